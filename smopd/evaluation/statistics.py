@@ -1,0 +1,79 @@
+"""How sure an accuracy is: an interval for one, and a paired comparison of two on the same items.
+
+Two views of an item (or two models on one item) are paired, so their difference is judged from the items on which they differ.
+It leaves out the spread over training seeds, which is the study's business, and anything that needs scipy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Paired:
+    """What changed from `before` to `after`: counts, the difference with its 95% interval, and the two-sided exact McNemar p."""
+
+    n: int
+    gained: int  # wrong before, right after
+    lost: int  # right before, wrong after
+    difference: float  # (gained - lost) / n
+    low: float
+    high: float
+    p: float
+
+
+def wilson(correct: int, total: int, level: float = LEVEL) -> tuple[float, float]:
+    """Wilson's score interval of a proportion; everything between 0 and 1 where there is nothing to count."""
+    if not 0 <= correct <= total:
+        raise ValueError(f"expected 0 <= correct <= total, found {correct} of {total}")
+    if total == 0:
+        return 0.0, 1.0
+    z2 = _z(level) ** 2
+    centre = (correct + z2 / 2) / (total + z2)
+    half = sqrt(z2 * (correct * (total - correct) / total + z2 / 4)) / (total + z2)
+    # At the ends the interval touches the end exactly; rounding must not take it away.
+    return (0.0 if correct == 0 else max(0.0, centre - half), 1.0 if correct == total else min(1.0, centre + half))
+
+
+def paired(before: Sequence[bool], after: Sequence[bool]) -> Paired:
+    """Compare two outcomes of the same items, given in the same order."""
+    if len(before) != len(after):
+        raise ValueError(f"paired outcomes must be of the same items: {len(before)} before, {len(after)} after")
+    n = len(before)
+    gained = sum(1 for b, a in zip(before, after, strict=True) if a and not b)
+    lost = sum(1 for b, a in zip(before, after, strict=True) if b and not a)
+    low, high = _difference_interval(n, gained, lost)
+    return Paired(n, gained, lost, (gained - lost) / n if n else 0.0, low, high, _mcnemar(gained, lost))
+
+
+def _z(level: float) -> float:
+    if not 0 < level < 1:
+        raise ValueError(f"a confidence level lies between 0 and 1, found {level}")
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def _difference_interval(n: int, gained: int, lost: int) -> tuple[float, float]:
+    """The interval of Agresti and Min (2005): Wald's, after half an item is added to each of the four cells.
+
+    With g = gained + 1/2, l = lost + 1/2, m = n + 2 it is d +- z * sqrt((g + l - (g - l)^2 / m)) / m around d = (g - l) / m,
+    cut to [-1, 1]. Wald's own has no width at all where nothing, or everything, changed.
+    """
+    if n == 0:
+        return -1.0, 1.0
+    g, l, m = gained + 0.5, lost + 0.5, n + 2  # noqa: E741 - as in the formula
+    centre = (g - l) / m
+    half = _z(LEVEL) * sqrt(g + l - (g - l) ** 2 / m) / m
+    return max(-1.0, centre - half), min(1.0, centre + half)
+
+
+def _mcnemar(gained: int, lost: int) -> float:
+    """Twice the chance that a fair coin splits the changed items at least so unevenly, in integers until the last division."""
+    changed, fewer = gained + lost, min(gained, lost)
+    ways, tail = 1, 0
+    for k in range(fewer + 1):
+        tail += ways
+        ways = ways * (changed - k) // (k + 1)
+    return min(1.0, 2 * tail / 2**changed)

@@ -1,0 +1,25 @@
+"""Every random choice is derived, not drawn: a stable hash of (run seed, purpose, step, example, turn, ...).
+
+So a resumed run repeats the uninterrupted one, and no draw depends on what else is in the batch.
+"""
+
+import hashlib
+import random
+
+import torch
+
+
+def derive(*parts: int | str) -> int:
+    """A 63-bit seed that depends on every part and on nothing else (not on PYTHONHASHSEED, process or order of calls)."""
+    text = "\x1f".join(f"{type(p).__name__}:{p}" for p in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def rng(*parts: int | str) -> random.Random:
+    """A Python generator for one purpose."""
+    return random.Random(derive(*parts))
+
+
+def torch_generator(*parts: int | str) -> torch.Generator:
+    """A CPU torch generator for one purpose."""
+    return torch.Generator().manual_seed(derive(*parts))

@@ -1,0 +1,1 @@
+"""The update: loop, EMA teacher, checkpoints, metrics."""

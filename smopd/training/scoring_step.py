@@ -1,0 +1,124 @@
+"""From played conversations to per-rollout losses: the student pass, the teacher pass, the objective.
+
+One call scores a micro-batch of rollouts. A loss depends on its own rollout only, so the batch may be cut anywhere.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from peft import PeftModel
+
+from smopd.chat import Renderer, clean_context, full_context
+from smopd.config import Objective
+from smopd.evaluation.verifiers import Verdict
+from smopd.objective import RolloutLoss, rollout_loss
+from smopd.rollout import Conversation
+from smopd.scoring.divergence import Kind, TokenStats, token_divergence
+from smopd.scoring.passes import Scored, body_and_head, reply_hidden, reply_tokens
+from smopd.training.adapters import as_teacher
+
+Part = Literal["middle", "answer", "full"]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What one example gave in one step. `sharded` is None where an exclusive FULL branch took its place."""
+
+    sharded: Conversation | None
+    full: Conversation | None
+    verdict: Verdict | None  # of the answer turn
+
+
+@dataclass(frozen=True)
+class ScoredTurn:
+    """One reply with its statistics."""
+
+    part: Part
+    stats: TokenStats
+
+
+def _kind(beta: float) -> Kind:
+    """GKD's convention: beta 0 is forward KL, 1 is reverse KL, between them the generalised Jensen-Shannon divergence."""
+    return "fkl" if beta == 0 else "rkl" if beta == 1 else "gjs"
+
+
+def _replies(rollout: Rollout, renderer: Renderer) -> list[tuple[Part, Scored, Scored]]:
+    """Every non-empty reply: its part, the student's sequence (dirty context), the teacher's (clean context)."""
+    replies: list[tuple[Part, Scored, Scored]] = []
+    if rollout.sharded:
+        example = rollout.sharded.example
+        for number, turn in enumerate(rollout.sharded.turns):
+            part: Part = "answer" if number == len(example.shards) - 1 else "middle"
+            replies.append((part, (turn.context, turn.reply), (clean_context(renderer, example, number), turn.reply)))
+    if rollout.full:
+        turn = rollout.full.turns[0]
+        replies.append(("full", (turn.context, turn.reply), (full_context(renderer, rollout.full.example), turn.reply)))
+    return [r for r in replies if r[1][1]]
+
+
+def score(
+    model: PeftModel, renderer: Renderer, rollouts: list[Rollout], objective: Objective, keep: float, row_tokens: int = 8192
+) -> tuple[list[RolloutLoss], list[list[ScoredTurn]]]:
+    """Losses (with gradient to the student) and token statistics of a micro-batch."""
+    body, head = body_and_head(model)
+    replies = [_replies(rollout, renderer) for rollout in rollouts]
+    flat = [reply for group in replies for reply in group]
+    stats = _statistics(model, body, head, flat, objective, row_tokens)
+    losses, turns = [], []
+    for rollout, group in zip(rollouts, replies, strict=True):
+        own = [ScoredTurn(part, stats.pop(0)) for part, _, _ in group]
+        of_part = {part: [t.stats for t in own if t.part == part] for part in ("middle", "answer", "full")}
+        losses.append(
+            rollout_loss(
+                of_part["middle"],
+                next(iter(of_part["answer"]), None),
+                next(iter(of_part["full"]), None),
+                correct=bool(rollout.verdict and rollout.verdict.correct),
+                keep=keep,
+                eta=objective.eta,
+                clip=objective.clip if objective.clip_level == "position" else float("inf"),
+                eps=objective.eps,
+                interpolation=objective.quantile,
+            )
+        )
+        turns.append(own)
+    return losses, turns
+
+
+def _statistics(
+    model: PeftModel,
+    body: torch.nn.Module,
+    head: torch.Tensor,
+    flat: list[tuple[Part, Scored, Scored]],
+    objective: Objective,
+    row_tokens: int,
+) -> list[TokenStats]:
+    """One TokenStats a reply, in order: two model passes over all of them, one divergence call for each kind of loss."""
+    if not flat:
+        return []
+    device = head.device
+    with as_teacher(model):
+        teacher_Nd = reply_hidden(body, [teacher for _, _, teacher in flat], device, row_tokens)
+    student_Nd = reply_hidden(body, [student for _, student, _ in flat], device, row_tokens)
+    tokens_N = reply_tokens([student for _, student, _ in flat], device)
+    lengths = [len(student[1]) for _, student, _ in flat]
+    pieces = zip(student_Nd.split(lengths), teacher_Nd.split(lengths), tokens_N.split(lengths), strict=True)
+    rows = list(pieces)
+    result: list[TokenStats | None] = [None] * len(flat)
+    for beta, parts in ((objective.beta_mid, ("middle",)), (objective.beta_final, ("answer", "full"))):
+        chosen = [i for i, (part, _, _) in enumerate(flat) if part in parts]
+        if chosen:
+            student, teacher, tokens = (torch.cat([rows[i][k] for i in chosen]) for k in range(3))
+            joined = token_divergence(
+                student,
+                teacher,
+                head,
+                tokens,
+                kind=_kind(beta),
+                beta=beta,
+                vocab_clip=objective.clip if objective.clip_level == "vocab" else None,
+            )
+            for i, stats in zip(chosen, joined.split([lengths[i] for i in chosen]), strict=True):
+                result[i] = stats
+    return [stats for stats in result if stats is not None]

@@ -1,0 +1,16 @@
+"""Looking at a run: one self-contained HTML page, and conversations and accuracies in the terminal."""
+
+from smopd.viewer.report import Accuracy, Comparison, Conversation, ConversationPair, ReportData, render_report, write_report
+from smopd.viewer.terminal import accuracy_table, show_conversation_pair
+
+__all__ = [
+    "Accuracy",
+    "Comparison",
+    "Conversation",
+    "ConversationPair",
+    "ReportData",
+    "accuracy_table",
+    "render_report",
+    "show_conversation_pair",
+    "write_report",
+]

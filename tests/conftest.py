@@ -1,0 +1,45 @@
+"""What several test files share: where the public data stand, a small random model, the pocket model."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from smopd.config import Config, load_config
+from smopd.models import ChatModel, load_model
+
+torch.set_num_threads(1)
+
+SHARED = Path(__file__).parents[1].parent / "shared"
+
+
+def shared(name: str) -> Path:
+    """A file of the public data beside the repository; the test is skipped where it is absent."""
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"needs {name} of the public data folder beside the repository")
+    return path
+
+
+@pytest.fixture(scope="session")
+def qwen3() -> PreTrainedTokenizerBase:
+    """The real Qwen3 tokenizer with its template."""
+    return AutoTokenizer.from_pretrained(shared("tokenizers/qwen3"))
+
+
+@pytest.fixture(scope="session")
+def pocket_config() -> Config:
+    """The pocket recipe, cut to a few seconds."""
+    return load_config("pocket", ["train.steps=4", "train.rollouts=4", "train.micro_batch=4", "train.checkpoint_every=2"])
+
+
+@pytest.fixture
+def pocket(pocket_config: Config) -> ChatModel:
+    """A fresh pocket model."""
+    return load_model(pocket_config)

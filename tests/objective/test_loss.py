@@ -1,0 +1,120 @@
+"""rollout_loss against a loop in plain Python, and what it must not depend on."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smopd.objective import rollout_loss
+from smopd.scoring import TokenStats
+
+
+def make(n: int, seed: int, scale: float = 0.6) -> TokenStats:
+    g = torch.Generator().manual_seed(seed)
+    values = [scale * torch.rand(n, generator=g, dtype=torch.float64) for _ in range(3)]
+    logs = [-3 * torch.rand(n, generator=g, dtype=torch.float64) for _ in range(2)]
+    return TokenStats(values[0].requires_grad_(), values[1], values[2], *logs)
+
+
+def by_hand(middle, answer, full, correct, keep, eta, clip):
+    """SPEC section 2, steps 3 to 6, with lists and loops."""
+    eligible = [m for m in middle if len(m.divergence)]
+    deltas = [
+        max(
+            sum(abs(a - b) for a, b in zip(m.student_logp.tolist(), m.teacher_logp.tolist(), strict=True)) / len(m.divergence),
+            1e-6,
+        )
+        for m in eligible
+    ]
+    ordered = sorted(deltas)
+    k = len(ordered)
+    median = 0.0 if not k else (ordered[(k - 1) // 2] + ordered[k // 2]) / 2
+    total = 0.0
+    for m, delta in zip(eligible, deltas, strict=True):
+        weight = min(max(median / (median + delta) * (1 + eta * (1 - 2 * correct)), 0), 1)
+        entropy = sorted(m.entropy.tolist())
+        rank = (1 - keep) * (len(entropy) - 1)
+        low, high = math.floor(rank + 1e-12), math.ceil(rank - 1e-12)
+        threshold = entropy[low] + (rank - low) * (entropy[high] - entropy[low])
+        kept = [min(d, clip) for d, h in zip(m.divergence.tolist(), m.entropy.tolist(), strict=True) if h >= threshold - 1e-12]
+        total += weight * sum(kept) / len(kept) / k
+    for part in (answer, full):
+        if part is not None and len(part.divergence):
+            total += sum(min(d, clip) for d in part.divergence.tolist()) / len(part.divergence)
+    return total
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 12), max_size=6),
+    answer=st.integers(0, 10),
+    full=st.one_of(st.none(), st.integers(0, 10)),
+    correct=st.booleans(),
+    keep=st.sampled_from([1.0, 0.8, 0.5]),
+    eta=st.sampled_from([0.0, 0.2]),
+    seed=st.integers(0, 10**6),
+)
+def test_equals_the_loop(lengths, answer, full, correct, keep, eta, seed):
+    middle = [make(n, seed + i) for i, n in enumerate(lengths)]
+    answer, full = make(answer, seed + 100), None if full is None else make(full, seed + 200)
+    loss = rollout_loss(middle, answer, full, correct=correct, keep=keep, eta=eta, clip=0.4)
+    assert loss.total.item() == pytest.approx(by_hand(middle, answer, full, correct, keep, eta, 0.4), abs=1e-12)
+    assert loss.total.item() == pytest.approx((loss.middle + loss.answer + loss.full).item(), abs=1e-12)
+
+
+def test_the_mask_touches_middle_turns_only():
+    middle, answer, full = [make(20, 1), make(9, 2)], make(15, 3), make(11, 4)
+    on, off = (rollout_loss(middle, answer, full, keep=k) for k in (0.5, 1.0))
+    assert on.middle != off.middle
+    assert on.answer == off.answer
+    assert on.full == off.full
+    assert off.kept == off.middle_tokens == 29
+    assert on.kept < 29
+
+
+def test_weights_are_over_all_tokens_not_the_kept_ones():
+    middle = [make(20, 1), make(9, 2), make(14, 3)]
+    assert torch.equal(rollout_loss(middle, None, keep=0.3).weights, rollout_loss(middle, None, keep=1.0).weights)
+
+
+def test_a_clipped_position_has_no_gradient_and_is_counted():
+    answer = make(6, 5)
+    with torch.no_grad():
+        answer.divergence[2] = 0.9
+    loss = rollout_loss([], answer, clip=0.5)
+    loss.total.backward()
+    expected = [0.0 if d > 0.5 else 1 / 6 for d in answer.divergence.tolist()]
+    assert answer.divergence.grad.tolist() == pytest.approx(expected)
+    assert loss.clipped["answer"] == (sum(d > 0.5 for d in answer.divergence.tolist()), 6)
+
+
+def test_gradient_of_a_middle_token_is_weight_over_turns_and_kept_tokens():
+    middle = [make(10, 6, scale=0.4), make(5, 7, scale=0.4)]
+    loss = rollout_loss(middle, None, keep=0.8)
+    loss.total.backward()
+    for stats, weight in zip(middle, loss.weights, strict=True):
+        kept = stats.divergence.grad > 0
+        assert stats.divergence.grad[kept].tolist() == pytest.approx([weight.item() / 2 / int(kept.sum())] * int(kept.sum()))
+
+
+def test_outcome_scales_the_middle_turns_alone():
+    middle, answer = [make(8, 8), make(8, 9)], make(8, 10)
+    right, wrong = (rollout_loss(middle, answer, correct=c, eta=0.2) for c in (True, False))
+    assert (wrong.middle / right.middle).item() == pytest.approx(1.2 / 0.8)
+    assert wrong.answer == right.answer
+
+
+def test_nothing_eligible_is_zero_and_finite():
+    loss = rollout_loss([make(0, 1), make(0, 2)], make(0, 3))
+    assert loss.total.item() == 0
+    assert rollout_loss([], None).total.item() == 0
+    assert loss.weights.shape == (0,)
+
+
+@given(st.permutations(range(4)))
+def test_the_order_of_turns_does_not_matter(order):
+    middle = [make(5 + i, i) for i in range(4)]
+    a, b = rollout_loss(middle, None, keep=0.8), rollout_loss([middle[i] for i in order], None, keep=0.8)
+    assert a.total.item() == pytest.approx(b.total.item(), abs=1e-14)

@@ -1,0 +1,166 @@
+"""token_divergence against formulas written out in numpy float64, and the properties a divergence must have."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smopd.scoring import token_divergence
+
+N, D, V = 5, 8, 23
+
+
+def draw(seed: int, scale: float = 1.0, n: int = N) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    student, teacher = (scale * torch.randn(n, D, generator=g, dtype=torch.float64) for _ in range(2))
+    head = torch.randn(V, D, generator=g, dtype=torch.float64)
+    return student, teacher, head, torch.randint(V, (n,), generator=g)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def reference(kind: str, beta: float, s: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+        return (p * np.log(p / q)).sum(-1)
+
+    if kind == "rkl":
+        return kl(s, t)
+    if kind == "fkl":
+        return kl(t, s)
+    m = beta * t + (1 - beta) * s
+    return beta * kl(t, m) + (1 - beta) * kl(s, m)
+
+
+@pytest.mark.parametrize(("kind", "beta"), [("gjs", 0.5), ("gjs", 0.1), ("gjs", 0.9), ("rkl", 1.0), ("fkl", 0.0)])
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 2.0])
+def test_values_equal_the_float64_reference(kind, beta, temperature):
+    student, teacher, head, tokens = draw(1)
+    stats = token_divergence(student, teacher, head, tokens, kind, beta, temperature)
+    zs, zt = (student @ head.T).numpy(), (teacher @ head.T).numpy()
+    s, t = softmax(zs / temperature), softmax(zt / temperature)
+    np.testing.assert_allclose(stats.divergence, reference(kind, beta, s, t), rtol=1e-11)
+    s, t = softmax(zs), softmax(zt)  # the statistics are at temperature 1
+    np.testing.assert_allclose(stats.entropy, -(s * np.log(s)).sum(-1), rtol=1e-11)
+    np.testing.assert_allclose(stats.teacher_entropy, -(t * np.log(t)).sum(-1), rtol=1e-11)
+    picked = np.arange(N), tokens.numpy()
+    np.testing.assert_allclose(stats.student_logp, np.log(s[picked]), rtol=1e-11)
+    np.testing.assert_allclose(stats.teacher_logp, np.log(t[picked]), rtol=1e-11)
+
+
+@pytest.mark.parametrize(("kind", "beta"), [("gjs", 0.5), ("gjs", 0.3), ("rkl", 1.0), ("fkl", 0.0)])
+def test_gradient_is_the_derivative_of_the_value(kind, beta):
+    student, teacher, head, tokens = draw(2)
+    student.requires_grad_()
+
+    def value(h: torch.Tensor) -> torch.Tensor:
+        return token_divergence(h, teacher, head, tokens, kind, beta).divergence
+
+    assert torch.autograd.gradcheck(value, (student,))
+
+
+def test_only_the_divergence_and_only_the_student_carry_gradient():
+    student, teacher, head, tokens = draw(3)
+    for tensor in (student, teacher):
+        tensor.requires_grad_()
+    stats = token_divergence(student, teacher, head, tokens)
+    for name in ("entropy", "teacher_entropy", "student_logp", "teacher_logp"):
+        assert not getattr(stats, name).requires_grad, name
+    stats.divergence.sum().backward()
+    assert student.grad is not None
+    assert teacher.grad is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), scale=st.floats(0.01, 30), beta=st.floats(0.01, 0.99))
+def test_gjs_is_bounded_and_divergences_are_never_negative(seed, scale, beta):
+    student, teacher, head, tokens = draw(seed, scale)
+    gjs = token_divergence(student, teacher, head, tokens, "gjs", beta).divergence
+    bound = -beta * math.log(beta) - (1 - beta) * math.log(1 - beta)  # entropy of the coin, ln 2 at one half
+    assert (gjs >= -1e-12).all()
+    assert (gjs <= bound + 1e-9).all()
+    for kind in ("rkl", "fkl"):
+        assert (token_divergence(student, teacher, head, tokens, kind).divergence >= -1e-12).all()
+
+
+def test_a_saturated_pair_reaches_ln_2():
+    head = torch.eye(2, dtype=torch.float64) * 100
+    student, teacher = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[0.0, 1.0]]).double()
+    assert token_divergence(student, teacher, head, torch.tensor([0])).divergence.item() == pytest.approx(math.log(2), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["gjs", "rkl", "fkl"])
+def test_equal_distributions_have_no_divergence_and_no_gradient(kind):
+    student, _, head, tokens = draw(4)
+    moved = student.clone().requires_grad_()
+    stats = token_divergence(moved, student, head, tokens, kind)
+    assert stats.divergence.abs().max() < 1e-14
+    stats.divergence.sum().backward()
+    assert moved.grad.abs().max() < 1e-12
+
+
+def test_gjs_at_one_half_is_symmetric_and_kls_swap():
+    student, teacher, head, tokens = draw(5)
+    there = token_divergence(student, teacher, head, tokens).divergence
+    back = token_divergence(teacher, student, head, tokens).divergence
+    torch.testing.assert_close(there, back, rtol=1e-12, atol=1e-14)
+    rkl = token_divergence(student, teacher, head, tokens, "rkl").divergence
+    fkl = token_divergence(teacher, student, head, tokens, "fkl").divergence
+    torch.testing.assert_close(rkl, fkl, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 100])
+def test_chunks_change_nothing(chunk):
+    student, teacher, head, tokens = draw(6)
+    whole = token_divergence(student, teacher, head, tokens)
+    cut = token_divergence(student, teacher, head, tokens, chunk_size=chunk)
+    for name in whole.__dataclass_fields__:
+        torch.testing.assert_close(getattr(whole, name), getattr(cut, name), rtol=0, atol=1e-14)
+
+
+def test_low_precision_inputs_are_softmaxed_in_float32():
+    student, teacher, head, tokens = draw(7)
+    low = [x.bfloat16() for x in (student, teacher, head)]
+    stats = token_divergence(*low, tokens)
+    assert stats.divergence.dtype == stats.entropy.dtype == torch.float32
+    exact = token_divergence(*(torch.nn.functional.linear(h, low[2]).double() for h in low[:2]), torch.eye(V).double(), tokens)
+    torch.testing.assert_close(stats.divergence.double(), exact.divergence, rtol=1e-4, atol=1e-6)
+
+
+def test_float32_is_close_to_float64_even_when_nearly_saturated():
+    student, teacher, head, tokens = draw(8, scale=20)
+    wide = token_divergence(student, teacher, head, tokens, "rkl")
+    narrow = token_divergence(student.float(), teacher.float(), head.float(), tokens, "rkl")
+    torch.testing.assert_close(narrow.divergence.double(), wide.divergence, rtol=1e-4, atol=1e-4)
+    assert torch.isfinite(narrow.divergence).all()
+
+
+def test_the_vocabulary_clip_caps_each_entry_and_may_go_negative():
+    student, teacher, head, tokens = draw(9, scale=3)
+    zs, zt = (student @ head.T).numpy(), (teacher @ head.T).numpy()
+    s, t = softmax(zs), softmax(zt)
+    terms = np.minimum(s * np.log(s / t), 0.05).sum(-1)
+    clipped = token_divergence(student, teacher, head, tokens, "rkl", vocab_clip=0.05).divergence
+    np.testing.assert_allclose(clipped, terms, rtol=1e-10)
+    assert (clipped < 0).any()
+
+
+def test_no_tokens_give_empty_statistics():
+    student, teacher, head, _ = draw(10, n=0)
+    stats = token_divergence(student, teacher, head, torch.zeros(0, dtype=torch.long))
+    assert stats.divergence.shape == stats.entropy.shape == (0,)
+
+
+def test_mistakes_are_refused():
+    student, teacher, head, tokens = draw(11)
+    with pytest.raises(ValueError, match="one row a token"):
+        token_divergence(student, teacher[:-1], head, tokens)
+    with pytest.raises(ValueError, match="unknown divergence"):
+        token_divergence(student, teacher, head, tokens, kind="tv")
+    with pytest.raises(ValueError, match="0 < beta < 1"):
+        token_divergence(student, teacher, head, tokens, beta=1.0)

@@ -1,0 +1,173 @@
+"""The command line as a user meets it: one JSON object with --json, exit code 2 and a plain message for bad input."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from smopd import cli
+from smopd.cli import main
+from smopd.data import load_examples, save_examples
+
+FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.micro_batch=2"]
+
+
+@pytest.fixture
+def smopd(monkeypatch, capsys, tmp_path):
+    """Run a command line in an empty folder; its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["smopd", *words])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as exit:
+            code = int(exit.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "verb", ["quickstart", "train", "eval", "report", "methods", "data pocket", "data check", "pocket build"]
+)
+def test_help_has_an_example(smopd, verb):
+    code, out, _ = smopd(*verb.split(), "--help")
+    assert code == 0
+    assert f"smopd {verb}" in out.split("Example")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "pocket", "--set", "optim.learning_rate=1"], "did you mean 'optim.lr'?"),
+        (["train", "pocket", "--set", "optim.lr=fast"], "optim.lr"),
+        (["train", "pocket", "--method", "entorpy"], "did you mean 'entropy'?"),
+        (["train", "nosuch"], "nosuch: no such recipe or file"),
+        (["train", "broken.toml"], "broken.toml: not valid TOML"),
+        (["train", "pocket", "--set", "model.path=./nosuch"], "model.path: ./nosuch: no such model folder"),
+        (["train", "pocket", "--set", "model.path=empty"], "model.path"),
+        (["train", "pocket", "--set", "data.train=nosuch.jsonl"], "nosuch.jsonl: no such data file"),
+        (["train", "pocket", "--set", "data.train=bad.jsonl"], "bad.jsonl, line 2: not valid JSON"),
+        (["train", "pocket", "--set", "data.train=noshards.jsonl"], "noshards.jsonl, line 1, field 'shards'"),
+        (["train", "pocket", "--out", "empty"], "not a run folder"),
+        (["train", "pocket", "--set", "model.adapter=empty"], "empty: neither a PEFT adapter"),
+        (["eval", "./nosuch"], "no such model folder"),
+        (["eval", "pocket", "--adapter", "empty"], "empty: neither a PEFT adapter"),
+        (["eval", "pocket", "--views", "half"], "eval.views"),
+        (["eval", "pocket", "--out", "empty"], "exists and is not empty"),
+        (["eval", "pocket", "--data", "bad.jsonl"], "bad.jsonl, line 2"),
+        (["report", "empty"], "empty: not a run folder"),
+        (["data", "check", "bad.jsonl"], "bad.jsonl, line 2"),
+        (["data", "pocket", "bad.jsonl"], "bad.jsonl: exists; nothing was written"),
+        (["data", "pocket", "x.jsonl", "--split", "test"], "--split"),
+        (["pocket", "build", "--out", "empty"], "empty: exists"),
+    ],
+)
+def test_bad_input_is_a_message_exit_2_and_nothing_overwritten(smopd, tmp_path, words, said):
+    good = load_examples("pocket:train:1")[0].to_json()
+    (tmp_path / "broken.toml").write_text("method = \n")
+    (tmp_path / "bad.jsonl").write_text(json.dumps(good) + "\n{oops\n")
+    (tmp_path / "noshards.jsonl").write_text(json.dumps(good | {"shards": []}) + "\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "keep.txt").write_text("mine")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    code, out, err = smopd(*words)
+    assert code == 2, err
+    assert said in err
+    assert out == ""
+    assert "Traceback" not in err
+    assert all(p.read_bytes() == content for p, content in before.items())
+
+
+def test_a_failed_start_leaves_no_run_folder_behind_that_blocks_the_next(smopd, tmp_path):
+    assert smopd("train", "pocket", "--out", "r", "--set", "data.train=nosuch.jsonl", *FAST)[0] == 2
+    assert not (tmp_path / "r").exists()
+
+
+def test_dry_run_prints_a_recipe_that_loads_again(smopd, tmp_path):
+    code, out, _ = smopd("train", "qwen3-4b", "--method", "combined", "--set", "seed=7", "--dry-run")
+    assert code == 0
+    Path("again.toml").write_text(out)
+    assert smopd("train", "again.toml", "--dry-run")[1] == out
+    assert "keep = 0.8\neta = 0.2" in out
+    assert "seed = 7" in out
+    assert [p.name for p in tmp_path.iterdir()] == ["again.toml"]
+
+
+def test_train_eval_report_round_trip(smopd, tmp_path):
+    code, out, err = smopd("train", "pocket", "--out", "r", "--json", *FAST)
+    assert code == 0, err
+    trained = json.loads(out)
+    assert trained["checkpoint"] == "r/checkpoints/step-000002"
+    assert trained["last"]["step"] == 2
+    code, out, err = smopd("eval", "r", "--limit", "6", "--json")
+    assert code == 0, err
+    summary = json.loads(out)
+    assert summary["views"]["full"]["total"] == summary["views"]["sharded"]["total"] == 6
+    assert summary["adapter"] == trained["checkpoint"]
+    assert (tmp_path / "r" / "eval" / "step-000002" / "conversations.jsonl").exists()
+    again = json.loads(smopd("eval", "pocket", "--adapter", "r", "--limit", "6", "--json")[1])
+    assert again["views"] == summary["views"]
+    one = json.loads(smopd("eval", "pocket", "--limit", "3", "--views", "sharded", "--json")[1])
+    assert list(one["views"]) == ["sharded"]
+    assert json.loads(smopd("report", "r", "--json")[1]) == {"report": "r/report.html"}
+    code, _, err = smopd("train", "pocket", "--out", "r", "--set", "seed=1", *FAST)
+    assert code == 2
+    assert "seed: 42 in the run folder, 1 now" in err
+
+
+def test_eval_prints_a_table(smopd):
+    code, out, _ = smopd("eval", "pocket", "--limit", "4")
+    assert code == 0
+    assert "FULL against SHARDED" in out
+    assert "at any turn" in out
+
+
+def test_data_verbs(smopd):
+    assert json.loads(smopd("data", "pocket", "d.jsonl", "--count", "5", "--split", "eval", "--json")[1])["examples"] == 5
+    assert load_examples("d.jsonl") == load_examples("pocket:eval:5")
+    found = json.loads(smopd("data", "check", "d.jsonl", "--json")[1])
+    assert found["examples"] == 5
+    assert sum(found["shards"].values()) == 5
+
+
+def test_methods(smopd):
+    assert set(json.loads(smopd("methods", "--json")[1])) >= {"baseline", "entropy", "outcome", "combined"}
+    assert "objective.keep=0.8" in smopd("methods")[1]
+
+
+def test_ctrl_c_outside_training_is_130(smopd, monkeypatch):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    assert smopd("methods")[0] == 130
+
+
+@pytest.mark.slow
+def test_quickstart_small(smopd, tmp_path):
+    """The whole job on few examples; twice, since the second must only show what is there."""
+    words = ["quickstart", "--out", "q", "--set", "data.eval=pocket:eval:12", *FAST]
+    code, out, err = smopd(*words)
+    assert code == 0, err
+    assert str((tmp_path / "q" / "report.html").resolve()) in out.replace("\n", "")
+    assert "smopd train qwen3-1.7b" in out
+    page = (tmp_path / "q" / "report.html").read_text()
+    assert page.count("SHARDED") > 3
+    code, out, err = smopd(*words, "--json")
+    assert code == 0, err
+    shown = json.loads(out)
+    assert shown["base"]["views"]["sharded"]["total"] == 12
+    assert {c["label"] for c in shown["comparisons"]} == {"FULL: base against trained", "SHARDED: base against trained"}
+    assert len((tmp_path / "q" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_own_data_through_the_same_commands(smopd, tmp_path):
+    save_examples(tmp_path / "mine.jsonl", load_examples("pocket:train:4"))
+    code, out, err = smopd("train", "pocket", "--out", "r", "--set", "data.train=mine.jsonl", "--json", *FAST)
+    assert code == 0, err
+    assert json.loads(out)["steps"] == 2

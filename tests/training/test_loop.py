@@ -1,0 +1,221 @@
+"""The loop on the pocket model: the same seed twice, stopping and going on, schedules, what may and may not change."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from smopd.config import Optim, load_config
+from smopd.errors import UserError
+from smopd.models import load_model
+from smopd.training.adapters import student_parameters, teacher_parameters
+from smopd.training.loop import Stopped, Trainer, learning_rate
+from smopd.training.run_folder import RunFolder
+
+SMALL = [
+    "train.steps=6",
+    "train.rollouts=3",
+    "train.micro_batch=3",
+    "train.checkpoint_every=2",
+    "optim.lr=1e-3",
+    "optim.warmup_steps=0",
+]
+
+
+def run(path: Path, *overrides: str, stop_after: int | None = None) -> Trainer:
+    config = load_config("pocket", [*SMALL, *overrides])
+    trainer = Trainer(config, RunFolder(path, config))
+
+    def interrupt(row):
+        if row["step"] == stop_after:
+            raise KeyboardInterrupt
+
+    trainer.train(interrupt)
+    return trainer
+
+
+def rows(path: Path) -> list[dict]:
+    """Metrics without the times, which no seed decides."""
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if not k.startswith("seconds/")} for line in lines]
+
+
+def weights(path: Path, step: int = 6) -> dict[str, torch.Tensor]:
+    folder = path / "checkpoints" / f"step-{step:06d}"
+    return {
+        **load_file(folder / "adapter_model.safetensors"),
+        **{f"t.{k}": v for k, v in load_file(folder / "teacher.safetensors").items()},
+    }
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return set(a) == set(b) and all(torch.equal(a[k], b[k]) for k in a)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "a"
+    run(path)
+    return path
+
+
+def test_the_same_seed_gives_the_same_metrics_tokens_and_weights(finished, tmp_path):
+    run(tmp_path / "b")
+    assert rows(tmp_path / "b") == rows(finished)
+    assert same(weights(tmp_path / "b"), weights(finished))
+    for file in (finished / "rollouts").iterdir():
+        assert (tmp_path / "b" / "rollouts" / file.name).read_text() == file.read_text()
+
+
+def test_another_seed_differs(finished, tmp_path):
+    run(tmp_path / "b", "seed=43")
+    assert [r["loss"] for r in rows(tmp_path / "b")] != [r["loss"] for r in rows(finished)]
+
+
+@pytest.mark.parametrize("after", [2, 3])
+def test_stopped_and_started_again_equals_the_uninterrupted_run(finished, tmp_path, after):
+    with pytest.raises(Stopped) as stopped:
+        run(tmp_path / "b", stop_after=after)
+    assert stopped.value.step == after
+    assert (tmp_path / "b" / "checkpoints" / f"step-{after:06d}").exists()
+    run(tmp_path / "b")
+    assert rows(tmp_path / "b") == rows(finished)
+    assert same(weights(tmp_path / "b"), weights(finished))
+
+
+def test_rows_of_steps_that_were_not_checkpointed_are_repeated_not_doubled(finished, tmp_path):
+    with pytest.raises(Stopped):
+        run(tmp_path / "b", stop_after=2)
+    with (tmp_path / "b" / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 3, "loss": 9.9}) + '\n{"step": 4, "lo')  # as after a crash
+    run(tmp_path / "b")
+    assert rows(tmp_path / "b") == rows(finished)
+
+
+def test_micro_batches_do_not_change_the_update(finished, tmp_path):
+    run(tmp_path / "b", "train.micro_batch=1", "train.row_tokens=300")
+    for ours, theirs in zip(rows(tmp_path / "b"), rows(finished), strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+        assert ours["tokens/sampled"] == theirs["tokens/sampled"]
+
+
+def test_what_a_run_leaves_behind(finished):
+    metrics = rows(finished)
+    assert [r["step"] for r in metrics] == [1, 2, 3, 4, 5, 6]
+    assert [r["keep"] for r in metrics] == [1.0] + [0.8] * 5  # 0.33 * 6 = 1.98: the mask is on from step 2
+    assert all(r["kept"] == 1 for r in metrics[:1])
+    assert all(0.75 < r["kept"] < 1 for r in metrics[1:])
+    expected = {
+        "loss", "loss/middle", "loss/answer", "loss/full", "clipped/middle", "clipped/answer", "kept", "entropy/middle", "delta",
+        "weight", "outcome", "reply_tokens/middle", "stop/end", "stop/length", "tokens/sampled", "grad_norm", "lr",
+    }  # fmt: skip
+    assert expected <= set(metrics[0])
+    timed = json.loads((finished / "metrics.jsonl").read_text().splitlines()[0])
+    assert {"seconds/rollout", "seconds/scoring", "seconds/update", "seconds/step"} <= set(timed)
+    assert len(list((finished / "rollouts").iterdir())) == 6
+    assert [p.name for p in sorted((finished / "checkpoints").iterdir())] == ["step-000004", "step-000006"]
+    assert load_config(finished / "config.toml") == load_config("pocket", SMALL)
+
+
+def test_the_student_moves_the_teacher_follows_and_the_base_stays(tmp_path):
+    config = load_config("pocket", SMALL)
+    trainer = Trainer(config, RunFolder(tmp_path / "a", config))
+    base = {n: p.detach().clone() for n, p in trainer.model.named_parameters() if "lora_" not in n}
+    trainer.train()
+    assert all(torch.equal(p, base[n]) for n, p in trainer.model.named_parameters() if n in base)
+    student, teacher = student_parameters(trainer.model), teacher_parameters(trainer.model)
+    fresh = load_model(config).model.state_dict()
+    assert all(torch.equal(fresh[n.removeprefix("base_model.model.").replace(".base_layer", "")], p) for n, p in base.items())
+    for name, p in student.items():
+        if "lora_B" in name:  # starts at zero: the teacher lags behind
+            assert 0 < teacher[name].norm() < p.norm()
+    optimized = {id(p) for group in trainer.optimizer.param_groups for p in group["params"]}
+    assert optimized == {id(p) for p in student.values()}
+
+
+def test_the_first_step_of_a_full_only_run_has_nothing_to_learn(tmp_path):
+    """Exclusive FULL branch drawn always: student and teacher see the same context, so the loss is zero and the run survives it."""
+    run(tmp_path / "a", "objective.rho=1.0", "objective.full_branch=exclusive", "train.steps=1")
+    (row,) = rows(tmp_path / "a")
+    assert row["loss"] == pytest.approx(0, abs=1e-5)
+    assert row["outcome"] is None
+    assert row["full_branch"] == 3
+    assert row["eligible_turns"] == 0
+
+
+def test_the_four_methods_are_four_losses(tmp_path):
+    losses = {}
+    for method in ("baseline", "entropy", "outcome", "combined"):
+        config = load_config("pocket", [*SMALL, "train.steps=1", "objective.mask_after=0"], method)
+        trainer = Trainer(config, RunFolder(tmp_path / method, config))
+        trainer.train()
+        losses[method] = rows(tmp_path / method)[0]["loss/middle"]
+    assert len(set(losses.values())) == 4
+
+
+def test_a_folder_of_another_configuration_is_refused_and_untouched(finished):
+    before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
+    config = load_config("pocket", [*SMALL, "optim.lr=2e-3"])
+    with pytest.raises(UserError, match=r"optim\.lr: 0\.001 in the run folder, 0\.002 now"):
+        RunFolder(finished, config)
+    assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(UserError, match="not a run folder"):
+        RunFolder(tmp_path, load_config("pocket"))
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_data_smaller_than_a_batch_goes_round(tmp_path):
+    run(tmp_path / "a", "data.train=pocket:train:2", "train.rollouts=5", "train.micro_batch=5", "train.steps=2")
+    assert len((tmp_path / "a" / "rollouts" / "step-000001.jsonl").read_text().splitlines()) == 5
+
+
+def test_every_epoch_sees_every_example_once(tmp_path):
+    config = load_config("pocket", [*SMALL, "data.train=pocket:train:12", "train.rollouts=4"])
+    trainer = Trainer(config, RunFolder(tmp_path / "a", config))
+    epochs = [[i for step in range(3 * e + 1, 3 * e + 4) for i in trainer._drawn(step)] for e in range(3)]
+    assert all(sorted(epoch) == list(range(12)) for epoch in epochs)
+    assert len({tuple(e) for e in epochs}) == 3
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [("constant", [0.5, 1, 1, 1, 1, 1]), ("linear", [0.5, 1, 0.75, 0.5, 0.25, 0]), ("cosine", [0.5, 1, 0.8536, 0.5, 0.1464, 0])],
+)
+def test_learning_rate(schedule, expected):
+    optim = Optim(lr=2.0, warmup_steps=2, schedule=schedule)
+    assert [learning_rate(s, 6, optim) / 2 for s in range(1, 7)] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_ctrl_c_on_the_command_line_and_the_same_command_again(tmp_path):
+    command = [sys.executable, "-m", "smopd.cli", "train", "pocket", "--out", "run"]
+    for setting in [*SMALL, "train.steps=8"]:
+        command += ["--set", setting]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    for _ in range(600):
+        if metrics.exists() and metrics.read_text().count("\n") >= 2:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "The same command goes on from there" in said
+    assert "Traceback" not in said
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "continuing run after step" in done.stderr
+    assert [r["step"] for r in rows(tmp_path / "run")] == list(range(1, 9))
+    run(tmp_path / "straight", "train.steps=8")
+    assert rows(tmp_path / "straight") == rows(tmp_path / "run")

@@ -1,0 +1,295 @@
+"""The HTML page: well-formed, self-contained, safe against hostile text, the same bytes for the same data, true to its numbers.
+
+It leaves out looks: those were judged by eye.
+"""
+
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smopd.viewer import Accuracy, Comparison, Conversation, ConversationPair, ReportData, render_report, write_report
+from smopd.viewer.report import flatten, result_sentence, turn_rows
+from smopd.viewer.svg import (
+    Bar,
+    Series,
+    bar_chart,
+    esc,
+    finite,
+    line_chart,
+    nice_ticks,
+    p_value,
+    percent,
+    points,
+    smooth,
+    tick_labels,
+)
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+HOSTILE = """<script>alert("1")</script> 'single' "double" & &amp; [red]markup[/red] </p></div> \x1b[31m\x00\ud800\r\nnext line"""
+EMPTY = ReportData(title="nothing", subtitle="")
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and text, and fails on an unbalanced tag."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> without a start"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of every such tag."""
+        return [attrs for name, attrs in self.tags if name == tag]
+
+    def words(self, tag: str) -> list[str]:
+        """The text directly inside every such tag."""
+        return [text for name, text in self.texts if name == tag]
+
+
+def pair(text: str = "fine") -> ConversationPair:
+    before = Conversation([("u1 " + text, "b1 " + text), ("u2", "")], False, None)
+    after = Conversation([("u1 " + text, "a1 " + text), ("u2", "a2"), ("u3", text)], True, text)
+    return ConversationPair(text, text, text, text, before, after)
+
+
+def sample(text: str = "fine", metrics: list[dict[str, Any]] | None = None) -> ReportData:
+    fixed = {"outcome": 0.5, "kept": 1.0, "seconds/rollout": 2.0}
+    rows = [{"step": s, "loss": 1 / s, "loss/middle": 0.5 / s, **fixed} for s in range(1, 41)]
+    return ReportData(
+        title=text,
+        subtitle=text,
+        accuracies=[
+            Accuracy("base", "SHARDED", 164, 400, 0.363, 0.459),
+            Accuracy("trained", "SHARDED", 245, 400, 0.564, 0.66),
+            Accuracy("base", "FULL", 300, 400, 0.705, 0.79),
+            Accuracy("trained", "FULL", 304, 400, 0.716, 0.8),
+        ],
+        comparisons=[
+            Comparison(text, 97, 16, 0.2025, 0.153, 0.252, 3e-15),
+            Comparison("FULL", 9, 12, -0.0075, -0.03, 0.0149, 0.664),
+        ],
+        metrics=rows if metrics is None else metrics,
+        conversations=[pair(text)],
+        settings={"seed": 42, "objective": {"keep": 0.8, "beta": {"middle": 0.5}}, "note": text, "empty": {}, "list": [1, None]},
+        notes=[text],
+    )
+
+
+def test_page_is_whole_and_self_contained() -> None:
+    text = render_report(sample())
+    page = Page(text)
+    order = ["Accuracy", "Paired comparisons", "Training", "Conversations before and after", "Notes", "Settings"]
+    assert page.words("h2") == order
+    assert not re.search(r"https?://|src=|href=|<script|url\(|@import|javascript:", text)
+    assert page.named("meta")[0] == {"charset": "utf-8"}
+    charts = [attrs for attrs in page.named("svg") if attrs["class"] == "chart"]
+    assert len(charts) == 1 + 4  # accuracy; loss, outcome, kept, seconds
+    assert text.count('<svg class="chart"') == len(re.findall(r'<svg class="chart" role="img"[^>]*><title>[^<]+</title>', text))
+    assert "prefers-color-scheme: dark" in text
+    assert re.search(r"<footer>smopd \S+</footer>", text)
+
+
+def test_result_in_one_sentence() -> None:
+    accuracies = sample().accuracies
+    whole = "After training, SHARDED accuracy went from 41.0% to 61.3% and FULL from 75.0% to 76.0%; "
+    whole += "the gap between them from 34.0 to 14.8 points."
+    assert result_sentence(accuracies) == whole
+    assert Page(render_report(sample())).words("p")[1] == whole
+    assert result_sentence(accuracies[:2]) == "SHARDED accuracy went from 41.0% to 61.3%."
+    assert result_sentence(accuracies[:1]) == "SHARDED accuracy is 41.0% before training."
+    assert result_sentence([Accuracy("base", "FULL", 0, 0, 0.0, 1.0)]) == ""
+
+
+def test_hostile_text_is_shown_and_does_nothing() -> None:
+    text = render_report(sample(HOSTILE))
+    page = Page(text)
+    assert not {"script", "red", "b1"} & {tag for tag, _ in page.tags}
+    assert "<script" not in text
+    shown = HOSTILE.replace("\x1b", "\ufffd").replace("\x00", "\ufffd").replace("\ud800", "\ufffd").replace("\r\n", "\n")
+    for tag in ("h1", "p", "h3", "dd", "td", "th"):
+        assert any(shown in words for words in page.words(tag)), tag
+    assert "white-space: pre-wrap" in text
+    assert esc("\"'<>&") == "&quot;&#x27;&lt;&gt;&amp;"
+    assert Page(line_chart(HOSTILE, [Series(HOSTILE, [(1, 1.0)])], x_label=HOSTILE)).words("title") == [shown]
+    Page(bar_chart(HOSTILE, [Bar(HOSTILE, HOSTILE, 0.5, 0.4, 0.6, HOSTILE, HOSTILE)]))
+
+
+def test_empty_data_leaves_sections_out() -> None:
+    text = render_report(EMPTY)
+    page = Page(text)
+    assert page.words("h1") == ["nothing"]
+    assert not page.named("section")
+    assert not page.named("svg")
+    for field in ("accuracies", "comparisons", "metrics", "conversations", "settings", "notes"):
+        full = sample()
+        Page(render_report(ReportData(**{**vars(full), field: type(getattr(full, field))()})))
+    Page(bar_chart("empty", []))
+    nothing = ConversationPair("", "", "", "", Conversation([], False, None), Conversation([], True, None))
+    assert "wrong before, correct after" in render_report(ReportData("t", "", conversations=[nothing]))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"step": 1, "loss": math.nan}],
+        [{"step": 1, "loss": None}, {"step": 2}],
+        [{"loss": 1.0}],
+        [{"step": 5, "loss": 0.0}],
+        [{"step": s, "loss": 3.0} for s in range(30)],
+        [{"step": s, "loss": [1.0, None, math.nan, math.inf, "text", 10**400][s % 6]} for s in range(60)],
+        [{"step": 2, "loss": 1e-300}, {"step": 1, "loss": -1e149}, {"step": 3, "loss": 1e149}],
+        [{"step": s, "loss": 5e-6 + 1e-12 * s, "delta": math.nan if s < 9 else 1.0} for s in range(20)],
+        [{"step": s, "loss": math.sin(s), "reply_tokens/middle": 10**7 + s} for s in range(5000)],
+    ],
+)
+def test_curves_of_awkward_metrics(rows: list[dict[str, Any]]) -> None:
+    text = render_report(ReportData("t", "", metrics=rows))
+    Page(text)
+    svgs = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.S))
+    assert not re.search(r'="[^"]*(nan|inf|e[+-]\d)', svgs)
+    assert len(text) < 120_000
+
+
+def test_names_choose_the_charts() -> None:
+    def captions(*names: str) -> list[str]:
+        return Page(render_report(ReportData("t", "", metrics=[{"step": 1, **dict.fromkeys(names, 0.5)}]))).words("figcaption")
+
+    assert captions("loss/middle", "loss_other", "weights") == ["Loss"]
+    assert captions("seconds/rollout", "outcome") == ["Correct final answers", "Seconds a step, by stage"]
+    assert captions("unknown") == []
+    diverged = ReportData("t", "", metrics=[{"step": 1, "loss": math.nan}])
+    assert "no finite values" in render_report(diverged)  # NaN is news, None is only not measured
+    twice: list[dict[str, Any]] = [{"step": 1, "loss": 9.0}, {"step": 1, "loss": 2.0, "kept": None}]
+    assert "loss 2<" in render_report(ReportData("t", "", metrics=twice))  # the later row of a step holds
+
+
+def test_bars_are_proportional_and_labelled() -> None:
+    page = Page(render_report(sample()))
+    bars = page.named("rect")
+    heights = [float(bar["height"] or 0) for bar in bars]
+    assert [h / heights[0] for h in heights] == pytest.approx([1, 245 / 164, 300 / 164, 304 / 164], abs=1e-3)
+    assert len({float(bar["y"] or 0) + float(bar["height"] or 0) for bar in bars}) == 1  # all stand on the same line
+    texts = page.words("text")
+    assert [t for t in texts if t.endswith(".0%") or t.endswith(".3%")] == ["41.0%", "61.3%", "75.0%", "76.0%"]
+    assert {"164/400", "245/400", "SHARDED", "FULL", "base", "trained"} <= set(texts)
+    whiskers = [attrs["d"] or "" for attrs in page.named("path") if attrs["class"] == "whisker"]
+    ends = [tuple(map(float, re.findall(r" ([\d.]+)V([\d.]+)", d)[0])) for d in whiskers]
+    full = heights[0] / 0.41
+    assert [(low - high) / full for low, high in ends] == pytest.approx([0.096, 0.096, 0.085, 0.084], abs=1e-3)
+    nothing = Page(bar_chart("t", [Bar("g", "a", None, 0.0, 1.0, "n/a"), Bar("g", "b", 0.5, math.nan, 0.6, "50%")]))
+    assert len(nothing.named("rect")) == 1
+    assert not nothing.named("path")
+
+
+def test_line_keeps_gaps_open_and_dots_a_single_point() -> None:
+    gap = [(float(x), None if x == 2 else 1.0 * x) for x in range(5)]
+    (path,) = Page(line_chart("t", [Series("a", gap)])).named("path")
+    assert (path["d"] or "").count("M") == 2
+    single = Page(line_chart("t", [Series("a", [(7, 3.0)]), Series("b", [])]))
+    assert len(single.named("circle")) == 1
+    assert not single.named("path")
+    assert "7" in single.words("text")
+    flat = Page(line_chart("t", [Series("a", [(float(x), 2.0) for x in range(20)])]))
+    for line in flat.named("path"):
+        assert len(set(re.findall(r" ([\d.]+)", line["d"] or ""))) == 1
+    assert {line["class"] for line in flat.named("path")} == {"raw s0", "line s0"}
+
+
+def test_smoothing() -> None:
+    assert smooth([]) == []
+    few = [(1.0, 5.0), (2.0, None), (3.0, 7.0)]
+    assert [y for _, y in smooth(few)] == [5.0, None, 7.0]
+    noisy = [(float(x), 1.0 + (-1) ** x) for x in range(200)]
+    assert all(abs((y or 0) - 1.0) < 0.2 for _, y in smooth(noisy))
+    assert smooth(noisy)[-1][0] == 199.0
+    hole = [(float(x), None if 80 <= x < 120 else 1.0) for x in range(200)]
+    assert sum(y is None for _, y in smooth(hole)) == 1
+    assert all(y is not None for _, y in smooth([(x, None if x == 50 else y) for x, y in noisy]))
+
+
+def test_ticks() -> None:
+    assert nice_ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1]
+    assert tick_labels(nice_ticks(0, 1), percent=True) == ["0%", "25%", "50%", "75%", "100%"]
+    assert tick_labels(nice_ticks(0, 2e-5)) == ["0", "5e-6", "1e-5", "1.5e-5", "2e-5"]
+    assert nice_ticks(1, 3, whole=True) == [1, 2, 3]
+    for low, high in [(0, 0), (5, 5), (-3, -3), (1e-12, 3e-12), (-1e149, 1e149), (99.99, 100.01), (0, 7)]:
+        ticks = nice_ticks(low, high)
+        assert ticks[0] <= low <= high <= ticks[-1]
+        assert len(ticks) <= 8
+        assert len(set(tick_labels(ticks))) == len(ticks)
+    assert tick_labels([]) == []
+
+
+def test_numbers_as_words() -> None:
+    shown = {0.0: "< 0.001", 0.00099: "< 0.001", 0.001: "0.001", 0.0342: "0.034", 0.45: "0.45", 1.0: "1.00", math.nan: "n/a"}
+    assert {p: p_value(p) for p in shown} == shown
+    assert [points(d) for d in (0.2025, -0.0075, 0.0, -0.0001, math.nan)] == ["+20.3", "-0.8", "0.0", "0.0", "n/a"]
+    assert [percent(f) for f in (245 / 400, 0.0, 1.0, None)] == ["61.3%", "0.0%", "100.0%", "n/a"]
+    assert [finite(v) for v in (1, 2.5, None, math.inf, "3")] == [1.0, 2.5, None, None, None]
+    cells = Page(render_report(sample())).words("td")
+    assert {"+20.3", "[+15.3, +25.2]", "< 0.001", "\u22120.8", "0.66"} <= set(cells)
+
+
+def test_settings_as_dotted_keys() -> None:
+    flat = [f"{key} = {value}" for key, value in flatten(sample().settings)]
+    assert flat[:3] == ["seed = 42", "objective.keep = 0.8", "objective.beta.middle = 0.5"]
+    assert flat[3:] == ["note = fine", "empty = {}", "list = [1, null]"]
+    assert dict(flatten({"path": Path("/x")})) == {"path": '"/x"'}
+
+
+def test_conversations_side_by_side() -> None:
+    page = Page(render_report(sample()))
+    assert [words.strip() for words in page.words("b")] == ["✗ wrong", "✓ correct"]
+    verdicts = [w for w in page.words("div") if "expected" in w]
+    assert verdicts == [" before training: no answer found, expected fine", " after training: answered fine, expected fine"]
+    said = page.words("p")
+    assert {"b1 fine", "a1 fine", "(empty)", "(no such turn)"} <= set(said)
+    assert said.count("u1 fine") == 1  # the same user message is shown once, across both columns
+    other = ConversationPair("i", "", "", "", Conversation([("x", "1")], True, "1"), Conversation([("y", "2")], True, "2"))
+    assert next(turn_rows(other)) == ({"user, turn 1, before": "x", "user, turn 1, after": "y"}, "1", "2")
+
+
+def test_same_data_same_bytes(tmp_path: Path) -> None:
+    target = tmp_path / "new folder" / "report.html"
+    write_report(target, sample(HOSTILE))
+    first = target.read_bytes()
+    write_report(target, sample(HOSTILE))
+    assert target.read_bytes() == first == render_report(sample(HOSTILE)).encode()
+    assert [p.name for p in target.parent.iterdir()] == ["report.html"]
+
+
+def test_a_failed_write_keeps_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("old")
+
+    def refuse(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", refuse)
+    with pytest.raises(OSError, match="disk full"):
+        write_report(target, EMPTY)
+    assert target.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
