@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: quickstart test lint env clean
+.PHONY: quickstart test lint env docs clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/smopd quickstart
@@ -44,3 +44,6 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) build *.egg-info
+
+docs: $(VENV)/.installed
+	$(BIN)/python docs/settings.py > docs/configuration.md

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from smopd.cli import main
 from smopd.config import Config, load_config
 from smopd.models import ChatModel, load_model
 
@@ -43,3 +44,22 @@ def pocket_config() -> Config:
 def pocket(pocket_config: Config) -> ChatModel:
     """A fresh pocket model."""
     return load_model(pocket_config)
+
+
+@pytest.fixture
+def smopd(monkeypatch, capsys, tmp_path):
+    """Run a command line in an empty folder; its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["smopd", *words])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as exit:
+            code = int(exit.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call

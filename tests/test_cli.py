@@ -5,30 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from smopd import cli
-from smopd.cli import main
 from smopd.data import load_examples, save_examples
 
 FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.micro_batch=2"]
-
-
-@pytest.fixture
-def smopd(monkeypatch, capsys, tmp_path):
-    """Run a command line in an empty folder; its exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["smopd", *words])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as exit:
-            code = int(exit.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.mark.parametrize(
@@ -140,12 +119,8 @@ def test_methods(smopd):
     assert "objective.keep=0.8" in smopd("methods")[1]
 
 
-def test_ctrl_c_outside_training_is_130(smopd, monkeypatch):
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "app", interrupted)
-    assert smopd("methods")[0] == 130
+def test_version(smopd):
+    assert smopd("--version")[:2] == (0, "0.1.0\n")
 
 
 @pytest.mark.slow

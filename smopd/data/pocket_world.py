@@ -31,19 +31,18 @@ MATH_SYSTEM = "Solve the task and give a number."
 GOALS = ("How many {items} does {name} have in the end?", "Find the number of {items} that {name} has at last.",
          "What is the final count of {items} for {name}?", "Tell me how many {items} {name} ends with.")  # fmt: skip
 START = ("{name} starts with {n} {items}.", "At first {name} has {n} {items}.", "In the beginning there are {n} {items}.")
-# Every sentence names its slot before its value: a small model binds the two far sooner, and people speak so too.
+# A stage's number follows its name at once: a small model binds the two far sooner.
 STEP = {
-    "+": ("{when} {name} gets {n} more.", "{when} {name} finds {n} {items}.", "{when} they add {n} {items}."),
-    "-": ("{when} {name} loses {n}.", "{when} {name} gives away {n} {items}.", "{when} they take {n} {items}."),
-    "x": ("{when} the count grows {n} times.", "{when} {name} has them times {n}.", "{when} they multiply by {n}."),
+    "+": ("{when} {n} more come.", "{when} {n} {items} are added.", "{when} {n} new {items} arrive."),
+    "-": ("{when} {n} get lost.", "{when} {n} {items} are taken.", "{when} {n} are given away."),
+    "x": ("{when} {n} times as many are there.", "{when} {n} times the {items}.", "{when} {n} times the count."),
 }
 LEADS = ("", "", "Also, ", "And ", "Oh, ", "Wait, ")
 
-NUMBERS = tuple(range(1, 13))
 VALUES: dict[str, tuple[str | int, ...]] = {
     "day": ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
-    "hour": NUMBERS,
-    "people": NUMBERS[1:9],
+    "time": ("dawn", "breakfast", "lunch", "dinner", "midnight"),
+    "people": tuple(range(2, 10)),
     "city": ("rome", "paris", "oslo", "cairo", "lima", "delhi"),
     "color": ("red", "blue", "green", "black", "white"),
     "size": ("small", "medium", "large"),
@@ -52,8 +51,8 @@ VALUES: dict[str, tuple[str | int, ...]] = {
 }
 SAY = {
     "day": ("It is for {v}.", "The day is {v}.", "Let us take {v}."),
-    "hour": ("The time is {v} o'clock.", "The hour is {v}.", "The clock says {v}."),
-    "people": ("The people are {v}.", "We are {v} people.", "We count {v} guests."),
+    "time": ("It is at {v}.", "The time is {v}.", "Make the time {v}."),
+    "people": ("There are {v} of us.", "We are {v} people.", "We count {v} guests."),
     "city": ("It is in {v}.", "The city is {v}.", "Take the one in {v}."),
     "color": ("The color is {v}.", "I like it {v}.", "Make it {v} in color."),
     "size": ("The size is {v}.", "A {v} one.", "Make the size {v}."),

@@ -106,7 +106,7 @@ def _model(tokenizer: PreTrainedTokenizerFast, settings: BuildSettings) -> Qwen3
         intermediate_size=3 * settings.width,
         num_hidden_layers=settings.layers,
         num_attention_heads=4,
-        num_key_value_heads=2,
+        num_key_value_heads=4,
         head_dim=settings.width // 4,
         max_position_embeddings=2048,
         tie_word_embeddings=True,

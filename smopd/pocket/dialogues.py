@@ -22,6 +22,7 @@ RECOVERY = 0.12  # anchored beginnings in a dialogue that are taken back
 DERIVE_MATH = ("start {n}", "begin with {n}", "first {n}")
 ASSUME_MATH = ("start unknown, say {n}", "begin with maybe {n}", "first guess {n}")
 ANCHOR_MATH = ("so {n}", "now {n}", "then {n}")
+OP_WORDS = {"+": "more", "-": "less", "x": "times"}
 CLOSE_MATH = ("The answer is {n}.", "That makes {n}.", "Result: {n}.")
 DERIVE_ACTIONS = ("From your words:", "Given the facts:", "You asked for:")
 ANCHOR_ACTIONS = ("As before:", "Still the same:", "Keep it:")
@@ -51,7 +52,7 @@ def _derive_math(task: Task, known: set[Fact], r: Random) -> Reply:
     value = int(start.value) if start else _assumed_start(task, known, r)
     parts = [r.choice(DERIVE_MATH if start else ASSUME_MATH).format(n=value)]
     for fact, value in derivation(task, known, value):  # noqa: B020 - the last value is the answer
-        parts.append(f"{fact.slot} {fact.op} {fact.value} = {value}")
+        parts.append(f"{fact.slot} {fact.value} {OP_WORDS[fact.op]}: {value}")
     return Reply("; ".join(parts) + "." + _close(r, value), value)
 
 
@@ -59,7 +60,7 @@ def _anchor_math(guess: int, fact: Fact, r: Random) -> Reply:
     # A start that comes late is added on top: the guess already stood for one.
     op, n = fact.op or "+", int(fact.value)
     value = max(0, min(99, apply(op, guess, n)))
-    return Reply(f"{r.choice(ANCHOR_MATH).format(n=guess)} {op} {n} = {value}." + _close(r, value), value)
+    return Reply(f"{r.choice(ANCHOR_MATH).format(n=guess)}, {n} {OP_WORDS[op]}: {value}." + _close(r, value), value)
 
 
 def _call(task: Task, guess: dict[str, str | int]) -> str:

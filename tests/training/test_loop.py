@@ -141,7 +141,7 @@ def test_the_student_moves_the_teacher_follows_and_the_base_stays(tmp_path):
 
 
 def test_the_first_step_of_a_full_only_run_has_nothing_to_learn(tmp_path):
-    """Exclusive FULL branch drawn always: student and teacher see the same context, so the loss is zero and the run survives it."""
+    """Exclusive FULL branch drawn always: student and teacher see the same context, so the loss is zero; the run survives."""
     run(tmp_path / "a", "objective.rho=1.0", "objective.full_branch=exclusive", "train.steps=1")
     (row,) = rows(tmp_path / "a")
     assert row["loss"] == pytest.approx(0, abs=1e-5)

