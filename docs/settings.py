@@ -4,9 +4,9 @@ from smopd.config import describe
 
 HEAD = """# Every setting
 
-Settings come from a recipe (`smopd train RECIPE`, a shipped name or a TOML file), a method (`--method`) and `--set KEY=VALUE`, the later over the
-earlier. `--dry-run` prints the resolved tree, which is also written into the run folder as `config.toml` and is itself a recipe. An unknown
-key is an error that names the nearest one.
+Settings come from a recipe (`smopd train RECIPE`, a shipped name or a TOML file), a method (`--method`) and `--set KEY=VALUE`, the
+later over the earlier. `--dry-run` prints the resolved tree, which is also written into the run folder as `config.toml` and is
+itself a recipe. An unknown key is an error that names the nearest one.
 
 | key | default | what it is |
 |---|---|---|

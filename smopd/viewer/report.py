@@ -6,13 +6,14 @@ is no time stamp. It leaves out where the numbers come from (evaluation and stud
 
 import importlib.metadata
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from smopd.config_io import flatten
+from smopd.files import write_text
 from smopd.viewer.svg import (
     CHART_CSS,
     Bar,
@@ -238,15 +239,8 @@ def render_report(data: ReportData) -> str:
 
 
 def write_report(path: Path, data: ReportData) -> None:
-    """Write the page in one step: a reader sees the old file or the new one, never half of either."""
-    content = render_report(data).encode("utf-8")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # same folder: os.replace must not cross file systems
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write the page; a reader sees the old file or the new one, never half of either."""
+    write_text(path, render_report(data))
 
 
 def _section(title: str, body: str) -> str:
@@ -333,17 +327,8 @@ def _said(css: str, name: str, text: str | None) -> str:
     return f'<div class="{css}"><span class="label">{esc(name)}</span><p class="text" dir="auto">{body}</p></div>'
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """A nested tree of settings as (dotted key, value as text), in its own order."""
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from flatten(value, name + ".")
-        else:
-            yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
 def _settings(settings: Mapping[str, Any]) -> str:
-    rows = "".join(f"<tr><td>{esc(key)}</td><td>{esc(value)}</td></tr>" for key, value in flatten(settings))
+    shown = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str) for k, v in flatten(settings).items()}
+    rows = "".join(f"<tr><td>{esc(key)}</td><td>{esc(value)}</td></tr>" for key, value in shown.items())
     body = f'<details class="settings"><summary>Every setting of the run</summary><table><tbody>{rows}</tbody></table></details>'
     return _section("Settings", body) if rows else ""

@@ -17,7 +17,15 @@ from smopd.data.pocket_world import tasks
 from smopd.evaluation import summarise, verify
 from smopd.pocket import MODEL_DIR
 from smopd.pocket.build import BuildSettings, build, encode
-from smopd.pocket.dialogues import ANCHOR_ACTIONS, ANCHOR_MATH, clean_reply, derive, full_dialogue, mixed_dialogue, prefix_dialogue
+from smopd.pocket.dialogues import (
+    ANCHOR_ACTIONS,
+    ANCHOR_MATH,
+    clean_reply,
+    derive,
+    full_dialogue,
+    mixed_dialogue,
+    prefix_dialogue,
+)
 from smopd.seeds import rng
 from smopd.session import run_evaluation
 
