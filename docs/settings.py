@@ -4,7 +4,7 @@ from smopd.config import describe
 
 HEAD = """# Every setting
 
-Settings come from a recipe (`smopd train RECIPE`, a shipped name or a TOML file), a method (`--method`) and `--set KEY=VALUE`, the
+Settings come from a recipe (`smopd train RECIPE`, a shipped name or a TOML file), a method (`--method`) and `--set K=V`, the
 later over the earlier. `--dry-run` prints the resolved tree, which is also written into the run folder as `config.toml` and is
 itself a recipe. An unknown key is an error that names the nearest one.
 

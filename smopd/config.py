@@ -73,6 +73,10 @@ class Rollout(Section):
     temperature: Annotated[float, Field(gt=0, description="sampling temperature")] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1, description="nucleus sampling; 1 = off")] = 0.95
     top_k: Annotated[int, Field(ge=0, description="sample among the k likeliest tokens; 0 = off")] = 20
+    merge: Annotated[
+        bool,
+        Field(description="sample with the adapter folded into the weights: faster, for a second copy of the adapted weights"),
+    ] = False
     middle_tokens: Annotated[int, Field(ge=1, description="limit of a middle reply")] = 256
     answer_tokens: Annotated[int, Field(ge=1, description="limit of an answer reply and of a reply to the FULL prompt")] = 1024
 

@@ -1,6 +1,7 @@
 """What the verbs do once their arguments are read: evaluate a model, train a run, the quickstart. Progress on standard error."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from smopd.models import ChatModel, load_model, resolve_adapter
 from smopd.progress import Progress, console, training_note, waiting
 from smopd.results import load_summary, save_evaluation
 from smopd.rollout import Driver, HFEngine, Sampling
+from smopd.training.adapters import merged
 from smopd.training.loop import Trainer
 from smopd.training.run_folder import RunFolder
 
@@ -39,7 +41,8 @@ def run_evaluation(
     driver = Driver(engine, chat.renderer, sampling, settings.middle_tokens, config.chat.history)
     outcomes: dict[View, list[Outcome]] = {}
     for view in settings.views:
-        with Progress(f"{label} {view.upper()}", len(examples)) as progress:
+        folded = merged(model) if adapter and config.rollout.merge else nullcontext()
+        with folded, Progress(f"{label} {view.upper()}", len(examples)) as progress:
             outcomes |= evaluate(driver, examples, [view], config.seed, settings.batch, lambda _, done, __: progress.update(done))
     return outcomes
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
@@ -95,6 +96,27 @@ def as_teacher(model: PeftModel) -> Iterator[None]:
     finally:
         model.train(was_training)
         use_student(model)
+
+
+@contextmanager
+def merged(model: torch.nn.Module) -> Iterator[None]:
+    """The student's adapter folded into the base weights inside this block: the same policy, one matrix product a layer.
+
+    The weights before are kept and put back, not computed back: subtracting what was added would leave rounding behind.
+    """
+    layers = [m for m in model.modules() if isinstance(m, LoraLayer)]
+    weights = [layer.get_base_layer().weight for layer in layers]
+    kept = [weight.data for weight in weights]
+    try:
+        with torch.no_grad():
+            for layer, weight in zip(layers, weights, strict=True):
+                weight.data = weight.data + layer.get_delta_weight(STUDENT).to(weight.dtype)  # type: ignore[operator]
+                layer.merged_adapters.append(STUDENT)  # tells the layer to use its base weight alone
+        yield
+    finally:
+        for layer, weight, data in zip(layers, weights, kept, strict=True):
+            weight.data = data
+            layer.merged_adapters.clear()
 
 
 def save_teacher(model: torch.nn.Module, path: Path) -> None:

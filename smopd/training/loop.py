@@ -8,7 +8,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import cos, pi
 from typing import Any
 
@@ -26,7 +26,7 @@ from smopd.objective import masked
 from smopd.rollout import Driver, HFEngine, Sampling
 from smopd.scoring.passes import check_head
 from smopd.seeds import derive, rng
-from smopd.training.adapters import attach, student_parameters, update_teacher
+from smopd.training.adapters import attach, merged, student_parameters, update_teacher
 from smopd.training.metrics import step_metrics
 from smopd.training.run_folder import RunFolder
 from smopd.training.scoring_step import Rollout, score
@@ -141,8 +141,9 @@ class Trainer:
         exclusive = settings.full_branch == "exclusive"
         sharded_examples = [e for e, drawn in zip(examples, full_branch, strict=True) if not (drawn and exclusive)]
         full_examples = [e for e, drawn in zip(examples, full_branch, strict=True) if drawn]
-        sharded = {c.example.id: c for c in self.driver.sharded(sharded_examples, (seed, "rollout", step))}
-        full = {c.example.id: c for c in self.driver.full(full_examples, (seed, "rollout", step))}
+        with merged(self.model) if self.config.rollout.merge else nullcontext():
+            sharded = {c.example.id: c for c in self.driver.sharded(sharded_examples, (seed, "rollout", step))}
+            full = {c.example.id: c for c in self.driver.full(full_examples, (seed, "rollout", step))}
         return [self._rollout(e, sharded.get(e.id), full.get(e.id)) for e in examples]
 
     @staticmethod

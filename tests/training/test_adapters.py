@@ -11,6 +11,7 @@ from smopd.training.adapters import (
     attach,
     copy_to_teacher,
     load_parameters,
+    merged,
     save_teacher,
     student_parameters,
     teacher_parameters,
@@ -112,3 +113,21 @@ def test_the_student_starts_from_a_given_adapter_and_the_teacher_with_it(model, 
 def test_unknown_targets_are_a_user_error(pocket):
     with pytest.raises(ValueError, match=r"lora\.targets"):
         attach(pocket.model, Lora(targets=["no_such_layer"]), seed=1)
+
+
+def test_merged_is_the_same_policy_and_leaves_the_weights_as_they_were(model):
+    disturb(model)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    weights = {n: p.detach().clone() for n, p in model.named_parameters()}
+    trainable = {n for n, p in model.named_parameters() if p.requires_grad}
+    apart = model(input_ids=ids).logits
+    with merged(model):
+        folded = model(input_ids=ids).logits
+    assert not torch.equal(folded, apart)  # computed another way
+    torch.testing.assert_close(folded, apart, rtol=1e-3, atol=1e-3)
+    assert all(torch.equal(p, weights[n]) for n, p in model.named_parameters())
+    assert {n for n, p in model.named_parameters() if p.requires_grad} == trainable
+    assert torch.equal(model(input_ids=ids).logits, apart)
+    with pytest.raises(RuntimeError, match="inside"), merged(model):
+        raise RuntimeError("inside")
+    assert all(torch.equal(p, weights[n]) for n, p in model.named_parameters())
