@@ -140,8 +140,8 @@ class Train(Section):
     rollouts: Annotated[int, Field(ge=1, description="examples rolled out for one step")] = 8
     micro_batch: Annotated[int, Field(ge=1, description="rollouts scored at once; changes memory and speed, not the result")] = 1
     row_tokens: Annotated[
-        int, Field(ge=1, description="tokens in one scoring pass, padding included; changes speed, not the result")
-    ] = 8192
+        int, Field(ge=1, description="packed tokens in one scoring pass; changes memory and speed, not the result")
+    ] = 2048
     checkpoint_every: Annotated[int, Field(ge=1, description="steps between checkpoints")] = 10
     keep_checkpoints: Annotated[int, Field(ge=1, description="how many of the latest checkpoints stay on disk")] = 2
     save_rollouts: Annotated[bool, Field(description="write every rollout into the run folder")] = True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from smopd.objective.selection import Interpolation, keep_mask, turn_weights
-from smopd.scoring.divergence import TokenStats
+from smopd.scoring.stats import TokenStats
 
 
 @dataclass(frozen=True)

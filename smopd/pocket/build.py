@@ -121,7 +121,18 @@ def _model(tokenizer: PreTrainedTokenizerFast, settings: BuildSettings) -> Qwen3
 
 def build(folder: Path, settings: BuildSettings, report: Callable[[int, int, float], None]) -> None:
     """Train and write the model; `report(step, steps, loss)` is called every 20 steps. `folder` appears only when complete."""
-    torch.set_num_threads(settings.threads)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(settings.threads)  # part of the settings: another number of threads sums in another order
+    try:
+        model, tokenizer = _train(settings, report)
+    finally:
+        torch.set_num_threads(threads)
+    _save(folder, model, tokenizer, settings)
+
+
+def _train(
+    settings: BuildSettings, report: Callable[[int, int, float], None]
+) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
     written = dialogues(settings)
     texts = (message["content"] for messages in written for message in messages)
     tokenizer = train_tokenizer(texts, settings.vocabulary)
@@ -146,7 +157,7 @@ def build(folder: Path, settings: BuildSettings, report: Callable[[int, int, flo
         running = loss.item() if step == 1 else 0.95 * running + 0.05 * loss.item()
         if step % 20 == 0 or step == settings.steps:
             report(step, settings.steps, running)
-    _save(folder, model, tokenizer, settings)
+    return model, tokenizer
 
 
 def _save(folder: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: BuildSettings) -> None:

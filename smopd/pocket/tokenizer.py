@@ -30,7 +30,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary, special_tokens=[PAD, END, *ROLES], initial_alphabet=alphabet, show_progress=False
     )
-    # Rare numbers would stay in two pieces; a few hundred copies of each make every one below 100 a merge of its own.
+    # Rare numbers would stay in two pieces; a few hundred copies of each put those of the world among the first merges.
     numbers = (f" {n}" for n in range(100) for _ in range(400))
     tokenizer.train_from_iterator(chain(numbers, texts), trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, extra_special_tokens=list(ROLES))

@@ -1,18 +1,22 @@
 """Hidden states at the positions that predict each reply token, for a list of context + reply sequences.
 
-Plain path: right-padded rows, one a sequence unless it is the beginning of another. Padding stands behind every real token, and
-the mask is made from lengths, never from a pad id (which may be a model's end token). The head is applied by
-`token_divergence`, to reply positions only.
+The sequences are packed into prefix trees, so whatever turns have in common goes through the model once. The head is applied by
+`token_divergence`, to reply positions only. A model whose attention is not plain causal attention (a sliding window shorter than
+a sequence, a recurrent layer) takes the plain, padded path instead.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
 from smopd.errors import UserError
+from smopd.scoring import plain
+from smopd.scoring.plain import Scored
+from smopd.scoring.tree import PrefixTree, rows_within
 
-Scored = tuple[Sequence[int], Sequence[int]]  # context ids, reply ids
+PACKABLE = {"sdpa", "eager", "flex_attention"}
 
 
 def body_and_head(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.Tensor]:
@@ -44,60 +48,54 @@ def check_head(model: torch.nn.Module, ids: Sequence[int]) -> None:
         )
 
 
+def packable(body: torch.nn.Module, longest: int) -> bool:
+    """Whether an attention mask alone decides what a token of this model sees, for sequences up to `longest` tokens."""
+    config: Any = body.config
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    window = getattr(config, "sliding_window", None) or longest
+    # Older configs name a window without saying which layers have it.
+    windowed = longest > window and ("sliding_attention" in kinds or getattr(config, "layer_types", None) is None)
+    return config._attn_implementation in PACKABLE and kinds <= {"full_attention", "sliding_attention"} and not windowed
+
+
 def reply_hidden(
-    body: torch.nn.Module, sequences: Sequence[Scored], device: torch.device | str = "cpu", row_tokens: int = 8192
+    body: torch.nn.Module, sequences: Sequence[Scored], device: torch.device | str = "cpu", row_tokens: int = 2048
 ) -> torch.Tensor:
     """[N, d] hidden states that predict the reply tokens of all sequences, in order; N is the sum of reply lengths.
 
-    At most `row_tokens` tokens, padding included, go through the model at once (or one row, if that is longer).
+    At most `row_tokens` packed tokens go through the model at once (or one sequence, if that is longer).
     """
     if not all(context for context, _ in sequences):
         raise ValueError("a reply needs at least one context token in front of it")
-    rows, host = _rows(sequences)
-    states: list[torch.Tensor | None] = [None] * len(rows)
-    for chosen in _batches([len(row) for row in rows], row_tokens):
-        longest = max(len(rows[i]) for i in chosen)
-        ids = torch.tensor([[*rows[i], *[0] * (longest - len(rows[i]))] for i in chosen], device=device)
-        mask = torch.tensor([[1] * len(rows[i]) + [0] * (longest - len(rows[i])) for i in chosen], device=device)
-        hidden_BLd = body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-        for i, hidden_Ld in zip(chosen, hidden_BLd, strict=True):
-            states[i] = hidden_Ld
-    pieces = []
-    for (context, reply), i in zip(sequences, host, strict=True):
-        hidden = states[i]
-        assert hidden is not None
-        # Position p holds the prediction of token p + 1, so reply token i is predicted at len(context) - 1 + i.
-        pieces.append(hidden[len(context) - 1 : len(context) - 1 + len(reply)])
-    return torch.cat(pieces)
-
-
-def _rows(sequences: Sequence[Scored]) -> tuple[list[tuple[int, ...]], list[int]]:
-    """The rows to compute, and for each sequence the row it is a prefix of.
-
-    A turn whose tokens begin a later turn's context word for word needs no row of its own: attention is causal, so its
-    hidden states are the later row's. Where a template renders the history otherwise, every turn keeps its row.
-    """
     whole = [(*context, *reply) for context, reply in sequences]
-    rows: list[tuple[int, ...]] = []
-    host = [0] * len(whole)
-    for k in sorted(range(len(whole)), key=lambda k: -len(whole[k])):
-        found = next((i for i, row in enumerate(rows) if row[: len(whole[k])] == whole[k]), None)
-        if found is None:
-            rows.append(whole[k])
-            found = len(rows) - 1
-        host[k] = found
-    return rows, host
+    if not packable(body, max(map(len, whole))):
+        return plain.reply_hidden(body, sequences, device, row_tokens)
+    states: list[torch.Tensor | None] = [None] * len(whole)
+    for chosen in rows_within(whole, row_tokens):
+        tree = PrefixTree.pack([whole[k] for k in chosen])
+        hidden_Ld = _packed_pass(body, tree, device)
+        for k, index in zip(chosen, tree.index, strict=True):
+            context, reply = sequences[k]
+            # Position p of a sequence predicts its token p + 1, so reply token i is predicted at len(context) - 1 + i.
+            states[k] = hidden_Ld[index[len(context) - 1 : len(context) - 1 + len(reply)].to(device)]
+    return torch.cat([state for state in states if state is not None])
 
 
-def _batches(lengths: list[int], row_tokens: int) -> list[list[int]]:
-    """Rows of like length together, longest first, each batch within the budget of padded tokens."""
-    batches: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= row_tokens:
-            batches[-1].append(i)
-        else:
-            batches.append([i])
-    return batches
+def _packed_pass(body: torch.nn.Module, tree: PrefixTree, device: torch.device | str) -> torch.Tensor:
+    """[L, d] hidden states of one packed row."""
+    kind = body.config._attn_implementation  # type: ignore[union-attr]
+    dtype = next(body.parameters()).dtype
+    tree = tree.to(device)
+    mask: Any
+    if kind == "flex_attention":
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        length = len(tree.input_ids)
+        mask = create_block_mask(tree.mask_mod(), None, None, length, length, device=str(device))
+    else:
+        mask = (tree.attention_mask() if kind == "sdpa" else tree.additive_mask(dtype))[None, None]
+    output = body(input_ids=tree.input_ids[None], position_ids=tree.position_ids[None], attention_mask=mask, use_cache=False)
+    return output.last_hidden_state[0]
 
 
 def reply_tokens(sequences: Sequence[Scored], device: torch.device | str = "cpu") -> torch.Tensor:

@@ -3,6 +3,7 @@
 One call scores a micro-batch of rollouts. A loss depends on its own rollout only, so the batch may be cut anywhere.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,10 +13,12 @@ from peft import PeftModel
 from smopd.chat import Renderer, clean_context, full_context
 from smopd.config import Objective
 from smopd.evaluation.verifiers import Verdict
-from smopd.objective import RolloutLoss, rollout_loss
+from smopd.objective import RolloutLoss, keep_mask, rollout_loss
 from smopd.rollout import Conversation
-from smopd.scoring.divergence import Kind, TokenStats, token_divergence
-from smopd.scoring.passes import Scored, body_and_head, reply_hidden, reply_tokens
+from smopd.scoring import divergence, passes, plain
+from smopd.scoring.passes import body_and_head, reply_tokens
+from smopd.scoring.plain import Scored
+from smopd.scoring.stats import Kind, TokenStats
 from smopd.training.adapters import as_teacher
 
 Part = Literal["middle", "answer", "full"]
@@ -38,6 +41,18 @@ class ScoredTurn:
     stats: TokenStats
 
 
+@dataclass(frozen=True)
+class ScoringPath:
+    """How hidden states and divergences are computed; the result does not depend on it."""
+
+    reply_hidden: Callable[..., torch.Tensor]
+    token_divergence: Callable[..., TokenStats]
+
+
+FAST = ScoringPath(passes.reply_hidden, divergence.token_divergence)
+PLAIN = ScoringPath(plain.reply_hidden, plain.token_divergence)
+
+
 def _kind(beta: float) -> Kind:
     """GKD's convention: beta 0 is forward KL, 1 is reverse KL, between them the generalised Jensen-Shannon divergence."""
     return "fkl" if beta == 0 else "rkl" if beta == 1 else "gjs"
@@ -58,13 +73,19 @@ def _replies(rollout: Rollout, renderer: Renderer) -> list[tuple[Part, Scored, S
 
 
 def score(
-    model: PeftModel, renderer: Renderer, rollouts: list[Rollout], objective: Objective, keep: float, row_tokens: int = 8192
+    model: PeftModel,
+    renderer: Renderer,
+    rollouts: list[Rollout],
+    objective: Objective,
+    keep: float,
+    row_tokens: int = 2048,
+    path: ScoringPath = FAST,
 ) -> tuple[list[RolloutLoss], list[list[ScoredTurn]]]:
     """Losses (with gradient to the student) and token statistics of a micro-batch."""
     body, head = body_and_head(model)
     replies = [_replies(rollout, renderer) for rollout in rollouts]
     flat = [reply for group in replies for reply in group]
-    stats = _statistics(model, body, head, flat, objective, row_tokens)
+    stats = _statistics(model, body, head, flat, objective, keep, row_tokens, path)
     losses, turns = [], []
     for rollout, group in zip(rollouts, replies, strict=True):
         own = [ScoredTurn(part, stats.pop(0)) for part, _, _ in group]
@@ -77,7 +98,7 @@ def score(
                 correct=bool(rollout.verdict and rollout.verdict.correct),
                 keep=keep,
                 eta=objective.eta,
-                clip=objective.clip if objective.clip_level == "position" else float("inf"),
+                clip=_position_clip(objective),
                 eps=objective.eps,
                 interpolation=objective.quantile,
             )
@@ -86,31 +107,46 @@ def score(
     return losses, turns
 
 
+def _position_clip(objective: Objective) -> float:
+    return objective.clip if objective.clip_level == "position" else float("inf")
+
+
 def _statistics(
     model: PeftModel,
     body: torch.nn.Module,
     head: torch.Tensor,
     flat: list[tuple[Part, Scored, Scored]],
     objective: Objective,
+    keep: float,
     row_tokens: int,
+    path: ScoringPath,
 ) -> list[TokenStats]:
     """One TokenStats a reply, in order: two model passes over all of them, one divergence call for each kind of loss."""
     if not flat:
         return []
     device = head.device
     with as_teacher(model):
-        teacher_Nd = reply_hidden(body, [teacher for _, _, teacher in flat], device, row_tokens)
-    student_Nd = reply_hidden(body, [student for _, student, _ in flat], device, row_tokens)
+        teacher_Nd = path.reply_hidden(body, [teacher for _, _, teacher in flat], device, row_tokens)
+    student_Nd = path.reply_hidden(body, [student for _, student, _ in flat], device, row_tokens)
     tokens_N = reply_tokens([student for _, student, _ in flat], device)
     lengths = [len(student[1]) for _, student, _ in flat]
     pieces = zip(student_Nd.split(lengths), teacher_Nd.split(lengths), tokens_N.split(lengths), strict=True)
     rows = list(pieces)
     result: list[TokenStats | None] = [None] * len(flat)
-    for beta, parts in ((objective.beta_mid, ("middle",)), (objective.beta_final, ("answer", "full"))):
+    clip = _position_clip(objective)
+
+    def unclipped(reply: TokenStats) -> torch.Tensor:
+        return reply.divergence <= clip
+
+    def kept(reply: TokenStats) -> torch.Tensor:
+        return unclipped(reply) & keep_mask(reply.entropy, keep, objective.quantile)
+
+    for beta, parts, needed in ((objective.beta_mid, ("middle",), kept), (objective.beta_final, ("answer", "full"), unclipped)):
         chosen = [i for i, (part, _, _) in enumerate(flat) if part in parts]
         if chosen:
             student, teacher, tokens = (torch.cat([rows[i][k] for i in chosen]) for k in range(3))
-            joined = token_divergence(
+            own = [lengths[i] for i in chosen]
+            joined = path.token_divergence(
                 student,
                 teacher,
                 head,
@@ -118,7 +154,9 @@ def _statistics(
                 kind=_kind(beta),
                 beta=beta,
                 vocab_clip=objective.clip if objective.clip_level == "vocab" else None,
+                lengths=own,
+                needed=needed,
             )
-            for i, stats in zip(chosen, joined.split([lengths[i] for i in chosen]), strict=True):
+            for i, stats in zip(chosen, joined.split(own), strict=True):
                 result[i] = stats
     return [stats for stats in result if stats is not None]

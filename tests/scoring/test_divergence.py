@@ -1,4 +1,4 @@
-"""token_divergence against formulas written out in numpy float64, and the properties a divergence must have."""
+"""token_divergence, fused and plain, against formulas written out in numpy float64, and the properties a divergence must have."""
 
 import math
 
@@ -8,9 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smopd.scoring import token_divergence
+from smopd.scoring import divergence, plain
+from smopd.scoring import token_divergence as fused
+from smopd.scoring.divergence import _plan
+from smopd.scoring.plain import divergence_terms
 
 N, D, V = 5, 8, 23
+both = pytest.mark.parametrize("token_divergence", [fused, plain.token_divergence], ids=["fused", "plain"])
 
 
 def draw(seed: int, scale: float = 1.0, n: int = N) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -37,9 +41,10 @@ def reference(kind: str, beta: float, s: np.ndarray, t: np.ndarray) -> np.ndarra
     return beta * kl(t, m) + (1 - beta) * kl(s, m)
 
 
+@both
 @pytest.mark.parametrize(("kind", "beta"), [("gjs", 0.5), ("gjs", 0.1), ("gjs", 0.9), ("rkl", 1.0), ("fkl", 0.0)])
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 2.0])
-def test_values_equal_the_float64_reference(kind, beta, temperature):
+def test_values_equal_the_float64_reference(token_divergence, kind, beta, temperature):
     student, teacher, head, tokens = draw(1)
     stats = token_divergence(student, teacher, head, tokens, kind, beta, temperature)
     zs, zt = (student @ head.T).numpy(), (teacher @ head.T).numpy()
@@ -53,8 +58,9 @@ def test_values_equal_the_float64_reference(kind, beta, temperature):
     np.testing.assert_allclose(stats.teacher_logp, np.log(t[picked]), rtol=1e-11)
 
 
+@both
 @pytest.mark.parametrize(("kind", "beta"), [("gjs", 0.5), ("gjs", 0.3), ("rkl", 1.0), ("fkl", 0.0)])
-def test_gradient_is_the_derivative_of_the_value(kind, beta):
+def test_gradient_is_the_derivative_of_the_value(token_divergence, kind, beta):
     student, teacher, head, tokens = draw(2)
     student.requires_grad_()
 
@@ -64,7 +70,8 @@ def test_gradient_is_the_derivative_of_the_value(kind, beta):
     assert torch.autograd.gradcheck(value, (student,))
 
 
-def test_only_the_divergence_and_only_the_student_carry_gradient():
+@both
+def test_only_the_divergence_and_only_the_student_carry_gradient(token_divergence):
     student, teacher, head, tokens = draw(3)
     for tensor in (student, teacher):
         tensor.requires_grad_()
@@ -76,9 +83,10 @@ def test_only_the_divergence_and_only_the_student_carry_gradient():
     assert teacher.grad is None
 
 
+@both
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), scale=st.floats(0.01, 30), beta=st.floats(0.01, 0.99))
-def test_gjs_is_bounded_and_divergences_are_never_negative(seed, scale, beta):
+def test_gjs_is_bounded_and_divergences_are_never_negative(token_divergence, seed, scale, beta):
     student, teacher, head, tokens = draw(seed, scale)
     gjs = token_divergence(student, teacher, head, tokens, "gjs", beta).divergence
     bound = -beta * math.log(beta) - (1 - beta) * math.log(1 - beta)  # entropy of the coin, ln 2 at one half
@@ -88,14 +96,16 @@ def test_gjs_is_bounded_and_divergences_are_never_negative(seed, scale, beta):
         assert (token_divergence(student, teacher, head, tokens, kind).divergence >= -1e-12).all()
 
 
-def test_a_saturated_pair_reaches_ln_2():
+@both
+def test_a_saturated_pair_reaches_ln_2(token_divergence):
     head = torch.eye(2, dtype=torch.float64) * 100
     student, teacher = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[0.0, 1.0]]).double()
     assert token_divergence(student, teacher, head, torch.tensor([0])).divergence.item() == pytest.approx(math.log(2), rel=1e-9)
 
 
+@both
 @pytest.mark.parametrize("kind", ["gjs", "rkl", "fkl"])
-def test_equal_distributions_have_no_divergence_and_no_gradient(kind):
+def test_equal_distributions_have_no_divergence_and_no_gradient(token_divergence, kind):
     student, _, head, tokens = draw(4)
     moved = student.clone().requires_grad_()
     stats = token_divergence(moved, student, head, tokens, kind)
@@ -104,7 +114,8 @@ def test_equal_distributions_have_no_divergence_and_no_gradient(kind):
     assert moved.grad.abs().max() < 1e-12
 
 
-def test_gjs_at_one_half_is_symmetric_and_kls_swap():
+@both
+def test_gjs_at_one_half_is_symmetric_and_kls_swap(token_divergence):
     student, teacher, head, tokens = draw(5)
     there = token_divergence(student, teacher, head, tokens).divergence
     back = token_divergence(teacher, student, head, tokens).divergence
@@ -114,8 +125,9 @@ def test_gjs_at_one_half_is_symmetric_and_kls_swap():
     torch.testing.assert_close(rkl, fkl, rtol=1e-12, atol=1e-14)
 
 
+@both
 @pytest.mark.parametrize("chunk", [1, 2, 5, 100])
-def test_chunks_change_nothing(chunk):
+def test_chunks_change_nothing(token_divergence, chunk):
     student, teacher, head, tokens = draw(6)
     whole = token_divergence(student, teacher, head, tokens)
     cut = token_divergence(student, teacher, head, tokens, chunk_size=chunk)
@@ -123,7 +135,8 @@ def test_chunks_change_nothing(chunk):
         torch.testing.assert_close(getattr(whole, name), getattr(cut, name), rtol=0, atol=1e-14)
 
 
-def test_low_precision_inputs_are_softmaxed_in_float32():
+@both
+def test_low_precision_inputs_are_softmaxed_in_float32(token_divergence):
     student, teacher, head, tokens = draw(7)
     low = [x.bfloat16() for x in (student, teacher, head)]
     stats = token_divergence(*low, tokens)
@@ -132,7 +145,8 @@ def test_low_precision_inputs_are_softmaxed_in_float32():
     torch.testing.assert_close(stats.divergence.double(), exact.divergence, rtol=1e-4, atol=1e-6)
 
 
-def test_float32_is_close_to_float64_even_when_nearly_saturated():
+@both
+def test_float32_is_close_to_float64_even_when_nearly_saturated(token_divergence):
     student, teacher, head, tokens = draw(8, scale=20)
     wide = token_divergence(student, teacher, head, tokens, "rkl")
     narrow = token_divergence(student.float(), teacher.float(), head.float(), tokens, "rkl")
@@ -140,7 +154,8 @@ def test_float32_is_close_to_float64_even_when_nearly_saturated():
     assert torch.isfinite(narrow.divergence).all()
 
 
-def test_the_vocabulary_clip_caps_each_entry_and_may_go_negative():
+@both
+def test_the_vocabulary_clip_caps_each_entry_and_may_go_negative(token_divergence):
     student, teacher, head, tokens = draw(9, scale=3)
     zs, zt = (student @ head.T).numpy(), (teacher @ head.T).numpy()
     s, t = softmax(zs), softmax(zt)
@@ -150,13 +165,15 @@ def test_the_vocabulary_clip_caps_each_entry_and_may_go_negative():
     assert (clipped < 0).any()
 
 
-def test_no_tokens_give_empty_statistics():
+@both
+def test_no_tokens_give_empty_statistics(token_divergence):
     student, teacher, head, _ = draw(10, n=0)
     stats = token_divergence(student, teacher, head, torch.zeros(0, dtype=torch.long))
     assert stats.divergence.shape == stats.entropy.shape == (0,)
 
 
-def test_mistakes_are_refused():
+@both
+def test_mistakes_are_refused(token_divergence):
     student, teacher, head, tokens = draw(11)
     with pytest.raises(ValueError, match="one row a token"):
         token_divergence(student, teacher[:-1], head, tokens)
@@ -164,3 +181,113 @@ def test_mistakes_are_refused():
         token_divergence(student, teacher, head, tokens, kind="tv")
     with pytest.raises(ValueError, match="0 < beta < 1"):
         token_divergence(student, teacher, head, tokens, beta=1.0)
+
+
+KINDS = [("gjs", 0.5), ("gjs", 0.2), ("rkl", 1.0), ("fkl", 0.0)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 40),
+    scale=st.floats(0.05, 20),
+    which=st.sampled_from(KINDS),
+    temperature=st.sampled_from([1.0, 0.6, 1.7]),
+    chunk=st.one_of(st.none(), st.integers(1, 50)),
+    vocab_clip=st.sampled_from([None, 0.05]),
+)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_fused_equals_plain_in_value_and_gradient(dtype, tolerance, seed, n, scale, which, temperature, chunk, vocab_clip):
+    student, teacher, head, tokens = draw(seed, 1.0, n)
+    student, teacher, head = (scale * student).to(dtype), (scale * teacher).to(dtype), (head / scale).to(dtype)
+    found = []
+    for function in (fused, plain.token_divergence):
+        hidden = student.clone().requires_grad_()
+        stats = function(hidden, teacher, head, tokens, *which, temperature, chunk, vocab_clip)
+        (stats.divergence.clamp_max(0.5) * torch.arange(1, n + 1)).sum().backward()
+        found.append([*(getattr(stats, name).detach() for name in stats.__dataclass_fields__), hidden.grad * scale / n])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_any_function_of_two_chunks_of_logits():
+    """Total variation, which nobody wrote a gradient for: autograd inside the chunk gives it."""
+
+    def total_variation(zs, zt):
+        return 0.5 * (zs.softmax(-1) - zt.softmax(-1)).abs().sum(-1)
+
+    student, teacher, head, tokens = draw(12, n=9)
+    student.requires_grad_()
+    stats = fused(student, teacher, head, tokens, kind=total_variation, chunk_size=4)
+    expected = total_variation(student @ head.T, teacher @ head.T)
+    torch.testing.assert_close(stats.divergence, expected.detach(), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(stats.entropy, plain.token_divergence(student, teacher, head, tokens).entropy)
+    (ours,) = torch.autograd.grad(stats.divergence.sum(), student)
+    (theirs,) = torch.autograd.grad(expected.sum(), student)
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_the_vocabulary_clip_goes_through_the_same_terms():
+    student, teacher, head, tokens = draw(13, scale=3)
+    terms = divergence_terms((student @ head.T).log_softmax(-1), (teacher @ head.T).log_softmax(-1), "gjs", 0.5)
+    torch.testing.assert_close(fused(student, teacher, head, tokens, vocab_clip=0.02).divergence, terms.clamp_max(0.02).sum(-1))
+
+
+@pytest.mark.parametrize("chunk", [None, 4, 7])
+def test_tokens_without_loss_get_no_gradient_and_the_others_their_own(chunk):
+    student, teacher, head, tokens = draw(14, n=12)
+    lengths = [5, 0, 3, 4]
+    asked = []
+
+    def needed(reply):
+        asked.append(len(reply.divergence))
+        return reply.entropy > reply.entropy.median()
+
+    whole, part = student.clone().requires_grad_(), student.clone().requires_grad_()
+    everything = fused(whole, teacher, head, tokens)
+    everything.divergence.sum().backward()
+    stats = fused(part, teacher, head, tokens, chunk_size=chunk, lengths=lengths, needed=needed)
+    stats.divergence.sum().backward()
+    torch.testing.assert_close(stats.divergence, everything.divergence)
+    wanted = torch.cat([h > h.median() if not (chunk == 4 and len(h) == 5) else h > -1 for h in stats.entropy.split([5, 3, 4])])
+    torch.testing.assert_close(part.grad[wanted], whole.grad[wanted])
+    assert part.grad[~wanted].abs().max() == 0
+    assert asked == ([3, 4] if chunk == 4 else [5, 3, 4])  # a reply that had to be cut is not judged by its pieces
+
+
+@given(st.lists(st.integers(0, 12), max_size=10), st.integers(1, 9))
+def test_chunks_hold_every_row_once_and_replies_whole_where_they_fit(lengths, size):
+    plan = _plan(lengths, size)
+    assert all(0 < sum(n for n, _ in chunk) <= size for chunk in plan)
+    assert sum(n for chunk in plan for n, _ in chunk) == sum(lengths)
+    assert [n for chunk in plan for n, whole in chunk if whole] == [n for n in lengths if 0 < n <= size]
+
+
+def test_a_trained_head_gets_its_gradient_too():
+    student, teacher, head, tokens = draw(15)
+    head.requires_grad_()
+    fused(student, teacher, head, tokens).divergence.sum().backward()
+    ours, head.grad = head.grad, None
+    plain.token_divergence(student, teacher, head, tokens).divergence.sum().backward()
+    torch.testing.assert_close(ours, head.grad)
+
+
+def test_without_gradient_no_third_product_is_made(monkeypatch):
+    student, teacher, head, tokens = draw(16)
+    seen = []
+    original = divergence._score
+    monkeypatch.setattr(divergence, "_score", lambda *a: seen.append(a[-1].with_gradient) or original(*a))
+    fused(student, teacher, head, tokens)
+    with torch.no_grad():
+        fused(student.requires_grad_(), teacher, head, tokens)
+    assert seen == [False, False]
+
+
+def test_underflow_in_both_distributions_is_no_nan():
+    head = torch.tensor([[0.0], [300.0], [-300.0]])
+    one = torch.ones(1, 1).requires_grad_()
+    for kind, beta in KINDS:
+        stats = fused(one, torch.ones(1, 1), head, torch.tensor([1]), kind, beta)
+        stats.divergence.sum().backward()
+        assert stats.divergence.item() == pytest.approx(0, abs=1e-6)
+        assert torch.isfinite(one.grad).all()

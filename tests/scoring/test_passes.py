@@ -1,4 +1,4 @@
-"""Hidden states of replies: padded, shared and cut into batches, against one unpadded sequence at a time."""
+"""Hidden states of replies, packed and padded, against one unpadded sequence at a time."""
 
 import pytest
 import torch
@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from smopd.errors import UserError
-from smopd.scoring.passes import _batches, _rows, body_and_head, check_head, reply_hidden, reply_tokens
+from smopd.scoring import plain
+from smopd.scoring.passes import body_and_head, check_head, packable, reply_hidden, reply_tokens
 
 SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
          "head_dim": 8, "vocab_size": 31}  # fmt: skip
@@ -27,14 +28,43 @@ def alone(body, context, reply):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=5), st.integers(1, 60))
-def test_equals_one_sequence_at_a_time(model, sequences, row_tokens):
+@pytest.mark.parametrize("path", [reply_hidden, plain.reply_hidden], ids=["packed", "padded"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_equals_one_sequence_at_a_time(model, attention, path, sequences, row_tokens):
     context, reply = sequences[0]
     sequences = [*sequences, ([*context, *reply, 7], [0, 0, 3]), (context, reply)]  # a turn that begins a later one, and a copy
     body, _ = body_and_head(model)
-    ours = reply_hidden(body, sequences, row_tokens=row_tokens)
+    model.set_attn_implementation(attention)
+    ours = path(body, sequences, row_tokens=row_tokens)
     expected = torch.cat([alone(body, c, r) for c, r in sequences])
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
     assert reply_tokens(sequences).tolist() == [t for _, r in sequences for t in r]
+
+
+def test_packed_gradients_equal_padded_ones():
+    torch.manual_seed(1)
+    trained = Qwen3ForCausalLM(Qwen3Config(**SMALL))
+    shared = [1, 2, 3, 4]
+    sequences = [(shared, [5, 6]), ([*shared, 5, 6, 7], [8, 9, 10]), ([*shared, 9], [5]), ([11], [12, 13])]
+    found = []
+    for path in (reply_hidden, plain.reply_hidden):
+        trained.zero_grad()
+        path(trained.model, sequences, row_tokens=12).square().sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in trained.model.parameters()]))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+
+
+def test_a_sliding_window_is_packed_only_while_it_hides_nothing():
+    windowed = Qwen3Config(**SMALL, use_sliding_window=True, sliding_window=6, max_window_layers=0)
+    assert set(windowed.layer_types) == {"sliding_attention"}
+    torch.manual_seed(0)
+    body = Qwen3ForCausalLM(windowed).eval().model
+    assert packable(body, 6)
+    assert not packable(body, 7)
+    sequences = [([1, 2, 3, 4, 5, 6, 7, 8], [9, 10]), ([1, 2, 3], [4])]
+    with torch.no_grad():
+        expected = torch.cat([alone(body, c, r) for c, r in sequences])
+        torch.testing.assert_close(reply_hidden(body, sequences), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_position_i_predicts_reply_token_i(model):
@@ -43,19 +73,6 @@ def test_position_i_predicts_reply_token_i(model):
     before, after = reply_hidden(body, [([1, 2], [3, 4, 5])]), reply_hidden(body, [([1, 2], [3, 9, 5])])
     assert torch.equal(before[:2], after[:2])
     assert (before[2] - after[2]).abs().max() > 1e-4
-
-
-def test_only_beginnings_share_a_row():
-    rows, host = _rows([([1], [2]), ([1, 2, 3], [4]), ([1, 2, 4], [4]), ([1], [2])])
-    assert sorted(rows) == [(1, 2, 3, 4), (1, 2, 4, 4)]
-    assert all(rows[h][: len(s)] == s for h, s in zip(host, [(1, 2), (1, 2, 3, 4), (1, 2, 4, 4), (1, 2)], strict=True))
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 200))
-def test_batches_hold_every_row_once_within_the_budget(lengths, budget):
-    batches = _batches(lengths, budget)
-    assert sorted(i for b in batches for i in b) == list(range(len(lengths)))
-    assert all(len(b) == 1 or len(b) * max(lengths[i] for i in b) <= budget for b in batches)
 
 
 def test_a_reply_without_context_is_refused(model):

@@ -1,0 +1,100 @@
+"""Packs token sequences into one row in which every shared prefix stands once.
+
+The sequences of a rollout (each turn's context and reply) form a trie. Laid out depth-first, token k is an ancestor of token q,
+or q itself, exactly when k <= q < subtree_end[k]: one comparison is the whole attention mask, for any chat template. Sorting the
+sequences is the depth-first walk: neighbours share their longest common prefix, and what follows it is new. Sequences that
+share nothing are separate trees in the same row, and cannot see each other by the same comparison.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class PrefixTree:
+    """One packed row of L tokens. `index[k]` says where the tokens of sequence k stand in it."""
+
+    input_ids: torch.Tensor  # [L]
+    position_ids: torch.Tensor  # [L] depth in the trie: the token's place in its own sequence
+    subtree_end: torch.Tensor  # [L] one past the last descendant
+    index: list[torch.Tensor]
+
+    @staticmethod
+    def pack(sequences: Sequence[Sequence[int]]) -> "PrefixTree":
+        """Pack any sequences, duplicates and prefixes of one another included; near-linear in their total length."""
+        arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
+        nothing = np.empty(0, dtype=np.int64)
+        ids, depths, index = [nothing], [nothing], [nothing] * len(arrays)
+        closed: list[tuple[np.ndarray, int]] = []  # nodes that get no further descendant, and where the row stood then
+        length, path, previous = 0, nothing, nothing
+        for k in _sorted(arrays):
+            tokens = arrays[k]
+            common = _common(previous, tokens)
+            closed.append((path[common:], length))
+            path = np.concatenate([path[:common], np.arange(length, length + len(tokens) - common)])
+            ids.append(tokens[common:])
+            depths.append(np.arange(common, len(tokens)))
+            index[k] = path
+            length += len(tokens) - common
+            previous = tokens
+        subtree_end = np.full(length, length)
+        for nodes, end in closed:
+            subtree_end[nodes] = end
+        joined_ids, joined_depths = (torch.from_numpy(np.concatenate(parts)) for parts in (ids, depths))
+        return PrefixTree(joined_ids, joined_depths, torch.from_numpy(subtree_end), [torch.from_numpy(p) for p in index])
+
+    def to(self, device: torch.device | str) -> "PrefixTree":
+        """The same row on another device (`index` stays: it is used to pick rows, wherever they are)."""
+        ids, positions, ends = (t.to(device) for t in (self.input_ids, self.position_ids, self.subtree_end))
+        return PrefixTree(ids, positions, ends, self.index)
+
+    def attention_mask(self) -> torch.Tensor:
+        """[L, L] True where the row's token (first axis) sees the column's: its ancestors and itself."""
+        place = torch.arange(len(self.input_ids), device=self.input_ids.device)
+        return (place <= place[:, None]) & (place[:, None] < self.subtree_end)
+
+    def additive_mask(self, dtype: torch.dtype) -> torch.Tensor:
+        """The same as numbers to add to scores: eager attention adds, and would add a boolean mask as zeros and ones."""
+        hidden = torch.zeros(1, dtype=dtype).new_full((), torch.finfo(dtype).min)
+        return torch.where(self.attention_mask(), hidden.new_zeros(()), hidden.to(self.input_ids.device))
+
+    def mask_mod(self) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+        """The same as a mask_mod of flex_attention."""
+        end = self.subtree_end
+
+        def visible(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+            return (key <= query) & (query < end[key])
+
+        return visible
+
+
+def rows_within(sequences: Sequence[Sequence[int]], budget: int) -> list[list[int]]:
+    """Which sequences share a packed row: neighbours in sorted order, up to `budget` packed tokens (or one longer sequence)."""
+    arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
+    rows: list[list[int]] = []
+    filled, previous = 0, np.empty(0, dtype=np.int64)
+    for k in _sorted(arrays):
+        new = len(arrays[k]) - _common(previous, arrays[k])
+        if rows and filled + new <= budget:
+            rows[-1].append(k)
+            filled += new
+        else:
+            rows.append([k])
+            filled = len(arrays[k])
+        previous = arrays[k]
+    return rows
+
+
+def _sorted(arrays: list[np.ndarray]) -> list[int]:
+    """Indices in lexicographic order; big-endian bytes compare like the numbers they hold, and compare in C."""
+    keys = [a.astype(">i8").tobytes() for a in arrays]
+    return sorted(range(len(arrays)), key=keys.__getitem__)
+
+
+def _common(a: np.ndarray, b: np.ndarray) -> int:
+    shared = min(len(a), len(b))
+    different = np.flatnonzero(a[:shared] != b[:shared])
+    return int(different[0]) if len(different) else shared
