@@ -12,12 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
+from smopd.bench.cli import bench_app
 from smopd.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Train chat models that don't get lost in conversation.")  # fmt: skip
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
 pocket_app = typer.Typer(no_args_is_help=True, help="The embedded pocket model.")
+app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(pocket_app, name="pocket")
 
@@ -33,7 +35,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved sett
 
 def main() -> None:
     """Entry point: user errors without a traceback."""
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("smopd").addHandler(logging.StreamHandler())
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries end in an error of ours
     try:
         app()
     except UserError as error:
@@ -95,7 +98,9 @@ def quickstart(
 
     config = load_config("pocket", set_ or [], method)
     if dry_run:
-        print(to_toml(config), end="")
+        from smopd.memory import describe
+
+        print(to_toml(config) + describe(config), end="")
         return
     from smopd.results import report_data, report_run
     from smopd.session import quickstart_run
@@ -150,7 +155,9 @@ def train(
 
     config = load_config(recipe, set_ or [], method)
     if dry_run:
-        print(to_toml(config), end="")
+        from smopd.memory import describe
+
+        print(to_toml(config) + describe(config), end="")
         return
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
     from smopd.session import train_run

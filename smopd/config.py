@@ -142,6 +142,9 @@ class Train(Section):
     row_tokens: Annotated[
         int, Field(ge=1, description="packed tokens in one scoring pass; changes memory and speed, not the result")
     ] = 2048
+    recompute: Annotated[
+        bool, Field(description="gradient checkpointing: keep one activation a layer and compute the rest again, for memory")
+    ] = False
     checkpoint_every: Annotated[int, Field(ge=1, description="steps between checkpoints")] = 10
     keep_checkpoints: Annotated[int, Field(ge=1, description="how many of the latest checkpoints stay on disk")] = 2
     save_rollouts: Annotated[bool, Field(description="write every rollout into the run folder")] = True

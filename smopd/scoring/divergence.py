@@ -20,8 +20,8 @@ from smopd.scoring.stats import Kind, TokenStats, check_arguments
 Divergence = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # student logits [n, V], teacher logits [n, V] -> [n]
 Needed = Callable[[TokenStats], torch.Tensor]  # statistics of one reply -> which of its tokens will carry loss
 
-CHUNK_BYTES = 200_000_000  # for the two logit buffers of a chunk
-TILE_ENTRIES = 1 << 17  # of a chunk's rows at once in elementwise work: half a megabyte, within the second-level cache
+CHUNK_BYTES = 400_000_000  # for the two logit buffers of a chunk
+TILE_ENTRIES = 1 << 16  # of a chunk's rows at once in elementwise work: a quarter megabyte, within the second-level cache
 
 
 def token_divergence(
@@ -124,16 +124,18 @@ class _Fused(torch.autograd.Function):
             zs, zt = (buffer[: part.stop - part.start] for buffer in buffers)
             _logits(student[part], weight, zs)
             _logits(teacher[part], weight, zt)
-            stats, by_logits = _score(zs, zt, tokens[part], options)
+            stats, by_logits, factor = _score(zs, zt, tokens[part], options)
             for column, name in zip(columns, TokenStats.__dataclass_fields__, strict=True):
                 column[part] = getattr(stats, name)
             if gradient is not None and by_logits is not None:
                 wanted = _wanted(stats, chunk, options.needed)
                 if wanted.all():
-                    gradient[part] = by_logits.to(weight.dtype) @ weight
+                    gradient[part] = (by_logits.to(weight.dtype) @ weight).mul_(factor)
                 elif wanted.any():
                     chosen = wanted.nonzero()[:, 0]
-                    gradient[part.start + chosen] = by_logits[chosen].to(weight.dtype) @ weight
+                    # the teacher's buffer is used up by now: it takes the rows that are left
+                    rows_left = torch.index_select(by_logits, 0, chosen, out=zt[: len(chosen)])
+                    gradient[part.start + chosen] = (rows_left.to(weight.dtype) @ weight).mul_(factor)
         if gradient is not None:
             ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(*columns[1:])
@@ -168,71 +170,92 @@ def _tiles(z: torch.Tensor) -> list[slice]:
     return [slice(i, min(i + width, z.shape[1])) for i in range(0, z.shape[1], width)]
 
 
-def _normalise(z: torch.Tensor) -> torch.Tensor:
-    """Logits [n, V] to log-probabilities, in place; the sum runs tile by tile."""
+def _normaliser(z: torch.Tensor) -> torch.Tensor:
+    """[n, 1] log of the sum of exponentials, tile by tile."""
     top_n1 = z.amax(-1, keepdim=True)
     total_n1 = torch.zeros_like(top_n1)
     for tile in _tiles(z):
         total_n1 += (z[:, tile] - top_n1).exp_().sum(-1, keepdim=True)
-    return z.sub_(top_n1 + total_n1.log_())
+    return total_n1.log_().add_(top_n1)
 
 
-def _score(zs: torch.Tensor, zt: torch.Tensor, tokens: torch.Tensor, options: _Options) -> tuple[TokenStats, torch.Tensor | None]:
-    """Statistics of a chunk and, where wanted, dD/dz_s, in place of the student's logits. Both buffers are used up."""
+def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Row by row, without a product tensor in between."""
+    return torch.bmm(a[:, None, :], b[:, :, None])[:, 0, 0]
+
+
+def _score(
+    zs: torch.Tensor, zt: torch.Tensor, tokens: torch.Tensor, options: _Options
+) -> tuple[TokenStats, torch.Tensor | None, float]:
+    """Statistics of a chunk; dD/dz_s in place of the student's logits, where wanted, and the factor it still needs."""
     by_logits: torch.Tensor | None = None
     divergence: torch.Tensor | None = None
+    factor = 1.0
     if callable(options.kind):
         divergence, by_logits = _by_autograd(zs, zt, options.kind, options.temperature, options.with_gradient)
     soft = (zs / options.temperature, zt / options.temperature) if divergence is None and options.temperature != 1 else None
-    _normalise(zs)
-    _normalise(zt)
-    student_logp, teacher_logp = (z.gather(-1, tokens[:, None])[:, 0].clone() for z in (zs, zt))
+    log_sums = _normaliser(zs), _normaliser(zt)
+    student_logp, teacher_logp = (z.gather(-1, tokens[:, None]).sub_(c)[:, 0] for z, c in zip((zs, zt), log_sums, strict=True))
     if divergence is None and soft is None:
-        divergence, entropy, teacher_entropy = _sums(zs, zt, options)
-        by_logits = zs if options.with_gradient else None
+        divergence, entropy, teacher_entropy, factor = _sums(zs, zt, *log_sums, options)
+        by_logits = zs
     else:
-        entropy, teacher_entropy = _entropy(zs), _entropy(zt)
+        entropy, teacher_entropy = _entropy(zs, log_sums[0]), _entropy(zt, log_sums[1])
         if soft is not None:
-            divergence, _, _ = _sums(_normalise(soft[0]), _normalise(soft[1]), options)
-            by_logits = soft[0].div_(options.temperature) if options.with_gradient else None
+            divergence, _, _, factor = _sums(soft[0], soft[1], _normaliser(soft[0]), _normaliser(soft[1]), options)
+            by_logits, factor = soft[0], factor / options.temperature
     assert divergence is not None
-    return TokenStats(divergence, entropy, teacher_entropy, student_logp, teacher_logp), by_logits
+    return TokenStats(divergence, entropy, teacher_entropy, student_logp, teacher_logp), by_logits, factor
 
 
-def _sums(log_s: torch.Tensor, log_t: torch.Tensor, options: _Options) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Divergence and both entropies; `log_s` becomes the gradient by student logits if one is wanted."""
+def _sums(
+    zs: torch.Tensor, zt: torch.Tensor, log_sum_s: torch.Tensor, log_sum_t: torch.Tensor, options: _Options
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
+    """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes, if one is wanted.
+
+    Everything is made of four inner products a row: s.log s, t.log t, s.log m, t.log m (for a KL divergence m is the other one).
+    """
     kind, beta = options.kind, options.beta
-    entropy, teacher_entropy, inner, outer = (log_s.new_zeros(log_s.shape[0]) for _ in range(4))
-    for tile in _tiles(log_s):
-        a, b = log_s[:, tile], log_t[:, tile]
-        s, t = a.exp(), b.exp()
-        entropy -= (s * a).sum(-1)
-        teacher_entropy -= (t * b).sum(-1)
-        if kind == "fkl":
-            outer += b.sub_(a).mul_(t).sum(-1)
-            a.copy_(s).sub_(t)
+    s_own, t_own, s_cross, t_cross = (zs.new_zeros(zs.shape[0]) for _ in range(4))
+    for tile in _tiles(zs):
+        a, b = zs[:, tile].sub_(log_sum_s), zt[:, tile].sub_(log_sum_t)  # log s, log t
+        t = b.exp()
+        t_own += _dot(t, b)
+        if kind == "gjs":
+            s = torch.exp(a, out=b)
+            s_own += _dot(s, a)
+            # where both underflow to zero the mixture must not become log 0: 0 times infinity is no number
+            log_m = torch.lerp(s, t, beta).clamp_min_(torch.finfo(s.dtype).tiny).log_()
+            s_cross += _dot(s, log_m)
+            t_cross += _dot(t, log_m)
         else:
-            if kind == "gjs":
-                # where both underflow to zero the mixture must not become log 0: 0 times infinity is no number
-                log_m = torch.lerp(s, t, beta).clamp_min_(torch.finfo(s.dtype).tiny).log_()
-                outer += b.sub_(log_m).mul_(t).sum(-1)
-            else:
-                log_m = b
-            inner += a.sub_(log_m).mul_(s).sum(-1)  # s*L, the student's half of the divergence
-            if options.with_gradient:
+            s = a.exp()
+            s_own += _dot(s, a)
+            s_cross += _dot(s, b)
+            t_cross += _dot(t, a)
+            log_m = b.clone() if kind == "rkl" else b
+        if not options.with_gradient:
+            continue
+        if kind == "fkl":
+            torch.sub(s, t, out=a)
+        else:
+            a.sub_(log_m).mul_(s)  # s*L
+            if kind == "rkl":
                 b.copy_(s)
-    if kind == "fkl":
-        return outer, entropy, teacher_entropy
-    share = 1 - beta if kind == "gjs" else 1.0
-    if options.with_gradient:
-        log_s.addcmul_(log_t, inner[:, None], value=-1).mul_(share)  # s*L - s * sum s*L
-    return (beta * outer if kind == "gjs" else 0.0) + share * inner, entropy, teacher_entropy
+    student_half, teacher_half = s_own - s_cross, t_own - t_cross
+    if options.with_gradient and kind != "fkl":
+        zs.addcmul_(zt, student_half[:, None], value=-1)  # s*L - s * sum s*L
+    share = {"gjs": 1 - beta, "rkl": 1.0, "fkl": 0.0}[str(kind)]
+    divergence = share * student_half + {"gjs": beta, "rkl": 0.0, "fkl": 1.0}[str(kind)] * teacher_half
+    # A difference of sums may round below zero; no divergence is.
+    return divergence.clamp_min_(0), -s_own, -t_own, share or 1.0
 
 
-def _entropy(log_p: torch.Tensor) -> torch.Tensor:
-    total = log_p.new_zeros(log_p.shape[0])
-    for tile in _tiles(log_p):
-        total -= (log_p[:, tile].exp() * log_p[:, tile]).sum(-1)
+def _entropy(z: torch.Tensor, log_sum: torch.Tensor) -> torch.Tensor:
+    total = z.new_zeros(z.shape[0])
+    for tile in _tiles(z):
+        log_p = z[:, tile] - log_sum
+        total -= _dot(log_p.exp(), log_p)
     return total
 
 

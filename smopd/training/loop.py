@@ -57,6 +57,8 @@ class Trainer:
         adapter = str(resolve_adapter(config.model.adapter)) if config.model.adapter else ""
         self.model: PeftModel = attach(chat.model, config.lora, config.seed, adapter)
         check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
+        if config.train.recompute:
+            chat.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.student = list(student_parameters(self.model).values())
         self.optimizer = torch.optim.AdamW(
             self.student,

@@ -1,0 +1,93 @@
+"""The child's side of a benchmark: one variant, once. JSON in on standard input, one JSON object out on standard output.
+
+CPU time is the process's own, so a busy machine lengthens the wait and not the number. Extra memory is the highest resident set
+during the work minus the resident set just before it.
+"""
+
+import ctypes
+import gc
+import json
+import re
+import resource
+import sys
+import time
+from contextlib import redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from smopd.bench.measure import Work
+from smopd.errors import UserError
+
+BENCHES = ("head", "scoring", "step")
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def measured(work: Work) -> dict[str, Any]:
+    """Warm up, then run once under the clock."""
+    work.warm_up()
+    gc.collect()
+    _trim()
+    way = "VmHWM" if _reset_peak() else "ru_maxrss"
+    before = _status("VmRSS") if way == "VmHWM" else _maxrss()
+    began, system = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_stime
+    result = work.run()
+    seconds = time.process_time() - began
+    system = resource.getrusage(resource.RUSAGE_SELF).ru_stime - system
+    peak = _status("VmHWM") if way == "VmHWM" else _maxrss()
+    return {
+        "seconds": seconds,
+        "system_seconds": system,  # of them: mostly the kernel handing out pages, which large temporaries ask for anew
+        "peak_mb": max(0.0, peak - before),
+        "memory": way,
+        "facts": work.facts(result),
+    }
+
+
+def _trim() -> None:
+    """Give freed memory back to the system: what the warm-up left in the allocator would hide part of the peak."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)
+
+
+def _reset_peak() -> bool:
+    """Set the high-water mark down to what is resident now; False where the system cannot."""
+    try:
+        CLEAR.write_text("5")
+        return _status("VmHWM") > 0
+    except (OSError, AttributeError):
+        return False
+
+
+def _status(name: str) -> float:
+    found = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    return int(found.group(1)) / 1024 if found else 0.0
+
+
+def _maxrss() -> float:
+    """Over the whole life of the process: what was needed before the work counts too, so a small peak may read as 0."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
+
+
+def main() -> None:
+    """Read the request, do the work, answer."""
+    request = json.load(sys.stdin)
+    if request["bench"] not in BENCHES:
+        raise ValueError(f"unknown benchmark {request['bench']!r}; known: {', '.join(BENCHES)}")
+    # Whatever a library prints must not stand in the answer.
+    with redirect_stdout(sys.stderr):
+        import torch
+
+        torch.set_num_threads(1)
+        try:
+            prepare = import_module(f"smopd.bench.{request['bench']}").prepare
+            answer = measured(prepare(request["variant"], request["settings"]))
+        except UserError as error:
+            print(f"error: {error}")
+            sys.exit(error.exit_code)
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

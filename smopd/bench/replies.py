@@ -1,0 +1,49 @@
+"""Conversations for the benchmarks: real shards, replies of random tokens, histories through the chat template.
+
+The replies mean nothing; their number and length are what costs. Derived from seeds, so every child builds the same ones.
+"""
+
+from pathlib import Path
+
+from transformers import AutoTokenizer
+
+from smopd.chat import DirtyContext, Renderer
+from smopd.data import Example
+from smopd.errors import UserError
+from smopd.rollout import Conversation, Stop, Turn
+from smopd.seeds import rng
+
+
+def load_renderer(folder: str | Path) -> Renderer:
+    """The chat template of a tokenizer folder."""
+    try:
+        return Renderer(AutoTokenizer.from_pretrained(str(folder)))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: no tokenizer can be loaded: {str(error).strip().splitlines()[0]}") from None
+
+
+def random_reply(renderer: Renderer, length: int, *seed: int | str) -> tuple[int, ...]:
+    """Ordinary tokens: no special ones, none that is only a piece of a character."""
+    tokenizer = renderer.tokenizer
+    draw = rng(*seed, "bench reply")
+    special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    reply: list[int] = []
+    while len(reply) < length:
+        token = draw.randrange(len(tokenizer))
+        if token not in special and renderer.decode([token]).strip() and "\ufffd" not in renderer.decode([token]):
+            reply.append(token)
+    return tuple(reply)
+
+
+def random_conversation(renderer: Renderer, example: Example, length: int, seed: int, history: str = "template") -> Conversation:
+    """One example told shard by shard, every reply `length` random tokens, another for every turn."""
+    conversation, context = (
+        Conversation(example, "sharded"),
+        DirtyContext(renderer, example, "verbatim" if history == "verbatim" else "template"),
+    )
+    for number in range(len(example.shards)):
+        asked = context.ask()
+        reply = random_reply(renderer, length, seed, example.id, number)
+        context.answer(reply)
+        conversation.turns.append(Turn(tuple(asked), reply, Stop.LENGTH, renderer.decode(reply)))
+    return conversation

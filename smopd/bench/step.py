@@ -1,0 +1,169 @@
+"""`bench step`: the scoring part of one training step (both passes, the loss, the backward), fast path against plain path.
+
+Two scenes: `pocket`, the shipped recipe with replies its own model samples, and `smollm2`, a random model of SmolLM2's shape.
+It leaves out sampling and the optimizer, which are the same on both paths.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from smopd.bench.measure import Case, Work, machine, measure, ratios
+from smopd.bench.replies import load_renderer, random_conversation
+from smopd.chat import Renderer
+from smopd.config import Config, load_config
+from smopd.data import load_examples
+from smopd.errors import UserError
+from smopd.evaluation import verify
+from smopd.models import load_model
+from smopd.pocket import MODEL_DIR
+from smopd.rollout import Driver, HFEngine, Sampling
+from smopd.seeds import rng, torch_generator
+from smopd.training.adapters import attach, student_parameters
+from smopd.training.scoring_step import FAST, PLAIN, Rollout, score
+
+SCENES, PATHS = ("pocket", "smollm2"), {"fast": FAST, "plain": PLAIN}
+
+
+@dataclass(frozen=True)
+class Step:
+    """How many rollouts each scene scores, and the shape of the second scene's model."""
+
+    rollouts: int = 16  # pocket
+    conversations: int = 2  # smollm2, as are the rest
+    reply: int = 40
+    width: int = 576
+    intermediate: int = 1536
+    layers: int = 30
+    heads: int = 9
+    key_value_heads: int = 3
+    vocabulary: int = 49152
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A student and its teacher, and the rollouts of one step."""
+
+    config: Config
+    model: PeftModel
+    renderer: Renderer
+    rollouts: list[Rollout]
+
+    def run(self, path: str, rollouts: list[Rollout] | None = None) -> float:
+        """Score and differentiate in the recipe's micro-batches, as the training loop does; the loss."""
+        chosen = self.rollouts if rollouts is None else rollouts
+        settings, size, total = self.config.objective, self.config.train.micro_batch, 0.0
+        for first in range(0, len(chosen), size):
+            losses, _ = score(
+                self.model, self.renderer, chosen[first : first + size], settings, settings.keep, self.config.train.row_tokens,
+                path=PATHS[path],
+            )  # fmt: skip
+            loss = torch.stack([part.total for part in losses]).sum() / len(chosen)
+            loss.backward()
+            total += loss.item()
+        return total
+
+    def gradient_norm(self) -> float:
+        """Of the student's adapter."""
+        grads = [p.grad.norm() for p in student_parameters(self.model).values() if p.grad is not None]
+        return torch.stack(grads).norm().item()
+
+
+def make_problem(scene: str, settings: Step) -> Problem:
+    """The scene, with a student that has left its teacher: before the first step they are equal and there is no loss."""
+    if scene not in SCENES:
+        raise UserError(f"unknown scene {scene!r}; known: {', '.join(SCENES)}")
+    problem = _pocket(settings) if scene == "pocket" else _smollm2(settings)
+    g = torch_generator(settings.seed, "bench student")
+    with torch.no_grad():
+        for parameter in student_parameters(problem.model).values():
+            parameter.add_(0.03 * torch.randn(parameter.shape, generator=g))
+    problem.model.train()
+    return problem
+
+
+def _pocket(settings: Step) -> Problem:
+    config = load_config("pocket", [f"train.rollouts={settings.rollouts}"])
+    chat = load_model(config)
+    draw = config.rollout
+    driver = Driver(
+        HFEngine(chat.model, chat.renderer.end_ids, draw.batch),
+        chat.renderer,
+        Sampling(draw.temperature, draw.answer_tokens, draw.top_p, draw.top_k),
+        draw.middle_tokens,
+        config.chat.history,
+    )
+    examples = load_examples(config.data.train, settings.rollouts)
+    branch = [e for e in examples if rng(settings.seed, "full branch", e.id).random() < config.objective.rho]
+    full = {c.example.id: c for c in driver.full(branch, (settings.seed, "bench"))}
+    rollouts = [
+        Rollout(c, full.get(c.example.id), verify(c.example, c.final_text))
+        for c in driver.sharded(examples, (settings.seed, "bench"))
+    ]
+    return Problem(config, attach(chat.model, config.lora, settings.seed), chat.renderer, rollouts)
+
+
+def _smollm2(settings: Step) -> Problem:
+    config = load_config(None, [])  # the paper's adapter, one rollout at a time
+    renderer = load_renderer(MODEL_DIR)
+    torch.manual_seed(settings.seed)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=settings.vocabulary,
+            hidden_size=settings.width,
+            intermediate_size=settings.intermediate,
+            num_hidden_layers=settings.layers,
+            num_attention_heads=settings.heads,
+            num_key_value_heads=settings.key_value_heads,
+            max_position_embeddings=8192,
+            tie_word_embeddings=True,
+        )
+    )
+    conversations = [
+        random_conversation(renderer, example, settings.reply, settings.seed)
+        for example in load_examples(f"pocket:eval:{settings.conversations}")
+    ]
+    rollouts = [Rollout(c, None, verify(c.example, c.final_text)) for c in conversations]
+    return Problem(config, attach(model, config.lora, settings.seed), renderer, rollouts)
+
+
+def prepare(variant: str, settings: dict[str, Any]) -> Work:
+    """The child's work; a variant is a scene and a path, as in "pocket fast"."""
+    scene, path = variant.split()
+    problem = make_problem(scene, Step(**settings))
+
+    def warm_up() -> None:
+        problem.run(path, problem.rollouts[:1])
+        problem.model.zero_grad(set_to_none=True)
+
+    def facts(loss: float) -> dict[str, Any]:
+        turns = [t for r in problem.rollouts for c in (r.sharded, r.full) if c for t in c.turns]
+        return {
+            "loss": loss,
+            "gradient_norm": problem.gradient_norm(),
+            "rollouts": len(problem.rollouts),
+            "replies": len(turns),
+            "reply_tokens": sum(len(turn.reply) for turn in turns),
+        }
+
+    return Work(warm_up, lambda: problem.run(path), facts)
+
+
+def report(settings: Step, reps: int, scenes: tuple[str, ...] = SCENES) -> dict[str, Any]:
+    """Measure the scenes on both paths."""
+    names = [f"{scene} {path}" for scene in scenes for path in PATHS]
+    rows = measure([Case(name, "step", name, asdict(settings)) for name in names], reps, "bench step")
+    by_name = {row.name: row for row in rows}
+    return {
+        "bench": "step",
+        "machine": machine(),
+        "settings": asdict(settings),
+        "reps": reps,
+        "results": [row.to_json() for row in rows],
+        "ratios": {f"{scene} fast": ratios(by_name[f"{scene} fast"], [by_name[f"{scene} plain"]]) for scene in scenes},
+        "notes": ["sampling and the optimizer are not timed: they are the same on both paths"],
+    }
