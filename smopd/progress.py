@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 console = Console(stderr=True, highlight=False)
@@ -25,13 +25,8 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         if console.is_terminal:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("ETA"),
-            )
+            # Eighty columns hold all of it; a squeezed number tells nobody anything.
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn(), TextColumn("ETA"))
             self._bar = RichProgress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[note]}"), console=console)
             self._bar.start()
             self._task = self._bar.add_task(self.what, total=self.total, completed=self.done, note="")
@@ -71,6 +66,8 @@ def training_note(row: dict[str, Any]) -> str:
     shown = [f"loss {row['loss']:.3f}"]
     if row.get("outcome") is not None:
         shown.append(f"right {row['outcome']:.0%}")
+    if console.is_terminal and console.width < 100:
+        return "  ".join(shown)
     if row.get("clipped/middle") is not None:
         shown.append(f"clipped {row['clipped/middle']:.0%}")
     return "  ".join([*shown, f"{row['seconds/step']:.1f} s/step"])
