@@ -98,9 +98,9 @@ def quickstart(
 
     config = load_config("pocket", set_ or [], method)
     if dry_run:
-        from smopd.memory import describe
+        from smopd.memory import memory_comment
 
-        print(to_toml(config) + describe(config), end="")
+        print(to_toml(config) + memory_comment(config), end="")
         return
     from smopd.results import report_data, report_run
     from smopd.session import quickstart_run
@@ -155,9 +155,9 @@ def train(
 
     config = load_config(recipe, set_ or [], method)
     if dry_run:
-        from smopd.memory import describe
+        from smopd.memory import memory_comment
 
-        print(to_toml(config) + describe(config), end="")
+        print(to_toml(config) + memory_comment(config), end="")
         return
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
     from smopd.session import train_run

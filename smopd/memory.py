@@ -54,7 +54,7 @@ def estimate(config: Config) -> dict[str, float]:
     }
 
 
-def describe(config: Config) -> str:
+def memory_comment(config: Config) -> str:
     """The estimate as TOML comments, for --dry-run."""
     try:
         parts = estimate(config)

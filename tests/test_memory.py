@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from smopd.config import Lora, load_config
-from smopd.memory import activation_floats, describe, parameter_counts
+from smopd.memory import activation_floats, memory_comment, parameter_counts
 from smopd.scoring.passes import body_and_head, reply_hidden
 from smopd.training.adapters import attach, student_parameters
 
@@ -81,7 +81,7 @@ def test_parameters_are_counted(name):
 
 
 def test_what_dry_run_says():
-    assert describe(load_config("pocket")).startswith("# memory, MB: weights 4; adapters and optimizer")
-    assert "not known" in describe(load_config("pocket", ["model.path=./nosuch"]))
+    assert memory_comment(load_config("pocket")).startswith("# memory, MB: weights 4; adapters and optimizer")
+    assert "not known" in memory_comment(load_config("pocket", ["model.path=./nosuch"]))
     whole, less = (activation_floats(Qwen3Config(), 64, recompute) for recompute in (False, True))
     assert less < whole / 5

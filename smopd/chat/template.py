@@ -8,7 +8,6 @@ context alike. It leaves out which messages make a context: that is `smopd.chat.
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -109,8 +108,3 @@ class Renderer:
 
 def _user(content: str) -> Message:
     return {"role": "user", "content": content}
-
-
-def describe(renderer: Renderer) -> dict[str, Any]:
-    """What was found out about the template, for the run folder."""
-    return {"folds_system": renderer.folds_system, "merges_users": renderer.merges_users, "end_ids": list(renderer.end_ids)}

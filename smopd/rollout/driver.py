@@ -1,6 +1,6 @@
 """The multi-turn driver: plays conversations against any engine, turn by turn, all conversations of a batch side by side."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,8 +9,6 @@ from smopd.chat.template import Renderer
 from smopd.data import Example
 from smopd.rollout.engine import Engine, Sampling, Stop
 from smopd.seeds import derive
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -62,15 +60,13 @@ class Driver:
     middle_tokens: int
     history: History = "template"
 
-    def sharded(self, examples: Sequence[Example], seed: Sequence[int | str], report: Report | None = None) -> list[Conversation]:
+    def sharded(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
         """Every example told shard by shard, the student's own replies in the history."""
         conversations = [Conversation(e, "sharded") for e in examples]
         contexts = [DirtyContext(self.renderer, e, self.history) for e in examples]
         for turn in range(max((len(e.shards) for e in examples), default=0)):
             now = [i for i, e in enumerate(examples) if turn < len(e.shards)]
             limits = {i: self.sampling.max_tokens if turn == len(examples[i].shards) - 1 else self.middle_tokens for i in now}
-            if report:
-                report(f"turn {turn + 1}, {len(now)} conversations")
             for limit in sorted(set(limits.values())):  # one batch has one token limit
                 group = [i for i in now if limits[i] == limit]
                 seeds = [derive(*seed, "sharded", examples[i].id, turn) for i in group]
