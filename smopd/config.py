@@ -81,6 +81,31 @@ class Rollout(Section):
     answer_tokens: Annotated[int, Field(ge=1, description="limit of an answer reply and of a reply to the FULL prompt")] = 1024
 
 
+class Engine(Section):
+    """What samples the replies."""
+
+    kind: Annotated[
+        Literal["hf", "vllm", "vllm-http", "openai"],
+        Field(description="transformers; vLLM in this process; vLLM servers; any chat endpoint (evaluation only)"),
+    ] = "hf"
+    cache_mb: Annotated[int, Field(ge=0, description="hf: keys and values kept from turn to turn; 0 = none")] = 4096
+    servers: Annotated[list[str], Field(description="vllm-http, openai: base URLs, e.g. http://host:8000")] = []
+    model: Annotated[str, Field(description="openai: the served model's name; empty = the endpoint's first")] = ""
+    api_key_env: Annotated[
+        str, Field(description="openai, vllm-http: environment variable with the key; the key is never written anywhere")
+    ] = "OPENAI_API_KEY"
+    concurrency: Annotated[int, Field(ge=1, description="servers: requests in flight at each")] = 64
+    timeout: Annotated[float, Field(gt=0, description="servers: seconds for one request")] = 600.0
+    retries: Annotated[int, Field(ge=0, description="servers: further tries of a failed request, with growing pauses")] = 5
+    adapters: Annotated[str, Field(description="vllm-http: folder all servers can read; empty = in the run folder")] = ""
+    memory: Annotated[float, Field(gt=0, le=1, description="vllm: share of the GPU's memory it may take")] = 0.3
+    max_length: Annotated[int, Field(ge=0, description="vllm: longest context and reply, in tokens; 0 = the model's")] = 0
+    sleep: Annotated[bool, Field(description="vllm: leave the GPU's memory to training between rollouts")] = False
+    gap_warning: Annotated[
+        float, Field(gt=0, description="warn where engine and training differ more, in mean nats a sampled token")
+    ] = 0.05
+
+
 class Objective(Section):
     """The loss of a rollout."""
 
@@ -100,6 +125,9 @@ class Objective(Section):
     quantile: Annotated[
         Literal["linear", "lower", "higher", "midpoint", "nearest"], Field(description="interpolation of the mask's threshold")
     ] = "linear"
+    importance_cap: Annotated[
+        float, Field(ge=0, description="truncated importance weight of engine against training, at most this; 0 = off")
+    ] = 0.0
     eps: Annotated[float, Field(gt=0, description="floor of a turn's discrepancy in the reliability weight")] = 1e-6
 
 
@@ -172,6 +200,7 @@ class Config(Section):
     chat: Chat = Field(default_factory=Chat)
     data: Data = Field(default_factory=Data)
     rollout: Rollout = Field(default_factory=Rollout)
+    engine: Engine = Field(default_factory=Engine)
     objective: Objective = Field(default_factory=Objective)
     lora: Lora = Field(default_factory=Lora)
     teacher: Teacher = Field(default_factory=Teacher)

@@ -5,3 +5,9 @@ class UserError(ValueError):
     """Something outside the program is wrong: the message names the place and says what to do."""
 
     exit_code = 2
+
+
+class EngineLost(UserError):
+    """Whatever samples replies is gone (every server is down). Nothing is wrong with the run: the same command continues it later."""
+
+    exit_code = 3

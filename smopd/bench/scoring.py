@@ -1,9 +1,12 @@
 """`bench scoring`: the model passes over whole conversations, packed prefix trees against one padded row for every turn.
 
 Real shards, random replies, a small random Qwen3 body. `student`: dirty contexts, forward and backward; `teacher`: clean
-contexts, forward. It leaves out the head (`smopd.bench.head`) and adapters (`smopd.bench.step`).
+contexts, forward. `padded`: the turns of a conversation are one batch, padded to its longest; `sorted`: rows of like length are
+batched across conversations, which leaves little padding and is what the plain path does. It leaves out the head
+(`smopd.bench.head`) and adapters (`smopd.bench.step`).
 """
 
+import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +21,7 @@ from smopd.pocket import MODEL_DIR
 from smopd.scoring import passes, plain
 from smopd.seeds import derive
 
-SIDES, PATHS = ("student", "teacher"), ("packed", "padded")
+SIDES, PATHS = ("student", "teacher"), ("packed", "padded", "sorted")
 Sequences = list[tuple[tuple[int, ...], tuple[int, ...]]]  # context ids, reply ids
 
 
@@ -39,25 +42,28 @@ class Scoring:
 
 @dataclass
 class Problem:
-    """A body, the sequences of both sides, and how many tokens went through the body so far, padding included."""
+    """A body, the sequences of both sides by conversation, and how many tokens went through the body so far, padding included."""
 
     body: torch.nn.Module
-    sequences: dict[str, Sequences]
+    sequences: dict[str, list[Sequences]]
     row_tokens: int | None
     passed: int = 0
 
-    def hidden(self, side: str, path: str, sequences: Sequences | None = None) -> torch.Tensor:
+    def hidden(self, side: str, path: str) -> torch.Tensor:
         """[N, d] hidden states that predict the reply tokens of one side."""
+        if path == "padded":
+            whole = sys.maxsize
+            return torch.cat([plain.reply_hidden(self.body, turns, "cpu", whole) for turns in self.sequences[side]])
         module = passes if path == "packed" else plain
         budget = {} if self.row_tokens is None else {"row_tokens": self.row_tokens}
-        return module.reply_hidden(self.body, self.sequences[side] if sequences is None else sequences, "cpu", **budget)
+        return module.reply_hidden(self.body, [turn for turns in self.sequences[side] for turn in turns], "cpu", **budget)
 
-    def run(self, side: str, path: str, sequences: Sequences | None = None) -> torch.Tensor:
+    def run(self, side: str, path: str) -> torch.Tensor:
         """What is timed: the student's pass with its backward, or the teacher's without."""
         if side == "teacher":
             with torch.no_grad():
-                return self.hidden(side, path, sequences).square().mean()
-        loss = self.hidden(side, path, sequences).square().mean()
+                return self.hidden(side, path).square().mean()
+        loss = self.hidden(side, path).square().mean()
         loss.backward()
         return loss.detach()
 
@@ -66,13 +72,13 @@ def make_problem(settings: Scoring) -> Problem:
     """Conversations with random replies, and a random body over the tokenizer's vocabulary."""
     renderer = load_renderer(settings.tokenizer)
     examples = load_examples(settings.data, settings.conversations)
-    sequences: dict[str, Sequences] = {side: [] for side in SIDES}
+    sequences: dict[str, list[Sequences]] = {side: [] for side in SIDES}
     for example in examples:
-        for number, turn in enumerate(
-            random_conversation(renderer, example, settings.reply, settings.seed, settings.history).turns
-        ):
-            sequences["student"].append((turn.context, turn.reply))
-            sequences["teacher"].append((tuple(clean_context(renderer, example, number)), turn.reply))
+        turns = random_conversation(renderer, example, settings.reply, settings.seed, settings.history).turns
+        sequences["student"].append([(turn.context, turn.reply) for turn in turns])
+        sequences["teacher"].append(
+            [(tuple(clean_context(renderer, example, number)), turn.reply) for number, turn in enumerate(turns)]
+        )
     torch.manual_seed(derive(settings.seed, "bench body"))
     body = Qwen3Model(
         Qwen3Config(
@@ -103,12 +109,12 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
     problem = make_problem(Scoring(**settings))
 
     def warm_up() -> None:
-        problem.run(side, path, problem.sequences[side][:1])
+        Problem(problem.body, {side: [problem.sequences[side][0][:1]]}, problem.row_tokens).run(side, path)
         problem.body.zero_grad(set_to_none=True)
         problem.passed = 0
 
     def facts(value: torch.Tensor) -> dict[str, Any]:
-        sequences = problem.sequences[side]
+        sequences = [turn for turns in problem.sequences[side] for turn in turns]
         return {
             "value": value.item(),
             "sequences": len(sequences),
@@ -131,6 +137,9 @@ def report(settings: Scoring, reps: int) -> dict[str, Any]:
         "settings": asdict(settings),
         "reps": reps,
         "results": [row.to_json() for row in rows],
-        "ratios": {f"{side} packed": ratios(by_name[f"{side} packed"], [by_name[f"{side} padded"]]) for side in SIDES},
+        "ratios": {
+            f"{side} packed": ratios(by_name[f"{side} packed"], [by_name[f"{side} {path}"] for path in PATHS[1:]])
+            for side in SIDES
+        },
         "notes": [],
     }

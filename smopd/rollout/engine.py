@@ -1,9 +1,12 @@
 """The protocol every rollout engine keeps: token ids in, token ids out, one seed a reply."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
+
+SaveAdapter = Callable[[Path], None]  # writes the student's adapter into a folder, in plain PEFT format
 
 
 class Stop(StrEnum):
@@ -25,13 +28,30 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Reply:
-    """The sampled ids, an end-of-turn token included when it was sampled."""
+    """The sampled ids, an end-of-turn token included when it was sampled.
+
+    `logps`: the model's own log-probability of each of them, natural, at temperature 1 and over the whole vocabulary (before
+    top-k and top-p): what the training pass will compute for the same tokens.
+    """
 
     ids: tuple[int, ...]
     stop: Stop
+    logps: tuple[float, ...] = ()
 
 
 class Engine(Protocol):
     """Samples one reply to each prompt. A reply depends on its prompt and its seed, never on the others of the batch."""
 
-    def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling) -> list[Reply]: ...
+    def generate(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling, sessions: Sequence[str] | None = None
+    ) -> list[Reply]:
+        """Replies in the order of the prompts. Prompts of one session, call after call, are turns of one conversation."""
+
+    def refresh(self, version: int, save: SaveAdapter) -> None:
+        """The policy is now `version`: from here on no reply, and no cached prefix, comes from an older one."""
+
+    def sleep(self) -> None:
+        """Nothing will be sampled until the next `refresh`: give memory back to training."""
+
+    def close(self) -> None:
+        """The run is over: end what the engine started."""

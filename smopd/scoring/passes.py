@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from smopd.errors import UserError
-from smopd.scoring import plain
+from smopd.scoring import attention, plain
 from smopd.scoring.plain import Scored
 from smopd.scoring.tree import PrefixTree, rows_within
 
@@ -94,7 +94,13 @@ def _packed_pass(body: torch.nn.Module, tree: PrefixTree, device: torch.device |
         mask = create_block_mask(tree.mask_mod(), None, None, length, length, device=str(device))
     else:
         mask = (tree.attention_mask() if kind == "sdpa" else tree.additive_mask(dtype))[None, None]
-    output = body(input_ids=tree.input_ids[None], position_ids=tree.position_ids[None], attention_mask=mask, use_cache=False)
+    extra: dict[str, Any] = {}
+    if kind == "sdpa":
+        attention.install()
+        extra["prefix_tree"] = tree.segments()
+    output = body(
+        input_ids=tree.input_ids[None], position_ids=tree.position_ids[None], attention_mask=mask, use_cache=False, **extra
+    )
     return output.last_hidden_state[0]
 
 

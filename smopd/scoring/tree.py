@@ -8,9 +8,19 @@ share nothing are separate trees in the same row, and cannot see each other by t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
+
+
+@dataclass(frozen=True)
+class Segment:
+    """An unbranched run of a packed row, from `start` to before `stop`; `ancestors`: the segments above it, from the root."""
+
+    start: int
+    stop: int
+    ancestors: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,19 @@ class PrefixTree:
         ids, positions, ends = (t.to(device) for t in (self.input_ids, self.position_ids, self.subtree_end))
         return PrefixTree(ids, positions, ends, self.index)
 
+    def segments(self) -> list[Segment]:
+        """The row cut where branches begin and end; a segment's tokens all have the same last descendant."""
+        ends = self.subtree_end.numpy(force=True)
+        starts = np.flatnonzero(np.diff(ends, prepend=0))
+        found: list[Segment] = []
+        path: list[int] = []
+        for start, stop in pairwise([*starts.tolist(), len(ends)]):
+            while path and ends[found[path[-1]].start] <= start:
+                path.pop()
+            found.append(Segment(start, stop, tuple(path)))
+            path.append(len(found) - 1)
+        return found
+
     def attention_mask(self) -> torch.Tensor:
         """[L, L] True where the row's token (first axis) sees the column's: its ancestors and itself."""
         place = torch.arange(len(self.input_ids), device=self.input_ids.device)
@@ -72,20 +95,34 @@ class PrefixTree:
 
 
 def rows_within(sequences: Sequence[Sequence[int]], budget: int) -> list[list[int]]:
-    """Which sequences share a packed row: neighbours in sorted order, up to `budget` packed tokens (or one longer sequence)."""
+    """Which sequences share a packed row: neighbours in sorted order, up to `budget` packed tokens (or one longer sequence).
+
+    Every cut packs the prefix it cuts through twice, so the cuts are those with the fewest packed tokens in all.
+    """
     arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
+    order = _sorted(arrays)
+    lengths = [len(arrays[k]) for k in order]
+    new = [len(arrays[k]) - _common(arrays[before], arrays[k]) for before, k in pairwise(order)]
+    fewest = [0]  # packed tokens of the first n sequences
+    last_row = [0]  # where the last row of that packing begins
+    for n in range(1, len(order) + 1):
+        # A row that ends with sequence n - 1 and begins ever earlier: its size grows by one difference a step.
+        best, begin = fewest[n - 1] + lengths[n - 1], n - 1
+        tail = 0
+        for first in range(n - 2, -1, -1):
+            tail += new[first]
+            if lengths[first] + tail > max(budget, lengths[n - 1]):
+                break
+            if fewest[first] + lengths[first] + tail <= best:
+                best, begin = fewest[first] + lengths[first] + tail, first
+        fewest.append(best)
+        last_row.append(begin)
     rows: list[list[int]] = []
-    filled, previous = 0, np.empty(0, dtype=np.int64)
-    for k in _sorted(arrays):
-        new = len(arrays[k]) - _common(previous, arrays[k])
-        if rows and filled + new <= budget:
-            rows[-1].append(k)
-            filled += new
-        else:
-            rows.append([k])
-            filled = len(arrays[k])
-        previous = arrays[k]
-    return rows
+    end = len(order)
+    while end:
+        rows.append(order[last_row[end] : end])
+        end = last_row[end]
+    return rows[::-1]
 
 
 def _sorted(arrays: list[np.ndarray]) -> list[int]:

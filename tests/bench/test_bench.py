@@ -66,14 +66,16 @@ def test_scoring_paths_give_the_same_hidden_states(side):
             hidden[path] = problem.hidden(side, path)
         tokens[path] = problem.passed
     torch.testing.assert_close(hidden["packed"], hidden["padded"], rtol=1e-5, atol=1e-5)
-    assert len(hidden["packed"]) == sum(len(reply) for _, reply in problem.sequences[side])
+    torch.testing.assert_close(hidden["packed"], hidden["sorted"], rtol=1e-5, atol=1e-5)
+    assert len(hidden["packed"]) == sum(len(reply) for turns in problem.sequences[side] for _, reply in turns)
     assert tokens["packed"] < tokens["padded"]
 
 
 def test_scoring_replies_differ_by_turn_and_are_the_same_in_every_child():
     one, two = (scoring.make_problem(SCORING).sequences["student"] for _ in range(2))
     assert one == two
-    assert len({reply for _, reply in one}) == len(one)
+    replies = [reply for turns in one for _, reply in turns]
+    assert len(set(replies)) == len(replies)
 
 
 @pytest.mark.parametrize("scene", step.SCENES)

@@ -58,6 +58,32 @@ def test_rows_keep_to_the_budget_and_hold_every_sequence_once(sequences, budget)
         assert packed <= budget or len({tuple(sequences[k]) for k in row}) == 1 or packed == max(len(sequences[k]) for k in row)
 
 
+@given(token_lists, st.integers(1, 12))
+def test_no_other_cuts_pack_fewer_tokens(sequences, budget):
+    def packed(row):
+        return len(PrefixTree.pack([sequences[k] for k in row]).input_ids)
+
+    def fits(row):
+        return packed(row) <= max(budget, *(len(sequences[k]) for k in row))
+
+    order = sorted(range(len(sequences)), key=lambda k: sequences[k])
+    fewest = [0]
+    for n in range(1, len(order) + 1):
+        fewest.append(min(fewest[first] + packed(order[first:n]) for first in range(n) if fits(order[first:n])))
+    assert sum(map(packed, rows_within(sequences, budget))) == fewest[-1]
+
+
+@given(token_lists)
+def test_segments_tile_the_row_and_their_ancestors_are_the_path_to_them(sequences):
+    tree = PrefixTree.pack(sequences)
+    segments, mask = tree.segments(), tree.attention_mask()
+    assert [place for s in segments for place in range(s.start, s.stop)] == list(range(len(tree.input_ids)))
+    for segment in segments:
+        above = [place for a in segment.ancestors for place in range(segments[a].start, segments[a].stop)]
+        for place in range(segment.start, segment.stop):
+            assert mask[place].nonzero()[:, 0].tolist() == [*above, *range(segment.start, place + 1)]
+
+
 @settings(max_examples=5, deadline=None)
 @given(token_lists)
 def test_flex_attention_takes_the_same_mask(sequences):

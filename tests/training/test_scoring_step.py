@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from smopd.chat import clean_context, full_context
+from smopd.chat import Renderer, clean_context, full_context
 from smopd.config import Lora, Objective
 from smopd.data import load_examples
 from smopd.evaluation import verify
@@ -13,7 +13,7 @@ from smopd.objective import rollout_loss
 from smopd.rollout import Driver, HFEngine, Sampling
 from smopd.scoring.divergence import TokenStats
 from smopd.training.adapters import as_teacher, attach, student_parameters
-from smopd.training.scoring_step import Rollout, score
+from smopd.training.scoring_step import FAST, PLAIN, Rollout, score
 
 
 @pytest.fixture
@@ -141,3 +141,51 @@ def test_the_vocabulary_clip_is_another_loss(scene):
     vocab = score(model, renderer, rollouts[:1], Objective(clip=0.05, clip_level="vocab"), 1.0)[0][0]
     assert position.total != vocab.total
     assert vocab.clipped["middle"][0] == 0
+
+
+# As Qwen3's: what the generation prompt wrote is gone from the history, so no turn's tokens begin the next turn's.
+FORGETFUL = (
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|><|user|>' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("template", [None, FORGETFUL], ids=["preserving", "forgetful"])
+@pytest.mark.parametrize("history", ["template", "verbatim"])
+@pytest.mark.parametrize(
+    ("objective", "keep"),
+    [
+        (Objective(), 1.0),
+        (Objective(eta=0.2, clip=0.05), 0.8),
+        (Objective(beta_mid=0.0, beta_final=0.3), 0.5),
+        (Objective(beta_mid=1.0, beta_final=0.0, clip=0.1, clip_level="vocab"), 0.8),
+    ],
+)
+def test_the_fast_path_equals_the_plain_one(pocket, template, history, objective, keep):
+    renderer = pocket.renderer
+    if template:
+        renderer.tokenizer.chat_template = template
+        renderer = Renderer(renderer.tokenizer, end_ids=renderer.end_ids)
+    model = attach(pocket.model, Lora(r=4, alpha=8), seed=1)
+    driver = Driver(HFEngine(model, renderer.end_ids, 8), renderer, Sampling(1.0, 20, 0.95, 20), 30, history)
+    examples = load_examples("pocket:train:3")
+    rollouts = [
+        Rollout(c, f, verify(c.example, c.final_text))
+        for c, f in zip(driver.sharded(examples, (1,)), driver.full(examples, (1,)), strict=True)
+    ]
+    turns = rollouts[0].sharded.turns
+    continues = turns[1].context[: len(turns[0].context)] == turns[0].context
+    assert continues == (template is None or history == "verbatim")
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in student_parameters(model).values():
+            p.add_(0.03 * torch.randn(p.shape, generator=g))
+    found = []
+    for path in (FAST, PLAIN):
+        losses, _ = score(model, renderer, rollouts, objective, keep, row_tokens=200, path=path)
+        torch.stack([x.total for x in losses]).mean().backward()
+        found.append((torch.stack([x.total.detach() for x in losses]), gradient(model)))
+    (ours, our_gradient), (theirs, their_gradient) = found
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert our_gradient.abs().max() > 1e-4
+    torch.testing.assert_close(our_gradient, their_gradient, rtol=0, atol=1e-4 * our_gradient.abs().max().item())

@@ -1,0 +1,87 @@
+"""Attention over a packed prefix tree in which a token is only ever compared with its own ancestors.
+
+A mask over the packed row computes every pair of tokens and throws most of them away: of a row of 2,048 tokens an average token
+sees a few hundred. Here each unbranched run of tokens (a segment) attends to the runs above it and to itself, so the work
+is that of the separate sequences with their shared prefixes counted once.
+
+transformers looks its attention up by name at every call. `install` puts a function in the place of "sdpa" that hands everything
+on to it that does not come with a `prefix_tree`. The mask is passed all the same: what ignores the tree is slower, not wrong.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from smopd.scoring.tree import Segment
+
+# Queries taken at once. Smaller blocks compare fewer pairs that causality then hides, larger ones make fewer calls.
+BLOCK = 256
+
+
+def install() -> None:
+    """Let every model with "sdpa" attention take a `prefix_tree`; calls without one are what they were."""
+    AttentionInterface.register("sdpa", tree_or_sdpa_attention)
+
+
+def tree_or_sdpa_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    prefix_tree: list[Segment] | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' "sdpa", and attention along `prefix_tree` where a call brings one."""
+    if prefix_tree is None:
+        output: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+        return output
+    return tree_attention(query, key, value, prefix_tree, dropout, scaling).transpose(1, 2).contiguous(), None
+
+
+def tree_attention(
+    query: torch.Tensor,  # [1, H, L, D]
+    key: torch.Tensor,  # [1, K, L, D], K divides H
+    value: torch.Tensor,
+    segments: list[Segment],
+    dropout: float = 0.0,
+    scaling: float | None = None,
+) -> torch.Tensor:
+    """[1, H, L, D] of one packed row."""
+    heads, kv_heads, width = query.shape[1], key.shape[1], query.shape[-1]
+    group = heads // kv_heads
+    lengths = [segment.stop - segment.start for segment in segments]
+    blocks = [[min(BLOCK, length - first) for first in range(0, length, BLOCK)] for length in lengths]
+    # Splitting once and joining runs, rather than picking rows, keeps the backward pass to the rows that were used. A group's
+    # queries stand one after the other before the head they share, which need not be repeated for them.
+    keys, values = key.split(lengths, dim=2), value.split(lengths, dim=2)
+    queries = iter(query.view(kv_heads, group, -1, width).split([count for own in blocks for count in own], dim=2))
+    found = []
+    for number, segment in enumerate(segments):
+        path = [*segment.ancestors, number]
+        path_keys, path_values = (torch.cat([runs[k] for k in path], dim=2) for runs in (keys, values))
+        seen = path_keys.shape[2] - lengths[number]
+        for count in blocks[number]:
+            seen += count
+            out = F.scaled_dot_product_attention(
+                next(queries).reshape(1, kv_heads, group * count, width),
+                path_keys[:, :, :seen],
+                path_values[:, :, :seen],
+                attn_mask=_causal(count, seen, query.device).repeat(group, 1),
+                dropout_p=dropout,
+                scale=scaling,
+            )
+            found.append(out.view(kv_heads, group, count, width))
+    return torch.cat(found, dim=2).view(1, heads, -1, width)
+
+
+def _causal(count: int, seen: int, device: torch.device) -> torch.Tensor:
+    """[count, seen] which of `seen` tokens the last `count` of them see."""
+    return torch.ones(count, seen, dtype=torch.bool, device=device).tril_(seen - count)
