@@ -1,7 +1,7 @@
 """The command line: one verb a function. Heavy imports wait until a verb runs, so `--help` answers at once.
 
 Results go to standard output (one JSON object with --json), progress to standard error. What the user can mend ends with a
-message and exit code 2, Ctrl-C with 130 and everything saved.
+message and exit code 2, a server that is gone with 3, Ctrl-C with 130 and everything saved.
 """
 
 import json
@@ -178,7 +178,16 @@ def train(
 
 @app.command("eval")
 def evaluate(
-    target: Annotated[str, typer.Argument(help="A run folder, a model folder, a hub name, or 'pocket'.")],
+    target: Annotated[
+        str, typer.Argument(help="A run folder, a model folder, a hub name, or 'pocket'; for openai only the name.")
+    ],
+    engine: Annotated[
+        str | None, typer.Option(help="hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint.")
+    ] = None,
+    url: Annotated[
+        list[str] | None, typer.Option(help="Base URL of a server, for vllm-http and openai. May be repeated.")
+    ] = None,
+    served_model: Annotated[str | None, typer.Option(help="openai: the model's name at the endpoint; default TARGET.")] = None,
     adapter: Annotated[str | None, typer.Option(help="A PEFT adapter, or a run folder whose newest checkpoint to use.")] = None,
     data: Annotated[str | None, typer.Option(help="JSONL of ours, LiC's JSON, or pocket:eval[:N].")] = None,
     views: Annotated[str | None, typer.Option(help="full, sharded, or both separated by a comma.")] = None,
@@ -198,34 +207,60 @@ def evaluate(
       smopd eval runs/qwen3 --data lic_math.json --views sharded
 
       smopd eval Qwen/Qwen3-1.7B --data lic_math.json --set model.dtype=bfloat16
+
+      smopd eval gpt-4.1-mini --engine openai --url https://api.openai.com --data lic_math.json
+
+    The key of an endpoint is taken from the environment variable OPENAI_API_KEY (--set engine.api_key_env=NAME for another).
     """
     from smopd.config import load_config
 
-    run = Path(target) / "config.toml"
     overrides = list(set_ or [])
+    overrides += [f"engine.kind={json.dumps(engine)}"] if engine is not None else []
+    overrides += [f"engine.servers={json.dumps(url)}"] if url else []
+    overrides += [f"engine.model={json.dumps(served_model)}"] if served_model is not None else []
     overrides += [f"data.eval={json.dumps(data)}"] if data is not None else []
     overrides += [f"eval.views={json.dumps([v.strip().lower() for v in views.split(',')])}"] if views is not None else []
     overrides += [f"eval.limit={limit}"] if limit is not None else []
-    if not run.exists():
-        overrides.append(f"model.path={json.dumps(target)}")
-    config = load_config(run if run.exists() else "pocket" if target == "pocket" else None, overrides)
+    asked = load_config(None, overrides).engine
+    endpoint, run = asked.kind == "openai", Path(target) / "config.toml"
+    is_run = run.exists() and not endpoint  # for an endpoint nothing local is looked up, not even a folder of the same name
+    overrides += [] if is_run else [f"model.path={json.dumps(target)}"]
+    overrides += [f"engine.model={json.dumps(target)}"] if endpoint and served_model is None and not asked.model else []
+    config = load_config(run if is_run else "pocket" if target == "pocket" and not endpoint else None, overrides)
+    _check_engine_options(config.engine.kind, url, served_model, adapter)
 
     from smopd.evaluation import summarise
     from smopd.models import resolve_adapter
     from smopd.results import save_evaluation
     from smopd.session import eval_examples, run_evaluation
 
-    chosen = resolve_adapter(adapter) if adapter else resolve_adapter(target) if run.exists() else None
+    chosen = resolve_adapter(adapter) if adapter else resolve_adapter(target) if is_run else None
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is not empty; nothing was written, choose another --out")
-    outcomes = run_evaluation(config, eval_examples(config), chosen.name if chosen else "eval", chosen)
-    if out is None and run.exists() and chosen and not adapter:
+    try:
+        outcomes = run_evaluation(config, eval_examples(config), chosen.name if chosen else "eval", chosen)
+    except KeyboardInterrupt:
+        print("stopped; nothing was written", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if out is None and is_run and chosen and not adapter:
         out = Path(target) / "eval" / chosen.name
     summary = save_evaluation(out, outcomes) if out else summarise(outcomes)
     if as_json:
         _emit({"model": config.model.path, "adapter": str(chosen) if chosen else None, "data": config.data.eval, **summary})
         return
     _show(summary)
+
+
+def _check_engine_options(kind: str, url: list[str] | None, served_model: str | None, adapter: str | None) -> None:
+    """An option that the engine would pass over in silence is an error."""
+    if url and kind not in ("vllm-http", "openai"):
+        raise UserError(f"--url: the engine {kind} has no servers; add --engine openai or --engine vllm-http")
+    if served_model is not None and kind != "openai":
+        raise UserError(f"--served-model: the engine is {kind}; only openai takes a model by its name at an endpoint")
+    if adapter and kind == "openai":
+        raise UserError(
+            "--adapter: an endpoint plays the model it serves; load the adapter there and give its name with --served-model"
+        )
 
 
 @app.command()

@@ -8,6 +8,6 @@ class UserError(ValueError):
 
 
 class EngineLost(UserError):
-    """Whatever samples replies is gone (every server is down). Nothing is wrong with the run: the same command continues it later."""
+    """Whatever samples replies is gone (every server is down). The run itself is sound: the same command continues it later."""
 
     exit_code = 3

@@ -1,9 +1,10 @@
 """What the verbs do once their arguments are read: evaluate a model, train a run, the quickstart. Progress on standard error."""
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import torch
 from peft import PeftModel
@@ -15,7 +16,9 @@ from smopd.evaluation.evaluate import Outcome, View, evaluate
 from smopd.models import ChatModel, load_model, resolve_adapter
 from smopd.progress import Progress, console, training_note, waiting
 from smopd.results import load_summary, save_evaluation
-from smopd.rollout import Driver, HFEngine, Sampling
+from smopd.rollout import Driver, Sampling
+from smopd.rollout.factory import make_engine
+from smopd.rollout.openai import ChatDriver, ChatEndpoint
 from smopd.training.adapters import merged
 from smopd.training.loop import Trainer
 from smopd.training.run_folder import RunFolder
@@ -29,22 +32,42 @@ def device() -> str:
 def run_evaluation(
     config: Config, examples: Sequence[Example], label: str, adapter: Path | None = None
 ) -> dict[View, list[Outcome]]:
-    """Play the configured views with a model, an adapter on it if given."""
+    """Play the configured views with a model, an adapter on it if given, or with an endpoint."""
+    outcomes: dict[View, list[Outcome]] = {}
+    with make_driver(config, adapter) as driver:
+        # A group ends when its slowest conversation does: it is at least as large as what servers take at once.
+        group = max(config.eval.batch, driver.endpoint.width) if isinstance(driver, ChatDriver) else config.eval.batch
+        plays = cast(Driver, driver)  # both have the two methods that `evaluate` calls
+        for view in config.eval.views:
+            with Progress(f"{label} {view.upper()}", len(examples)) as progress:
+                outcomes |= evaluate(plays, examples, [view], config.seed, group, lambda _, done, __: progress.update(done))
+    return outcomes
+
+
+@contextmanager
+def make_driver(config: Config, adapter: Path | None = None) -> Iterator[Driver | ChatDriver]:
+    """What plays the evaluation's conversations: the configured engine with the model, or an endpoint that needs neither."""
+    sampling = Sampling(config.eval.temperature, config.eval.tokens)
+    if config.engine.kind == "openai":
+        if adapter:
+            raise UserError(f"{adapter}: an endpoint plays the model it serves; load the adapter there (--served-model names it)")
+        yield ChatDriver(ChatEndpoint(config.engine), sampling, config.eval.middle_tokens)
+        return
     with waiting(f"loading {config.model.path}"):
         chat = load_model(config, device())
         model: torch.nn.Module = chat.model
         if adapter:
             model = _with_adapter(chat, adapter)
-    settings = config.eval
-    sampling = Sampling(settings.temperature, settings.tokens)
-    engine = HFEngine(model, chat.renderer.end_ids, settings.batch)
-    driver = Driver(engine, chat.renderer, sampling, settings.middle_tokens, config.chat.history)
-    outcomes: dict[View, list[Outcome]] = {}
-    for view in settings.views:
+    with TemporaryDirectory(prefix="smopd-") as folder:
+        engine = make_engine(config, model, chat.renderer.end_ids, config.eval.batch, Path(folder))
         folded = merged(model) if adapter and config.rollout.merge else nullcontext()
-        with folded, Progress(f"{label} {view.upper()}", len(examples)) as progress:
-            outcomes |= evaluate(driver, examples, [view], config.seed, settings.batch, lambda _, done, __: progress.update(done))
-    return outcomes
+        try:
+            if isinstance(model, PeftModel):  # an engine with weights of its own has to be told of the adapter
+                engine.refresh(1, lambda to: model.save_pretrained(str(to), save_embedding_layers=False))
+            with folded:
+                yield Driver(engine, chat.renderer, sampling, config.eval.middle_tokens, config.chat.history)
+        finally:
+            engine.close()
 
 
 def _with_adapter(chat: ChatModel, adapter: Path) -> torch.nn.Module:
@@ -59,8 +82,15 @@ def eval_examples(config: Config) -> list[Example]:
     return load_examples(config.data.eval, config.eval.limit or None)
 
 
+def refuse_endpoint(config: Config) -> None:
+    """Training needs the sampled token ids, which a chat endpoint does not give."""
+    if config.engine.kind == "openai":
+        raise UserError("engine.kind: openai is for evaluation only (smopd eval); train with hf, vllm or vllm-http")
+
+
 def train_run(config: Config, folder: RunFolder) -> Trainer:
     """Train to the end, or from where an earlier start of the same run stopped."""
+    refuse_endpoint(config)
     with waiting(f"loading {config.model.path} and {config.data.train}"):
         trainer = Trainer(config, folder)
     if trainer.step:
@@ -72,6 +102,7 @@ def train_run(config: Config, folder: RunFolder) -> Trainer:
 
 def quickstart_run(config: Config, folder: RunFolder) -> dict[str, Any]:
     """Base accuracy, training, accuracy after; each part is skipped when the folder already holds it."""
+    refuse_endpoint(config)
     examples = eval_examples(config)
     base = folder.path / "eval" / "base"
     if load_summary(base) is None:

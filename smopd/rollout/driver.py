@@ -7,7 +7,7 @@ from typing import Any
 from smopd.chat.contexts import DirtyContext, History, full_context
 from smopd.chat.template import Renderer
 from smopd.data import Example
-from smopd.rollout.engine import Engine, Sampling, Stop
+from smopd.rollout.engine import Engine, Sampling, Session, Stop
 from smopd.seeds import derive
 
 
@@ -19,6 +19,8 @@ class Turn:
     reply: tuple[int, ...]
     stop: Stop
     text: str
+    logps: tuple[float, ...] = field(default=(), compare=False)  # of the reply's tokens, as the engine sampled them
+    tokens: int | None = None  # how many a server counted, where there are no ids
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Conversation:
             "id": self.example.id,
             "view": self.view,
             "turns": [
-                {"user": user, "reply": turn.text, "stop": str(turn.stop), "tokens": len(turn.reply)}
+                {"user": user, "reply": turn.text, "stop": str(turn.stop), "tokens": len(turn.reply) or turn.tokens}
                 for user, turn in zip(asked, self.turns, strict=False)
             ],
         }
@@ -70,7 +72,8 @@ class Driver:
             for limit in sorted(set(limits.values())):  # one batch has one token limit
                 group = [i for i in now if limits[i] == limit]
                 seeds = [derive(*seed, "sharded", examples[i].id, turn) for i in group]
-                for i, said in zip(group, self._reply([contexts[i].ask() for i in group], seeds, limit), strict=True):
+                sessions = [Session(f"{derive(*seed)}/{i}", turn < len(examples[i].shards) - 1) for i in group]
+                for i, said in zip(group, self._reply([contexts[i].ask() for i in group], seeds, limit, sessions), strict=True):
                     contexts[i].answer(said.reply)
                     conversations[i].turns.append(said)
         return conversations
@@ -82,9 +85,9 @@ class Driver:
         turns = self._reply(prompts, seeds, self.sampling.max_tokens)
         return [Conversation(e, "full", [turn]) for e, turn in zip(examples, turns, strict=True)]
 
-    def _reply(self, prompts: list[list[int]], seeds: list[int], limit: int) -> list[Turn]:
-        drawn = self.engine.generate(prompts, seeds, replace(self.sampling, max_tokens=limit))
+    def _reply(self, prompts: list[list[int]], seeds: list[int], limit: int, sessions: list[Session] | None = None) -> list[Turn]:
+        drawn = self.engine.generate(prompts, seeds, replace(self.sampling, max_tokens=limit), sessions)
         return [
-            Turn(tuple(prompt), reply.ids, reply.stop, self.renderer.decode(reply.ids))
+            Turn(tuple(prompt), reply.ids, reply.stop, self.renderer.decode(reply.ids), reply.logps)
             for prompt, reply in zip(prompts, drawn, strict=True)
         ]

@@ -1,7 +1,7 @@
 """The protocol every rollout engine keeps: token ids in, token ids out, one seed a reply."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -36,14 +36,42 @@ class Reply:
 
     ids: tuple[int, ...]
     stop: Stop
-    logps: tuple[float, ...] = ()
+    logps: tuple[float, ...] = field(default=(), compare=False)  # rounding differs with the batch, the reply does not
+
+
+@dataclass(frozen=True)
+class Session:
+    """The conversation a prompt belongs to. `more`: another turn of it will follow, so keeping what was computed may pay."""
+
+    name: str
+    more: bool = True
+
+
+@dataclass
+class Usage:
+    """What an engine put through its model so far, in tokens."""
+
+    prompt: int = 0  # of all prompts
+    reused: int = 0  # of them taken from an earlier turn
+    prefilled: int = 0  # computed for prompts, padding included
+
+    def share_since(self, earlier: "Usage") -> float | None:
+        """Which share of the prompts' tokens was reused since; None where nothing is known."""
+        prompt = self.prompt - earlier.prompt
+        return (self.reused - earlier.reused) / prompt if prompt else None
 
 
 class Engine(Protocol):
     """Samples one reply to each prompt. A reply depends on its prompt and its seed, never on the others of the batch."""
 
+    usage: Usage  # stays empty where an engine cannot know
+
     def generate(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling, sessions: Sequence[str] | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: Sampling,
+        sessions: Sequence[Session] | None = None,
     ) -> list[Reply]:
         """Replies in the order of the prompts. Prompts of one session, call after call, are turns of one conversation."""
 

@@ -1,98 +1,202 @@
-"""The transformers engine: batched `generate`, left-padded, with draws that do not depend on the batch.
+"""The transformers engine: its own sampling loop, with keys and values kept from turn to turn.
 
-Each reply has its own stream of uniform numbers, one a token. The last logits processor turns the processed scores into a
-cumulative distribution, finds where the number falls, and leaves only that token: greedy search then is an exact sampler.
+A conversation's next prompt begins, as far as the template lets it, with tokens that went through the model a turn ago; only what
+follows the longest common prefix is computed. Rows that have ended leave the batch. Each reply has its own stream of uniform
+numbers, so its tokens depend neither on the batch nor on what was kept. Models that this cannot serve go to `StockEngine`.
 It leaves out the weights' origin: whichever adapter is active samples.
 """
 
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from transformers import (
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    PreTrainedModel,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from peft import PeftModel
+from transformers import PreTrainedModel
 
-from smopd.rollout.engine import Reply, Sampling, Stop
-from smopd.seeds import torch_generator
+from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Stop, Usage
+from smopd.rollout.kv import GROWTH, BatchCache, Kept
+from smopd.rollout.sampler import pick, uniforms
+from smopd.rollout.stock import StockEngine
+from smopd.scoring import attention
+from smopd.scoring.passes import packable
+
+log = logging.getLogger("smopd")
 
 
-class InverseTransform(LogitsProcessor):
-    """Picks the token at which the cumulative distribution passes this row's next uniform number."""
+@dataclass
+class _Row:
+    """One prompt on its way through a batch."""
 
-    def __init__(self, uniforms_BM: torch.Tensor, prompt_length: int) -> None:
-        self.uniforms_BM = uniforms_BM
-        self.prompt_length = prompt_length
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        # float64: over 150,000 entries a float32 sum is off by more than the smallest probabilities
-        cumulative_BV = scores.double().softmax(-1).cumsum(-1)
-        position = input_ids.shape[1] - self.prompt_length
-        threshold_B1 = self.uniforms_BM[:, position : position + 1] * cumulative_BV[:, -1:]
-        # right=True skips tokens of probability zero even when the number is exactly 0
-        chosen_B1 = torch.searchsorted(cumulative_BV, threshold_B1, right=True).clamp_max(scores.shape[-1] - 1)
-        picked = torch.full_like(scores, float("-inf"))
-        return picked.scatter_(-1, chosen_B1, 0.0)  # type: ignore[return-value]
+    prompt: list[int]
+    draws: torch.Tensor
+    session: Session | None
+    kept: Kept | None
+    shared: int  # leading tokens that stand in `kept`
+    start: int = 0  # its first column
+    ids: list[int] = field(default_factory=list)
+    logps: list[float] = field(default_factory=list)
+    stop: Stop | None = None
 
 
 class HFEngine:
-    """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts."""
+    """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts.
 
-    def __init__(self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64) -> None:
-        self.model: PreTrainedModel = model  # type: ignore[assignment]
-        self.end_ids = list(end_ids)
-        self.batch = batch
+    `cache_mb` bounds keys and values: half for the batch being sampled, half for conversations between turns, the oldest of
+    which are dropped. 0 keeps nothing between turns and bounds nothing.
+    """
+
+    def __init__(self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096) -> None:
+        self.model: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model  # type: ignore[assignment]
+        self.end_ids, self.batch, self.limit = list(end_ids), batch, cache_mb * 2**20
+        self.stock = StockEngine(model, end_ids, batch)
+        self.usage: Usage = self.stock.usage
+        self.kept: dict[str, Kept] = {}  # oldest first
+        self._told = False
 
     @torch.no_grad()
-    def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling) -> list[Reply]:
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: Sampling,
+        sessions: Sequence[Session] | None = None,
+    ) -> list[Reply]:
         """One reply to each prompt, in order."""
-        # Prompts of like length share a batch: less padding. Replies do not depend on the grouping.
-        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-        replies: dict[int, Reply] = {}
+        longest = max(map(len, prompts), default=0) + sampling.max_tokens
+        body = getattr(self.model, self.model.base_model_prefix)
+        if self.model.config._attn_implementation not in ("sdpa", "eager") or not packable(body, longest):
+            if not self._told:
+                log.warning("this model's attention is more than a mask: every turn is computed from scratch")
+                self._told = True
+            return self.stock.generate(prompts, seeds, sampling)
+        of: Sequence[Session | None] = sessions or [None] * len(prompts)
+        rows = [self._row(*row, sampling) for row in zip(prompts, seeds, of, strict=True)]
         was_training = self.model.training
         self.model.eval()
         try:
-            for first in range(0, len(order), self.batch):
-                chosen = order[first : first + self.batch]
-                drawn = self._generate([prompts[i] for i in chosen], [seeds[i] for i in chosen], sampling)
-                replies.update(zip(chosen, drawn, strict=True))
+            # Prompts with as much to compute share a batch: less padding. Replies do not depend on the grouping.
+            waiting = sorted(rows, key=lambda row: (len(row.prompt) - row.shared, len(row.prompt)))
+            while waiting:
+                count = self._fitting(waiting, sampling)
+                self._sample(waiting[:count], sampling)
+                waiting = waiting[count:]
         finally:
             self.model.train(was_training)
-        return [replies[i] for i in range(len(prompts))]
+        return [Reply(tuple(row.ids), row.stop or Stop.LENGTH, tuple(row.logps)) for row in rows]
 
-    def _generate(self, prompts: list[Sequence[int]], seeds: list[int], sampling: Sampling) -> list[Reply]:
-        device = next(self.model.parameters()).device
-        longest = max(map(len, prompts))
-        pad = self.end_ids[0]  # any id will do: padding is hidden by the attention mask, never found by its id
-        ids = torch.tensor([[pad] * (longest - len(p)) + list(p) for p in prompts], device=device)
-        mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=device)
-        processors = LogitsProcessorList()
-        if sampling.temperature > 0:
-            if sampling.temperature != 1:
-                processors.append(TemperatureLogitsWarper(sampling.temperature))
-            if sampling.top_k:
-                processors.append(TopKLogitsWarper(sampling.top_k))
-            if sampling.top_p < 1:
-                processors.append(TopPLogitsWarper(sampling.top_p))
-            draws = [torch.rand(sampling.max_tokens, generator=torch_generator(seed), dtype=torch.float64) for seed in seeds]
-            processors.append(InverseTransform(torch.stack(draws).to(device), longest))
-        config = GenerationConfig(
-            max_new_tokens=sampling.max_tokens, do_sample=False, num_beams=1, eos_token_id=self.end_ids, pad_token_id=pad
-        )
-        output = self.model.generate(  # type: ignore[operator]
-            input_ids=ids, attention_mask=mask, generation_config=config, logits_processor=processors
-        )
-        assert isinstance(output, torch.Tensor)
-        return [self._cut(row[longest:], sampling.max_tokens) for row in output.tolist()]
+    def refresh(self, version: int, save: SaveAdapter) -> None:
+        """What older weights computed is of no use."""
+        self.kept.clear()
 
-    def _cut(self, tokens: list[int], limit: int) -> Reply:
-        """The row up to its first end token; what stands behind it is padding."""
-        for place, token in enumerate(tokens):
-            if token in self.end_ids:
-                return Reply(tuple(tokens[: place + 1]), Stop.END)
-        return Reply(tuple(tokens[:limit]), Stop.LENGTH)
+    def sleep(self) -> None:
+        """Conversations are over: their keys and values go."""
+        self.kept.clear()
+
+    def close(self) -> None:
+        """Nothing was started."""
+        self.kept.clear()
+
+    def _row(self, prompt: Sequence[int], seed: int, session: Session | None, sampling: Sampling) -> _Row:
+        kept = self.kept.pop(session.name, None) if session else None
+        shared = kept.shared_with(prompt) if kept else 0
+        return _Row(list(prompt), uniforms(seed, sampling.max_tokens), session, kept, shared)
+
+    def _fitting(self, rows: list[_Row], sampling: Sampling) -> int:
+        """How many of the first rows make one batch."""
+        if not self.limit:
+            return min(self.batch, len(rows))
+        count, longest = 1, len(rows[0].prompt)
+        while count < min(self.batch, len(rows)):
+            longest = max(longest, len(rows[count].prompt))
+            if (count + 1) * (longest + sampling.max_tokens) * self._token_bytes() > self.limit // 2:
+                break
+            count += 1
+        return count
+
+    def _token_bytes(self) -> int:
+        """Of one token's keys and values in all layers."""
+        config: Any = self.model.config
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        return int(2 * config.num_hidden_layers * heads * width * self.model.dtype.itemsize)
+
+    def _sample(self, rows: list[_Row], sampling: Sampling) -> None:
+        """Fill in the rows' replies, all of them in one batch at the start."""
+        device = self.model.device
+        longest = max(len(row.prompt) for row in rows)
+        # Every row computes as many tokens as the one with most to do: rows with less repeat some, where padding would stand.
+        block = max(len(row.prompt) - row.shared for row in rows)
+        for row in rows:
+            row.start = longest - len(row.prompt)
+            row.shared = max(0, len(row.prompt) - block)
+        cache = BatchCache(
+            self.model.config.num_hidden_layers,
+            longest - block,
+            block + min(sampling.max_tokens, GROWTH),
+            [row.kept for row in rows],
+            [row.start for row in rows],
+            [row.shared for row in rows],
+        )
+        self.usage.prompt += sum(len(row.prompt) for row in rows)
+        self.usage.reused += sum(row.shared for row in rows)
+        self.usage.prefilled += block * len(rows)
+        ids = [[0] * (block - len(row.prompt)) + row.prompt[row.shared :] for row in rows]
+        logits_BV = self._forward(torch.tensor(ids, device=device), rows, cache)
+        draws_BM = torch.stack([row.draws for row in rows]).to(device)
+        for position in range(sampling.max_tokens):
+            chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, position])
+            for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
+                if row.stop is None:
+                    row.ids.append(token)
+                    row.logps.append(logp)
+                    row.stop = Stop.END if token in self.end_ids else None
+            going = [k for k, row in enumerate(rows) if row.stop is None]
+            if not going or position + 1 == sampling.max_tokens:
+                break
+            # Taking rows out copies the others once: done when it spares a quarter of the work.
+            if len(going) <= 0.75 * len(rows):
+                self._keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
+                cache.select(going)
+                rows, draws_BM, chosen_B = [rows[k] for k in going], draws_BM[going], chosen_B[going]
+            logits_BV = self._forward(chosen_B[:, None], rows, cache)
+        self._keep(list(enumerate(rows)), cache)
+
+    def _forward(self, ids_BQ: torch.Tensor, rows: list[_Row], cache: BatchCache) -> torch.Tensor:
+        """Logits behind the last of the new columns."""
+        columns = torch.arange(cache.get_seq_length() + ids_BQ.shape[1], device=ids_BQ.device)
+        new = columns[cache.get_seq_length() :]
+        starts_B1 = torch.tensor([[row.start] for row in rows], device=ids_BQ.device)
+        real_BC = columns >= starts_B1
+        # Padding sees itself: a row that sees nothing has no softmax.
+        mask_BQC = (real_BC[:, None] & (columns <= new[:, None])) | (columns == new[:, None])
+        mask: torch.Tensor = mask_BQC[:, None]
+        extra: dict[str, Any] = {}
+        if self.model.config._attn_implementation == "sdpa":
+            attention.install()
+            extra["shared_heads"] = True
+        else:
+            lowest = torch.finfo(self.model.dtype).min
+            mask = torch.zeros_like(mask, dtype=self.model.dtype).masked_fill(~mask, lowest)
+        output = self.model(
+            input_ids=ids_BQ,
+            attention_mask=mask,
+            position_ids=(new - starts_B1).clamp_min(0),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+            **extra,
+        )
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits
+
+    def _keep(self, rows: list[tuple[int, _Row]], cache: BatchCache) -> None:
+        """Put aside what the next turn of these conversations may use."""
+        for place, row in rows:
+            if self.limit and row.session and row.session.more:
+                # The last token was sampled but never went through the model.
+                self.kept[row.session.name] = cache.take(place, row.start, [*row.prompt, *row.ids[:-1]])
+        total = sum(kept.size for kept in self.kept.values())
+        while total > self.limit // 2 and self.kept:
+            total -= self.kept.pop(next(iter(self.kept))).size

@@ -5,7 +5,7 @@ sees a few hundred. Here each unbranched run of tokens (a segment) attends to th
 is that of the separate sequences with their shared prefixes counted once.
 
 transformers looks its attention up by name at every call. `install` puts a function in the place of "sdpa" that hands everything
-on to it that does not come with a `prefix_tree`. The mask is passed all the same: what ignores the tree is slower, not wrong.
+on to it that asks for nothing of this file. The mask is passed all the same: what ignores the tree is slower, not wrong.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ BLOCK = 256
 
 
 def install() -> None:
-    """Let every model with "sdpa" attention take a `prefix_tree`; calls without one are what they were."""
+    """Let every model with "sdpa" attention take `prefix_tree` and `shared_heads`; calls without them are what they were."""
     AttentionInterface.register("sdpa", tree_or_sdpa_attention)
 
 
@@ -35,9 +35,12 @@ def tree_or_sdpa_attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     prefix_tree: list[Segment] | None = None,
+    shared_heads: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' "sdpa", and attention along `prefix_tree` where a call brings one."""
+    """transformers' "sdpa", and attention along `prefix_tree` or without copies of `shared_heads` where a call asks for it."""
+    if shared_heads and attention_mask is not None:
+        return shared_attention(query, key, value, attention_mask, scaling).transpose(1, 2).contiguous(), None
     if prefix_tree is None:
         output: tuple[torch.Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
@@ -80,6 +83,21 @@ def tree_attention(
             )
             found.append(out.view(kv_heads, group, count, width))
     return torch.cat(found, dim=2).view(1, heads, -1, width)
+
+
+def shared_attention(
+    query: torch.Tensor,  # [B, H, Q, D]
+    key: torch.Tensor,  # [B, K, C, D], K divides H
+    value: torch.Tensor,
+    mask: torch.Tensor,  # [B, 1, Q, C]
+    scaling: float | None = None,
+) -> torch.Tensor:
+    """[B, H, Q, D] without repeating keys and values for the queries that share them (that copies a whole cache each token)."""
+    batch, heads, length, width = query.shape
+    kv_heads = key.shape[1]
+    folded = query.reshape(batch, kv_heads, heads // kv_heads * length, width)
+    out = F.scaled_dot_product_attention(folded, key, value, mask.repeat(1, 1, heads // kv_heads, 1), scale=scaling)
+    return out.view(batch, heads, length, width)
 
 
 def _causal(count: int, seen: int, device: torch.device) -> torch.Tensor:

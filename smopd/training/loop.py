@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from math import cos, pi
 from typing import Any
 
@@ -19,11 +20,12 @@ from peft import PeftModel
 from smopd.chat import Renderer
 from smopd.config import Config, Optim
 from smopd.data import Example, load_examples
-from smopd.errors import UserError
+from smopd.errors import EngineLost, UserError
 from smopd.evaluation import verify
 from smopd.models import load_model, resolve_adapter
 from smopd.objective import masked
-from smopd.rollout import Driver, HFEngine, Sampling
+from smopd.rollout import Driver, Sampling
+from smopd.rollout.factory import make_engine
 from smopd.scoring.passes import check_head
 from smopd.seeds import derive, rng
 from smopd.training.adapters import attach, merged, student_parameters, update_teacher
@@ -68,8 +70,8 @@ class Trainer:
             weight_decay=config.optim.weight_decay,
         )
         sampling = Sampling(config.rollout.temperature, config.rollout.answer_tokens, config.rollout.top_p, config.rollout.top_k)
-        engine = HFEngine(self.model, self.renderer.end_ids, config.rollout.batch)
-        self.driver = Driver(engine, self.renderer, sampling, config.rollout.middle_tokens, config.chat.history)
+        self.engine = make_engine(config, self.model, self.renderer.end_ids, config.rollout.batch, folder.path / "adapters")
+        self.driver = Driver(self.engine, self.renderer, sampling, config.rollout.middle_tokens, config.chat.history)
         folder.begin()
         self.step = folder.restore(self.model, self.optimizer)
         folder.cut_metrics(self.step)
@@ -87,12 +89,19 @@ class Trainer:
                             self.save()
                     if report:
                         report(row)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, EngineLost) as reason:
                 # The weights are those after the last whole step: a half-done one has changed nothing yet.
                 with protect():
                     if self.step:
                         self.save()
+                if isinstance(reason, EngineLost):
+                    raise EngineLost(f"{reason}\n{self._saved()}") from None
                 raise Stopped(self.step) from None
+            finally:
+                self.engine.close()
+
+    def _saved(self) -> str:
+        return f"stopped after step {self.step}; everything is saved in {self.folder.path}. The same command goes on from there."
 
     def save(self) -> None:
         """Write a checkpoint of the current step."""
@@ -103,6 +112,7 @@ class Trainer:
         began = time.perf_counter()
         settings = self.config.objective
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, where a recipe has some
+        usage = replace(self.engine.usage)
         rollouts = self.roll_out(step)
         rolled = time.perf_counter()
         keep = settings.keep if masked(step, self.config.train.steps, settings.mask_after) else 1.0
@@ -119,7 +129,17 @@ class Trainer:
             losses += part
             scored += turns
         differentiated = time.perf_counter()
-        row = {"step": step, **step_metrics(rollouts, losses, scored, keep)}
+        row = {
+            "step": step,
+            **step_metrics(rollouts, losses, scored, keep),
+            "rollout/reused": self.engine.usage.share_since(usage),
+        }
+        if (row["rollout/logp_gap"] or 0) > self.config.engine.gap_warning:
+            log.warning(
+                "step %d: replies were sampled from another policy than the one trained (mean |log-probability gap| %.3g, "
+                "engine.gap_warning %.3g): other weights, precision or kernels; see docs/engines.md",
+                step, row["rollout/logp_gap"], self.config.engine.gap_warning,
+            )  # fmt: skip
         with protect():
             row |= self._update(step)
             self.step = step
@@ -143,9 +163,12 @@ class Trainer:
         exclusive = settings.full_branch == "exclusive"
         sharded_examples = [e for e, drawn in zip(examples, full_branch, strict=True) if not (drawn and exclusive)]
         full_examples = [e for e, drawn in zip(examples, full_branch, strict=True) if drawn]
-        with merged(self.model) if self.config.rollout.merge else nullcontext():
+        self.engine.refresh(step - 1, self.folder.adapter_saver(self.model))
+        fold = self.config.rollout.merge and self.config.engine.kind == "hf"
+        with merged(self.model) if fold else nullcontext():
             sharded = {c.example.id: c for c in self.driver.sharded(sharded_examples, (seed, "rollout", step))}
             full = {c.example.id: c for c in self.driver.full(full_examples, (seed, "rollout", step))}
+        self.engine.sleep()
         return [self._rollout(e, sharded.get(e.id), full.get(e.id)) for e in examples]
 
     @staticmethod

@@ -42,6 +42,7 @@ def step_metrics(
         row[f"entropy/{part}"] = torch.cat([s.entropy for s in own]).mean().item() if own else None
         row[f"divergence/{part}"] = torch.cat([s.divergence.detach() for s in own]).mean().item() if own else None
         row[f"reply_tokens/{part}"] = _mean([len(t.reply) for t in turns[part]])
+    gaps = torch.cat([turn.gap() for turn in stats]) if stats else torch.zeros(0)
     middle = sum(loss.middle_tokens for loss in losses)
     stops = Counter(str(t.stop) for part in PARTS for t in turns[part])
     statuses = Counter(v.status for v in verdicts)
@@ -53,6 +54,8 @@ def step_metrics(
         "outcome": _mean([float(v.correct) for v in verdicts]),
         "eligible_turns": sum(len(loss.deltas) for loss in losses),
         "full_branch": len(turns["full"]),
+        "rollout/logp_gap": gaps.mean().item() if len(gaps) else None,
+        "rollout/logp_gap_max": gaps.max().item() if len(gaps) else None,
         "stop/end": stops["end"],
         "stop/length": stops["length"],
         **{f"verdict/{status}": statuses[status] for status in ("ok", "no_answer", "timeout", "error")},

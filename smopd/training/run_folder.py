@@ -14,6 +14,7 @@ from peft import PeftModel, load_peft_weights, set_peft_model_state_dict
 from smopd.config import Config, differences, load_config, to_toml
 from smopd.errors import UserError
 from smopd.files import read_jsonl, write_json, write_jsonl, write_text
+from smopd.rollout.engine import SaveAdapter
 from smopd.training.adapters import STUDENT, load_parameters, save_teacher, teacher_parameters
 
 
@@ -64,6 +65,11 @@ class RunFolder:
         """Complete checkpoints, oldest first."""
         return sorted((self.path / "checkpoints").glob("step-*"))
 
+    @staticmethod
+    def adapter_saver(model: PeftModel) -> SaveAdapter:
+        """What writes the student's adapter into a folder, in plain PEFT format."""
+        return lambda folder: model.save_pretrained(str(folder), selected_adapters=[STUDENT], save_embedding_layers=False)
+
     def save_checkpoint(self, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, keep: int) -> Path:
         """Adapter in plain PEFT format, teacher, optimizer and step; visible under its name only when complete."""
         final = self.path / "checkpoints" / f"step-{step:06d}"
@@ -72,7 +78,7 @@ class RunFolder:
         partial = final.with_name(f".partial-{final.name}")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        model.save_pretrained(str(partial), selected_adapters=[STUDENT], save_embedding_layers=False)
+        self.adapter_saver(model)(partial)
         save_teacher(model, partial / "teacher.safetensors")
         torch.save(optimizer.state_dict(), partial / "optimizer.pt")
         write_json(partial / "state.json", {"step": step})

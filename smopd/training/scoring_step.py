@@ -35,10 +35,21 @@ class Rollout:
 
 @dataclass(frozen=True)
 class ScoredTurn:
-    """One reply with its statistics."""
+    """One reply with its statistics, and what its engine said of its tokens (empty if it said nothing)."""
 
     part: Part
     stats: TokenStats
+    engine_logp: torch.Tensor
+
+    def gap(self) -> torch.Tensor:
+        """|log-probability when sampled - log-probability in the training pass|, a token each: zero if on-policy is meant."""
+        return (self.engine_logp - self.stats.student_logp).abs() if len(self.engine_logp) else self.engine_logp
+
+    def importance(self, cap: float) -> torch.Tensor:
+        """Truncated importance weights that turn an expectation over the engine's draws into one over the student's."""
+        if not len(self.engine_logp):
+            return torch.ones_like(self.stats.student_logp)
+        return (self.stats.student_logp - self.engine_logp).exp().clamp_max(cap)
 
 
 @dataclass(frozen=True)
@@ -58,18 +69,30 @@ def _kind(beta: float) -> Kind:
     return "fkl" if beta == 0 else "rkl" if beta == 1 else "gjs"
 
 
-def _replies(rollout: Rollout, renderer: Renderer) -> list[tuple[Part, Scored, Scored]]:
-    """Every non-empty reply: its part, the student's sequence (dirty context), the teacher's (clean context)."""
-    replies: list[tuple[Part, Scored, Scored]] = []
+@dataclass(frozen=True)
+class _Reply:
+    """One reply to score: the student's sequence (dirty context) and the teacher's (clean context)."""
+
+    part: Part
+    student: Scored
+    teacher: Scored
+    logps: tuple[float, ...]
+
+
+def _replies(rollout: Rollout, renderer: Renderer) -> list[_Reply]:
+    """Every non-empty reply, the middle ones first."""
+    replies: list[_Reply] = []
     if rollout.sharded:
         example = rollout.sharded.example
         for number, turn in enumerate(rollout.sharded.turns):
             part: Part = "answer" if number == len(example.shards) - 1 else "middle"
-            replies.append((part, (turn.context, turn.reply), (clean_context(renderer, example, number), turn.reply)))
+            clean = clean_context(renderer, example, number)
+            replies.append(_Reply(part, (turn.context, turn.reply), (clean, turn.reply), turn.logps))
     if rollout.full:
         turn = rollout.full.turns[0]
-        replies.append(("full", (turn.context, turn.reply), (full_context(renderer, rollout.full.example), turn.reply)))
-    return [r for r in replies if r[1][1]]
+        clean = full_context(renderer, rollout.full.example)
+        replies.append(_Reply("full", (turn.context, turn.reply), (clean, turn.reply), turn.logps))
+    return [r for r in replies if r.student[1]]
 
 
 def score(
@@ -88,7 +111,11 @@ def score(
     stats = _statistics(model, body, head, flat, objective, keep, row_tokens, path)
     losses, turns = [], []
     for rollout, group in zip(rollouts, replies, strict=True):
-        own = [ScoredTurn(part, stats.pop(0)) for part, _, _ in group]
+        own = [
+            ScoredTurn(reply.part, found, found.student_logp.new_tensor(reply.logps))
+            for reply, found in zip(group, stats, strict=False)
+        ]
+        del stats[: len(own)]
         of_part = {part: [t.stats for t in own if t.part == part] for part in ("middle", "answer", "full")}
         losses.append(
             rollout_loss(
@@ -101,6 +128,7 @@ def score(
                 clip=_position_clip(objective),
                 eps=objective.eps,
                 interpolation=objective.quantile,
+                importance=[turn.importance(objective.importance_cap) for turn in own] if objective.importance_cap else None,
             )
         )
         turns.append(own)
@@ -115,7 +143,7 @@ def _statistics(
     model: PeftModel,
     body: torch.nn.Module,
     head: torch.Tensor,
-    flat: list[tuple[Part, Scored, Scored]],
+    flat: list[_Reply],
     objective: Objective,
     keep: float,
     row_tokens: int,
@@ -126,10 +154,10 @@ def _statistics(
         return []
     device = head.device
     with as_teacher(model):
-        teacher_Nd = path.reply_hidden(body, [teacher for _, _, teacher in flat], device, row_tokens)
-    student_Nd = path.reply_hidden(body, [student for _, student, _ in flat], device, row_tokens)
-    tokens_N = reply_tokens([student for _, student, _ in flat], device)
-    lengths = [len(student[1]) for _, student, _ in flat]
+        teacher_Nd = path.reply_hidden(body, [reply.teacher for reply in flat], device, row_tokens)
+    student_Nd = path.reply_hidden(body, [reply.student for reply in flat], device, row_tokens)
+    tokens_N = reply_tokens([reply.student for reply in flat], device)
+    lengths = [len(reply.student[1]) for reply in flat]
     pieces = zip(student_Nd.split(lengths), teacher_Nd.split(lengths), tokens_N.split(lengths), strict=True)
     rows = list(pieces)
     result: list[TokenStats | None] = [None] * len(flat)
@@ -142,7 +170,7 @@ def _statistics(
         return unclipped(reply) & keep_mask(reply.entropy, keep, objective.quantile)
 
     for beta, parts, needed in ((objective.beta_mid, ("middle",), kept), (objective.beta_final, ("answer", "full"), unclipped)):
-        chosen = [i for i, (part, _, _) in enumerate(flat) if part in parts]
+        chosen = [i for i, reply in enumerate(flat) if reply.part in parts]
         if chosen:
             student, teacher, tokens = (torch.cat([rows[i][k] for i in chosen]) for k in range(3))
             own = [lengths[i] for i in chosen]

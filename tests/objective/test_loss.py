@@ -118,3 +118,27 @@ def test_the_order_of_turns_does_not_matter(order):
     middle = [make(5 + i, i) for i in range(4)]
     a, b = rollout_loss(middle, None, keep=0.8), rollout_loss([middle[i] for i in order], None, keep=0.8)
     assert a.total.item() == pytest.approx(b.total.item(), abs=1e-14)
+
+
+@settings(deadline=None)
+@given(lengths=st.lists(st.integers(0, 6), max_size=4), full=st.booleans(), seed=st.integers(0, 10**6))
+def test_importance_scales_what_each_token_brings(lengths, full, seed):
+    """Factors after the cap, before the mean; the mask and the turn weights do not see them."""
+    middle = [make(n, seed + i) for i, n in enumerate(lengths)]
+    answer, branch = make(5, seed + 100), make(4, seed + 200) if full else None
+    given = [*middle, answer, *([branch] if branch else [])]
+    factors = [0.5 + torch.rand(len(m.divergence), dtype=torch.float64) for m in given]
+    arguments = {"correct": True, "keep": 0.8, "eta": 0.2, "clip": 0.4}
+    plain = rollout_loss(middle, answer, branch, **arguments)
+    weighted = rollout_loss(middle, answer, branch, **arguments, importance=factors)
+    ones = rollout_loss(middle, answer, branch, **arguments, importance=[torch.ones_like(f) for f in factors])
+    assert torch.equal(ones.total, plain.total)
+    assert torch.equal(weighted.weights, plain.weights)
+    eligible = [(m, f) for m, f in zip(middle, factors, strict=False) if len(m.divergence)]
+    expected = (answer.divergence.clamp_max(0.4) * factors[len(middle)]).mean()
+    if branch:
+        expected = expected + (branch.divergence.clamp_max(0.4) * factors[-1]).mean()
+    for (m, f), weight in zip(eligible, plain.weights, strict=True):
+        kept = m.entropy >= torch.quantile(m.entropy, 0.2)
+        expected = expected + weight * (m.divergence.clamp_max(0.4) * f)[kept].mean() / len(eligible)
+    torch.testing.assert_close(weighted.total, expected, rtol=1e-10, atol=1e-12)

@@ -11,7 +11,7 @@ class Echo:
     def __init__(self, ids):
         self.ids, self.calls = ids, []
 
-    def generate(self, prompts, seeds, sampling):
+    def generate(self, prompts, seeds, sampling, sessions=None):
         self.calls.append((list(prompts), list(seeds), sampling))
         return [Reply(tuple(self.ids[: sampling.max_tokens]), Stop.LENGTH) for _ in prompts]
 

@@ -1,11 +1,13 @@
 """The loop on the pocket model: the same seed twice, stopping and going on, schedules, what may and may not change."""
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from smopd.config import Optim, load_config
-from smopd.errors import UserError
+from smopd.errors import EngineLost, UserError
 from smopd.models import load_model
 from smopd.training.adapters import student_parameters, teacher_parameters
 from smopd.training.loop import Stopped, Trainer, learning_rate
@@ -219,3 +221,57 @@ def test_ctrl_c_on_the_command_line_and_the_same_command_again(tmp_path):
     assert [r["step"] for r in rows(tmp_path / "run")] == list(range(1, 9))
     run(tmp_path / "straight", "train.steps=8")
     assert rows(tmp_path / "straight") == rows(tmp_path / "run")
+
+
+def test_the_engines_own_log_probabilities_agree_with_the_training_pass(tmp_path, caplog):
+    run(tmp_path / "a", "train.steps=2")
+    for row in rows(tmp_path / "a"):
+        assert row["rollout/logp_gap"] < 1e-5
+        assert row["rollout/logp_gap_max"] < 1e-3
+        assert 0.3 < row["rollout/reused"] < 1
+    assert "another policy" not in caplog.text
+
+
+def _shifted(trainer, by: float) -> None:
+    """Make the engine claim other log-probabilities than its own."""
+    real = trainer.engine.generate
+
+    def generate(*arguments):
+        return [replace(r, logps=tuple(x + by for x in r.logps)) for r in real(*arguments)]
+
+    trainer.engine.generate = generate
+
+
+def test_an_off_policy_engine_is_told_about_and_can_be_weighed_down(tmp_path, caplog):
+    found = {}
+    for cap in (0.0, 2.0):
+        config = load_config("pocket", [*SMALL, "train.steps=1", f"objective.importance_cap={cap}", "engine.gap_warning=0.2"])
+        trainer = Trainer(config, RunFolder(tmp_path / str(cap), config))
+        _shifted(trainer, -0.5)
+        trainer.train()
+        (found[cap],) = rows(tmp_path / str(cap))
+        assert found[cap]["rollout/logp_gap"] == pytest.approx(0.5, abs=1e-4)
+    assert caplog.text.count("another policy") == 2
+    # every sampled token is e^0.5 likelier now than when it was drawn
+    assert found[2.0]["loss"] == pytest.approx(found[0.0]["loss"] * math.exp(0.5), rel=1e-4)
+
+
+def test_an_engine_that_is_lost_leaves_a_run_that_goes_on(tmp_path):
+    whole = run(tmp_path / "whole")
+    config = load_config("pocket", SMALL)
+    trainer = Trainer(config, RunFolder(tmp_path / "lost", config))
+    real, calls = trainer.engine.refresh, []
+
+    def refresh(version, save):
+        calls.append(version)
+        if version == 3:
+            raise EngineLost("no server answers")
+        real(version, save)
+
+    trainer.engine.refresh = refresh
+    with pytest.raises(EngineLost, match="no server answers\\nstopped after step 3; everything is saved"):
+        trainer.train()
+    assert calls == [0, 1, 2, 3]
+    assert run(tmp_path / "lost").step == whole.step
+    assert rows(tmp_path / "lost") == rows(tmp_path / "whole")
+    assert same(weights(tmp_path / "lost"), weights(tmp_path / "whole"))

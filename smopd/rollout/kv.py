@@ -1,0 +1,114 @@
+"""Keys and values of a batch while it is sampled, and of single conversations between their turns.
+
+A batch stands right-aligned in one buffer a layer, with room to grow: a new token is written into its column, nothing is copied.
+What a conversation leaves behind is its own columns and the tokens they belong to, without padding, so the next turn may put
+it into any batch. Shapes: B rows, H key/value heads, C columns, D head width.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import Cache
+from transformers.cache_utils import CacheLayerMixin
+
+GROWTH = 128  # columns added when a buffer is full
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One conversation between two turns: `layers` holds keys and values [2, H, C, D] of `tokens`, a layer each."""
+
+    tokens: list[int]
+    layers: list[torch.Tensor]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(layer.nbytes for layer in self.layers)
+
+    def shared_with(self, prompt: Sequence[int]) -> int:
+        """How many leading tokens of `prompt` stand here; at least its last one has to go through the model."""
+        limit = min(len(self.tokens), len(prompt) - 1)
+        return next((k for k in range(limit) if self.tokens[k] != prompt[k]), limit)
+
+
+class BufferLayer(CacheLayerMixin):
+    """One layer's keys and values in a buffer with room behind them."""
+
+    is_sliding = False
+
+    def __init__(self, length: int, first: torch.Tensor | None) -> None:
+        super().__init__()
+        self.length = length  # columns in use
+        if first is not None:
+            self.keys, self.values = first[0], first[1]
+            self.is_initialized = True
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Make room as wide as the first keys and values need."""
+        room = self.length + key_states.shape[2] + GROWTH
+        self.keys, self.values = (t.new_zeros(*t.shape[:2], room, t.shape[3]) for t in (key_states, value_states))
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write new columns behind those in use; all columns in use."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None
+        assert self.values is not None
+        end = self.length + key_states.shape[2]
+        if end > self.keys.shape[2]:
+            more = (0, 0, 0, end - self.keys.shape[2] + GROWTH)
+            self.keys, self.values = (torch.nn.functional.pad(t, more) for t in (self.keys, self.values))
+        self.keys[:, :, self.length : end] = key_states
+        self.values[:, :, self.length : end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Columns after the next update, and where they begin."""
+        return self.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Columns in use."""
+        return self.length
+
+    def get_max_length(self) -> int:
+        """None."""
+        return -1
+
+
+class BatchCache(Cache):
+    """The keys and values of a batch, as transformers' models take them."""
+
+    def __init__(
+        self, layers: int, columns: int, room: int, kept: Sequence[Kept | None], starts: Sequence[int], shared: Sequence[int]
+    ) -> None:
+        """`columns` in use, `room` behind them; the first `shared` tokens of a row's `kept` stand from its column `starts` on."""
+        example = next((k.layers for k, n in zip(kept, shared, strict=True) if k and n), None)
+        made = []
+        for number in range(layers):
+            first = None
+            if example is not None:
+                _, heads, _, width = example[number].shape
+                first = example[number].new_zeros(2, len(kept), heads, columns + room, width)
+                for row, (own, start, count) in enumerate(zip(kept, starts, shared, strict=True)):
+                    if own and count:
+                        first[:, row, :, start : start + count] = own.layers[number][:, :, :count]
+            made.append(BufferLayer(columns, first))
+        super().__init__(layers=list(made))
+
+    def take(self, row: int, start: int, tokens: list[int]) -> Kept:
+        """What row `row` leaves behind: the columns of its tokens, from `start` on."""
+        span = slice(start, start + len(tokens))
+        return Kept(tokens, [torch.stack([layer.keys[row, :, span], layer.values[row, :, span]]) for layer in self.layers])  # type: ignore[union-attr,index]
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Only these rows go on."""
+        for layer in self.layers:
+            chosen = torch.tensor(rows, device=layer.keys.device)  # type: ignore[union-attr]
+            layer.keys, layer.values = layer.keys.index_select(0, chosen), layer.values.index_select(0, chosen)  # type: ignore[union-attr]

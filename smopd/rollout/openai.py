@@ -1,0 +1,354 @@
+"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer here.
+
+`ChatEndpoint` sends one request at a time from many threads, to whichever server is least busy, and tries again what failed.
+`ChatDriver` plays conversations with it, each at its own pace. It leaves out everything that needs token ids, so training, and
+every sampling setting that some endpoint refuses: only temperature, token limit and seed are sent, the rest is the server's.
+"""
+
+import logging
+import os
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from smopd.chat.template import Message
+from smopd.config import Engine as EngineSettings
+from smopd.data import Example
+from smopd.errors import EngineLost, UserError
+from smopd.rollout.driver import Conversation, Turn
+from smopd.rollout.engine import Sampling, Stop
+from smopd.rollout.http import Rejected, Unreachable, request_json
+from smopd.seeds import derive
+
+log = logging.getLogger("smopd")
+T = TypeVar("T")
+
+LONGEST_PAUSE = 60.0  # seconds between two tries, unless the server asks for more
+SHOWN = 500  # characters of a server's words that go into a message
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    """One reply as the endpoint gave it; `tokens` is its own count, None if it does not tell."""
+
+    text: str
+    stop: Stop
+    tokens: int | None = None
+
+
+@dataclass
+class _Server:
+    """One base URL. A failed one is left alone until `rests_until`, then gets a single request until that succeeds."""
+
+    url: str
+    in_flight: int = 0
+    failed: bool = False
+    rests_until: float = 0.0
+
+
+class _Refused(UserError):
+    """A request that will be refused again, explained; `words` are the server's."""
+
+    def __init__(self, message: str, words: str) -> None:
+        super().__init__(message)
+        self.words = words
+
+
+class _Abandoned(Exception):
+    """The evaluation ended while this request was waiting."""
+
+
+class ChatEndpoint:
+    """The servers of `[engine]`, asked for one chat completion at a time. Safe to call from many threads.
+
+    `unreadable` counts the replies that are empty because no try brought an answer with a text in it. `pause` is the wait after
+    a first failure, in seconds; it doubles with every further one.
+    """
+
+    def __init__(self, settings: EngineSettings, pause: float = 1.0) -> None:
+        if not settings.servers:
+            raise UserError(
+                "engine.servers: no endpoint is named; give its base URL with --url, e.g. --url http://localhost:8000"
+            )
+        self.settings, self.pause = settings, pause
+        self.unreadable = 0
+        self._servers = [_Server(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
+        self._key = _api_key(settings.api_key_env)
+        self._changed = threading.Condition()
+        self._name, self._naming = settings.model, threading.Lock()
+        self._limit = "max_tokens"
+
+    def __repr__(self) -> str:
+        return f"ChatEndpoint({', '.join(server.url for server in self._servers)})"
+
+    @property
+    def width(self) -> int:
+        """Requests that may be in flight together."""
+        return self.settings.concurrency * len(self._servers)
+
+    def model(self) -> str:
+        """The served model's name: the configured one, else the first that the endpoint lists."""
+        with self._naming:
+            if not self._name:
+                names = self._ask("/v1/models", None, _names)
+                if not names:
+                    raise UserError(f"{self._servers[0].url}/v1/models: lists no model; name the served one with --served-model")
+                self._name = names[0]
+            return self._name
+
+    def reply(
+        self, messages: Sequence[Message], sampling: Sampling, seed: int, stopped: threading.Event | None = None
+    ) -> ChatReply:
+        """The reply to a conversation. An answer that stays unreadable is an empty reply; `stopped` ends the waiting early."""
+        # A seed of 31 bits is one that every server takes.
+        body = {"model": self.model(), "messages": list(messages), "temperature": sampling.temperature, "seed": seed % 2**31}
+        limit = self._limit
+        try:
+            said = self._ask("/v1/chat/completions", body | {limit: sampling.max_tokens}, _chat_reply, stopped)
+        except _Refused as refusal:
+            if limit != "max_tokens" or "max_completion_tokens" not in refusal.words:
+                raise
+            self._limit = "max_completion_tokens"  # OpenAI's newer models know the limit only by this name
+            said = self._ask("/v1/chat/completions", body | {self._limit: sampling.max_tokens}, _chat_reply, stopped)
+        if said is None:
+            with self._changed:
+                self.unreadable += 1
+        return said or ChatReply("", Stop.END)
+
+    def _ask(
+        self, path: str, body: dict[str, Any] | None, read: Callable[[Any], T | None], stopped: threading.Event | None = None
+    ) -> T | None:
+        """What `read` makes of the answer; None when the last try brought an answer it can make nothing of."""
+        stopped = stopped or threading.Event()
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
+        for attempt in range(self.settings.retries + 1):
+            last = attempt == self.settings.retries
+            pause = min(self.pause * 2**attempt, LONGEST_PAUSE)
+            server = self._take(stopped)
+            reached = False
+            try:
+                # https is the outside world, which may lie behind a proxy; plain http is a machine of one's own.
+                proxies = server.url.startswith("https:")
+                answer = request_json(server.url + path, body, self.settings.timeout, headers, proxies)
+                reached = True
+            except Rejected as error:
+                reached = True
+                raise self._refused(server, path, error) from None
+            except Unreachable as error:
+                if last:
+                    raise self._lost(error) from None
+                if error.retry_after is not None:
+                    pause = min(error.retry_after, self.settings.timeout)
+            finally:
+                self._give_back(server, reached, pause)
+            if reached:
+                found = read(answer)
+                if found is not None:
+                    return found
+                if last:
+                    if not self.unreadable:  # the first of them is shown, the others are counted
+                        shown = self._without_key(str(answer or "(empty)"))[:SHOWN]
+                        log.warning("%s%s: nothing can be read from this answer: %s", server.url, path, shown)
+                    return None
+            if reached or all(other.failed for other in self._servers):
+                # Requests that failed together must not all come back in the same instant.
+                stopped.wait(pause * (1 + random.random() / 4))
+        raise AssertionError("the last try returns or raises")
+
+    def _take(self, stopped: threading.Event) -> _Server:
+        """A place at the least busy server, waiting for one if need be."""
+        with self._changed:
+            while not stopped.is_set():
+                sound = [server for server in self._servers if not server.failed]
+                now = time.monotonic()
+                # Without the first condition a dead server, never busy, would draw every request.
+                usable = [s for s in self._servers if not (sound and s.failed) or (s.rests_until < now and not s.in_flight)]
+                free = [s for s in usable if s.in_flight < self.settings.concurrency]
+                if free:
+                    chosen = min(free, key=lambda s: s.in_flight)
+                    chosen.in_flight += 1
+                    return chosen
+                self._changed.wait(1.0)
+        raise _Abandoned
+
+    def _give_back(self, server: _Server, reached: bool, rest: float) -> None:
+        with self._changed:
+            server.in_flight -= 1
+            server.failed = not reached
+            server.rests_until = 0.0 if reached else time.monotonic() + rest
+            self._changed.notify()
+
+    def _lost(self, error: Unreachable) -> EngineLost:
+        tries, asked = self.settings.retries + 1, " or ".join(server.url for server in self._servers)
+        told = self._without_key(str(error))[:SHOWN]
+        return EngineLost(
+            f"no answer from {asked} in {tries} {'tries' if tries > 1 else 'try'}, the last: {told}\n"
+            "see that the server runs, then start the same command again; for a busy one lower engine.concurrency or raise "
+            "engine.timeout and engine.retries (--set)"
+        )
+
+    def _refused(self, server: _Server, path: str, error: Rejected) -> _Refused:
+        words = self._without_key(str(error))
+        return _Refused(f"{server.url}{path}: refused: {words[:SHOWN]}\n{self._hint(server, error.status)}", words)
+
+    def _hint(self, server: _Server, status: int) -> str:
+        """What the user can do about a refusal."""
+        if status in (401, 403):
+            name = self.settings.api_key_env
+            if self._key:
+                return f"it was sent the key in {name}: put one that may use this model into that environment variable"
+            return f"no key was sent: put one into the environment variable {name or 'that --set engine.api_key_env=NAME names'}"
+        if 300 <= status < 400:
+            return "the address redirects (http instead of https?), and the key is not sent on; give the final one with --url"
+        if status in (404, 405):
+            served = self._served(server)
+            if served:
+                return f"it serves {', '.join(served[:10])}: name one with --served-model"
+            return "see that --url is the base URL of a chat endpoint and --served-model the name under which it serves the model"
+        return (
+            f"it was sent the model's name {self._name!r}, a temperature, a token limit and a seed; change what it refuses with "
+            "--served-model, --set eval.temperature=T, --set eval.tokens=N or --set eval.middle_tokens=N"
+        )
+
+    def _served(self, server: _Server) -> list[str]:
+        """The names a server lists, for a message; none if it does not answer at once."""
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
+        try:
+            return _names(request_json(f"{server.url}/v1/models", None, 5.0, headers, server.url.startswith("https:"))) or []
+        except (Rejected, Unreachable):
+            return []
+
+    def _without_key(self, text: str) -> str:
+        """Servers like to repeat the key they were given."""
+        return text.replace(self._key, "***") if self._key else text
+
+
+@dataclass(frozen=True)
+class ChatDriver:
+    """Plays FULL and SHARDED conversations with an endpoint; the counterpart of `Driver` where there are no token ids.
+
+    `sampling.max_tokens` bounds the reply to the last user turn, `middle_tokens` the ones before.
+    """
+
+    endpoint: ChatEndpoint
+    sampling: Sampling
+    middle_tokens: int
+
+    def sharded(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
+        """Every example told shard by shard, the model's own replies in the history."""
+        return self._play([Conversation(e, "sharded") for e in examples], seed)
+
+    def full(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
+        """Every example in one message."""
+        return self._play([Conversation(e, "full") for e in examples], seed)
+
+    def _play(self, conversations: list[Conversation], seed: Sequence[int | str]) -> list[Conversation]:
+        self.endpoint.model()  # asked for here, once: the threads only read it
+        before = self.endpoint.unreadable
+        side_by_side(lambda c, stopped: self._converse(c, seed, stopped), conversations, self.endpoint.width)
+        empty = self.endpoint.unreadable - before
+        if empty:
+            replies = sum(len(c.turns) for c in conversations)
+            log.warning("%d of %d replies could not be read, after all tries, and count as empty", empty, replies)
+        return conversations
+
+    def _converse(self, conversation: Conversation, seed: Sequence[int | str], stopped: threading.Event) -> None:
+        example, view = conversation.example, conversation.view
+        asked = example.shards if view == "sharded" else (example.full,)
+        messages: list[Message] = [{"role": "system", "content": example.system}] if example.system else []
+        for turn, user in enumerate(asked):
+            limit = self.sampling.max_tokens if turn == len(asked) - 1 else self.middle_tokens
+            messages.append({"role": "user", "content": user})
+            drawn = derive(*seed, view, example.id, turn)
+            said = self.endpoint.reply(messages, replace(self.sampling, max_tokens=limit), drawn, stopped)
+            conversation.turns.append(Turn((), (), said.stop, said.text, tokens=said.tokens))
+            messages.append({"role": "assistant", "content": said.text})
+
+
+def side_by_side(work: Callable[[T, threading.Event], None], items: Sequence[T], width: int) -> None:
+    """`work` on every item, at most `width` at once. The first error is raised here, and the event tells the others to end."""
+    todo: queue.SimpleQueue[T] = queue.SimpleQueue()
+    done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+    stopped = threading.Event()
+    for item in items:
+        todo.put(item)
+
+    def run() -> None:
+        while not stopped.is_set():
+            try:
+                item = todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                work(item, stopped)
+                done.put(None)
+            except BaseException as error:
+                done.put(error)
+                return
+
+    try:
+        for _ in range(min(width, len(items))):
+            # Daemons: after Ctrl-C nobody waits for an answer that may be ten minutes away.
+            threading.Thread(target=run, daemon=True).start()
+        for _ in items:
+            if (error := done.get()) is not None:
+                raise error
+    finally:
+        stopped.set()
+
+
+def base_url(url: str) -> str:
+    """The address in front of /v1, from a URL with or without it."""
+    cut = url.strip().rstrip("/").removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
+    if "@" in cut:  # not shown: what stands before it is a secret
+        raise UserError("--url (engine.servers): a user or a password in a URL; a key belongs into the environment")
+    try:
+        parts = urlsplit(cut)
+        host = parts.hostname and parts.hostname.encode("idna")
+        usable = parts.scheme in ("http", "https") and bool(host) and parts.port != 0 and cut.isascii() and " " not in cut
+        usable = usable and "?" not in cut and "#" not in cut
+    except ValueError:  # a port that is no number, brackets that do not close, a host that is no name
+        usable = False
+    if not usable:
+        shown = cut.partition("?")[0]  # some services take their key in the query
+        raise UserError(f"--url (engine.servers): {shown!r} is no base URL; expected one such as http://localhost:8000")
+    return cut
+
+
+def _api_key(name: str) -> str:
+    """The key in an environment variable, empty if it is not set."""
+    key = os.environ.get(name, "").strip() if name else ""
+    if not (key.isascii() and key.isprintable()):  # http.client's own complaint would show it
+        raise UserError(f"the environment variable {name} (engine.api_key_env): not a key: it holds more than plain characters")
+    return key
+
+
+def _chat_reply(answer: Any) -> ChatReply | None:
+    """The first choice of a chat completion, None if there is no text to be found."""
+    try:
+        choice = answer["choices"][0]
+        text, finish = choice["message"].get("content"), choice.get("finish_reason")
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return None
+    if text is None and finish == "length":
+        text = ""  # a thinking model that spent all its tokens on its thoughts: another try would end the same
+    if not isinstance(text, str):
+        return None
+    usage = answer.get("usage")
+    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    # Half a surrogate pair is valid in JSON and cannot be written to a file.
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return ChatReply(text, Stop.LENGTH if finish == "length" else Stop.END, tokens if type(tokens) is int else None)
+
+
+def _names(answer: Any) -> list[str] | None:
+    """The ids of a model list, None if it is none."""
+    try:
+        return [str(model["id"]) for model in answer["data"]]
+    except (KeyError, TypeError):
+        return None

@@ -1,0 +1,292 @@
+"""The engine of vLLM servers: token-id prompts over HTTP, and the adapter of the current version loaded at each of them.
+
+Every request names the adapter of the version it is for, under a name that no other weights ever had, and an answer has to name
+it back: a step cannot be built from mixed versions. A server that was restarted does not know the name and is given the adapter
+again. It leaves out balancing and retries (`smopd/rollout/pool.py`) and the starting of servers, which is the user's:
+
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank R --generation-config vllm
+"""
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+from smopd.config import Config
+from smopd.errors import UserError
+from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Usage
+from smopd.rollout.http import Rejected, Unreachable, request_json
+from smopd.rollout.openai import _api_key, base_url
+from smopd.rollout.pool import Pool, Server
+from smopd.rollout.vllm_shared import (
+    Adapter,
+    AdapterStore,
+    ReplyReader,
+    adapter_rank,
+    lora_rank,
+    max_rank,
+    sampling_fields,
+    served_model,
+)
+
+log = logging.getLogger("smopd")
+
+PROBE_SECONDS = 10.0  # for the calls a sound server answers at once
+PROBE_TEXT = "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"  # another tokenizer will hardly cut this the same way
+
+
+class _Served(Server):
+    """A vLLM server, what it serves, and which of our adapters it knows."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.base = self.root = ""  # the served model's name, and where it stands
+        self.loaded = ""
+        self.unused: set[str] = set()  # adapters of ours that it may still hold
+        self.loading = threading.Lock()
+
+
+class VLLMServers:
+    """Samples at the servers of `[engine]`. `folder` takes the adapters where `engine.adapters` names no folder.
+
+    `encode`: if given, each server's tokenizer is compared with it. `lora`: whether adapters will be sent at all (not for the
+    evaluation of a base model). `pause`: seconds after a first failure; they double with every further one.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        end_ids: Sequence[int],
+        folder: Path,
+        encode: Callable[[str], Sequence[int]] | None = None,
+        lora: bool = True,
+        pause: float = 1.0,
+    ) -> None:
+        settings = config.engine
+        if not settings.servers:
+            raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
+        self._settings, self._model, self._end_ids = settings, served_model(config), list(end_ids)
+        self._rank = max_rank(lora_rank(config)) if lora else 0
+        self._encode = encode
+        self._key = _api_key(settings.api_key_env)
+        self._reader = ReplyReader(end_ids)
+        self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
+        self._adapter: Adapter | None = None
+        self._store = AdapterStore(Path(settings.adapters) if settings.adapters else folder / "served", folder)
+        servers = [_Served(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
+        self._pool = Pool(servers, settings.concurrency, settings.retries, self._inspect, pause)
+        self._pool.start()
+        self._store.sweep()
+        for server in servers:
+            self._warn_of_another_model(server)
+
+    def __repr__(self) -> str:
+        return f"VLLMServers({', '.join(server.url for server in self._pool.servers)})"
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: Sampling,
+        sessions: Sequence[Session] | None = None,
+    ) -> list[Reply]:
+        """Replies in the order of the prompts, all of them from the adapter of the last `refresh`, or from the base before it."""
+        adapter = self._adapter
+
+        def send(server: _Served, i: int) -> tuple[Reply, int | None]:
+            return self._complete(server, adapter, prompts[i], seeds[i], sampling)
+
+        answers = self._pool.map(send, seeds, [session.name for session in sessions] if sessions else None)
+        for prompt, (_, cached) in zip(prompts, answers, strict=True):
+            if cached is not None:
+                self.usage.prompt += len(prompt)
+                self.usage.reused += cached
+                self.usage.prefilled += len(prompt) - cached
+        return [reply for reply, _ in answers]
+
+    def refresh(self, version: int, save: SaveAdapter) -> None:
+        """Save the adapter under a new name and load it everywhere. A server that is away gets it with its first request."""
+        if not self._rank:
+            raise ValueError("made for a base model: VLLMServers(lora=False)")
+        old, new = self._adapter, self._store.write(version, save)
+        self._adapter = new
+        self._rank = max(self._rank, max_rank(adapter_rank(new.path)))  # an evaluated adapter's may be larger than the config's
+        self._pool.forget_homes()
+        self._pool.each(lambda server: self._load(server, new))
+        if old:
+            self._store.drop(old)
+
+    def sleep(self) -> None:
+        """The servers' memory is not ours."""
+
+    def close(self) -> None:
+        """Unload our adapters and delete them. The servers keep running."""
+        if self._adapter:
+            self._pool.each(lambda server: self._unload_unused(server, ""))
+        self._adapter = None
+        self._store.close()
+
+    def _complete(
+        self, server: _Served, adapter: Adapter | None, prompt: Sequence[int], seed: int, sampling: Sampling
+    ) -> tuple[Reply, int | None]:
+        """One reply from one server and its cached prompt tokens if told, the adapter loaded first where it is missing."""
+        fields = sampling_fields(sampling, seed, self._end_ids) | {"prompt": list(prompt), "return_token_ids": True}
+        for _ in range(2):
+            if adapter:
+                self._load(server, adapter)
+            model = adapter.name if adapter else server.base
+            try:
+                answer = self._call(server, "/v1/completions", fields | {"model": model})
+            except Rejected as error:
+                if error.status != 404 or not adapter:
+                    raise self._refusal(server, error) from None
+                with server.loading:  # it was restarted
+                    server.loaded = ""
+                continue
+            return self._read(server, answer, model, prompt, sampling.max_tokens), _cached(answer)
+        raise Unreachable(
+            f"{server.url}: loads the adapter and then does not know it; is this one server process? (--api-server-count 1)"
+        )
+
+    def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Reply:
+        """The reply in an answer; Unreachable if it is none to this request."""
+        try:
+            if answer["model"] != model:
+                raise ValueError(f"asked for {model!r}, it answers as {answer['model']!r}")
+            (choice,) = answer["choices"]
+            ids, logps = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+            if not all(type(i) is int and i >= 0 for i in ids):
+                raise ValueError("the token ids are no ids")
+            if not all(isinstance(logp, float | int) and math.isfinite(logp) for logp in logps):
+                raise ValueError("the log-probabilities are no numbers")
+            if choice.get("prompt_token_ids") not in (None, list(prompt)):
+                raise ValueError("the answer is to another prompt")
+            return self._reader.read(ids, logps, choice["finish_reason"], limit)
+        except (KeyError, TypeError, IndexError, AttributeError):
+            raise Unreachable(f"{server.url}: no completion with token ids and log-probabilities: {str(answer)[:200]}") from None
+        except UserError:
+            raise
+        except ValueError as error:
+            raise Unreachable(f"{server.url}: {error}") from None
+
+    def _load(self, server: _Served, adapter: Adapter) -> None:
+        """Make the server know the adapter, then let go of the ones before."""
+        with server.loading:
+            if server.loaded == adapter.name:
+                return
+            if server.aside:  # the thread that held the lock before found out
+                raise Unreachable(server.aside)
+            try:
+                self._call(server, "/v1/load_lora_adapter", {"lora_name": adapter.name, "lora_path": str(adapter.path)})
+            except Rejected as error:
+                # The name is of these weights and no others: if the server knows it, it has what it needs.
+                if "already been loaded" not in error.message:
+                    raise self._not_loaded(server, error.message) from None
+            except Unreachable as error:
+                if error.status == 500 and self._well(server):  # vLLM's way of saying that the adapter does not fit
+                    raise self._not_loaded(server, str(error)) from None
+                self._pool.set_aside(server, error)  # before the lock is free: not every waiting thread has to find out
+                raise
+            server.loaded = adapter.name
+            self._unload_unused(server, adapter.name)
+            server.unused.add(adapter.name)
+
+    def _unload_unused(self, server: _Served, keep: str) -> None:
+        for name in sorted(server.unused - {keep}):
+            try:
+                self._call(server, "/v1/unload_lora_adapter", {"lora_name": name}, PROBE_SECONDS)
+            except (Rejected, Unreachable) as error:  # unknown to a restarted server; else it only costs the server memory
+                log.debug("%s: %s is not unloaded: %s", server.url, name, error)
+            server.unused.discard(name)
+
+    def _inspect(self, server: _Served) -> None:
+        """Whether the server is there, and is what the run needs. UserError says what to mend."""
+        try:
+            self._call(server, "/health", timeout=PROBE_SECONDS)
+            models = self._call(server, "/v1/models", timeout=PROBE_SECONDS)["data"]
+            base = next(model for model in models if not model.get("parent"))
+            server.base, server.root = str(base["id"]), str(base.get("root") or base["id"])
+            known = {str(model["id"]) for model in models}
+        except Rejected as error:
+            raise self._refusal(server, error) from None
+        except (KeyError, TypeError, AttributeError, StopIteration):
+            raise UserError(f"{server.url}/v1/models: lists no model; is this a vLLM server?") from None
+        server.unused |= {name for name in known if self._store.abandoned(name)}
+        if server.loaded not in known:  # it was restarted
+            server.loaded = ""
+        if self._rank:
+            self._check_updating(server)
+        if self._encode:
+            self._check_tokenizer(server, self._encode)
+
+    def _check_updating(self, server: _Served) -> None:
+        try:
+            self._call(server, "/v1/load_lora_adapter", timeout=PROBE_SECONDS)
+        except Rejected as error:
+            if error.status == 404:
+                raise UserError(f"{server.url}: takes no adapters while it runs; start it with\n  {self._command()}") from None
+
+    def _check_tokenizer(self, server: _Served, encode: Callable[[str], Sequence[int]]) -> None:
+        body = {"model": server.base, "prompt": PROBE_TEXT, "add_special_tokens": False}
+        try:
+            cut = self._call(server, "/tokenize", body, PROBE_SECONDS)["tokens"]
+        except (Rejected, KeyError, TypeError):
+            return  # switched off there, which proves nothing
+        if cut != list(encode(PROBE_TEXT)):
+            raise UserError(f"{server.url}: its model {server.base} has another tokenizer than model.path = {self._model}")
+
+    def _warn_of_another_model(self, server: _Served) -> None:
+        """By the last part of the path only: on another machine the same model may stand elsewhere."""
+        if server.root and PurePath(server.root).name != PurePath(self._model).name:
+            log.warning("%s serves %s; it has to be the model.path of this run, %s", server.url, server.root, self._model)
+
+    def _well(self, server: _Served) -> bool:
+        try:
+            self._call(server, "/health", timeout=PROBE_SECONDS)
+        except (Rejected, Unreachable):
+            return False
+        return True
+
+    def _not_loaded(self, server: _Served, words: str) -> UserError:
+        return UserError(
+            f"{server.url}: does not load the adapter: {words}\n"
+            f"every server has to read {self._store.root} under this very path (engine.adapters names another folder), "
+            f"and to be started with\n  {self._command()}"
+        )
+
+    def _refusal(self, server: _Served, error: Rejected) -> UserError:
+        hint = ""
+        if error.status in (401, 403):
+            name = self._settings.api_key_env
+            hint = f"\nit was sent the key in {name}" if self._key else f"\nno key was sent: {name} is not set"
+            hint += " (engine.api_key_env names the environment variable)"
+        return UserError(f"{server.url}: refused: {error}{hint}")
+
+    def _command(self) -> str:
+        return (
+            f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} --enable-lora --max-lora-rank {self._rank} "
+            "--generation-config vllm"
+        )
+
+    def _call(self, server: Server, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> Any:
+        """One request with the key, which no error shows: servers like to repeat what they were sent."""
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
+        try:
+            return request_json(server.url + path, body, timeout or self._settings.timeout, headers)
+        except Unreachable as error:
+            raise Unreachable(self._without_key(str(error)), error.status, error.retry_after) from None
+        except Rejected as error:
+            raise Rejected(error.status, self._without_key(error.message)) from None
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
+
+
+def _cached(answer: Any) -> int | None:
+    """How many of the prompt's tokens the server had computed before, if it tells."""
+    try:
+        return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+    except (KeyError, TypeError, ValueError):
+        return None

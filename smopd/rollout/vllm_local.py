@@ -1,0 +1,228 @@
+"""The engine of vLLM inside this process: one GPU samples and trains.
+
+vLLM is imported only when the engine is made, and made to keep off what is the trainer's: standard output, random states, the
+number of threads. It leaves out several GPUs or machines: those are servers (`smopd/rollout/vllm_http.py`).
+"""
+
+import gc
+import logging
+import os
+import random
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from smopd.config import Config
+from smopd.errors import UserError
+from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Usage
+from smopd.rollout.vllm_shared import Adapter, AdapterStore, ReplyReader, lora_rank, max_rank, sampling_fields, served_model
+from smopd.seeds import derive
+
+SETTINGS = {
+    # In this process, not in a child: the trainer may hold a CUDA context, which no fork survives; Ctrl-C would reach the child
+    # too and end it while the trainer saves; and nothing of it can be left over when the trainer is killed.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # standard output is for results
+}
+DEFAULTS = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1"}
+
+
+class VLLMEngine:
+    """Samples with vLLM, from the adapter of the last `refresh`, or from the base before the first.
+
+    `rank`: the largest of the adapters to come; that of the config if not given; 0 for the base alone.
+    """
+
+    def __init__(self, config: Config, end_ids: Sequence[int], rank: int | None = None) -> None:
+        self.end_ids = list(end_ids)
+        self.usage = Usage()
+        self._reader = ReplyReader(end_ids)
+        self._folder = TemporaryDirectory(prefix="smopd-vllm-")
+        self._store = AdapterStore(Path(self._folder.name), Path(self._folder.name))
+        self._adapter: Adapter | None = None
+        self._request: Any = None
+        self._swaps = 0
+        self._asleep = False
+        rank = lora_rank(config) if rank is None else rank
+        lora = {"enable_lora": True, "max_lora_rank": max_rank(rank), "max_loras": 1} if rank else {}
+        os.environ.update(SETTINGS)
+        for name, value in DEFAULTS.items():
+            os.environ.setdefault(name, value)
+        with _stdout_to_stderr(), _own_threads(), _own_random_state(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecations inside vLLM are not the user's
+            vllm = _import_vllm()
+            on_cpu = vllm.platforms.current_platform.is_cpu()
+            self._vllm, self._sleeps = vllm, config.engine.sleep and not on_cpu
+            try:
+                self._llm = vllm.LLM(
+                    model=served_model(config),
+                    dtype=config.model.dtype,
+                    gpu_memory_utilization=config.engine.memory,
+                    max_model_len=config.engine.max_length or None,
+                    enable_prefix_caching=True,
+                    enable_sleep_mode=self._sleeps,
+                    enforce_eager=on_cpu,  # nothing to capture there, and compiling takes longer than a small run
+                    logprobs_mode="raw_logprobs",  # before temperature, top-k and top-p: what training computes
+                    generation_config="vllm",  # no sampling defaults of the model's own
+                    seed=derive(config.seed, "vllm") % 2**31,
+                    use_tqdm_on_load=False,
+                    **lora,
+                )
+            except (ValueError, RuntimeError, OSError, vllm.exceptions.VLLMError) as error:
+                self._folder.cleanup()
+                raise UserError(
+                    f'engine.kind = "vllm": vLLM does not start: {str(error).strip()}\n'
+                    "engine.memory is its share of the GPU, engine.max_length the longest context it makes room for"
+                ) from None
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: Sampling,
+        sessions: Sequence[Session] | None = None,
+    ) -> list[Reply]:
+        """Replies in the order of the prompts. vLLM finds the shared prefixes of a conversation by itself."""
+        if not prompts:
+            return []
+        self._wake_up()
+        params = [self._vllm.SamplingParams(**sampling_fields(sampling, seed, self.end_ids), detokenize=False) for seed in seeds]
+        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        try:
+            with _own_random_state():
+                outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
+        except BaseException as error:
+            self._abort()
+            if isinstance(error, ValueError | self._vllm.exceptions.VLLMClientError):
+                raise UserError(f"vLLM refuses to sample: {error}\nengine.max_length bounds context and reply") from None
+            raise
+        replies = []
+        for prompt, output in zip(prompts, outputs, strict=True):
+            assert output.prompt_token_ids == list(prompt), "a reply to another prompt"
+            (said,) = output.outputs
+            logps = [of_step[token].logprob for token, of_step in zip(said.token_ids, said.logprobs, strict=True)]
+            replies.append(self._reader.read(said.token_ids, logps, said.finish_reason, sampling.max_tokens))
+            cached = output.num_cached_tokens or 0
+            self.usage.prompt += len(prompt)
+            self.usage.reused += cached
+            self.usage.prefilled += len(prompt) - cached
+        return replies
+
+    def refresh(self, version: int, save: SaveAdapter) -> None:
+        """Load the adapter under a name and a number of its own, drop the one before and everything computed with it.
+
+        vLLM takes a number it knows for the adapter it knows, whatever the path: with the old number it would go on sampling
+        from the old weights.
+        """
+        self._wake_up()
+        old, new = self._adapter, self._store.write(version, save)
+        engine = self._llm.llm_engine
+        if self._request is not None:
+            engine.remove_lora(self._request.lora_int_id)
+        self._swaps += 1
+        # Set before it is loaded: should that fail, nothing is sampled from the base by mistake.
+        self._adapter, self._request = new, self._vllm.lora.request.LoRARequest(new.name, self._swaps, str(new.path))
+        try:
+            engine.add_lora(self._request)
+        except (ValueError, RuntimeError, self._vllm.exceptions.VLLMError) as error:
+            raise UserError(f"vLLM does not load the adapter: {str(error).strip()}") from None
+        if not self._llm.reset_prefix_cache():
+            raise RuntimeError("vLLM did not reset its prefix cache")
+        if old:
+            self._store.drop(old)
+
+    def sleep(self) -> None:
+        """Weights to main memory, keys and values away; the next `refresh` brings them back."""
+        if self._sleeps and not self._asleep:
+            self._llm.sleep(level=1)
+            self._asleep = True
+
+    def close(self) -> None:
+        """End vLLM, give its memory back, delete the adapters."""
+        if self._llm is not None:
+            with _stdout_to_stderr():
+                self._llm.llm_engine.engine_core.shutdown()
+            self._llm = self._request = self._adapter = None
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+        self._store.close()
+        self._folder.cleanup()
+
+    def _wake_up(self) -> None:
+        if self._asleep:
+            self._llm.wake_up()
+            self._asleep = False
+
+    def _abort(self) -> None:
+        """After Ctrl-C or a refused prompt: what was asked for must not come back among the next replies."""
+        engine = self._llm.llm_engine
+        engine.abort_request(list(engine.output_processor.request_states), internal=True)
+
+
+def _import_vllm() -> Any:
+    """The package with the modules that are used, or how to get it."""
+    try:
+        import vllm
+        import vllm.exceptions
+        import vllm.lora.request
+        import vllm.platforms
+    except ImportError as error:
+        raise UserError(f"engine.kind = \"vllm\": vLLM cannot be imported ({error}): pip install 'smopd[vllm]'") from None
+    for handler in logging.getLogger("vllm").handlers:  # it may have been imported before, with its own idea of where to log
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+            handler.setStream(sys.stderr)
+    return vllm
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """What libraries print in here, in C too, goes to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextmanager
+def _own_threads() -> Iterator[None]:
+    """vLLM's CPU worker replaces torch.set_num_threads and tells child processes which libraries to load first."""
+    set_num_threads, count = torch.set_num_threads, torch.get_num_threads()
+    names = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LOCAL_WORLD_SIZE")
+    kept = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_num_threads
+        if torch.get_num_threads() != count:
+            torch.set_num_threads(count)
+        for name, value in kept.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _own_random_state() -> Iterator[None]:
+    """vLLM seeds and draws from the random states of the process, which are the trainer's."""
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

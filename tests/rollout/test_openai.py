@@ -1,0 +1,565 @@
+"""The chat endpoint engine against a small server that misbehaves on request, alone and through the command line."""
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from smopd.config import Engine
+from smopd.data import Example, load_examples
+from smopd.errors import EngineLost, UserError
+from smopd.rollout import Sampling, Stop
+from smopd.rollout.http import _seconds
+from smopd.rollout.openai import ChatDriver, ChatEndpoint, base_url
+
+KEY = "sk-very-secret-0123456789"
+
+
+def said(text, finish="stop", tokens=3):
+    """A chat completion."""
+    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish}],
+            "usage": {"completion_tokens": tokens}}  # fmt: skip
+
+
+class Stub:
+    """A server on a free port. `answer(body, headers)` returns a completion, text, or (status, body, headers) to send."""
+
+    def __init__(self, answer=lambda body, headers: said("The answer is 4.")):
+        self.answer, self.requests, self.gets = answer, [], []
+        self.now = self.most = 0
+        self.lock, self.closing = threading.Lock(), threading.Event()
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with stub.lock:
+                    stub.requests.append({"path": self.path, "body": body, "headers": dict(self.headers), "at": time.monotonic()})
+                    stub.now += 1
+                    stub.most = max(stub.most, stub.now)
+                try:
+                    self.send(stub.answer(body, self.headers))
+                finally:
+                    with stub.lock:
+                        stub.now -= 1
+
+            def do_GET(self):
+                stub.gets.append({"path": self.path, "headers": dict(self.headers)})
+                self.send(stub.answer(None, self.headers))
+
+            def do_CONNECT(self):
+                stub.gets.append({"path": self.path, "headers": dict(self.headers)})
+                self.send((502, "no way out", {}))
+
+            def send(self, answer):
+                status, body, headers = answer if isinstance(answer, tuple) else (200, answer, {})
+                data = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+                try:
+                    self.send_response(status)
+                    for name, value in ({"Content-Length": str(len(data))} | headers).items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(data)
+                except OSError:
+                    pass  # the client gave up
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.closing.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def start():
+    """Starts stubs that end with the test."""
+    with ExitStack() as stack:
+        yield lambda *args: stack.enter_context(Stub(*args))
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def nobody() -> str:
+    """A URL at which nothing listens."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    server.server_close()
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+def endpoint(*urls, pause=0.01, model="m", **settings) -> ChatEndpoint:
+    return ChatEndpoint(Engine(servers=list(urls), model=model, **{"retries": 2, "timeout": 10.0} | settings), pause)
+
+
+def ask(*urls, **settings):
+    """One reply to one message."""
+    return endpoint(*urls, **settings).reply([{"role": "user", "content": "hi"}], Sampling(0.0, 7), 1)
+
+
+def driver(*urls, **settings) -> ChatDriver:
+    return ChatDriver(endpoint(*urls, **settings), Sampling(0.5, 9), middle_tokens=5)
+
+
+def example(name: str, shards: int = 3, system: str = "Be brief.") -> Example:
+    return Example(name, "math", system, tuple(f"{name} {i}" for i in range(shards)), f"{name} all", {"value": "4"})
+
+
+# Conversations.
+
+
+def test_a_conversation_is_told_turn_by_turn_with_the_replies_in_the_history(start):
+    stub = start(lambda body, _: said(f"re {body['messages'][-1]['content']}", "length" if body["max_tokens"] == 5 else "stop"))
+    (conversation,) = driver(stub.url).sharded([example("a")], ("eval", 1))
+    assert [t.text for t in conversation.turns] == ["re a 0", "re a 1", "re a 2"]
+    assert [t.stop for t in conversation.turns] == [Stop.LENGTH, Stop.LENGTH, Stop.END]
+    assert {(t.context, t.reply) for t in conversation.turns} == {((), ())}
+    assert [t["tokens"] for t in conversation.to_json()["turns"]] == [3, 3, 3]
+    bodies = [r["body"] for r in stub.requests]
+    assert bodies[-1]["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "a 0"},
+        {"role": "assistant", "content": "re a 0"},
+        {"role": "user", "content": "a 1"},
+        {"role": "assistant", "content": "re a 1"},
+        {"role": "user", "content": "a 2"},
+    ]
+    assert [b["max_tokens"] for b in bodies] == [5, 5, 9]
+    assert {(b["model"], b["temperature"]) for b in bodies} == {("m", 0.5)}
+    assert len({b["seed"] for b in bodies}) == 3
+    assert all(0 <= b["seed"] < 2**31 for b in bodies)
+    driver(stub.url).sharded([example("b"), example("a")], ("eval", 1))
+    again = [r["body"]["seed"] for r in stub.requests[3:] if r["body"]["messages"][1]["content"] == "a 0"]
+    assert again == [b["seed"] for b in bodies]
+
+
+def test_full_is_one_message_and_an_empty_system_message_is_left_out(start):
+    stub = start(lambda *_: {"choices": said("4")["choices"]})
+    (conversation,) = driver(stub.url).full([example("a", system="")], ("eval", 1))
+    assert stub.requests[0]["body"]["messages"] == [{"role": "user", "content": "a all"}]
+    assert stub.requests[0]["body"]["max_tokens"] == 9
+    assert conversation.final_text == "4"
+    assert conversation.to_json()["turns"][0]["tokens"] is None  # the server does not tell
+
+
+def test_a_slow_conversation_does_not_hold_back_the_others(start):
+    others_done = threading.Event()
+    waited = []
+
+    def answer(body, _):
+        last = body["messages"][-1]["content"]
+        if last == "slow 0":
+            waited.append(others_done.wait(5))
+        if last == "b 2":
+            others_done.set()
+        return said(last)
+
+    stub = start(answer)
+    played = driver(stub.url).sharded([example("slow"), example("a"), example("b")], (1,))
+    assert waited == [True]
+    assert [c.final_text for c in played] == ["slow 2", "a 2", "b 2"]
+
+
+def test_requests_are_bounded_at_each_server_and_spread_over_them(start):
+    stubs = [start(lambda *_: time.sleep(0.02) or said("x")) for _ in range(2)]
+    played = driver(*(s.url for s in stubs), concurrency=3).full([example(f"e{i}") for i in range(24)], (1,))
+    assert [c.example.id for c in played] == [f"e{i}" for i in range(24)]
+    assert [s.most for s in stubs] == [3, 3]
+    assert min(len(s.requests) for s in stubs) >= 6
+
+
+def test_the_least_busy_server_is_asked(start):
+    stubs = [start(lambda *_: time.sleep(0.1) or said("x")) for _ in range(2)]
+    driver(*(s.url for s in stubs), concurrency=4).full([example(f"e{i}") for i in range(4)], (1,))
+    assert [len(s.requests) for s in stubs] == [2, 2]
+
+
+def test_a_server_that_is_down_is_left_alone_while_another_works(start):
+    down = start(lambda *_: (503, "loading", {}))
+    up = start(lambda *_: time.sleep(0.005) or said("x"))
+    played = driver(down.url, up.url, concurrency=2, pause=5.0).full([example(f"e{i}") for i in range(20)], (1,))
+    assert {c.final_text for c in played} == {"x"}
+    assert len(up.requests) == 20
+    assert len(down.requests) <= 2  # what was in flight before it was known
+    assert up.most == 2  # the other's share does not come on top
+
+
+def test_a_server_that_comes_back_is_used_again(start):
+    state = {"down": True}
+    first = start(lambda *_: (503, "loading", {}) if state["down"] else said("x"))
+    second = start()
+    plays = driver(first.url, second.url, pause=0.01)
+    plays.full([example("a")], (1,))
+    assert len(first.requests) == 1
+    state["down"] = False
+    time.sleep(0.03)
+    plays.full([example(f"e{i}") for i in range(6)], (1,))
+    assert len(first.requests) > 1
+
+
+def test_the_first_error_ends_the_evaluation_at_once(start):
+    stub = start(lambda body, _: (400, "too long", {}) if "bad" in str(body) else stub.closing.wait(10) and said("x"))
+    began = time.monotonic()
+    with pytest.raises(UserError, match="too long"):
+        driver(stub.url).full([example("slow"), example("bad")], (1,))
+    assert time.monotonic() - began < 5
+
+
+# Answers nobody can use, and servers that fail.
+
+UNREADABLE = {
+    "not JSON": "<html>gateway</html>",
+    "nothing": "",
+    "no choices": {"object": "chat.completion"},
+    "an empty list": {"choices": []},
+    "no message": {"choices": [{"finish_reason": "stop"}]},
+    "no content": {"choices": [{"message": {"role": "assistant"}, "finish_reason": "stop"}]},
+    "null": said(None),
+    "a number": said(7),
+    "a list": [1, 2],
+    "deep": "[" * 100_000,
+    "a long number": "9" * 5000,
+    "cut short": (200, "{", {"Content-Length": "500"}),
+}
+
+
+@pytest.mark.parametrize("bad", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_an_unreadable_answer_is_asked_for_again(start, bad):
+    stub = start(lambda *_: bad if len(stub.requests) == 1 else said("good"))
+    assert ask(stub.url).text == "good"
+    assert len(stub.requests) == 2
+
+
+def test_an_answer_that_stays_unreadable_is_an_empty_reply_counted_and_told(start, caplog):
+    stub = start(lambda body, _: said(None) if "bad" in body["messages"][-1]["content"] else said("good"))
+    plays = driver(stub.url)
+    with caplog.at_level(logging.WARNING, "smopd"):
+        played = plays.full([example("bad"), example("fine"), example("bad too")], (1,))
+    assert [c.final_text for c in played] == ["", "good", ""]
+    assert plays.endpoint.unreadable == 2
+    assert "2 of 3 replies could not be read" in caplog.text
+    assert len(stub.requests) == 3 + 1 + 3
+    caplog.clear()
+    plays.full([example("fine")], (1,))
+    assert not caplog.text
+
+
+def test_thoughts_that_use_up_the_limit_leave_an_empty_reply_and_no_retry(start):
+    stub = start(lambda *_: said(None, "length"))
+    reply = ask(stub.url)
+    assert (reply.text, reply.stop, len(stub.requests)) == ("", Stop.LENGTH, 1)
+
+
+def test_half_a_surrogate_pair_can_be_written_to_a_file(start):
+    stub = start(lambda *_: b'{"choices": [{"message": {"content": "a\\ud83d"}, "finish_reason": "stop"}]}')
+    assert ask(stub.url).text.encode() == b"a?"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_failing_server_is_tried_again_with_growing_pauses(start, status):
+    stub = start(lambda *_: said("good") if len(stub.requests) == 3 else (status, "busy", {}))
+    assert ask(stub.url, pause=0.1).text == "good"
+    times = [r["at"] for r in stub.requests]
+    assert times[1] - times[0] >= 0.1
+    assert times[2] - times[1] >= 0.2
+
+
+def test_the_pause_a_server_asks_for_is_kept(start):
+    stub = start(lambda *_: said("good") if len(stub.requests) == 2 else (429, "slow down", {"Retry-After": "0.4"}))
+    assert ask(stub.url, pause=0.01).text == "good"
+    assert stub.requests[1]["at"] - stub.requests[0]["at"] >= 0.4
+
+
+def test_seconds_is_seconds_or_a_date():
+    assert _seconds("3") == 3
+    assert 50 < (_seconds(format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)) or 0) <= 60
+    assert _seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert _seconds("soon") is None
+    assert _seconds(None) is None
+
+
+def test_an_endpoint_that_stays_away_is_lost():
+    url = nobody()
+    with pytest.raises(EngineLost, match="in 3 tries") as lost:
+        ask(url)
+    assert url in str(lost.value)
+    assert "refused" in str(lost.value)
+
+
+def test_rate_limits_without_end_are_told_in_the_servers_words(start):
+    stub = start(lambda *_: (429, f"quota of {KEY} used up", {}))
+    with pytest.raises(EngineLost, match=r"quota of \*\*\* used up"):
+        ask(stub.url)
+
+
+@pytest.mark.parametrize("drips", [False, True])
+def test_an_answer_has_to_come_in_time(start, drips):
+    """A server that sends nothing, and one that sends a byte now and then."""
+    stub = start(lambda *_: stub.closing.wait(10))
+    if drips:
+        write = stub.server.RequestHandlerClass.send
+
+        def drip(handler, _):
+            write(handler, (200, b"", {"Content-Length": "1000"}))
+            while not stub.closing.wait(0.05):
+                handler.wfile.write(b" ")
+
+        stub.server.RequestHandlerClass.send = drip
+        stub.answer = lambda *_: None
+    began = time.monotonic()
+    with pytest.raises(EngineLost, match="timed out"):
+        ask(stub.url, timeout=0.3, retries=1)
+    assert 0.6 <= time.monotonic() - began < 4
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (401, "put one that may use this model into that environment variable"),
+        (403, "OPENAI_API_KEY"),
+        (404, "--served-model"),
+        (400, "--set eval.temperature"),
+        (422, "--set eval.tokens"),
+    ],
+)
+def test_a_refusal_is_told_in_the_servers_words_with_advice_and_not_repeated(start, status, advice):
+    stub = start(lambda body, headers: (status, json.dumps({"error": f"no: {headers['Authorization']}"}), {}))
+    with pytest.raises(UserError, match="no: Bearer") as refused:
+        ask(stub.url)
+    assert not isinstance(refused.value, EngineLost)
+    assert advice in str(refused.value)
+    assert KEY not in str(refused.value)
+    assert len(stub.requests) == 1
+
+
+def test_without_a_key_none_is_sent_and_the_advice_is_to_set_one(start, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    stub = start(lambda *_: (401, "who are you", {}))
+    with pytest.raises(UserError, match="no key was sent: put one into the environment variable OPENAI_API_KEY"):
+        ask(stub.url)
+    assert "Authorization" not in stub.requests[0]["headers"]
+    monkeypatch.setenv("OTHER", "abc")
+    with pytest.raises(UserError):
+        ask(stub.url, api_key_env="OTHER")
+    assert stub.requests[1]["headers"]["Authorization"] == "Bearer abc"
+
+
+def test_an_unknown_model_is_answered_with_the_ones_there_are(start):
+    stub = start(lambda body, _: (404, "no model m", {}) if body else {"data": [{"id": "alpha"}, {"id": "beta"}]})
+    with pytest.raises(UserError, match="it serves alpha, beta"):
+        ask(stub.url)
+
+
+def test_without_a_name_the_first_listed_model_is_used(start):
+    stub = start(lambda body, _: said("x") if body else {"data": [{"id": "alpha"}, {"id": "beta"}]})
+    driver(stub.url, model="").full([example("a"), example("b")], (1,))
+    assert {r["body"]["model"] for r in stub.requests} == {"alpha"}
+    assert len(stub.gets) == 1
+    empty = start(lambda *_: {"data": []})
+    with pytest.raises(UserError, match="lists no model"):
+        driver(empty.url, model="").full([example("a")], (1,))
+
+
+def test_models_that_know_the_limit_by_its_new_name_get_it(start):
+    words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    stub = start(lambda body, _: (400, words, {}) if "max_tokens" in body else said(str(body["max_completion_tokens"])))
+    both = driver(stub.url, retries=0, concurrency=1).full([example("a"), example("b")], (1,))
+    assert [c.final_text for c in both] == ["9", "9"]
+    assert len(stub.requests) == 3
+
+
+# Addresses and the key.
+
+
+def test_a_url_is_taken_with_and_without_its_v1(start):
+    stub = start()
+    for end in ("", "/", "/v1", "/v1/", "/v1/chat/completions"):
+        ask(stub.url + end)
+    assert {r["path"] for r in stub.requests} == {"/v1/chat/completions"}
+    assert base_url("https://host/openai/v1/") == "https://host/openai"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:8000", "", "ftp://host", "http://", "http://host:port", "http://[::1", "http://a b", f"http://h?key={KEY}",
+     f"http://user:{KEY}@host:x", "http://" + "a" * 70],
+)  # fmt: skip
+def test_a_url_that_is_none_is_named_without_its_secrets(url):
+    with pytest.raises(UserError, match="--url") as refused:
+        endpoint(url)
+    assert KEY not in str(refused.value)
+
+
+def test_no_url_at_all():
+    with pytest.raises(UserError, match="give its base URL with --url"):
+        endpoint()
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\nsecond", f"{KEY}é"])
+def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch, start, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(UserError, match="OPENAI_API_KEY") as refused:
+        ask(start().url)
+    assert KEY not in str(refused.value)
+
+
+def test_the_key_is_stripped_sent_and_shown_nowhere(start, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
+    stub = start()
+    plays = driver(stub.url)
+    plays.full([example("a")], (1,))
+    assert stub.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in repr(plays)
+
+
+def test_a_redirect_is_refused_and_the_key_stays_here(start):
+    elsewhere = start()
+    stub = start(lambda *_: (302, "", {"Location": f"{elsewhere.url}/v1/chat/completions"}))
+    with pytest.raises(UserError, match=r"302: .*\n.*redirects"):
+        ask(stub.url)
+    assert elsewhere.requests == elsewhere.gets == []
+
+
+def test_only_https_goes_through_the_proxy_of_the_environment(start, monkeypatch):
+    proxy, stub = start(), start()
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, proxy.url)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert ask(stub.url).text
+    assert proxy.requests == []
+    with pytest.raises(EngineLost, match="502"):
+        ask("https://endpoint.invalid", retries=0)
+    assert [g["path"] for g in proxy.gets] == ["endpoint.invalid:443"]
+
+
+# The command line.
+
+
+def right(e: Example) -> str:
+    """A reply that the verifier takes."""
+    if e.task == "math":
+        return f"The answer is {e.answer['value']}."
+    ((name, arguments),) = e.answer["calls"][0].items()
+    return f"[{name}({', '.join(f'{k}={v[0]!r}' for k, v in arguments.items())})]"
+
+
+def scholar(body, headers):
+    """Right in FULL for the first three examples, in SHARDED for the first alone; wants the key."""
+    if headers["Authorization"] != f"Bearer {KEY}":
+        return 401, f"wrong key: {headers['Authorization']}", {}
+    first, last = ([m["content"] for m in body["messages"] if m["role"] == "user"][i] for i in (0, -1))
+    for place, e in enumerate(load_examples("pocket:eval:4")):
+        if first == e.full:
+            return said(right(e) if place < 3 else "I do not know.")
+        if (first, last) == (e.shards[0], e.shards[-1]):
+            return said(right(e) if place < 1 else "The answer is 12345.")
+    return said("Go on.")
+
+
+WORDS = ["--engine", "openai", "--data", "pocket:eval:4", "--json", "--set", "engine.retries=0"]
+
+
+def test_eval_counts_what_the_endpoint_gets_right(smopd, start, tmp_path):
+    stub = start(scholar)
+    code, out, err = smopd("eval", "tiny", "--url", stub.url, "--url", f"{stub.url}/v1", "--out", "o", *WORDS)
+    assert code == 0, err
+    summary = json.loads(out)
+    assert summary["model"] == "tiny"
+    assert [summary["views"][view]["correct"] for view in ("full", "sharded")] == [3, 1]
+    assert summary["views"]["full"]["accuracy"] == 0.75
+    assert {r["body"]["model"] for r in stub.requests} == {"tiny"}
+    rows = [json.loads(line) for line in (tmp_path / "o" / "conversations.jsonl").read_text().splitlines()]
+    assert [r["correct"] for r in rows] == [True, True, True, False, True, False, False, False]
+    assert {t["tokens"] for r in rows for t in r["turns"]} == {3}
+    written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert KEY not in written + out + err
+
+
+def test_eval_looks_up_nothing_local_and_takes_the_served_name(smopd, start, tmp_path):
+    stub = start(scholar)
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.toml").write_text("this is no run")
+    code, out, err = smopd("eval", "tiny", "--url", stub.url, "--served-model", "org/big", "--views", "full", *WORDS)
+    assert code == 0, err
+    assert json.loads(out)["model"] == "tiny"
+    assert {r["body"]["model"] for r in stub.requests} == {"org/big"}
+    assert [p.name for p in tmp_path.rglob("*")] == ["tiny", "config.toml"]
+
+
+def test_eval_of_an_endpoint_that_is_gone_exits_3(smopd, tmp_path):
+    code, out, err = smopd("eval", "tiny", "--url", nobody(), "--out", "o", *WORDS)
+    assert (code, out) == (3, "")
+    assert "error: no answer from http://127.0.0.1" in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "o").exists()
+
+
+def test_eval_with_a_wrong_key_exits_2(smopd, start, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-another-one")
+    code, out, err = smopd("eval", "tiny", "--url", start(scholar).url, "--out", "o", *WORDS)
+    assert (code, out) == (2, "")
+    assert "401: wrong key" in err
+    assert "sk-another-one" not in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["eval", "tiny", "--engine", "openai"], "give its base URL with --url"),
+        (["eval", "tiny", "--engine", "openai", "--url", "localhost:1"], "expected one such as http://localhost:8000"),
+        (["eval", "tiny", "--engine", "openai", "--url", "http://localhost:1", "--adapter", "a"], "--adapter: an endpoint plays"),
+        (["eval", "tiny", "--engine", "open-ai"], "engine.kind"),
+        (["eval", "pocket", "--url", "http://localhost:1"], "--url: the engine hf has no servers"),
+        (["eval", "pocket", "--served-model", "x"], "--served-model: the engine is hf"),
+        (["train", "pocket", "--set", "engine.kind=openai", "--out", "o"], "openai is for evaluation only"),
+        (["quickstart", "--set", "engine.kind=openai", "--out", "o"], "openai is for evaluation only"),
+    ],
+)
+def test_options_that_do_not_go_together_exit_2(smopd, tmp_path, words, told):
+    code, out, err = smopd(*words)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_ends_an_evaluation_at_once_and_writes_nothing(smopd, start, tmp_path):
+    def answer(body, _):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        stub.closing.wait(30)
+        return said("too late")
+
+    stub = start(answer)
+    began = time.monotonic()
+    code, out, err = smopd("eval", "tiny", "--url", stub.url, "--out", "o", *WORDS, "--limit", "1", "--views", "full")
+    assert (code, out) == (130, "")
+    assert "nothing was written" in err
+    assert time.monotonic() - began < 10
+    assert os.listdir(tmp_path) == []
+    # The request is still open; the process could end all the same.
+    assert [t for t in threading.enumerate() if not t.daemon] == [threading.main_thread()]
