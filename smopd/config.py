@@ -42,7 +42,9 @@ class Section(BaseModel):
 class Model(Section):
     """Which weights are trained."""
 
-    path: Annotated[str, Field(min_length=1, description='"pocket" for the embedded model, else a folder or a hub id')] = "pocket"
+    path: Annotated[
+        str, Field(min_length=1, description='"pocket" for the embedded model, a folder, a GGUF file, or a hub id')
+    ] = "pocket"
     adapter: Annotated[str, Field(description="a PEFT adapter to start from; empty for a fresh one")] = ""
     dtype: Annotated[Literal["float32", "bfloat16", "float16"], Field(description="of the frozen base weights")] = "float32"
     attention: Annotated[Literal["sdpa", "eager"], Field(description="the attention implementation")] = "sdpa"

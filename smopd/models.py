@@ -1,11 +1,20 @@
-"""Loading a chat model and its tokenizer from a folder, the hub, or the package itself (`pocket`)."""
+"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package itself (`pocket`)."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as transformers_logging
 
 from smopd.chat import Renderer
@@ -29,27 +38,56 @@ class ChatModel:
 
 def load_model(config: Config, device: torch.device | str = "cpu") -> ChatModel:
     """Load what `config.model` names; every failure says which setting to mend."""
-    path = str(MODEL_DIR) if config.model.path == "pocket" else config.model.path
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        path = str(folder)
-        if not (folder / "config.json").exists():
-            raise UserError(f"model.path: the folder {path} holds no config.json; expected a Hugging Face model folder")
-    elif folder.is_absolute() or path.startswith((".", "~")) or path.count("/") != 1:
-        raise UserError(f"model.path: {path}: no such model folder (a hub model is named owner/name)")
-    transformers_logging.disable_progress_bar()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+    path, gguf = _source(config)
+    with _failures_named(path):
+        tokenizer = AutoTokenizer.from_pretrained(path, **gguf)
         model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=getattr(torch, config.model.dtype), attn_implementation=config.model.attention
+            path, dtype=getattr(torch, config.model.dtype), attn_implementation=config.model.attention, **gguf
         )
-    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
-        raise UserError(f"model.path: {path}: cannot be loaded: {str(error).strip().splitlines()[0]}") from None
     ends = _as_list(model.generation_config.eos_token_id) or _as_list(model.config.eos_token_id)
+    if gguf:  # its weights are plain numbers now, and PEFT would look for the quantised kind
+        vars(model.config).pop("quantization_config", None)
     # A model's own sampling defaults (penalties, top-k, ...) must not colour rollouts: every setting is the run's.
     model.generation_config = GenerationConfig()
     model.to(torch.device(device))  # type: ignore[arg-type]
     return ChatModel(model.eval(), Renderer(tokenizer, config.chat.thinking, ends))
+
+
+def load_renderer(config: Config) -> Renderer:
+    """The chat template and end tokens of what `config.model` names, without its weights."""
+    path, gguf = _source(config)
+    with _failures_named(path):
+        tokenizer = AutoTokenizer.from_pretrained(path, **gguf)
+        try:
+            ends = _as_list(GenerationConfig.from_pretrained(path).eos_token_id)
+        except OSError:  # not every model comes with one
+            ends = []
+        ends = ends or _as_list(AutoConfig.from_pretrained(path, **gguf).eos_token_id)
+    return Renderer(tokenizer, config.chat.thinking, ends)
+
+
+def _source(config: Config) -> tuple[str, dict[str, str]]:
+    """Where transformers finds the model, and what it has to be told of a GGUF file."""
+    path = str(MODEL_DIR) if config.model.path == "pocket" else config.model.path
+    folder = Path(path).expanduser()
+    transformers_logging.disable_progress_bar()
+    if folder.suffix == ".gguf" and folder.is_file():
+        return str(folder.parent), {"gguf_file": folder.name}
+    if folder.is_dir():
+        if not (folder / "config.json").exists():
+            raise UserError(f"model.path: the folder {folder} holds no config.json; expected a Hugging Face model folder")
+        return str(folder), {}
+    if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") != 1:
+        raise UserError(f"model.path: {path}: no such model folder (a hub model is named owner/name)")
+    return path, {}
+
+
+@contextmanager
+def _failures_named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError, json.JSONDecodeError) as error:
+        raise UserError(f"model.path: {path}: cannot be loaded: {str(error).strip().splitlines()[0]}") from None
 
 
 def resolve_adapter(path: str | Path) -> Path:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
@@ -13,12 +14,13 @@ from smopd.config import Config
 from smopd.data import Example, load_examples
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome, View, evaluate
-from smopd.models import ChatModel, load_model, resolve_adapter
+from smopd.models import ChatModel, load_model, load_renderer, resolve_adapter
 from smopd.progress import Progress, console, training_note, waiting
 from smopd.results import load_summary, save_evaluation
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.factory import make_engine
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
+from smopd.rollout.vllm_shared import adapter_rank
 from smopd.training.adapters import merged
 from smopd.training.loop import Trainer
 from smopd.training.run_folder import RunFolder
@@ -53,24 +55,35 @@ def make_driver(config: Config, adapter: Path | None = None) -> Iterator[Driver 
             raise UserError(f"{adapter}: an endpoint plays the model it serves; load the adapter there (--served-model names it)")
         yield ChatDriver(ChatEndpoint(config.engine), sampling, config.eval.middle_tokens)
         return
-    with waiting(f"loading {config.model.path}"):
-        chat = load_model(config, device())
-        model: torch.nn.Module = chat.model
-        if adapter:
-            model = _with_adapter(chat, adapter)
-    with TemporaryDirectory(prefix="smopd-") as folder:
-        engine = make_engine(config, model, chat.renderer.end_ids, config.eval.batch, Path(folder))
-        folded = merged(model) if adapter and config.rollout.merge else nullcontext()
+    with TemporaryDirectory(prefix="smopd-") as scratch:
+        if config.engine.kind == "hf":
+            with waiting(f"loading {config.model.path}"):
+                chat = load_model(config, device())
+                renderer, model = chat.renderer, _with_adapter(chat, adapter) if adapter else chat.model
+            engine = make_engine(config, renderer, config.eval.batch, Path(scratch), model)
+            folded = merged(model) if adapter and config.rollout.merge else nullcontext()
+        else:
+            renderer, folded = load_renderer(config), nullcontext()
+            with waiting(f"starting {config.engine.kind}"):
+                rank = adapter_rank(adapter) if adapter else 0
+                engine = make_engine(config, renderer, config.eval.batch, Path(scratch), rank=rank)
         try:
-            if isinstance(model, PeftModel):  # an engine with weights of its own has to be told of the adapter
-                engine.refresh(1, lambda to: model.save_pretrained(str(to), save_embedding_layers=False))
+            if adapter:
+                engine.refresh(1, lambda to: _copy_adapter(adapter, to))
             with folded:
-                yield Driver(engine, chat.renderer, sampling, config.eval.middle_tokens, config.chat.history)
+                yield Driver(engine, renderer, sampling, config.eval.middle_tokens, config.chat.history)
         finally:
             engine.close()
 
 
-def _with_adapter(chat: ChatModel, adapter: Path) -> torch.nn.Module:
+def _copy_adapter(source: Path, to: Path) -> None:
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        if not (source / name).exists():
+            raise UserError(f"{source}: holds no {name}; expected a PEFT adapter folder")
+        copyfile(source / name, to / name)
+
+
+def _with_adapter(chat: ChatModel, adapter: Path) -> PeftModel:
     try:
         return PeftModel.from_pretrained(chat.model, str(adapter)).eval()
     except (ValueError, RuntimeError, OSError) as error:

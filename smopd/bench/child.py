@@ -19,7 +19,7 @@ from typing import Any
 from smopd.bench.measure import Work
 from smopd.errors import UserError
 
-BENCHES = ("head", "scoring", "step")
+BENCHES = ("head", "rollout", "scoring", "step")
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 

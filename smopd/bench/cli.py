@@ -10,7 +10,7 @@ import typer
 
 from smopd.errors import UserError
 
-bench_app = typer.Typer(no_args_is_help=True, help="Measure CPU time and memory of the scoring against other paths.")
+bench_app = typer.Typer(no_args_is_help=True, help="Measure CPU time and memory of scoring and sampling against other paths.")
 
 Reps = Annotated[int, typer.Option(min=1, help="Repetitions of every variant, each in a fresh process.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -81,6 +81,28 @@ def step(
     if not set(scenes) <= set(SCENES):
         raise UserError(f"--model: expected {' or '.join(SCENES)}, or both separated by a comma; found {model!r}")
     _show(report(Step(rollouts=rollouts), reps, scenes), as_json)
+
+
+@bench_app.command()
+def rollout(
+    reps: Reps = 3,
+    model: Annotated[str, typer.Option(help="pocket, a model folder, a GGUF file, or a hub name.")] = "pocket",
+    data: Annotated[str, typer.Option(help="JSONL of ours, LiC's JSON, or pocket:eval[:N].")] = "pocket:eval:400",
+    conversations: Annotated[int, typer.Option(min=1, help="How many, all in one batch.")] = 16,
+    turns: Annotated[int, typer.Option(min=0, help="Only examples of so many shards; 0 = any.")] = 0,
+    reply: Annotated[int, typer.Option(min=1, help="Token limit of every reply.")] = 64,
+    history: Annotated[str, typer.Option(help="Replies in the history: template, or verbatim as sampled.")] = "template",
+    as_json: Json = False,
+) -> None:
+    """Conversations sampled with keys and values kept from turn to turn, against stock generate for every turn.
+
+    Example: smopd bench rollout --model SmolLM2-135M-Instruct --data lic_math.json --turns 6
+    """
+    if history not in ("template", "verbatim"):
+        raise UserError(f"--history: expected template or verbatim, found {history!r}")
+    from smopd.bench.rollout import Rollouts, report
+
+    _show(report(Rollouts(model, data, conversations, turns, reply, history), reps), as_json)
 
 
 def _show(report: dict[str, Any], as_json: bool) -> None:

@@ -1,27 +1,34 @@
 """The engine that a config names."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from smopd.chat import Renderer
 from smopd.config import Config
 from smopd.errors import UserError
 from smopd.rollout.engine import Engine
 from smopd.rollout.hf import HFEngine
 
 
-def make_engine(config: Config, model: torch.nn.Module, end_ids: Sequence[int], batch: int, folder: Path) -> Engine:
-    """Engine for training or evaluation; `folder` may be used for adapters on their way to it."""
+def make_engine(
+    config: Config, renderer: Renderer, batch: int, folder: Path, model: torch.nn.Module | None = None, rank: int = 0
+) -> Engine:
+    """Engine for training or evaluation.
+
+    `model` is what the hf engine samples with; the others have weights of their own and are given adapters up to `rank` (0: none
+    will come), on their way in `folder`.
+    """
     kind = config.engine.kind
     if kind == "hf":
-        return HFEngine(model, end_ids, batch, config.engine.cache_mb)
+        assert model is not None
+        return HFEngine(model, renderer.end_ids, batch, config.engine.cache_mb)
     if kind == "vllm":
         from smopd.rollout.vllm_local import VLLMEngine
 
-        return VLLMEngine(config, end_ids)
+        return VLLMEngine(config, renderer.end_ids, rank)
     if kind == "vllm-http":
         from smopd.rollout.vllm_http import VLLMServers
 
-        return VLLMServers(config, end_ids, folder)
-    raise UserError('engine.kind = "openai" has no token ids to train on: it is for evaluation')
+        return VLLMServers(config, renderer.end_ids, folder, renderer.encode, lora=rank > 0)
+    raise UserError("engine.kind: openai is for evaluation only (smopd eval); train with hf, vllm or vllm-http")

@@ -8,7 +8,6 @@ every sampling setting that some endpoint refuses: only temperature, token limit
 import logging
 import os
 import queue
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -128,7 +127,7 @@ class ChatEndpoint:
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
         for attempt in range(self.settings.retries + 1):
             last = attempt == self.settings.retries
-            pause = min(self.pause * 2**attempt, LONGEST_PAUSE)
+            pause = min(self.pause * 2 ** min(attempt, 30), LONGEST_PAUSE)
             server = self._take(stopped)
             reached = False
             try:
@@ -157,7 +156,8 @@ class ChatEndpoint:
                     return None
             if reached or all(other.failed for other in self._servers):
                 # Requests that failed together must not all come back in the same instant.
-                stopped.wait(pause * (1 + random.random() / 4))
+                share = derive("pause", (body or {}).get("seed", 0), attempt) / 2**63
+                stopped.wait(pause * (1 + share / 4))
         raise AssertionError("the last try returns or raises")
 
     def _take(self, stopped: threading.Event) -> _Server:

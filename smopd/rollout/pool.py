@@ -86,7 +86,7 @@ class Pool(Generic[S]):
         if not self.usable:
             raise self._lost()
 
-    def each(self, action: Callable[[S], None]) -> None:
+    def each(self, action: Callable[[S], object]) -> None:
         """Do something at every usable server, side by side. One that cannot be reached is set aside; other errors are raised."""
         errors: list[BaseException] = []
 

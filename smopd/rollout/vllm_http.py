@@ -44,6 +44,7 @@ class _Served(Server):
         super().__init__(url)
         self.base = self.root = ""  # the served model's name, and where it stands
         self.loaded = ""
+        self.loads = 0
         self.unused: set[str] = set()  # adapters of ours that it may still hold
         self.loading = threading.Lock()
 
@@ -134,16 +135,16 @@ class VLLMServers:
         """One reply from one server and its cached prompt tokens if told, the adapter loaded first where it is missing."""
         fields = sampling_fields(sampling, seed, self._end_ids) | {"prompt": list(prompt), "return_token_ids": True}
         for _ in range(2):
-            if adapter:
-                self._load(server, adapter)
+            load = self._load(server, adapter) if adapter else 0
             model = adapter.name if adapter else server.base
             try:
                 answer = self._call(server, "/v1/completions", fields | {"model": model})
             except Rejected as error:
                 if error.status != 404 or not adapter:
                     raise self._refusal(server, error) from None
-                with server.loading:  # it was restarted
-                    server.loaded = ""
+                with server.loading:  # it was restarted, perhaps noticed by another request that has loaded the adapter since
+                    if server.loads == load:
+                        server.loaded = ""
                 continue
             return self._read(server, answer, model, prompt, sampling.max_tokens), _cached(answer)
         raise Unreachable(
@@ -171,11 +172,11 @@ class VLLMServers:
         except ValueError as error:
             raise Unreachable(f"{server.url}: {error}") from None
 
-    def _load(self, server: _Served, adapter: Adapter) -> None:
-        """Make the server know the adapter, then let go of the ones before."""
+    def _load(self, server: _Served, adapter: Adapter) -> int:
+        """Make the server know the adapter, then let go of the ones before. Returns the count of loads there."""
         with server.loading:
             if server.loaded == adapter.name:
-                return
+                return server.loads
             if server.aside:  # the thread that held the lock before found out
                 raise Unreachable(server.aside)
             try:
@@ -190,8 +191,10 @@ class VLLMServers:
                 self._pool.set_aside(server, error)  # before the lock is free: not every waiting thread has to find out
                 raise
             server.loaded = adapter.name
+            server.loads += 1
             self._unload_unused(server, adapter.name)
             server.unused.add(adapter.name)
+            return server.loads
 
     def _unload_unused(self, server: _Served, keep: str) -> None:
         for name in sorted(server.unused - {keep}):

@@ -70,7 +70,8 @@ class Trainer:
             weight_decay=config.optim.weight_decay,
         )
         sampling = Sampling(config.rollout.temperature, config.rollout.answer_tokens, config.rollout.top_p, config.rollout.top_k)
-        self.engine = make_engine(config, self.model, self.renderer.end_ids, config.rollout.batch, folder.path / "adapters")
+        rank = max(adapter.r for adapter in self.model.peft_config.values())  # type: ignore[attr-defined]
+        self.engine = make_engine(config, self.renderer, config.rollout.batch, folder.path / "adapters", self.model, rank)
         self.driver = Driver(self.engine, self.renderer, sampling, config.rollout.middle_tokens, config.chat.history)
         folder.begin()
         self.step = folder.restore(self.model, self.optimizer)

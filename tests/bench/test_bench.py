@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from smopd.bench import head, measure, scoring, step
+from smopd.bench import head, measure, rollout, scoring, step
 from smopd.bench.child import measured
 from smopd.bench.cli import bench_app
 from smopd.bench.measure import Case, Result, Work, ratios, run_child
@@ -26,7 +26,7 @@ def in_process(monkeypatch):
     """Children's work in this process: the same code, without a new interpreter for every number."""
 
     def run(case: Case) -> dict:
-        prepare = {"head": head, "scoring": scoring, "step": step}[case.bench].prepare
+        prepare = {"head": head, "rollout": rollout, "scoring": scoring, "step": step}[case.bench].prepare
         return json.loads(json.dumps(measured(prepare(case.variant, json.loads(json.dumps(dict(case.settings)))))))
 
     monkeypatch.setattr(measure, "run_child", run)
@@ -88,6 +88,15 @@ def test_step_paths_give_the_same_loss_and_gradient(scene):
         problem.model.zero_grad(set_to_none=True)
     assert found["fast"][0] > 0
     torch.testing.assert_close(found["fast"], found["plain"], rtol=1e-3, atol=1e-5)
+
+
+def test_rollout_report(in_process):
+    report = rollout.report(rollout.Rollouts(conversations=3, reply=12), 1)
+    assert report["same_tokens"]
+    assert report["fewer_prefilled_tokens"] > 2
+    kept, stock = report["results"]
+    assert kept["reused_tokens"] > 0 == stock["reused_tokens"]
+    assert kept["prompt_tokens"] == stock["prompt_tokens"]
 
 
 def test_head_report(in_process):
@@ -170,6 +179,7 @@ TINY = {
     "head": ["--tokens", "16", "--width", "8", "--vocabulary", "64", "--slope", "8,16"],
     "scoring": ["--data", "pocket:eval:1", "--reply", "5", "--width", "16", "--layers", "1"],
     "step": ["--model", "pocket", "--rollouts", "1"],
+    "rollout": ["--data", "pocket:eval:9", "--conversations", "2", "--turns", "4", "--reply", "6"],
 }
 
 
@@ -192,6 +202,8 @@ def test_json_is_one_object_and_the_table_shows_every_row(in_process, verb):
         (["scoring", "--width", "12"], "--width"),
         (["step", "--model", "gpt"], "--model"),
         (["scoring", "--history", "x"], "--history"),
+        (["rollout", "--history", "x"], "--history"),
+        (["rollout", "--data", "pocket:eval:2", "--turns", "99"], "only 0 examples of 99 turns"),
     ],
 )
 def test_bad_options_are_named(words, said):

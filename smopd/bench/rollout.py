@@ -1,0 +1,90 @@
+"""`bench rollout`: conversations sampled with keys and values kept between turns, against stock `generate` for every turn.
+
+Real shards, a real model, greedy decoding: both paths must say the same, and the report tells whether they did. It leaves out
+engines in other processes.
+"""
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from smopd.bench.measure import Case, Work, machine, measure, ratios
+from smopd.config import load_config
+from smopd.data import Example, load_examples
+from smopd.errors import UserError
+from smopd.models import load_model
+from smopd.rollout import Conversation, Driver, HFEngine, Sampling, StockEngine
+
+ENGINES = {"kept": HFEngine, "stock": StockEngine}
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Which model plays which conversations."""
+
+    model: str = "pocket"
+    data: str = "pocket:eval:400"
+    conversations: int = 16
+    turns: int = 0  # only examples of so many shards; 0 = any
+    reply: int = 64  # token limit of every reply
+    history: str = "template"
+
+
+def chosen_examples(settings: Rollouts) -> list[Example]:
+    """The first examples that have the wanted number of turns."""
+    found = [e for e in load_examples(settings.data) if settings.turns in (0, len(e.shards))][: settings.conversations]
+    if len(found) < settings.conversations:
+        turns = f" of {settings.turns} turns" if settings.turns else ""
+        raise UserError(f"{settings.data}: holds only {len(found)} examples{turns}; lower --conversations or change --turns")
+    return found
+
+
+def prepare(variant: str, settings: dict[str, Any]) -> Work:
+    """The child's work; a variant is an engine's name."""
+    chosen = Rollouts(**settings)
+    examples = chosen_examples(chosen)
+    chat = load_model(load_config("pocket", [f"model.path={chosen.model!r}"]))
+    engine = ENGINES[variant](chat.model, chat.renderer.end_ids, chosen.conversations)
+    history: Any = chosen.history
+    driver = Driver(engine, chat.renderer, Sampling(0.0, chosen.reply), chosen.reply, history)
+
+    def warm_up() -> None:
+        Driver(ENGINES[variant](chat.model, chat.renderer.end_ids), chat.renderer, Sampling(0.0, 2), 2).full(
+            examples[:1], ("warm",)
+        )
+
+    def facts(conversations: list[Conversation]) -> dict[str, Any]:
+        replies = [turn.reply for c in conversations for turn in c.turns]
+        return {
+            "tokens": engine.usage.prefilled,
+            "prefilled_times_layers": engine.usage.prefilled * chat.model.config.num_hidden_layers,
+            "prompt_tokens": engine.usage.prompt,
+            "reused_tokens": engine.usage.reused,
+            "sampled_tokens": sum(map(len, replies)),
+            "digest": hashlib.sha256(repr(replies).encode()).hexdigest()[:16],
+        }
+
+    return Work(warm_up, lambda: driver.sharded(examples, ("bench",)), facts)
+
+
+def report(settings: Rollouts, reps: int) -> dict[str, Any]:
+    """Measure both engines."""
+    chosen_examples(settings)  # what the user can mend is said before anything is measured
+    kept, stock = measure([Case(name, "rollout", name, asdict(settings)) for name in ENGINES], reps, "bench rollout")
+    fewer = stock.facts["tokens"] / kept.facts["tokens"]
+    same = kept.facts["digest"] == stock.facts["digest"]
+    return {
+        "bench": "rollout",
+        "machine": machine(),
+        "settings": asdict(settings),
+        "reps": reps,
+        "results": [kept.to_json(), stock.to_json()],
+        "ratios": {"kept": ratios(kept, [stock])},
+        "fewer_prefilled_tokens": fewer,
+        "same_tokens": same,
+        "notes": [
+            f"tokens: prefilled, padding included: {fewer:.1f} times fewer; replies {'are identical' if same else 'DIFFER'}",
+            f"{kept.facts['sampled_tokens']:,} tokens sampled; of {kept.facts['prompt_tokens']:,} prompt tokens "
+            f"{kept.facts['reused_tokens']:,} taken from earlier turns",
+        ],
+    }
