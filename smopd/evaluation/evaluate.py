@@ -6,12 +6,12 @@ apart, never as plain wrong.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from smopd.data import Example
 from smopd.evaluation.statistics import paired, wilson
 from smopd.evaluation.verifiers import Verdict, verify
-from smopd.rollout import Conversation, Driver
+from smopd.rollout import Conversation
 
 View = Literal["full", "sharded"]
 VIEWS: tuple[View, ...] = ("full", "sharded")
@@ -41,8 +41,18 @@ class Outcome:
         }
 
 
+class Player(Protocol):
+    """Whatever can play examples in both views: `Driver`, or `ChatDriver` for an endpoint."""
+
+    def full(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
+        """Every example in one message."""
+
+    def sharded(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
+        """Every example told shard by shard."""
+
+
 def evaluate(
-    driver: Driver,
+    driver: Player,
     examples: Sequence[Example],
     views: Sequence[View] = VIEWS,
     seed: int = 0,
@@ -96,7 +106,7 @@ def _view(rows: list[Outcome]) -> dict[str, Any]:
         "any_turn": _accuracy([o.any_correct for o in rows]),
         "by_task": {task: _accuracy([o.verdict.correct for o in rows if o.conversation.example.task == task]) for task in tasks},
         "status": {status: sum(o.verdict.status == status for o in rows) for status in statuses},
-        "reply_tokens": sum(len(t.reply) for o in rows for t in o.conversation.turns)
+        "reply_tokens": sum(len(t.reply) or t.tokens or 0 for o in rows for t in o.conversation.turns)
         / max(1, sum(len(o.conversation.turns) for o in rows)),
     }
 

@@ -94,9 +94,10 @@ class VLLMEngine:
         if not prompts:
             return []
         self._wake_up()
-        params = [self._vllm.SamplingParams(**sampling_fields(sampling, seed, self.end_ids), detokenize=False) for seed in seeds]
-        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         try:
+            asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+            fields = [sampling_fields(sampling, seed, self.end_ids) for seed in seeds]
+            params = [self._vllm.SamplingParams(**of_one, detokenize=False) for of_one in fields]
             with _own_random_state():
                 outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
         except BaseException as error:

@@ -25,7 +25,8 @@ class RunFolder:
         self.path, self.config = path, config
         settled = path / "config.toml"
         if settled.exists():
-            other = differences(load_config(settled), config)
+            # What samples, and where it is reached, may change while a run goes on: a server moves, another engine takes over.
+            other = [line for line in differences(load_config(settled), config) if not line.startswith("engine.")]
             if other:
                 listed = "\n  ".join(other)
                 raise UserError(

@@ -237,7 +237,7 @@ UNREADABLE = {
     "a list": [1, 2],
     "deep": "[" * 100_000,
     "a long number": "9" * 5000,
-    "cut short": (200, "{", {"Content-Length": "500"}),
+    "cut short": (200, said("half"), {"Content-Length": "500"}),
 }
 
 

@@ -52,11 +52,12 @@ def test_a_reply_has_its_log_probabilities_and_its_reason(start, connect):
 
 
 def test_requests_are_spread_over_the_servers_and_bounded_at_each(start, connect):
-    stubs = [start(delay=0.01) for _ in range(2)]
+    stubs = [start(delay=0.03) for _ in range(2)]
     ids, expected = play(connect(*stubs, concurrency=3), 30)
     assert ids == expected("base")
-    assert [stub.most for stub in stubs] == [3, 3]
-    assert min(len(stub.asked) for stub in stubs) >= 10
+    assert max(stub.most for stub in stubs) <= 3
+    assert min(stub.most for stub in stubs) >= 2
+    assert min(len(stub.asked) for stub in stubs) >= 8
     assert sum(len(stub.asked) for stub in stubs) == 30
 
 
@@ -67,6 +68,18 @@ def test_the_turns_of_a_conversation_stay_at_one_server(start, connect):
         engine.generate([[i] for i in order], order, SAMPLING, [Session(f"conversation {i}") for i in order])
     assert min(len(stub.asked) for stub in stubs) >= 9
     assert all(count == 3 for stub in stubs for count in Counter(body["prompt"][0] for body in stub.asked).values())
+
+
+def test_a_server_that_knows_all_conversations_is_not_overrun(start, connect):
+    stubs = [start(delay=0.01) for _ in range(2)]
+    engine = connect(*stubs, concurrency=2)
+    for _ in range(2):
+        for i in range(8):  # one by one, all at the first server
+            engine.generate([[i]], [i], SAMPLING, [Session(f"conversation {i}")])
+    assert len(stubs[0].asked) == 16
+    engine.generate([[i] for i in range(8)], list(range(8)), SAMPLING, [Session(f"conversation {i}") for i in range(8)])
+    assert stubs[0].most == 2
+    assert stubs[1].asked
 
 
 def test_no_prompts_are_no_requests(start, connect):
@@ -175,12 +188,13 @@ def test_what_a_killed_process_left_is_cleared_away_and_nothing_else(start, conn
     assert gone != name
     shutil.copytree(root / name, root / gone)
     stub.adapters[gone] = "killed"
+    (root / name.replace(f"-{os.getpid()}-", f"-{os.getppid()}-")).mkdir()  # of a process that lives
     (root / f"smopd-000000000000-{ended.pid}-ab-1-v1").mkdir()  # another run's
     after = connect(stub)
     assert not (root / gone).exists()
     after.refresh(2, saves("after"))
     assert gone in stub.unloads
-    assert len(list(root.iterdir())) == 4
+    assert len(list(root.iterdir())) == 5
     ids, expected = play(live)
     assert ids == expected("live")
 

@@ -98,6 +98,54 @@ def test_one_hanging_load_is_waited_for_once(start, connect):
     assert time.monotonic() - began < 2.0
 
 
+def test_one_hanging_reload_is_waited_for_once(start, connect):
+    """A server that was restarted while many requests were on their way to it."""
+
+    def fault(path, body):
+        if path == "/v1/load_lora_adapter" and body and gone:
+            restarted.closing.wait(20)
+        return None
+
+    restarted, good, gone = start(fault), start(delay=0.01), []
+    engine = connect(restarted, good, timeout=0.3, concurrency=8)
+    engine.refresh(1, saves("one"))
+    restarted.adapters.clear()
+    gone.append(True)
+    began = time.monotonic()
+    ids, expected = play(engine, 40)
+    assert ids == expected("one")
+    assert time.monotonic() - began < 1.2
+
+
+def test_a_failure_from_before_does_not_set_aside_a_server_that_is_back(start, connect, caplog):
+    lock, count = threading.Lock(), []
+
+    def fault(path, body):
+        if path != "/v1/completions":
+            return None
+        with lock:
+            count.append(1)
+            mine = len(count)
+        if mine > 2:
+            return None
+        time.sleep(0.4 * (mine - 1))
+        return 500, b"boom"
+
+    stub = start(fault)
+    with caplog.at_level(logging.WARNING, "smopd"):
+        ids, expected = play(connect(stub, concurrency=2), 20)
+    assert ids == expected("base")
+    assert caplog.text.count("set aside") == 1
+
+
+def test_a_request_waits_for_a_busy_server_rather_than_fail_again(start, connect):
+    failing = start(lambda path, body: (500, b"boom") if path == "/v1/completions" else None)
+    busy = start(delay=0.4)
+    ids, expected = play(connect(failing, busy, concurrency=1), 2)
+    assert ids == expected("base")
+    assert len([h for h in failing.headers if int(h.get("Content-Length", 0))]) <= 2
+
+
 def test_the_last_server_going_away_loses_the_engine_but_not_the_run(start, connect):
     stubs = [start(lambda path, body: "die" if path == "/v1/completions" else None) for _ in range(2)]
     engine = connect(*stubs)
@@ -141,6 +189,7 @@ def test_ctrl_c_does_not_wait_for_answers(start, connect):
     with pytest.raises(KeyboardInterrupt):
         play(engine)
     assert time.monotonic() - began < 2.0
+    assert all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())  # nor does the exit
 
 
 # Refusals and set-up.

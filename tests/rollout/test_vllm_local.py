@@ -1,0 +1,202 @@
+"""The engine of vLLM in this process, with a stand-in for vLLM: what it is told and when. Real vLLM is in tests/vllm."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from smopd.config import load_config
+from smopd.errors import UserError
+from smopd.rollout.engine import Sampling, Stop
+from smopd.rollout.vllm_local import VLLMEngine
+from smopd.rollout.vllm_shared import adapter_rank, lora_rank, max_rank
+
+END = 1
+
+
+class Refusal(Exception):
+    """Stands for VLLMError."""
+
+
+@pytest.fixture
+def vllm(monkeypatch):
+    """A package in vLLM's place. `told` lists the calls; `on_cpu`, `broken` and `refuses` change what it does."""
+    stand_in = SimpleNamespace(told=[], on_cpu=False, broken=None, refuses=None, settings={}, params=[], asleep=False)
+    tell = stand_in.told.append
+
+    def add_lora(request):
+        tell(("add", request.name, request.lora_int_id, sorted(path.name for path in Path(request.path).iterdir())))
+        if stand_in.refuses:
+            raise stand_in.refuses
+
+    class LLM:
+        def __init__(self, **settings):
+            stand_in.settings = settings
+            if stand_in.broken:
+                raise stand_in.broken
+            os.write(1, b"hello")  # as libraries in C do
+            self.llm_engine = SimpleNamespace(
+                add_lora=add_lora,
+                remove_lora=lambda number: tell(("remove", number)),
+                abort_request=lambda ids, internal: tell(("abort", ids)),
+                output_processor=SimpleNamespace(request_states={"r1": 0}),
+                engine_core=SimpleNamespace(shutdown=lambda: tell(("shutdown",))),
+            )
+
+        def generate(self, prompts, params, use_tqdm, lora_request):
+            assert not stand_in.asleep
+            assert not use_tqdm
+            stand_in.params = params
+            tell(("generate", lora_request and lora_request.lora_int_id))
+            if stand_in.refuses:
+                raise stand_in.refuses
+            said = SimpleNamespace(
+                token_ids=[7, END], logprobs=[{t: SimpleNamespace(logprob=-0.5)} for t in (7, END)], finish_reason="stop"
+            )
+            return [SimpleNamespace(prompt_token_ids=p["prompt_token_ids"], outputs=[said], num_cached_tokens=1) for p in prompts]
+
+        def sleep(self, level):
+            stand_in.asleep = True
+            tell(("sleep", level))
+
+        def wake_up(self):
+            stand_in.asleep = False
+            tell(("wake",))
+
+        def reset_prefix_cache(self):
+            tell(("reset",))
+            return True
+
+    modules = {name: ModuleType(name) for name in ("vllm", "vllm.exceptions", "vllm.lora", "vllm.lora.request", "vllm.platforms")}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+        if "." in name:
+            setattr(modules[name.rpartition(".")[0]], name.rpartition(".")[2], module)
+    modules["vllm"].LLM, modules["vllm"].SamplingParams = LLM, lambda **fields: fields
+    modules["vllm.exceptions"].VLLMError = modules["vllm.exceptions"].VLLMClientError = Refusal
+    modules["vllm.platforms"].current_platform = SimpleNamespace(is_cpu=lambda: stand_in.on_cpu)
+    modules["vllm.lora.request"].LoRARequest = lambda name, number, path: SimpleNamespace(
+        name=name, lora_int_id=number, path=path
+    )
+    return stand_in
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    """What the engine sets for vLLM ends with the test."""
+    for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_LOGGING_STREAM", "VLLM_LOGGING_LEVEL", "VLLM_NO_USAGE_STATS"):
+        monkeypatch.setenv(name, "1")
+
+
+def make(*settings, rank=None) -> VLLMEngine:
+    return VLLMEngine(load_config("pocket", ["engine.kind=vllm", *settings]), [END], rank)
+
+
+def save(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text("{}")
+
+
+def test_settings_reach_vllm(vllm):
+    make("engine.memory=0.4", "engine.max_length=700", "engine.sleep=true", "lora.r=20", "model.dtype=bfloat16")
+    told = vllm.settings
+    assert (told["gpu_memory_utilization"], told["max_model_len"], told["dtype"]) == (0.4, 700, "bfloat16")
+    assert (told["enable_sleep_mode"], told["enforce_eager"], told["enable_prefix_caching"]) == (True, False, True)
+    assert (told["enable_lora"], told["max_lora_rank"], told["max_loras"]) == (True, 32, 1)
+    assert (told["logprobs_mode"], told["generation_config"]) == ("raw_logprobs", "vllm")
+    assert Path(told["model"], "config.json").exists()
+    vllm.on_cpu = True
+    make("engine.sleep=true", rank=0)
+    assert (vllm.settings["enable_sleep_mode"], vllm.settings["enforce_eager"]) == (False, True)
+    assert "enable_lora" not in vllm.settings
+    assert vllm.settings["max_model_len"] is None
+
+
+def test_a_swap_is_a_new_name_and_number_and_forgets_the_old(vllm):
+    engine = make()
+    engine.generate([[5]], [3], Sampling(0.0, 8))
+    engine.refresh(1, save)
+    engine.generate([[5]], [3], Sampling(0.0, 8))
+    first = engine._adapter.path
+    engine.refresh(2, save)
+    names = [call[1] for call in vllm.told if call[0] == "add"]
+    assert [call[:1] + call[2:] if call[0] == "add" else call for call in vllm.told] == [
+        ("generate", None),
+        ("add", 1, ["adapter_config.json"]),
+        ("reset",),
+        ("generate", 1),
+        ("remove", 1),
+        ("add", 2, ["adapter_config.json"]),
+        ("reset",),
+    ]
+    assert len(set(names)) == 2
+    assert not first.exists()
+    folder = engine._adapter.path
+    assert folder.exists()
+    engine.close()
+    engine.close()
+    assert vllm.told.count(("shutdown",)) == 1
+    assert not folder.parent.exists()
+
+
+def test_it_sleeps_only_if_told_and_wakes_before_it_works(vllm):
+    awake = make()
+    awake.sleep()
+    assert vllm.told == []
+    engine = make("engine.sleep=true")
+    engine.sleep()
+    engine.sleep()
+    engine.refresh(1, save)
+    assert [call[0] for call in vllm.told] == ["sleep", "wake", "add", "reset"]
+    assert vllm.told[0] == ("sleep", 1)
+    engine.sleep()
+    engine.generate([[5]], [3], Sampling(0.0, 8))
+    assert [call[0] for call in vllm.told[4:]] == ["sleep", "wake", "generate"]
+
+
+def test_a_reply_and_how_it_was_asked_for(vllm, capfd):
+    engine = make()
+    (reply, _) = engine.generate([[5, 6], [7]], [3, 2**62], Sampling(0.5, 8, top_p=0.9, top_k=20))
+    assert (reply.ids, reply.stop, reply.logps) == ((7, END), Stop.END, (-0.5, -0.5))
+    asked = vllm.params[1]
+    assert (asked["seed"], asked["temperature"], asked["top_p"], asked["top_k"], asked["max_tokens"]) == (2**62, 0.5, 0.9, 20, 8)
+    assert (asked["stop_token_ids"], asked["ignore_eos"], asked["logprobs"]) == ([END], True, 0)
+    assert (engine.usage.prompt, engine.usage.reused, engine.usage.prefilled) == (3, 2, 1)
+    assert engine.generate([], [], Sampling(0.5, 8)) == []
+    assert capfd.readouterr() == ("", "hello")
+
+
+def test_refusals_say_which_setting_to_mend(vllm):
+    engine = make()
+    vllm.refuses = Refusal("maximum context length is 64")
+    with pytest.raises(UserError, match=r"maximum context length is 64\nengine.max_length"):
+        engine.generate([[5]], [3], Sampling(0.0, 8))
+    assert vllm.told[-1] == ("abort", ["r1"])
+    vllm.refuses = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        engine.generate([[5]], [3], Sampling(0.0, 8))
+    assert vllm.told[-1] == ("abort", ["r1"])
+    vllm.refuses = ValueError("LoRA rank 64 is greater than max_lora_rank 16.")
+    with pytest.raises(UserError, match="rank 64 is greater"):
+        engine.refresh(1, save)
+    vllm.broken = ValueError("Free memory on device is less than desired")
+    with pytest.raises(UserError, match=r"Free memory(.|\n)*engine.memory"):
+        make()
+
+
+def test_without_vllm_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(UserError, match=r"pip install 'smopd\[vllm\]'"):
+        make()
+
+
+def test_ranks(tmp_path):
+    assert [max_rank(r) for r in (1, 2, 8, 9, 64, 300)] == [1, 8, 8, 16, 64, 320]
+    with pytest.raises(UserError, match="up to rank 512"):
+        max_rank(513)
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "rank_pattern": {"q_proj": 24}}))
+    assert adapter_rank(tmp_path) == 24
+    assert lora_rank(load_config("pocket", [f'model.adapter="{tmp_path}"', "lora.r=2"])) == 24
+    assert lora_rank(load_config("pocket", ["lora.r=2"])) == 2

@@ -1,0 +1,186 @@
+"""Whole runs through real vLLM on the CPU, on the command line: both engines, a server killed in mid-step, all of them gone."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import shared
+from real_models import smollm2_folder
+from vllm_servers import ENVIRONMENT, LiveServer
+
+pytestmark = pytest.mark.vllm
+found = find_spec("vllm")
+if found is None or found.origin is None:
+    pytest.skip("vLLM is not installed here: make test-vllm", allow_module_level=True)
+
+RANK, LENGTH, STEPS, ROLLOUTS = 8, 512, 5, 6
+SETTINGS = {
+    "train.steps": STEPS, "train.rollouts": ROLLOUTS, "train.micro_batch": ROLLOUTS, "train.checkpoint_every": 1, "lora.r": RANK,
+    "engine.max_length": LENGTH, "engine.memory": 0.1, "engine.retries": 2, "rollout.merge": "false", "optim.lr": 2e-3,
+}  # fmt: skip
+
+
+def command(verb: str, *words: str, **settings: object) -> list[str]:
+    pairs = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return [sys.executable, "-m", "smopd.cli", verb, *words, *pairs]
+
+
+def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+
+
+def train(out: Path, kind: str, urls: list[str] | None = None, **more: object) -> list[str]:
+    settings = SETTINGS | {"engine.kind": kind} | ({"engine.servers": json.dumps(urls)} if urls else {}) | more
+    return command("train", "pocket", "--out", str(out), **settings)
+
+
+def metrics(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def rollout_ids(out: Path) -> list[list[str]]:
+    files = sorted((out / "rollouts").glob("step-*.jsonl"))
+    return [[json.loads(line)["id"] for line in file.read_text().splitlines()] for file in files]
+
+
+def sound(out: Path, steps: int = STEPS) -> None:
+    """Every step once, on-policy, with its weights moving."""
+    rows = metrics(out)
+    assert [row["step"] for row in rows] == list(range(1, steps + 1))
+    for row in rows:
+        assert row["rollout/logp_gap"] < 1e-3
+        assert row["grad_norm"] > 0
+        assert row["skipped"] == 0
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> Path:
+    """The same run with the hf engine: which examples every step draws does not depend on the engine."""
+    out = tmp_path_factory.mktemp("plain") / "run"
+    ran = run(train(out, "hf"))
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return out
+
+
+def start(folder: Path, count: int, **more) -> list[LiveServer]:
+    servers = [LiveServer(folder / f"{time.monotonic_ns()}.log", RANK, LENGTH, **more) for _ in range(count)]
+    for server in servers:
+        server.wait()
+    return servers
+
+
+def test_pocket_trains_in_process(tmp_path, plain):
+    ran = run([*train(tmp_path / "run", "vllm"), "--json"])
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert json.loads(ran.stdout)["steps"] == STEPS  # and nothing else on standard output
+    sound(tmp_path / "run")
+    assert rollout_ids(tmp_path / "run") == rollout_ids(plain)
+
+
+def kill_at_step(server: LiveServer, out: Path, step: int) -> threading.Thread:
+    """Kill -9 while the step after `step` is being rolled out."""
+
+    def work() -> None:
+        while not (out / "metrics.jsonl").exists() or len(metrics(out)) < step:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        server.kill()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_servers_die_one_by_one_and_the_run_goes_on(tmp_path, plain):
+    first, second = start(tmp_path, 2)
+    out = tmp_path / "run"
+    try:
+        # slow enough to be hit in mid-step: one request at a time at each server
+        slow = {"engine.concurrency": 1, "train.steps": STEPS}
+        killer = kill_at_step(first, out, 1)
+        ran = run(train(out, "vllm-http", [first.url, second.url], **slow))
+        killer.join()
+        assert ran.returncode == 0, ran.stderr[-3000:]
+        assert f"set aside: {first.url}" in ran.stderr
+        sound(out)
+        assert rollout_ids(out) == rollout_ids(plain)  # none lost, none doubled
+        assert not (out / "adapters" / "served").exists()
+
+        gone = tmp_path / "gone"
+        killer = kill_at_step(second, gone, 2)
+        ran = run(train(gone, "vllm-http", [first.url, second.url], **slow, **{"engine.retries": 1}))
+        killer.join()
+        assert ran.returncode == 3, ran.stderr[-3000:]
+        assert "Traceback" not in ran.stderr
+        done = len(metrics(gone))
+        assert 2 <= done < STEPS
+        assert f"stopped after step {done}; everything is saved" in ran.stderr
+        (third,) = start(tmp_path, 1)  # on another port: where servers are is no part of the run
+        try:
+            ran = run(train(gone, "vllm-http", [third.url]))
+            assert ran.returncode == 0, ran.stderr[-3000:]
+            assert f"after step {done}" in ran.stderr
+            sound(gone)
+            assert rollout_ids(gone) == rollout_ids(plain)
+            _evaluated_as_an_endpoint(third, tmp_path)
+        finally:
+            third.kill()
+    finally:
+        first.kill()
+        second.kill()
+
+
+def _evaluated_as_an_endpoint(server: LiveServer, folder: Path) -> None:
+    """`smopd eval --engine openai` against our own server says what the hf engine says."""
+    said = {}
+    for name, words in (("hf", ["pocket"]), ("openai", ["any", "--served-model", "", "--engine", "openai", "--url", server.url])):
+        out = folder / name
+        ran = run(
+            command(
+                "eval",
+                *words,
+                "--data",
+                "pocket:eval:8",
+                "--out",
+                str(out),
+                "--json",
+                **{"eval.tokens": 60, "eval.middle_tokens": 60},
+            )
+        )
+        assert ran.returncode == 0, ran.stderr[-3000:]
+        rows = [json.loads(line) for line in (out / "conversations.jsonl").read_text().splitlines()]
+        said[name] = {(row["id"], row["view"]): [turn["reply"] for turn in row["turns"]] for row in rows}
+    assert said["openai"] == said["hf"]
+    assert len(said["hf"]) == 16
+
+
+@pytest.mark.smollm2
+def test_smollm2_trains_through_both_engines(tmp_path):
+    model = smollm2_folder(tmp_path / "smollm2")
+    data = shared("data/lic/math.json")
+    settings = SETTINGS | {
+        "model.path": model, "data.train": data, "data.train_limit": 20, "train.rollouts": 2, "train.micro_batch": 1,
+        "rollout.middle_tokens": 12, "rollout.answer_tokens": 24, "engine.max_length": 1024, "optim.lr": 1e-4,
+    }  # fmt: skip
+    server = LiveServer(tmp_path / "server.log", RANK, 1024, model)
+    try:
+        for kind in ("vllm", "vllm-http"):
+            out = tmp_path / kind
+            where = {"engine.kind": kind}
+            if kind == "vllm-http":
+                server.wait()
+                where["engine.servers"] = json.dumps([server.url])
+            ran = run(command("train", "pocket", "--out", str(out), **settings, **where))
+            assert ran.returncode == 0, ran.stderr[-3000:]
+            sound(out)
+    finally:
+        server.kill()
+    weights = torch.load(tmp_path / "vllm" / "checkpoints" / f"step-{STEPS:06d}" / "optimizer.pt", weights_only=True)
+    assert weights["state"]

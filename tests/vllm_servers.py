@@ -1,0 +1,60 @@
+"""Real vLLM servers with the pocket model, on the CPU, in process groups of their own that can be killed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from smopd.pocket import MODEL_DIR
+
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TORCHDYNAMO_DISABLE": "1",  # compiling the sampler takes longer than all the tests, and a C++ compiler
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+class LiveServer:
+    """One `vllm serve` process and its children."""
+
+    def __init__(self, log: Path, rank: int, max_length: int, model: Path = MODEL_DIR) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url, self.log = f"http://127.0.0.1:{self.port}", log
+        words = [
+            "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32", "--enforce-eager",
+            "--max-model-len", str(max_length), "--max-num-seqs", "16", "--generation-config", "vllm", "--enable-lora",
+            "--max-lora-rank", str(rank), "--enable-prompt-tokens-details",
+        ]  # fmt: skip
+        # The setting of the in-process engine would do no harm here and saves one of three processes.
+        environment = os.environ | ENVIRONMENT | {
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"
+        }  # fmt: skip
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words]
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
+
+    def wait(self, seconds: float = 240.0) -> None:
+        """Until it answers."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and self.process.poll() is None:
+            try:
+                urllib.request.urlopen(f"{self.url}/health", timeout=2).close()
+                return
+            except OSError:
+                time.sleep(0.3)
+        raise AssertionError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
+
+    def kill(self) -> None:
+        """As `kill -9` of everything it consists of."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
