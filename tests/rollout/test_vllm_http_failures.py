@@ -104,7 +104,6 @@ def test_one_hanging_reload_is_waited_for_once(start, connect):
     def fault(path, body):
         if path == "/v1/load_lora_adapter" and body and gone:
             restarted.closing.wait(20)
-        return None
 
     restarted, good, gone = start(fault), start(delay=0.01), []
     engine = connect(restarted, good, timeout=0.3, concurrency=8)
@@ -118,20 +117,17 @@ def test_one_hanging_reload_is_waited_for_once(start, connect):
 
 
 def test_a_failure_from_before_does_not_set_aside_a_server_that_is_back(start, connect, caplog):
-    lock, count = threading.Lock(), []
+    both_there = threading.Barrier(2, timeout=5)
 
     def fault(path, body):
-        if path != "/v1/completions":
+        if path != "/v1/completions" or body["prompt"][0] in done:
             return None
-        with lock:
-            count.append(1)
-            mine = len(count)
-        if mine > 2:
-            return None
-        time.sleep(0.4 * (mine - 1))
+        done.add(body["prompt"][0])
+        both_there.wait()
+        time.sleep(0.4 * body["prompt"][0])
         return 500, b"boom"
 
-    stub = start(fault)
+    stub, done = start(fault), set(range(2, 20))
     with caplog.at_level(logging.WARNING, "smopd"):
         ids, expected = play(connect(stub, concurrency=2), 20)
     assert ids == expected("base")
