@@ -1,9 +1,10 @@
-"""JSON over HTTP for the engines that talk to servers: one request, and an error that says whether to try again.
+"""JSON over HTTP for the engines that talk to servers: addresses, keys, one request, an error that says whether to try again.
 
 It leaves out trying again, which is the callers'. Redirects are refused: they would carry the key to another host.
 """
 
 import json
+import os
 import time
 import urllib.error
 import urllib.request
@@ -12,6 +13,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from typing import Any
+from urllib.parse import urlsplit
+
+from smopd.errors import UserError
 
 
 class Unreachable(Exception):
@@ -74,6 +78,32 @@ def request_json(
     except (ValueError, RecursionError):
         # Some calls of vLLM answer with a sentence. Anything else is garbage, and the caller will not find its fields in it.
         return text
+
+
+def base_url(url: str) -> str:
+    """The address in front of /v1, from a URL with or without it."""
+    cut = url.strip().rstrip("/").removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
+    if "@" in cut:  # not shown: what stands before it is a secret
+        raise UserError("--url (engine.servers): a user or a password in a URL; a key belongs into the environment")
+    try:
+        parts = urlsplit(cut)
+        host = parts.hostname and parts.hostname.encode("idna")
+        usable = parts.scheme in ("http", "https") and bool(host) and parts.port != 0 and cut.isascii() and " " not in cut
+        usable = usable and "?" not in cut and "#" not in cut
+    except ValueError:  # a port that is no number, brackets that do not close, a host that is no name
+        usable = False
+    if not usable:
+        shown = cut.partition("?")[0]  # some services take their key in the query
+        raise UserError(f"--url (engine.servers): {shown!r} is no base URL; expected one such as http://localhost:8000")
+    return cut
+
+
+def api_key(name: str) -> str:
+    """The key in an environment variable, empty if it is not set."""
+    key = os.environ.get(name, "").strip() if name else ""
+    if not (key.isascii() and key.isprintable()):  # http.client's own complaint would show it
+        raise UserError(f"the environment variable {name} (engine.api_key_env): not a key: it holds more than plain characters")
+    return key
 
 
 def _read(answer: HTTPResponse, deadline: float) -> bytes:

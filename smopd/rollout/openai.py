@@ -6,14 +6,12 @@ every sampling setting that some endpoint refuses: only temperature, token limit
 """
 
 import logging
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from smopd.chat.template import Message
 from smopd.config import Engine as EngineSettings
@@ -21,7 +19,7 @@ from smopd.data import Example
 from smopd.errors import EngineLost, UserError
 from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import Sampling, Stop
-from smopd.rollout.http import Rejected, Unreachable, request_json
+from smopd.rollout.http import Rejected, Unreachable, api_key, base_url, request_json
 from smopd.seeds import derive
 
 log = logging.getLogger("smopd")
@@ -77,7 +75,7 @@ class ChatEndpoint:
         self.settings, self.pause = settings, pause
         self.unreadable = 0
         self._servers = [_Server(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
-        self._key = _api_key(settings.api_key_env)
+        self._key = api_key(settings.api_key_env)
         self._changed = threading.Condition()
         self._name, self._naming = settings.model, threading.Lock()
         self._limit = "max_tokens"
@@ -300,32 +298,6 @@ def side_by_side(work: Callable[[T, threading.Event], None], items: Sequence[T],
                 raise error
     finally:
         stopped.set()
-
-
-def base_url(url: str) -> str:
-    """The address in front of /v1, from a URL with or without it."""
-    cut = url.strip().rstrip("/").removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
-    if "@" in cut:  # not shown: what stands before it is a secret
-        raise UserError("--url (engine.servers): a user or a password in a URL; a key belongs into the environment")
-    try:
-        parts = urlsplit(cut)
-        host = parts.hostname and parts.hostname.encode("idna")
-        usable = parts.scheme in ("http", "https") and bool(host) and parts.port != 0 and cut.isascii() and " " not in cut
-        usable = usable and "?" not in cut and "#" not in cut
-    except ValueError:  # a port that is no number, brackets that do not close, a host that is no name
-        usable = False
-    if not usable:
-        shown = cut.partition("?")[0]  # some services take their key in the query
-        raise UserError(f"--url (engine.servers): {shown!r} is no base URL; expected one such as http://localhost:8000")
-    return cut
-
-
-def _api_key(name: str) -> str:
-    """The key in an environment variable, empty if it is not set."""
-    key = os.environ.get(name, "").strip() if name else ""
-    if not (key.isascii() and key.isprintable()):  # http.client's own complaint would show it
-        raise UserError(f"the environment variable {name} (engine.api_key_env): not a key: it holds more than plain characters")
-    return key
 
 
 def _chat_reply(answer: Any) -> ChatReply | None:

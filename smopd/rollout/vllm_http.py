@@ -17,8 +17,7 @@ from typing import Any
 from smopd.config import Config
 from smopd.errors import UserError
 from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Usage
-from smopd.rollout.http import Rejected, Unreachable, request_json
-from smopd.rollout.openai import _api_key, base_url
+from smopd.rollout.http import Rejected, Unreachable, api_key, base_url, request_json
 from smopd.rollout.pool import Pool, Server
 from smopd.rollout.vllm_shared import (
     Adapter,
@@ -71,7 +70,7 @@ class VLLMServers:
         self._settings, self._model, self._end_ids = settings, served_model(config), list(end_ids)
         self._rank = max_rank(lora_rank(config)) if lora else 0
         self._encode = encode
-        self._key = _api_key(settings.api_key_env)
+        self._key = api_key(settings.api_key_env)
         self._reader = ReplyReader(end_ids)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
         self._adapter: Adapter | None = None

@@ -17,8 +17,8 @@ from smopd.config import Engine
 from smopd.data import Example, load_examples
 from smopd.errors import EngineLost, UserError
 from smopd.rollout import Sampling, Stop
-from smopd.rollout.http import _seconds
-from smopd.rollout.openai import ChatDriver, ChatEndpoint, base_url
+from smopd.rollout.http import _seconds, base_url
+from smopd.rollout.openai import ChatDriver, ChatEndpoint
 
 KEY = "sk-very-secret-0123456789"
 
