@@ -30,6 +30,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 MethodOption = Annotated[
     str | None, typer.Option("--method", help="baseline, entropy, outcome or combined (see: smopd methods).")
 ]
+Unsandboxed = Annotated[
+    bool, typer.Option("--allow-unsandboxed", help="Run model-written code without isolation where none can be had.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")]
 
 
@@ -140,6 +143,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/RECIPE-METHOD-seedN.")] = None,
     method: MethodOption = None,
     set_: Set = None,
+    allow_unsandboxed: Unsandboxed = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -164,6 +168,7 @@ def train(
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder
 
+    _permit(allow_unsandboxed)
     folder = RunFolder(out, config)
     try:
         train_run(config, folder)
@@ -195,6 +200,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(help="Folder for conversations.jsonl and summary.json; default in the run folder.")
     ] = None,
+    allow_unsandboxed: Unsandboxed = False,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -228,6 +234,7 @@ def evaluate(
     overrides += [f"engine.model={json.dumps(target)}"] if endpoint and served_model is None and not asked.model else []
     config = load_config(run if is_run else "pocket" if target == "pocket" and not endpoint else None, overrides)
     _check_engine_options(config.engine.kind, url, served_model, adapter)
+    _permit(allow_unsandboxed)
 
     from smopd.evaluation import summarise
     from smopd.models import resolve_adapter
@@ -249,6 +256,13 @@ def evaluate(
         _emit({"model": config.model.path, "adapter": str(chosen) if chosen else None, "data": config.data.eval, **summary})
         return
     _show(summary)
+
+
+def _permit(unsandboxed: bool) -> None:
+    if unsandboxed:
+        from smopd.evaluation.sandbox import permit_unsandboxed
+
+        permit_unsandboxed()
 
 
 def _check_engine_options(kind: str, url: list[str] | None, served_model: str | None, adapter: str | None) -> None:

@@ -11,7 +11,7 @@ import torch
 from peft import PeftModel
 
 from smopd.config import Config
-from smopd.data import Example, load_examples
+from smopd.data import Example, load_examples, scorable
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome, View, evaluate
 from smopd.models import ChatModel, load_model, load_renderer, resolve_adapter
@@ -91,7 +91,16 @@ def _with_adapter(chat: ChatModel, adapter: Path) -> PeftModel:
 
 def eval_examples(config: Config) -> list[Example]:
     """The evaluation set a config names."""
-    return load_examples(config.data.eval, config.eval.limit or None)
+    return verifiable(load_examples(config.data.eval, config.eval.limit or None), config.data.eval)
+
+
+def verifiable(examples: list[Example], name: str) -> list[Example]:
+    """The same examples, once it is known that every reply to them can be scored here."""
+    if any(example.task == "code" for example in scorable(examples, name)):
+        from smopd.evaluation.sandbox import require
+
+        require()
+    return examples
 
 
 def refuse_endpoint(config: Config) -> None:
@@ -104,6 +113,7 @@ def train_run(config: Config, folder: RunFolder) -> Trainer:
     """Train to the end, or from where an earlier start of the same run stopped."""
     refuse_endpoint(config)
     with waiting(f"loading {config.model.path} and {config.data.train}"):
+        verifiable(load_examples(config.data.train, config.data.train_limit or None), config.data.train)
         trainer = Trainer(config, folder)
     if trainer.step:
         console.print(f"continuing {folder.path} after step {trainer.step}", markup=False)

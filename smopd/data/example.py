@@ -10,17 +10,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from smopd.data import lic
 from smopd.errors import UserError
 
-TASKS = ("math", "actions")  # the tasks `smopd.evaluation.verify` can score
-MATH_SYSTEM = (
-    "You solve math problems. The user may reveal the problem over several messages. Work step by step from everything the "
-    "user has said, and finish with a line of the form: The answer is <number>."
-)
-ACTIONS_SYSTEM = (
-    "You call functions. The user may reveal the request over several messages. Reply with nothing but a Python list of calls "
-    "with named arguments, such as [f(a=1), g(b=\"x\")], using only these functions:\n{functions}"
-)  # fmt: skip
+TASKS = ("math", "actions", "database", "code")  # the tasks `smopd.evaluation.verify` can score
+UNSCORED = ("data2text", "summary")  # LiC's other two: read, not scored
+_ANSWERS = {
+    "math": ("value",),
+    "actions": ("calls",),
+    "database": ("reference_sql", "schema_sql"),
+    "code": ("test", "test_list", "public_test_cases"),  # one of them
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,14 @@ def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
             )
         seen[example.id] = number
     return examples if limit is None else examples[:limit]
+
+
+def scorable(examples: list[Example], name: str) -> list[Example]:
+    """The same examples; a UserError if one is of a task without a verifier."""
+    other = next((e for e in examples if e.task not in TASKS), None)
+    if other:
+        raise UserError(f"{name}: {other.id}: task {other.task!r} cannot be scored; the tasks that can are {', '.join(TASKS)}")
+    return examples
 
 
 def save_examples(path: str | Path, examples: list[Example]) -> None:
@@ -121,35 +129,8 @@ def _from_ours(item: dict[str, Any], where: str) -> Example:
 
 
 def _from_lic(item: dict[str, Any], where: str) -> Example:
-    def need(field: str) -> Any:
-        if field not in item:
-            raise UserError(f"{where}, field '{field}': missing")
-        return item[field]
-
-    shards = need("shards")
-    if not isinstance(shards, list) or not all(isinstance(s, dict) and "shard" in s for s in shards):
-        raise UserError(f"{where}, field 'shards': expected a list of objects with a 'shard'")
-    task = need("task")
-    if task == "math":
-        system, full, answer = MATH_SYSTEM, need("question"), {"value": _after_hashes(need("answer"), where)}
-    elif task == "actions":
-        functions = need("function")
-        system = ACTIONS_SYSTEM.format(functions="\n".join(json.dumps(f) for f in functions))
-        question = need("fully_specified_question")
-        try:
-            full = question[0][0]["content"]
-        except (IndexError, KeyError, TypeError):
-            raise UserError(f"{where}, field 'fully_specified_question': expected [[{{'content': ...}}]]") from None
-        answer = {"calls": need("reference_answer"), "functions": functions}
-    else:
-        raise UserError(f"{where}, field 'task': {task!r} cannot be scored; the tasks that can are {', '.join(TASKS)}")
-    return _example(where, need("task_id"), task, system, [s["shard"] for s in shards], full, answer, "lost in conversation")
-
-
-def _after_hashes(answer: Any, where: str) -> str:
-    if not isinstance(answer, str) or "####" not in answer:
-        raise UserError(f"{where}, field 'answer': expected a text that ends in '#### <number>'")
-    return answer.rsplit("####", 1)[1].strip()
+    id, task, shards, (system, full, answer) = lic.fields_of(item, where)
+    return _example(where, id, task, system, shards, full, answer, "lost in conversation")
 
 
 def _example(where: str, id: Any, task: Any, system: Any, shards: Any, full: Any, answer: Any, source: Any) -> Example:
@@ -159,13 +140,16 @@ def _example(where: str, id: Any, task: Any, system: Any, shards: Any, full: Any
     if not isinstance(shards, list) or not shards:
         raise UserError(f"{where}, field 'shards': expected a non-empty list of texts")
     for number, shard in enumerate(shards, 1):
-        if not isinstance(shard, str) or not shard.strip():
+        # LiC's summaries begin with an empty shard; they are read as they are, and nobody plays them.
+        if not isinstance(shard, str) or not (shard.strip() or task in UNSCORED):
             raise UserError(f"{where}, field 'shards', shard {number}: expected a non-empty text, found {json.dumps(shard)[:60]}")
-    if task not in TASKS:
+    if task not in (*TASKS, *UNSCORED):
         raise UserError(f"{where}, field 'task': {task!r} cannot be scored; the tasks that can are {', '.join(TASKS)}")
     if not isinstance(answer, dict):
         raise UserError(f"{where}, field 'answer': expected an object, found {type(answer).__name__}")
-    needed = {"math": "value", "actions": "calls"}[task]
-    if needed not in answer:
-        raise UserError(f"{where}, field 'answer': a {task} answer needs '{needed}'")
+    needed = _ANSWERS.get(task, ())
+    missing = [name for name in needed if name not in answer]
+    if missing and (task != "code" or len(missing) == len(needed)):
+        wanted = " or ".join(f"'{name}'" for name in needed) if task == "code" else f"'{missing[0]}'"
+        raise UserError(f"{where}, field 'answer': a {task} answer needs {wanted}")
     return Example(id, task, system, tuple(shards), full, answer, source)

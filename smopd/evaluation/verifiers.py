@@ -1,8 +1,8 @@
 """Is a reply's answer right? One rule per task: `math` compares numbers, `actions` compares function calls (BFCL's AST rule).
 
-Nothing in a reply is evaluated or executed, no reply text raises, and the time is linear in its length whatever it holds.
-It leaves out SQL and code, which need a sandbox, algebra (an answer is a number or a simple fraction), mixed numbers ("1 1/2"),
-and arguments that are no literals: a name or an expression in a call is a wrong answer, not something to be worked out.
+Nothing in a reply is evaluated or executed here, no reply text raises, and the time is linear in its length whatever it holds.
+It leaves out SQL and code (`database.py`, `code.py`), algebra (an answer is a number or a simple fraction), mixed numbers
+("1 1/2"), and arguments that are no literals: a name or an expression in a call is a wrong answer, not to be worked out.
 """
 
 import ast
@@ -32,6 +32,14 @@ def verify(example: Example, reply_text: str) -> Verdict:
     if example.task not in TASKS:
         raise UserError(f"{example.id}: task {example.task!r} cannot be scored; the tasks that can are {', '.join(TASKS)}")
     said = _without_thoughts(reply_text)
+    if example.task == "database":
+        from smopd.evaluation.database import verify_database
+
+        return verify_database(example.answer, said)
+    if example.task == "code":
+        from smopd.evaluation.code import verify_code
+
+        return verify_code(example.answer, said)
     return _verify_math(example.answer, said) if example.task == "math" else _verify_actions(example.answer, said)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import shared
 
-from smopd.data import load_examples, save_examples
+from smopd.data import load_examples, save_examples, scorable
 from smopd.errors import UserError
 
 GOOD = {
@@ -77,7 +77,7 @@ def test_other_complaints(tmp_path):
             load_examples(name)
 
 
-@pytest.mark.parametrize("task", ["math", "actions"])
+@pytest.mark.parametrize("task", ["math", "actions", "database", "code", "data2text", "summary"])
 def test_lic_files_load_as_they_are(task):
     examples = load_examples(shared(f"data/lic/{task}.json"))
     raw = json.loads(shared(f"data/lic/{task}.json").read_text())
@@ -95,8 +95,35 @@ def test_lic_complaints(tmp_path):
     for change, said in (
         ({}, "item 1, field 'answer'"),
         ({"answer": "#### 3", "shards": ["x"]}, "item 1, field 'shards'"),
-        ({"task": "summary"}, "item 1, field 'task': 'summary' cannot be scored"),
+        ({"task": "poetry"}, "item 1, field 'task': 'poetry' is no task of LiC"),
+        ({"task": "database"}, "item 1, field 'reference_sql': missing"),
+        ({"task": "code", "prompt": "def f(): pass"}, "item 1, field 'test': missing"),
+        ({"task": "summary"}, "item 1, field 'documents': missing"),
+        ({"task": "data2text"}, "item 1, field 'table_html': missing"),
     ):
         path.write_text(json.dumps([item | change]))
         with pytest.raises(UserError, match=said.replace("(", r"\(")):
             load_examples(path)
+
+
+def test_what_cannot_be_scored_is_read_and_then_refused_by_name():
+    examples = load_examples(shared("data/lic/summary.json"))
+    with pytest.raises(UserError, match=r"f\.json: .*: task 'summary' cannot be scored; the tasks that can are math"):
+        scorable(examples, "f.json")
+    math = load_examples("pocket:eval:3")
+    assert scorable(math, "x") == math
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "said"),
+    [
+        ("code", {}, "a code answer needs 'test' or 'test_list' or 'public_test_cases'"),
+        ("database", {"reference_sql": "SELECT 1"}, "a database answer needs 'schema_sql'"),
+        ("math", {}, "a math answer needs 'value'"),
+    ],
+)
+def test_an_answer_has_what_its_verifier_needs(tmp_path, task, answer, said):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"id": "a", "task": task, "shards": ["x", "y"], "full": "x y", "answer": answer}))
+    with pytest.raises(UserError, match=said):
+        load_examples(path)
