@@ -1,6 +1,7 @@
 """What several test files share: where the public data stand, a small random model, the pocket model."""
 
 import os
+import signal
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,6 +17,8 @@ from smopd.config import Config, load_config
 from smopd.models import ChatModel, load_model
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # started in the background: the tests of Ctrl-C need it heard
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 

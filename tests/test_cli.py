@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from conftest import shared
 
 from smopd.data import load_examples, save_examples
 
@@ -146,3 +147,21 @@ def test_own_data_through_the_same_commands(smopd, tmp_path):
     code, out, err = smopd("train", "pocket", "--out", "r", "--set", "data.train=mine.jsonl", "--json", *FAST)
     assert code == 0, err
     assert json.loads(out)["steps"] == 2
+
+
+@pytest.mark.parametrize("task", ["database", "code"])
+def test_every_scored_task_can_be_evaluated(smopd, task):
+    data = shared(f"data/lic/{task}.json")
+    settings = ["--set", "eval.tokens=8", "--set", "eval.middle_tokens=4", "--set", "eval.batch=2"]
+    code, out, err = smopd("eval", "pocket", "--data", str(data), "--limit", "2", "--json", *settings)
+    assert code == 0, err
+    for view in json.loads(out)["views"].values():
+        assert view["total"] == 2
+        assert list(view["by_task"]) == [task]
+        assert sum(view["status"].values()) == 2
+
+
+def test_a_task_without_a_verifier_is_refused_before_anything_is_loaded(smopd):
+    code, _, err = smopd("eval", "pocket", "--data", str(shared("data/lic/summary.json")))
+    assert code == 2
+    assert "task 'summary' cannot be scored" in err
