@@ -82,6 +82,8 @@ def test_pocket_trains_in_process(tmp_path, plain):
     assert json.loads(ran.stdout)["steps"] == STEPS  # and nothing else on standard output
     sound(tmp_path / "run")
     assert rollout_ids(tmp_path / "run") == rollout_ids(plain)
+    trained = [str(tmp_path / "run"), "--engine"]  # the evaluation of a run with its adapter, by either engine
+    assert replies(tmp_path / "vllm", *trained, "vllm") == replies(tmp_path / "hf", *trained, "hf")
 
 
 def kill_at_step(server: LiveServer, out: Path, step: int) -> threading.Thread:
@@ -139,26 +141,18 @@ def test_servers_die_one_by_one_and_the_run_goes_on(tmp_path, plain):
 
 def _evaluated_as_an_endpoint(server: LiveServer, folder: Path) -> None:
     """`smopd eval --engine openai` against our own server says what the hf engine says."""
-    said = {}
-    for name, words in (("hf", ["pocket"]), ("openai", ["any", "--served-model", "", "--engine", "openai", "--url", server.url])):
-        out = folder / name
-        ran = run(
-            command(
-                "eval",
-                *words,
-                "--data",
-                "pocket:eval:8",
-                "--out",
-                str(out),
-                "--json",
-                **{"eval.tokens": 60, "eval.middle_tokens": 60},
-            )
-        )
-        assert ran.returncode == 0, ran.stderr[-3000:]
-        rows = [json.loads(line) for line in (out / "conversations.jsonl").read_text().splitlines()]
-        said[name] = {(row["id"], row["view"]): [turn["reply"] for turn in row["turns"]] for row in rows}
-    assert said["openai"] == said["hf"]
-    assert len(said["hf"]) == 16
+    endpoint = ["any", "--served-model", "", "--engine", "openai", "--url", server.url]
+    assert replies(folder / "openai", *endpoint) == replies(folder / "hf", "pocket")
+
+
+def replies(out: Path, *words: str) -> dict[tuple[str, str], list[str]]:
+    """What an evaluation of eight examples said in both views."""
+    limits = {"eval.tokens": 60, "eval.middle_tokens": 60}
+    ran = run(command("eval", *words, "--data", "pocket:eval:8", "--out", str(out), "--json", **limits))
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    rows = [json.loads(line) for line in (out / "conversations.jsonl").read_text().splitlines()]
+    assert len(rows) == 16
+    return {(row["id"], row["view"]): [turn["reply"] for turn in row["turns"]] for row in rows}
 
 
 @pytest.mark.smollm2
