@@ -162,17 +162,12 @@ def test_lic_items_accept_the_solutions_and_reject_others() -> None:
 
 # --- the public sets -----------------------------------------------------------------------------------------------------------
 @pytest.mark.slow
-def test_every_human_eval_solution_passes_at_twenty_a_second() -> None:
+def test_every_human_eval_solution_passes() -> None:
     items = human_eval()
-    verify_code(DOUBLE, RIGHT)  # starts a worker
-    started = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
         verdicts = list(pool.map(lambda i: verify_code(i, fenced(i["prompt"] + i["canonical_solution"]), timeout=30), items))
-    rate = len(items) / (time.monotonic() - started)
-    print(f"{rate:.0f} verdicts a second")
     assert [item["task_id"] for item, verdict in zip(items, verdicts, strict=True) if not verdict.correct] == []
     assert len(items) == 164
-    assert rate > 20
 
 
 @pytest.mark.slow

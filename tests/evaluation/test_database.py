@@ -85,7 +85,7 @@ def test_every_reference_of_lic_is_right_however_written(items):
             assert correct(item, text), (item["task_id"], text)
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.slow)])
 def test_spider_references_are_right(count):
     schemas = {t["db_id"]: spider_ddl(t) for t in json.loads(shared("data/raw/spider/tables.json").read_text())}
     files = [shared(f"data/raw/spider/{name}.json") for name in ("dev", "train_spider_slim")]
