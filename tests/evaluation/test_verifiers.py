@@ -98,8 +98,10 @@ def test_no_number(text: str) -> None:
 def test_a_reference_that_cannot_be_used_is_an_error_and_an_unknown_task_the_users() -> None:
     assert math("none", "18").status == "error"
     assert check("actions", {"calls": "f(a=1)"}, "[f(a=1)]").status == "error"
-    with pytest.raises(UserError, match="database"):
-        check("database", {}, "select 1")
+    assert check("database", {}, "select 1").status == "error"
+    assert check("code", {}, "def f(): pass").status == "error"
+    with pytest.raises(UserError, match="summary"):
+        check("summary", {}, "all is well")
 
 
 @given(st.decimals(-(10**9), 10**9, places=3))
