@@ -2,121 +2,28 @@
 
 import json
 import logging
-import os
-import signal
 import threading
 import time
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from chat_stub import KEY, ask, driver, endpoint, nobody, said, started
 
-from smopd.config import Engine
-from smopd.data import Example, load_examples
+from smopd.data import Example
 from smopd.errors import EngineLost, UserError
-from smopd.rollout import Sampling, Stop
+from smopd.rollout import Stop
 from smopd.rollout.http import _seconds, base_url
-from smopd.rollout.openai import ChatDriver, ChatEndpoint
-
-KEY = "sk-very-secret-0123456789"
-
-
-def said(text, finish="stop", tokens=3):
-    """A chat completion."""
-    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish}],
-            "usage": {"completion_tokens": tokens}}  # fmt: skip
-
-
-class Stub:
-    """A server on a free port. `answer(body, headers)` returns a completion, text, or (status, body, headers) to send."""
-
-    def __init__(self, answer=lambda body, headers: said("The answer is 4.")):
-        self.answer, self.requests, self.gets = answer, [], []
-        self.now = self.most = 0
-        self.lock, self.closing = threading.Lock(), threading.Event()
-        stub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with stub.lock:
-                    stub.requests.append({"path": self.path, "body": body, "headers": dict(self.headers), "at": time.monotonic()})
-                    stub.now += 1
-                    stub.most = max(stub.most, stub.now)
-                answer = stub.answer(body, self.headers)
-                with stub.lock:
-                    stub.now -= 1  # before the answer leaves: its receiver may ask again at once
-                self.send(answer)
-
-            def do_GET(self):
-                stub.gets.append({"path": self.path, "headers": dict(self.headers)})
-                self.send(stub.answer(None, self.headers))
-
-            def do_CONNECT(self):
-                stub.gets.append({"path": self.path, "headers": dict(self.headers)})
-                self.send((502, "no way out", {}))
-
-            def send(self, answer):
-                status, body, headers = answer if isinstance(answer, tuple) else (200, answer, {})
-                data = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
-                try:
-                    self.send_response(status)
-                    for name, value in ({"Content-Length": str(len(data))} | headers).items():
-                        self.send_header(name, value)
-                    self.end_headers()
-                    self.wfile.write(data)
-                except OSError:
-                    pass  # the client gave up
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.closing.set()
-        self.server.shutdown()
-        self.server.server_close()
 
 
 @pytest.fixture
 def start():
-    """Starts stubs that end with the test."""
-    with ExitStack() as stack:
-        yield lambda *args: stack.enter_context(Stub(*args))
+    yield from started()
 
 
 @pytest.fixture(autouse=True)
 def _key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-
-
-def nobody() -> str:
-    """A URL at which nothing listens."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    server.server_close()
-    return f"http://127.0.0.1:{server.server_port}"
-
-
-def endpoint(*urls, pause=0.01, model="m", **settings) -> ChatEndpoint:
-    return ChatEndpoint(Engine(servers=list(urls), model=model, **{"retries": 2, "timeout": 10.0} | settings), pause)
-
-
-def ask(*urls, **settings):
-    """One reply to one message."""
-    return endpoint(*urls, **settings).reply([{"role": "user", "content": "hi"}], Sampling(0.0, 7), 1)
-
-
-def driver(*urls, **settings) -> ChatDriver:
-    return ChatDriver(endpoint(*urls, **settings), Sampling(0.5, 9), middle_tokens=5)
 
 
 def example(name: str, shards: int = 3, system: str = "Be brief.") -> Example:
@@ -455,110 +362,3 @@ def test_only_https_goes_through_the_proxy_of_the_environment(start, monkeypatch
 
 
 # The command line.
-
-
-def right(e: Example) -> str:
-    """A reply that the verifier takes."""
-    if e.task == "math":
-        return f"The answer is {e.answer['value']}."
-    ((name, arguments),) = e.answer["calls"][0].items()
-    return f"[{name}({', '.join(f'{k}={v[0]!r}' for k, v in arguments.items())})]"
-
-
-def scholar(body, headers):
-    """Right in FULL for the first three examples, in SHARDED for the first alone; wants the key."""
-    if headers["Authorization"] != f"Bearer {KEY}":
-        return 401, f"wrong key: {headers['Authorization']}", {}
-    first, last = ([m["content"] for m in body["messages"] if m["role"] == "user"][i] for i in (0, -1))
-    for place, e in enumerate(load_examples("pocket:eval:4")):
-        if first == e.full:
-            return said(right(e) if place < 3 else "I do not know.")
-        if (first, last) == (e.shards[0], e.shards[-1]):
-            return said(right(e) if place < 1 else "The answer is 12345.")
-    return said("Go on.")
-
-
-WORDS = ["--engine", "openai", "--data", "pocket:eval:4", "--json", "--set", "engine.retries=0"]
-
-
-def test_eval_counts_what_the_endpoint_gets_right(smopd, start, tmp_path):
-    stub = start(scholar)
-    code, out, err = smopd("eval", "tiny", "--url", stub.url, "--url", f"{stub.url}/v1", "--out", "o", *WORDS)
-    assert code == 0, err
-    summary = json.loads(out)
-    assert summary["model"] == "tiny"
-    assert [summary["views"][view]["correct"] for view in ("full", "sharded")] == [3, 1]
-    assert summary["views"]["full"]["accuracy"] == 0.75
-    assert {r["body"]["model"] for r in stub.requests} == {"tiny"}
-    rows = [json.loads(line) for line in (tmp_path / "o" / "conversations.jsonl").read_text().splitlines()]
-    assert [r["correct"] for r in rows] == [True, True, True, False, True, False, False, False]
-    assert {t["tokens"] for r in rows for t in r["turns"]} == {3}
-    written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
-    assert KEY not in written + out + err
-
-
-def test_eval_looks_up_nothing_local_and_takes_the_served_name(smopd, start, tmp_path):
-    stub = start(scholar)
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny" / "config.toml").write_text("this is no run")
-    code, out, err = smopd("eval", "tiny", "--url", stub.url, "--served-model", "org/big", "--views", "full", *WORDS)
-    assert code == 0, err
-    assert json.loads(out)["model"] == "tiny"
-    assert {r["body"]["model"] for r in stub.requests} == {"org/big"}
-    assert [p.name for p in tmp_path.rglob("*")] == ["tiny", "config.toml"]
-
-
-def test_eval_of_an_endpoint_that_is_gone_exits_3(smopd, tmp_path):
-    code, out, err = smopd("eval", "tiny", "--url", nobody(), "--out", "o", *WORDS)
-    assert (code, out) == (3, "")
-    assert "error: no answer from http://127.0.0.1" in err
-    assert "Traceback" not in err
-    assert not (tmp_path / "o").exists()
-
-
-def test_eval_with_a_wrong_key_exits_2(smopd, start, tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-another-one")
-    code, out, err = smopd("eval", "tiny", "--url", start(scholar).url, "--out", "o", *WORDS)
-    assert (code, out) == (2, "")
-    assert "401: wrong key" in err
-    assert "sk-another-one" not in err
-    assert "Traceback" not in err
-    assert not (tmp_path / "o").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["eval", "tiny", "--engine", "openai"], "give its base URL with --url"),
-        (["eval", "tiny", "--engine", "openai", "--url", "localhost:1"], "expected one such as http://localhost:8000"),
-        (["eval", "tiny", "--engine", "openai", "--url", "http://localhost:1", "--adapter", "a"], "--adapter: an endpoint plays"),
-        (["eval", "tiny", "--engine", "open-ai"], "engine.kind"),
-        (["eval", "pocket", "--url", "http://localhost:1"], "--url: the engine hf has no servers"),
-        (["eval", "pocket", "--served-model", "x"], "--served-model: the engine is hf"),
-        (["train", "pocket", "--set", "engine.kind=openai", "--out", "o"], "openai is for evaluation only"),
-        (["quickstart", "--set", "engine.kind=openai", "--out", "o"], "openai is for evaluation only"),
-    ],
-)
-def test_options_that_do_not_go_together_exit_2(smopd, tmp_path, words, told):
-    code, out, err = smopd(*words)
-    assert (code, out) == (2, "")
-    assert told in err
-    assert "Traceback" not in err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_ctrl_c_ends_an_evaluation_at_once_and_writes_nothing(smopd, start, tmp_path):
-    def answer(body, _):
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        stub.closing.wait(30)
-        return said("too late")
-
-    stub = start(answer)
-    began = time.monotonic()
-    code, out, err = smopd("eval", "tiny", "--url", stub.url, "--out", "o", *WORDS, "--limit", "1", "--views", "full")
-    assert (code, out) == (130, "")
-    assert "nothing was written" in err
-    assert time.monotonic() - began < 10
-    assert os.listdir(tmp_path) == []
-    # The request is still open; the process could end all the same.
-    assert [t for t in threading.enumerate() if not t.daemon] == [threading.main_thread()]
