@@ -66,6 +66,8 @@ class Data(Section):
     train: Annotated[str, Field(min_length=1, description='training examples: a file, or "pocket:train"')] = "pocket:train"
     eval: Annotated[str, Field(min_length=1, description='evaluation examples: a file, or "pocket:eval"')] = "pocket:eval"
     train_limit: Annotated[int, Field(ge=0, description="use only the first so many training examples; 0 = all")] = 0
+    verifiers: Annotated[list[str], Field(description="your Python files with @verifier functions, for tasks of your own")] = []
+    databases: Annotated[str, Field(description="database task: folder of .sqlite files (DB_ID/DB_ID.sqlite); empty = synthesised")] = ""
 
 
 class Rollout(Section):
