@@ -8,30 +8,26 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from smopd.bench.cli import bench_app
 from smopd.data.cli import data_app
 from smopd.errors import UserError
+from smopd.evaluation.cli import eval_app
+from smopd.options import Json, Set, Unsandboxed, emit, permit
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Train chat models that don't get lost in conversation.")  # fmt: skip
 pocket_app = typer.Typer(no_args_is_help=True, help="The embedded pocket model.")
 app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
+app.add_typer(eval_app, name="eval")
 app.add_typer(pocket_app, name="pocket")
 
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. optim.lr=1e-5. May be repeated.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 MethodOption = Annotated[
     str | None, typer.Option("--method", help="baseline, entropy, outcome or combined (see: smopd methods).")
-]
-Unsandboxed = Annotated[
-    bool, typer.Option("--allow-unsandboxed", help="Run model-written code without isolation where none can be had.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")]
 
@@ -62,18 +58,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-def _emit(value: dict[str, Any]) -> None:
-    print(json.dumps(value, ensure_ascii=False))
-
-
-def _show(summary: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from smopd.results import summary_table
-
-    Console(highlight=False).print(summary_table(summary))
 
 
 def _interrupted(step: int, out: Path) -> None:
@@ -114,11 +98,14 @@ def quickstart(
         summaries = quickstart_run(config, RunFolder(out, config))
     except Stopped as stopped:
         _interrupted(stopped.step, out)
+    except KeyboardInterrupt:  # in an evaluation
+        print(f"stopped; everything so far is saved in {out}. The same command goes on from there.", file=sys.stderr)
+        raise typer.Exit(130) from None
     report = report_run(out)
     data = report_data(out)
     if as_json:
         comparisons = [vars(c) for c in data.comparisons]
-        _emit({"run": str(out), "report": str(report), **summaries, "comparisons": comparisons})
+        emit({"run": str(out), "report": str(report), **summaries, "comparisons": comparisons})
         return
     from rich.console import Console
 
@@ -168,7 +155,7 @@ def train(
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder
 
-    _permit(allow_unsandboxed)
+    permit(allow_unsandboxed)
     folder = RunFolder(out, config)
     try:
         train_run(config, folder)
@@ -176,105 +163,9 @@ def train(
         _interrupted(stopped.step, out)
     checkpoint = folder.checkpoints()[-1]
     if as_json:
-        _emit({"run": str(out), "checkpoint": str(checkpoint), "steps": config.train.steps, "last": folder.metrics()[-1]})
+        emit({"run": str(out), "checkpoint": str(checkpoint), "steps": config.train.steps, "last": folder.metrics()[-1]})
     else:
         print(f"trained: {checkpoint}\nevaluate it: smopd eval {out}")
-
-
-@app.command("eval")
-def evaluate(
-    target: Annotated[
-        str, typer.Argument(help="A run folder, a model folder, a hub name, or 'pocket'; for openai only the name.")
-    ],
-    engine: Annotated[
-        str | None, typer.Option(help="hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint.")
-    ] = None,
-    url: Annotated[
-        list[str] | None, typer.Option(help="Base URL of a server, for vllm-http and openai. May be repeated.")
-    ] = None,
-    served_model: Annotated[str | None, typer.Option(help="openai: the model's name at the endpoint; default TARGET.")] = None,
-    adapter: Annotated[str | None, typer.Option(help="A PEFT adapter, or a run folder whose newest checkpoint to use.")] = None,
-    data: Annotated[str | None, typer.Option(help="JSONL of ours, LiC's JSON, or pocket:eval[:N].")] = None,
-    views: Annotated[str | None, typer.Option(help="full, sharded, or both separated by a comma.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N examples.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for conversations.jsonl and summary.json; default in the run folder.")
-    ] = None,
-    allow_unsandboxed: Unsandboxed = False,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
-    """Accuracy of a model or a trained run on FULL and SHARDED, with 95% intervals and the paired comparison.
-
-    Examples:
-
-      smopd eval pocket --limit 100
-
-      smopd eval runs/qwen3 --data lic_math.json --views sharded
-
-      smopd eval Qwen/Qwen3-1.7B --data lic_math.json --set model.dtype=bfloat16
-
-      smopd eval gpt-4.1-mini --engine openai --url https://api.openai.com --data lic_math.json
-
-    The key of an endpoint is taken from the environment variable OPENAI_API_KEY (--set engine.api_key_env=NAME for another).
-    """
-    from smopd.config import load_config
-
-    overrides = list(set_ or [])
-    overrides += [f"engine.kind={json.dumps(engine)}"] if engine is not None else []
-    overrides += [f"engine.servers={json.dumps(url)}"] if url else []
-    overrides += [f"engine.model={json.dumps(served_model)}"] if served_model is not None else []
-    overrides += [f"data.eval={json.dumps(data)}"] if data is not None else []
-    overrides += [f"eval.views={json.dumps([v.strip().lower() for v in views.split(',')])}"] if views is not None else []
-    overrides += [f"eval.limit={limit}"] if limit is not None else []
-    asked = load_config(None, overrides).engine
-    endpoint, run = asked.kind == "openai", Path(target) / "config.toml"
-    is_run = run.exists() and not endpoint  # for an endpoint nothing local is looked up, not even a folder of the same name
-    overrides += [] if is_run else [f"model.path={json.dumps(target)}"]
-    overrides += [f"engine.model={json.dumps(target)}"] if endpoint and served_model is None and not asked.model else []
-    config = load_config(run if is_run else "pocket" if target == "pocket" and not endpoint else None, overrides)
-    _check_engine_options(config.engine.kind, url, served_model, adapter)
-    _permit(allow_unsandboxed)
-
-    from smopd.evaluation import summarise
-    from smopd.models import resolve_adapter
-    from smopd.results import save_evaluation
-    from smopd.session import eval_examples, run_evaluation
-
-    chosen = resolve_adapter(adapter) if adapter else resolve_adapter(target) if is_run else None
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: exists and is not empty; nothing was written, choose another --out")
-    try:
-        outcomes = run_evaluation(config, eval_examples(config), chosen.name if chosen else "eval", chosen)
-    except KeyboardInterrupt:
-        print("stopped; nothing was written", file=sys.stderr)
-        raise typer.Exit(130) from None
-    if out is None and is_run and chosen and not adapter:
-        out = Path(target) / "eval" / chosen.name
-    summary = save_evaluation(out, outcomes) if out else summarise(outcomes)
-    if as_json:
-        _emit({"model": config.model.path, "adapter": str(chosen) if chosen else None, "data": config.data.eval, **summary})
-        return
-    _show(summary)
-
-
-def _permit(unsandboxed: bool) -> None:
-    if unsandboxed:
-        from smopd.evaluation.sandbox import permit_unsandboxed
-
-        permit_unsandboxed()
-
-
-def _check_engine_options(kind: str, url: list[str] | None, served_model: str | None, adapter: str | None) -> None:
-    """An option that the engine would pass over in silence is an error."""
-    if url and kind not in ("vllm-http", "openai"):
-        raise UserError(f"--url: the engine {kind} has no servers; add --engine openai or --engine vllm-http")
-    if served_model is not None and kind != "openai":
-        raise UserError(f"--served-model: the engine is {kind}; only openai takes a model by its name at an endpoint")
-    if adapter and kind == "openai":
-        raise UserError(
-            "--adapter: an endpoint plays the model it serves; load the adapter there and give its name with --served-model"
-        )
 
 
 @app.command()
@@ -286,7 +177,7 @@ def report(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Js
     from smopd.results import report_run
 
     path = report_run(run)
-    _emit({"report": str(path)}) if as_json else print(path)
+    emit({"report": str(path)}) if as_json else print(path)
 
 
 @app.command()
@@ -298,7 +189,7 @@ def methods(as_json: Json = False) -> None:
     from smopd.methods import METHODS
 
     if as_json:
-        _emit({name: {"title": m.title, "summary": m.summary, "settings": dict(m.settings)} for name, m in METHODS.items()})
+        emit({name: {"title": m.title, "summary": m.summary, "settings": dict(m.settings)} for name, m in METHODS.items()})
         return
     for name, method in METHODS.items():
         settings = "  ".join(f"{key}={value}" for key, value in method.settings.items())
@@ -317,10 +208,12 @@ def pocket_build(
     Example: smopd pocket build --out runs/pocket-model
     """
     from smopd.config import load_config
-    from smopd.evaluation import summarise
+    from smopd.evaluation.metrics import summarise
+    from smopd.evaluation.prepare import prepared_examples
     from smopd.pocket.build import BuildSettings, build
     from smopd.progress import Progress
-    from smopd.session import eval_examples, run_evaluation
+    from smopd.results import summary_table
+    from smopd.session import run_evaluation
 
     if out.exists():
         raise UserError(f"{out}: exists; nothing was written, choose another --out")
@@ -328,8 +221,13 @@ def pocket_build(
     with Progress("building", settings.steps) as progress:
         build(out, settings, lambda step, _, loss: progress.update(step, f"loss {loss:.3f}"))
     config = load_config("pocket", [f"model.path={json.dumps(str(out.resolve()))}", f"data.eval=pocket:eval:{count}"])
-    summary = summarise(run_evaluation(config, eval_examples(config), "pocket"))
-    _emit({"model": str(out), **summary}) if as_json else _show(summary)
+    summary = summarise(run_evaluation(config, prepared_examples(config, "eval"), "pocket"))
+    if as_json:
+        emit({"model": str(out), **summary})
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(summary_table(summary))
 
 
 if __name__ == "__main__":

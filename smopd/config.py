@@ -67,7 +67,9 @@ class Data(Section):
     eval: Annotated[str, Field(min_length=1, description='evaluation examples: a file, or "pocket:eval"')] = "pocket:eval"
     train_limit: Annotated[int, Field(ge=0, description="use only the first so many training examples; 0 = all")] = 0
     verifiers: Annotated[list[str], Field(description="your Python files with @verifier functions, for tasks of your own")] = []
-    databases: Annotated[str, Field(description="database task: folder of .sqlite files (DB_ID/DB_ID.sqlite); empty = synthesised")] = ""
+    databases: Annotated[
+        str, Field(description="database task: folder of .sqlite files (DB_ID/DB_ID.sqlite); empty = synthesised")
+    ] = ""
 
 
 class Rollout(Section):
@@ -191,8 +193,33 @@ class Eval(Section):
     middle_tokens: Annotated[int, Field(ge=1, description="limit of a middle reply")] = 1024
     temperature: Annotated[float, Field(ge=0, description="0 = greedy")] = 0.0
     views: Annotated[
-        list[Literal["full", "sharded"]], Field(min_length=1, description="whole task in one message, revealed turn by turn")
+        list[Literal["full", "concat", "sharded", "recap", "snowball", "simulated"]],
+        Field(min_length=1, description="how a task is told, see docs/evaluation.md"),
     ] = ["full", "sharded"]
+    runs: Annotated[int, Field(ge=1, description="how often every conversation is played, each time with other seeds")] = 1
+
+
+class User(Section):
+    """The model that plays the user in the view simulated: any chat endpoint."""
+
+    servers: Annotated[list[str], Field(description="base URLs, e.g. http://host:8000")] = []
+    model: Annotated[str, Field(description="the served model's name; empty = the endpoint's first")] = ""
+    api_key_env: Annotated[str, Field(description="environment variable with the key")] = "OPENAI_API_KEY"
+    concurrency: Annotated[int, Field(ge=1, description="requests in flight at each server")] = 16
+    timeout: Annotated[float, Field(gt=0, description="seconds for one request")] = 600.0
+    retries: Annotated[
+        int, Field(ge=0, description="further tries of a failed request, and of an answer that cannot be used")
+    ] = 3
+    temperature: Annotated[float, Field(ge=0, description="of the user's words; labels and extractions are greedy")] = 1.0
+
+
+class Prompts(Section):
+    """System prompts in place of those the examples carry; empty = theirs."""
+
+    math: Annotated[str, Field(description="of math examples")] = ""
+    actions: Annotated[str, Field(description="of actions examples; {functions} stands for the schemas")] = ""
+    database: Annotated[str, Field(description="of database examples; {schema} stands for the tables")] = ""
+    code: Annotated[str, Field(description="of code examples")] = ""
 
 
 class Config(Section):
@@ -211,6 +238,8 @@ class Config(Section):
     optim: Optim = Field(default_factory=Optim)
     train: Train = Field(default_factory=Train)
     eval: Eval = Field(default_factory=Eval)
+    user: User = Field(default_factory=User)
+    prompts: Prompts = Field(default_factory=Prompts)
 
     @field_validator("method")
     @classmethod

@@ -1,5 +1,6 @@
 """Files that are either whole or not there."""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -43,3 +44,9 @@ def read_jsonl(path: Path) -> list[Any]:
             except json.JSONDecodeError:
                 break
     return rows
+
+
+def file_digest(path: Path) -> str:
+    """A hash of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,5 +1,6 @@
 """Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package itself (`pocket`)."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,6 +65,14 @@ def load_renderer(config: Config) -> Renderer:
             ends = []
         ends = ends or _as_list(AutoConfig.from_pretrained(path, **gguf).eos_token_id)
     return Renderer(tokenizer, config.chat.thinking, ends)
+
+
+def weights_digest(config: Config) -> str | None:
+    """What tells one state of a local model from another without reading gigabytes; None for a hub name."""
+    path = MODEL_DIR if config.model.path == "pocket" else Path(config.model.path).expanduser()
+    files = [path] if path.is_file() else sorted(path.glob("*")) if path.is_dir() else []
+    seen = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16] if seen else None
 
 
 def _source(config: Config) -> tuple[str, dict[str, str]]:

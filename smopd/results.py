@@ -1,36 +1,27 @@
 """Evaluations on disk, and the report of a run made from them.
 
-An evaluation is a folder with conversations.jsonl (every conversation) and summary.json; a run keeps its own
-under eval/: `base` before training, `trained` after.
+An evaluation is a folder (smopd/evaluation/store.py); a run keeps its own under eval/: `base` before training, `trained` after.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from smopd.config import load_config
+from smopd.config_io import flatten
 from smopd.errors import UserError
-from smopd.evaluation import Outcome, paired, summarise
-from smopd.files import read_jsonl, write_json, write_jsonl
+from smopd.evaluation.metrics import accuracy, against, scores
+from smopd.evaluation.statistics import paired
+from smopd.evaluation.store import load_identity, load_outcomes, load_summary
+from smopd.files import read_jsonl
 from smopd.viewer import Accuracy, Comparison, Conversation, ConversationPair, ReportData, accuracy_table, write_report
+from smopd.viewer.svg import interval, percent
 
 STAGES = ("base", "trained")
-
-
-def save_evaluation(folder: Path, outcomes: dict[Any, list[Outcome]]) -> dict[str, Any]:
-    """Write an evaluation; summary.json comes last, so its presence says the folder is complete."""
-    summary = summarise(outcomes)
-    write_jsonl(folder / "conversations.jsonl", (o.to_json() for rows in outcomes.values() for o in rows))
-    write_json(folder / "summary.json", summary)
-    return summary
-
-
-def load_summary(folder: Path) -> dict[str, Any] | None:
-    """The summary of a finished evaluation, None where there is none."""
-    path = folder / "summary.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def report_data(run: Path) -> ReportData:
@@ -47,7 +38,9 @@ def report_data(run: Path) -> ReportData:
     return ReportData(
         title=f"{config.model.path}, method {config.method}",
         subtitle=f"{len(metrics)} of {config.train.steps} steps, seed {config.seed}, run folder {run.name}",
-        accuracies=[a for stage in rows for a in _accuracies(stage, load_summary(run / "eval" / stage) or {})],
+        accuracies=[
+            a for stage in rows for a in _accuracies(stage, (load_summary(run / "eval" / stage) or {"views": {}})["views"])
+        ],
         comparisons=_comparisons(rows),
         metrics=metrics,
         conversations=_pairs(rows),
@@ -64,24 +57,112 @@ def report_run(run: Path) -> Path:
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """One evaluation for the terminal: all examples, each task, success at any turn, and FULL against SHARDED."""
-    accuracies = _accuracies("all", summary)
-    tasks = sorted({task for view in summary["views"].values() for task in view["by_task"]})
-    for task in tasks if len(tasks) > 1 else []:
-        of_task = {view: v["by_task"][task] for view, v in summary["views"].items() if task in v["by_task"]}
-        accuracies += _accuracies(task, {"views": of_task})
-    if "sharded" in summary["views"]:
-        accuracies += _accuracies("at any turn", {"views": {"sharded": summary["views"]["sharded"]["any_turn"]}})
-    gap = summary.get("sharded_minus_full")
-    fields = ("gained", "lost", "difference", "low", "high", "p")
-    return accuracy_table(accuracies, [Comparison("FULL against SHARDED", *(gap[f] for f in fields))] if gap else [])
+    """One evaluation for the terminal: every view with its interval, then by task and number of shards, then against FULL."""
+    views = summary["views"]
+    whole = Table.grid()
+    whole.add_row(_views_table(summary))
+    if (breakdown := _breakdown_table(views)).row_count:
+        whole.add_row(breakdown)
+    against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
+    if changes := [_comparison(label, change) for label, change in against.items() if change]:
+        whole.add_row(accuracy_table([], changes))
+    for view, v in views.items():
+        if failed := [f"{v['status'][s]} {s}" for s in ("timeout", "error") if v["status"].get(s)]:
+            words = f"  {view.upper()}: the verifier failed on some replies, which count as not correct: {', '.join(failed)}"
+            whole.add_row(Text(words, style="yellow"))
+    return whole
 
 
-def _accuracies(stage: str, summary: dict[str, Any]) -> list[Accuracy]:
-    return [
-        Accuracy(stage, view.upper(), v["correct"], v["total"], v["low"], v["high"])
-        for view, v in summary.get("views", {}).items()
-    ]
+def _views_table(summary: dict[str, Any]) -> Table:
+    several = summary["runs"] > 1
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    names = ("mean of runs", "A90", "unreliability") if several else ("accuracy", "95% interval", "correct")
+    for name in ("view", *names, "at any turn"):
+        table.add_column(name, justify="left" if name == "view" else "right")
+    for view, v in summary["views"].items():
+        told = "" if view in ("full", "concat") else percent(v["any_turn"]["accuracy"])
+        if several:
+            spans = [(v["accuracy"], v["low"], v["high"])]
+            spans += [(v[name], v[f"{name}_low"], v[f"{name}_high"]) for name in ("a90", "unreliability")]
+            cells = [f"{percent(value)} {interval(low, high)}" for value, low, high in spans]
+        else:
+            cells = [percent(v["accuracy"]), interval(v["low"], v["high"]), f"{v['correct']}/{v['total']}"]
+        table.add_row(Text(view.upper()), *map(Text, cells), told)
+    return table
+
+
+def _breakdown_table(views: dict[str, Any]) -> Table:
+    """Accuracy by task and by number of shards, where there is more than one of them."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    table.add_column("by")
+    for name in ("n", *(view.upper() for view in views)):
+        table.add_column(name, justify="right")
+    for part, unit in (("by_task", ""), ("by_shards", " shards")):
+        names = list(dict.fromkeys(name for v in views.values() for name in v[part]))
+        for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
+            found = [v[part].get(name) for v in views.values()]
+            total = max(f["total"] for f in found if f)
+            table.add_row(name + unit, str(total), *(percent(f["accuracy"]) if f else "-" for f in found))
+    return table
+
+
+def _comparison(label: str, change: dict[str, Any]) -> Comparison:
+    return Comparison(label, *(change[f] for f in ("gained", "lost", "difference", "low", "high", "p")))
+
+
+def compare_evaluations(a: Path, b: Path) -> dict[str, Any]:
+    """Two finished evaluations, paired by item: for every view both have, the whole and each task."""
+    before, after = load_outcomes(a), load_outcomes(b)
+    views = [v for v in dict.fromkeys(o.view for o in before) if any(o.view == v for o in after)]
+    if not views:
+        raise UserError(f"{a} and {b}: no view was played in both")
+    result: dict[str, Any] = {"a": str(a), "b": str(b), "views": {}, "warnings": _unlike(a, b)}
+    for view in views:
+        first, second = ([o for o in rows if o.view == view] for rows in (before, after))
+        shared = {o.id for o in first} & {o.id for o in second}
+        if not shared:
+            raise UserError(f"{a} and {b}: {view.upper()}: no item was played in both")
+        for name, rows in ((a, first), (b, second)):
+            if left := len({o.id for o in rows} - shared):
+                result["warnings"].append(f"{view.upper()}: {left} items of {name} are not in the other and do not count")
+        first, second = ([o for o in rows if o.id in shared] for rows in (first, second))
+        tasks = sorted({o.task for o in first})
+        parts = {task: ([o for o in first if o.task == task], [o for o in second if o.task == task]) for task in tasks}
+        result["views"][view] = {
+            "a": accuracy(scores(first)),
+            "b": accuracy(scores(second)),
+            "change": against(first, second),
+            "by_task": {task: against(x, y) for task, (x, y) in parts.items()},
+        }
+    return result
+
+
+def comparison_table(result: dict[str, Any]) -> Table:
+    """A comparison for the terminal."""
+    accuracies, changes = [], []
+    for stage in ("a", "b"):
+        accuracies += _accuracies(stage.upper(), {view: v[stage] for view, v in result["views"].items()})
+    for view, v in result["views"].items():
+        tasks = v["by_task"] if len(v["by_task"]) > 1 else {}
+        changes += [_comparison(view.upper(), v["change"])]
+        changes += [_comparison(f"{view.upper()}, {task}", change) for task, change in tasks.items()]
+    whole = Table.grid()
+    for stage in ("a", "b"):
+        whole.add_row(Text(f"  {stage.upper()}: {result[stage]}", overflow="fold"))
+    whole.add_row(accuracy_table(accuracies, changes))
+    return whole
+
+
+def _unlike(a: Path, b: Path) -> list[str]:
+    """What was not the same in both, besides the model."""
+    first, second = (flatten(load_identity(folder)) for folder in (a, b))
+    own = ("model", "weights", "adapter", "data", "dtype", "engine", "eval.views")
+    names = [name for name in first if name not in own and name in second and first[name] != second[name]]
+    return [f"{name} is not the same in both: {first[name]} and {second[name]}" for name in names]
+
+
+def _accuracies(stage: str, views: dict[str, Any]) -> list[Accuracy]:
+    return [Accuracy(stage, view.upper(), v["correct"], v["total"], v["low"], v["high"]) for view, v in views.items()]
 
 
 def _comparisons(rows: dict[str, list[dict[str, Any]]]) -> list[Comparison]:

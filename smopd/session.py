@@ -1,6 +1,6 @@
 """What the verbs do once their arguments are read: evaluate a model, train a run, the quickstart. Progress on standard error."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from shutil import copyfile
@@ -11,12 +11,16 @@ import torch
 from peft import PeftModel
 
 from smopd.config import Config
-from smopd.data import Example, load_examples, scorable
+from smopd.data import Example
 from smopd.errors import UserError
-from smopd.evaluation.evaluate import Outcome, View, evaluate
-from smopd.models import ChatModel, load_model, load_renderer, resolve_adapter
+from smopd.evaluation.evaluate import Outcome, evaluate
+from smopd.evaluation.metrics import summarise
+from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.simulated import SimulatedUser
+from smopd.evaluation.store import EvaluationFolder, data_digest, digest, load_summary
+from smopd.files import file_digest
+from smopd.models import ChatModel, load_model, load_renderer, resolve_adapter, weights_digest
 from smopd.progress import Progress, console, training_note, waiting
-from smopd.results import load_summary, save_evaluation
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.factory import make_engine
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
@@ -32,17 +36,93 @@ def device() -> str:
 
 
 def run_evaluation(
-    config: Config, examples: Sequence[Example], label: str, adapter: Path | None = None
-) -> dict[View, list[Outcome]]:
-    """Play the configured views with a model, an adapter on it if given, or with an endpoint."""
-    outcomes: dict[View, list[Outcome]] = {}
+    config: Config,
+    examples: Sequence[Example],
+    label: str,
+    adapter: Path | None = None,
+    known: Sequence[Outcome] = (),
+    record: Callable[[list[Outcome]], None] | None = None,
+) -> list[Outcome]:
+    """Play the configured views with a model, an adapter on it if given, or with an endpoint. `known` is not played again."""
+    check_evaluation(config)
+    views, runs = list(dict.fromkeys(config.eval.views)), config.eval.runs
+    outcomes: list[Outcome] = []
+    user = SimulatedUser(config.user) if "simulated" in views else None
     with make_driver(config, adapter) as driver:
         # A group ends when its slowest conversation does: it is at least as large as what servers take at once.
         group = max(config.eval.batch, driver.endpoint.width) if isinstance(driver, ChatDriver) else config.eval.batch
-        for view in config.eval.views:
-            with Progress(f"{label} {view.upper()}", len(examples)) as progress:
-                outcomes |= evaluate(driver, examples, [view], config.seed, group, lambda _, done, __: progress.update(done))
+        for view in views:
+            had = [o for o in known if o.view == view]
+            with Progress(f"{label} {view.upper()}", len(examples) * runs, len(had)) as progress:
+
+                def advance(fresh: list[Outcome], progress: Progress = progress) -> None:
+                    if record:
+                        record(fresh)
+                    progress.update(progress.done + len(fresh))
+
+                outcomes += evaluate(driver, examples, [view], runs, config.seed, group, had, advance, user)
     return outcomes
+
+
+def check_evaluation(config: Config) -> None:
+    """A UserError for settings that contradict each other."""
+    if config.eval.runs > 1 and config.eval.temperature == 0 and config.engine.kind != "openai":
+        raise UserError(
+            f"eval.runs: {config.eval.runs} greedy runs would all be the same; LiC's runs are sampled: --set eval.temperature=1.0"
+        )
+    if "simulated" in config.eval.views and not config.user.servers:
+        raise UserError(
+            "eval.views: in the view simulated a model plays the user; name its endpoint, e.g. --user-url http://localhost:8000"
+        )
+
+
+def evaluate_into(
+    path: Path,
+    config: Config,
+    examples: Sequence[Example],
+    label: str,
+    adapter: Path | None = None,
+    begin: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """The summary of an evaluation kept in a folder: played, continued, or only read where it is already finished."""
+    folder = EvaluationFolder(path, identity(config, examples, adapter))
+    finished = load_summary(path)
+    if finished is not None:
+        return finished
+    known = folder.outcomes()
+    if known:
+        console.print(f"continuing {path} after {len(known)} conversations", markup=False, soft_wrap=True)
+
+    def record(fresh: list[Outcome]) -> None:
+        if begin:
+            begin()
+        folder.add(fresh)
+
+    outcomes = run_evaluation(config, examples, label, adapter, known, record)
+    summary = summarise(outcomes)
+    folder.finish(outcomes, summary)
+    return summary
+
+
+def identity(config: Config, examples: Sequence[Example], adapter: Path | None) -> dict[str, Any]:
+    """Everything the conversations of an evaluation depend on."""
+    endpoint = config.engine.kind == "openai"
+    own = digest([Path(f).read_text(encoding="utf-8") for f in config.data.verifiers]) if config.data.verifiers else None
+    return {
+        "model": config.engine.model or config.model.path if endpoint else config.model.path,
+        "weights": None if endpoint else weights_digest(config),
+        "adapter": file_digest(adapter / "adapter_model.safetensors") if adapter else None,
+        "data": config.data.eval,
+        "examples": data_digest(examples),
+        "verifiers": own,
+        "databases": config.data.databases,
+        "seed": config.seed,
+        "engine": config.engine.kind,
+        "dtype": config.model.dtype,
+        "chat": config.chat.model_dump(),
+        "eval": config.eval.model_dump(),
+        "user": {k: getattr(config.user, k) for k in ("model", "temperature")} if "simulated" in config.eval.views else None,
+    }
 
 
 @contextmanager
@@ -89,20 +169,6 @@ def _with_adapter(chat: ChatModel, adapter: Path) -> PeftModel:
         raise UserError(f"{adapter}: the adapter does not fit the model: {str(error).strip().splitlines()[0]}") from None
 
 
-def eval_examples(config: Config) -> list[Example]:
-    """The evaluation set a config names."""
-    return verifiable(load_examples(config.data.eval, config.eval.limit or None), config.data.eval)
-
-
-def verifiable(examples: list[Example], name: str) -> list[Example]:
-    """The same examples, once it is known that every reply to them can be scored here."""
-    if any(example.task == "code" for example in scorable(examples, name)):
-        from smopd.evaluation.sandbox import require
-
-        require()
-    return examples
-
-
 def refuse_endpoint(config: Config) -> None:
     """Training needs the sampled token ids, which a chat endpoint does not give."""
     if config.engine.kind == "openai":
@@ -113,7 +179,6 @@ def train_run(config: Config, folder: RunFolder) -> Trainer:
     """Train to the end, or from where an earlier start of the same run stopped."""
     refuse_endpoint(config)
     with waiting(f"loading {config.model.path} and {config.data.train}"):
-        verifiable(load_examples(config.data.train, config.data.train_limit or None), config.data.train)
         trainer = Trainer(config, folder)
     if trainer.step:
         console.print(f"continuing {folder.path} after step {trainer.step}", markup=False)
@@ -125,14 +190,9 @@ def train_run(config: Config, folder: RunFolder) -> Trainer:
 def quickstart_run(config: Config, folder: RunFolder) -> dict[str, Any]:
     """Base accuracy, training, accuracy after; each part is skipped when the folder already holds it."""
     refuse_endpoint(config)
-    examples = eval_examples(config)
-    base = folder.path / "eval" / "base"
-    if load_summary(base) is None:
-        outcomes = run_evaluation(config, examples, "base")
-        folder.begin()
-        save_evaluation(base, outcomes)
+    examples = prepared_examples(config, "eval")
+    stages = folder.path / "eval"
+    base = evaluate_into(stages / "base", config, examples, "base", begin=folder.begin)
     train_run(config, folder)
-    trained = folder.path / "eval" / "trained"
-    if load_summary(trained) is None:
-        save_evaluation(trained, run_evaluation(config, examples, "trained", resolve_adapter(folder.path)))
-    return {"base": load_summary(base), "trained": load_summary(trained)}
+    trained = evaluate_into(stages / "trained", config, examples, "trained", resolve_adapter(folder.path))
+    return {"base": base, "trained": trained}

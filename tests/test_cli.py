@@ -89,7 +89,8 @@ def test_train_eval_report_round_trip(smopd, tmp_path):
     summary = json.loads(out)
     assert summary["views"]["full"]["total"] == summary["views"]["sharded"]["total"] == 6
     assert summary["adapter"] == trained["checkpoint"]
-    assert (tmp_path / "r" / "eval" / "step-000002" / "conversations.jsonl").exists()
+    assert Path(summary["folder"]).match("r/eval/step-000002-pocket-eval-*")
+    assert (tmp_path / summary["folder"] / "conversations.jsonl").exists()
     again = json.loads(smopd("eval", "pocket", "--adapter", "r", "--limit", "6", "--json")[1])
     assert again["views"] == summary["views"]
     one = json.loads(smopd("eval", "pocket", "--limit", "3", "--views", "sharded", "--json")[1])

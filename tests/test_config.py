@@ -147,7 +147,10 @@ def test_set_forms(text: str, key: str, value: Any) -> None:
         ("=3", "--set =3: expected KEY=VALUE, such as optim.lr=1e-4"),
         ("optim.lr=fast", '--set: optim.lr = "fast": expected a finite number greater than 0'),
         ("chat.thinking=True", '--set: chat.thinking = "True": expected true or false'),
-        ("eval.views=full", '--set: eval.views = "full": expected a non-empty list of "full", "sharded"'),
+        (
+            "eval.views=full",
+            '--set: eval.views = "full": expected a non-empty list of "full", "concat", "sharded", "recap", "snowball", "simulated"',
+        ),
         ("optim.learning_rate=1", "--set: unknown key 'optim.learning_rate'; did you mean 'optim.lr'?"),
         ("teacher=3", "--set: teacher = 3: expected a table with the keys decay"),
         ("teacher.decay.x=3", "--set: teacher.decay = a table: expected a number of at least 0 and at most 1"),
@@ -188,7 +191,7 @@ def test_set_complaints(text: str, message: str) -> None:
         ("objective.clip_level", "1", 'one of "position", "vocab"'),
         ("lora.targets", "[]", "a non-empty list of strings"),
         ("lora.targets", '["q_proj", 3, 4]', "a non-empty list of strings"),
-        ("eval.views", '["full", "concat"]', 'a non-empty list of "full", "sharded"'),
+        ("eval.views", '["full", "half"]', 'a non-empty list of "full", "concat", "sharded", "recap", "snowball", "simulated"'),
         ("optim.lr", "2020-01-01", "a finite number greater than 0"),
     ],
 )
@@ -220,8 +223,11 @@ def test_no_number_is_nan_and_only_the_clip_is_infinite(key: str) -> None:
         ("lora.lora_alpha", "did you mean 'lora.alpha'?"),
         ("eval.top_p", "did you mean 'rollout.top_p'?"),
         ("teacher.zzz", "the keys of [teacher] are decay"),
-        ("optim.adam.zzz", "the tables are model, chat, data, rollout, engine, objective, lora, teacher, optim, train, eval"),
-        ("zzz", "the tables are model, chat, data, rollout, engine, objective, lora, teacher, optim, train, eval"),
+        (
+            "optim.adam.zzz",
+            "the tables are model, chat, data, rollout, engine, objective, lora, teacher, optim, train, eval, user, prompts",
+        ),
+        ("zzz", "the tables are model, chat, data, rollout, engine, objective, lora, teacher, optim, train, eval, user, prompts"),
     ],
 )
 def test_unknown_keys_name_the_nearest(recipe: Write, key: str, rest: str) -> None:

@@ -41,9 +41,10 @@ def random_conversation(renderer: Renderer, example: Example, length: int, seed:
         Conversation(example, "sharded"),
         DirtyContext(renderer, example, "verbatim" if history == "verbatim" else "template"),
     )
-    for number in range(len(example.shards)):
-        asked = context.ask()
+    for number, user in enumerate(example.shards):
+        asked = context.ask(user)
         reply = random_reply(renderer, length, seed, example.id, number)
         context.answer(reply)
+        conversation.asked.append(user)
         conversation.turns.append(Turn(tuple(asked), reply, Stop.LENGTH, renderer.decode(reply)))
     return conversation

@@ -49,9 +49,8 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
     driver = Driver(engine, chat.renderer, Sampling(0.0, chosen.reply), chosen.reply, history)
 
     def warm_up() -> None:
-        Driver(ENGINES[variant](chat.model, chat.renderer.end_ids), chat.renderer, Sampling(0.0, 2), 2).full(
-            examples[:1], ("warm",)
-        )
+        warm = Driver(ENGINES[variant](chat.model, chat.renderer.end_ids), chat.renderer, Sampling(0.0, 2), 2)
+        warm.play(examples[:1], "full", ("warm",))
 
     def facts(conversations: list[Conversation]) -> dict[str, Any]:
         replies = [turn.reply for c in conversations for turn in c.turns]
@@ -64,7 +63,7 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
             "digest": hashlib.sha256(repr(replies).encode()).hexdigest()[:16],
         }
 
-    return Work(warm_up, lambda: driver.sharded(examples, ("bench",)), facts)
+    return Work(warm_up, lambda: driver.play(examples, "sharded", ("bench",)), facts)
 
 
 def report(settings: Rollouts, reps: int) -> dict[str, Any]:

@@ -99,10 +99,10 @@ def _pocket(settings: Step) -> Problem:
     )
     examples = load_examples(config.data.train, settings.rollouts)
     branch = [e for e in examples if rng(settings.seed, "full branch", e.id).random() < config.objective.rho]
-    full = {c.example.id: c for c in driver.full(branch, (settings.seed, "bench"))}
+    full = {c.example.id: c for c in driver.play(branch, "full", (settings.seed, "bench"))}
     rollouts = [
         Rollout(c, full.get(c.example.id), verify(c.example, c.final_text))
-        for c in driver.sharded(examples, (settings.seed, "bench"))
+        for c in driver.play(examples, "sharded", (settings.seed, "bench"))
     ]
     return Problem(config, attach(chat.model, config.lora, settings.seed), chat.renderer, rollouts)
 

@@ -30,28 +30,26 @@ def clean_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
 
 
 class DirtyContext:
-    """The growing context of one SHARDED conversation.
+    """The growing context of one conversation, whoever decides what the user says next.
 
     `template` renders the history anew each turn, as a server would; `verbatim` keeps every token as it was sampled and
     appends only what the template puts between two replies.
     """
 
     def __init__(self, renderer: Renderer, example: Example, history: History = "template") -> None:
-        self.renderer, self.example, self.history = renderer, example, history
+        self.renderer, self.history = renderer, history
         self.messages: list[Message] = _system(example)
         self.ids: list[int] = []
-        self._asked = 0
 
-    def ask(self) -> list[int]:
-        """Add the next shard; the ids to sample the reply from."""
-        shard = self.example.shards[self._asked]
-        if self.history == "verbatim" and self._asked:
+    def ask(self, user: str) -> list[int]:
+        """Add what the user says; the ids to sample the reply from."""
+        if self.history == "verbatim" and self.ids:
             reply_free = self.messages[:-1]  # the reply itself stays as sampled ids
-            self.ids = self._closed() + self.renderer.continuation(reply_free, shard)
-        self.messages.append({"role": "user", "content": shard})
-        if self.history == "template" or not self._asked:
+            self.ids = self._closed() + self.renderer.continuation(reply_free, user)
+            self.messages.append({"role": "user", "content": user})
+        else:
+            self.messages.append({"role": "user", "content": user})
             self.ids = self.renderer.ids(self.messages)
-        self._asked += 1
         return list(self.ids)
 
     def answer(self, reply: Sequence[int]) -> None:

@@ -1,26 +1,21 @@
 """One task in two paired views, and the reader of files of them.
 
-`load_examples` takes our JSONL, LiC's JSON arrays as they are, and `pocket:train` / `pocket:eval` for the generated pocket
-world. Every complaint names the file, the line (or item) and the field.
+`load_examples` takes our JSONL, LiC's JSON arrays as they are, `hf:NAME` for the hub, and `pocket:train` / `pocket:eval` for the
+generated pocket world. Every complaint names the file, the line (or item) and the field.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from smopd.data import lic
+from smopd.data.hub import hub_rows
+from smopd.data.tasks import TASKS as TASKS
+from smopd.data.tasks import UNSCORED as UNSCORED
+from smopd.data.tasks import missing, scored
 from smopd.errors import UserError
-
-TASKS = ("math", "actions", "database", "code")  # the tasks `smopd.evaluation.verify` can score
-UNSCORED = ("data2text", "summary")  # LiC's other two: read, not scored
-_ANSWERS = {
-    "math": ("value",),
-    "actions": ("calls",),
-    "database": ("reference_sql", "schema_sql"),
-    "code": ("test", "test_list", "public_test_cases"),  # one of them
-}
 
 
 @dataclass(frozen=True)
@@ -40,10 +35,16 @@ class Example:
         return {**asdict(self), "shards": list(self.shards), "answer": dict(self.answer)}
 
 
+_FIELDS = frozenset(Example.__dataclass_fields__)
+
+
 def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
-    """Read a data set: JSONL of ours, LiC's JSON array, or `pocket:train[:N]` / `pocket:eval[:N]`."""
+    """Read a data set: JSONL of ours, LiC's JSON array, `hf:NAME[@CONFIG][:SPLIT]`, or `pocket:train[:N]` / `pocket:eval[:N]`."""
     name = str(path)
-    examples = _pocket(name) if name.startswith("pocket:") else _from_file(Path(name))
+    if name.startswith("pocket:"):
+        examples = _pocket(name)
+    else:
+        examples = _examples(name, hub_rows(name, _FIELDS) if name.startswith("hf:") else _from_file(Path(name)))
     seen: dict[str, int] = {}
     for number, example in enumerate(examples, 1):
         if example.id in seen:
@@ -56,9 +57,9 @@ def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
 
 def scorable(examples: list[Example], name: str) -> list[Example]:
     """The same examples; a UserError if one is of a task without a verifier."""
-    other = next((e for e in examples if e.task not in TASKS), None)
+    other = next((e for e in examples if e.task not in scored()), None)
     if other:
-        raise UserError(f"{name}: {other.id}: task {other.task!r} cannot be scored; the tasks that can are {', '.join(TASKS)}")
+        raise UserError(f"{name}: {other.id}: task {other.task!r} cannot be scored; the tasks that can are {', '.join(scored())}")
     return examples
 
 
@@ -79,18 +80,21 @@ def _pocket(name: str) -> list[Example]:
     return generate(split, int(rest[0]) if rest else SIZES[split])
 
 
-def _from_file(path: Path) -> list[Example]:
+def _examples(name: str, items: Iterable[tuple[str, Any]]) -> list[Example]:
+    examples = [_parse(item, where) for where, item in items]
+    if not examples:
+        raise UserError(f"{name}: holds no examples")
+    return examples
+
+
+def _from_file(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"{path}: no such data file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    items = _array(path, text) if text.lstrip().startswith("[") else _lines(path, text)
-    examples = [_parse(item, where) for where, item in items]
-    if not examples:
-        raise UserError(f"{path}: holds no examples")
-    return examples
+    return _array(path, text) if text.lstrip().startswith("[") else _lines(path, text)
 
 
 def _array(path: Path, text: str) -> Iterator[tuple[str, Any]]:
@@ -143,13 +147,10 @@ def _example(where: str, id: Any, task: Any, system: Any, shards: Any, full: Any
         # LiC's summaries begin with an empty shard; they are read as they are, and nobody plays them.
         if not isinstance(shard, str) or not (shard.strip() or task in UNSCORED):
             raise UserError(f"{where}, field 'shards', shard {number}: expected a non-empty text, found {json.dumps(shard)[:60]}")
-    if task not in (*TASKS, *UNSCORED):
-        raise UserError(f"{where}, field 'task': {task!r} cannot be scored; the tasks that can are {', '.join(TASKS)}")
+    if task not in (*scored(), *UNSCORED):
+        raise UserError(f"{where}, field 'task': {task!r} cannot be scored; the tasks that can are {', '.join(scored())}")
     if not isinstance(answer, dict):
         raise UserError(f"{where}, field 'answer': expected an object, found {type(answer).__name__}")
-    needed = _ANSWERS.get(task, ())
-    missing = [name for name in needed if name not in answer]
-    if missing and (task != "code" or len(missing) == len(needed)):
-        wanted = " or ".join(f"'{name}'" for name in needed) if task == "code" else f"'{missing[0]}'"
-        raise UserError(f"{where}, field 'answer': a {task} answer needs {wanted}")
+    if lacks := missing(task, answer):
+        raise UserError(f"{where}, field 'answer': a {task} answer needs {lacks}")
     return Example(id, task, system, tuple(shards), full, answer, source)

@@ -5,9 +5,13 @@ The system prompts are ours; our JSONL may carry any other. It leaves out files 
 
 import json
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from smopd.errors import UserError
+
+if TYPE_CHECKING:
+    from smopd.data.example import Example
 
 MATH = (
     "You solve math problems. The user may reveal the problem over several messages. Work step by step from everything the "
@@ -33,6 +37,14 @@ SUMMARY = (
     "You summarise documents. The user may reveal documents and wishes over several messages. Reply with the summary alone, "
     "citing the documents you use by their number in brackets."
 )
+
+
+def with_system(example: "Example", prompt: str) -> "Example":
+    """The example with another system prompt, {functions} and {schema} filled in as in ours."""
+    functions = "\n".join(json.dumps(f) for f in example.answer.get("functions") or ())
+    filled = prompt.replace("{functions}", functions).replace("{schema}", str(example.answer.get("schema_sql", "")))
+    return replace(example, system=filled)
+
 
 Fields = tuple[str, str, dict[str, Any]]  # system, full, answer
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smopd.evaluation import sandbox
-from smopd.evaluation.verifiers import Verdict
+from smopd.evaluation.verdict import Verdict
 
 TIMEOUT = 6.0  # seconds for all tests of an example together
 MEMORY_MB = 512

@@ -25,10 +25,11 @@ from sqlglot.errors import SqlglotError
 
 from smopd.errors import UserError
 from smopd.evaluation.synthetic_db import CHILDLESS, EMPTY, PROFILES, Facts, Schema, parse_schema, query_facts, synthesise
-from smopd.evaluation.verifiers import Verdict
+from smopd.evaluation.verdict import Verdict
 from smopd.seeds import rng
 
 Row = tuple[Any, ...]
+TIMEOUT = 5.0  # seconds for a reply, the making of its databases included
 _KEPT, _TRIED, _OWN = 24, 72, 8  # databases per reference, tries to get them, further ones for a reply's own query
 _CACHED = 32  # references whose databases stay in memory, about 1 MB each
 _MOST_ROWS = 100_000  # of a reference's result
@@ -56,7 +57,7 @@ _REFUSED_FUNCTIONS = {
 _BAD_QUERY = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
 
-def verify_database(answer: Mapping[str, Any], reply: str, *, timeout: float = 5.0, database: Path | None = None) -> Verdict:
+def verify_database(answer: Mapping[str, Any], reply: str, *, timeout: float = TIMEOUT, database: Path | None = None) -> Verdict:
     """Compare the reply's query with `answer["reference_sql"]` on databases of `answer["schema_sql"]`, or on real ones."""
     deadline = time.monotonic() + timeout
     reference, schema = answer.get("reference_sql"), answer.get("schema_sql")

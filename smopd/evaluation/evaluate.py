@@ -1,122 +1,142 @@
-"""Plays held-out conversations in FULL and SHARDED and counts right answers.
+"""Plays conversations in the views of LIC.md, N runs of each, and has every reply judged.
 
-SHARDED success is the reply to the last shard; success at any turn is reported beside it. A verifier that failed is counted
-apart, never as plain wrong.
+Success of a conversation is its last reply; success at any turn is recorded beside it. A verifier that failed is counted apart,
+never as plain wrong. Groups of conversations are the same however often the work is interrupted, and a group is recorded whole
+or not at all: so a resumed evaluation gives what an undisturbed one gives. What the numbers are made into is metrics.py's.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Protocol
 
+from smopd.chat.views import View
 from smopd.data import Example
-from smopd.evaluation.statistics import paired, wilson
-from smopd.evaluation.verifiers import Verdict, verify
-from smopd.rollout import Conversation
+from smopd.evaluation.verifiers import Verdict, verify_all
+from smopd.rollout.driver import Conversation
 
-View = Literal["full", "sharded"]
-VIEWS: tuple[View, ...] = ("full", "sharded")
+Key = tuple[str, int, str]  # view, run, example id
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One conversation with the verdict on its last reply, and whether any reply of it was right."""
+    """One conversation with the verdict on its last reply: one line of conversations.jsonl."""
 
-    conversation: Conversation
-    verdict: Verdict
+    id: str
+    view: View
+    run: int
+    task: str
+    shards: int
+    turns: list[dict[str, Any]]  # user, reply, stop, tokens
+    correct: bool
     any_correct: bool
+    extracted: str | None
+    status: str
+    detail: str
+    system: str
+    full: str
+    answer: dict[str, Any]
+
+    @property
+    def key(self) -> Key:
+        """What it is the outcome of."""
+        return self.view, self.run, self.id
 
     def to_json(self) -> dict[str, Any]:
-        """One line of conversations.jsonl."""
-        return {
-            **self.conversation.to_json(),
-            "task": self.conversation.example.task,
-            "system": self.conversation.example.system,
-            "full": self.conversation.example.full,
-            "answer": dict(self.conversation.example.answer),
-            "correct": self.verdict.correct,
-            "any_correct": self.any_correct,
-            "extracted": self.verdict.extracted,
-            "status": self.verdict.status,
-            "detail": self.verdict.detail,
-        }
+        """The JSON object of its line."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> "Outcome":
+        """The outcome a line holds."""
+        return cls(**{field.name: row[field.name] for field in fields(cls)})
 
 
 class Player(Protocol):
-    """Whatever can play examples in both views: `Driver`, or `ChatDriver` for an endpoint."""
+    """Whatever can play examples: `Driver`, or `ChatDriver` for an endpoint."""
 
-    def full(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
-        """Every example in one message."""
+    def play(self, examples: Sequence[Example], view: View, seed: Sequence[int | str]) -> list[Conversation]:
+        """Every example told in one view."""
 
-    def sharded(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
-        """Every example told shard by shard."""
+    def open(self, example: Example, view: View, seed: Sequence[int | str]) -> Conversation:
+        """A conversation in which nothing was said yet."""
+
+    def reply(self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]) -> None:
+        """One more turn of every conversation."""
+
+
+class User(Protocol):
+    """Whatever plays the user of the view `simulated`, and judges as it goes."""
+
+    def converse(
+        self, player: Player, examples: Sequence[Example], seed: Sequence[int | str]
+    ) -> list[tuple[Conversation, list[Verdict]]]:
+        """Every example as a conversation, with a verdict on each of its replies."""
+
+
+def groups(examples: Sequence[Example], views: Sequence[View], runs: int, size: int) -> Iterator[tuple[View, int, list[Example]]]:
+    """(view, run, examples) to be played together. Like numbers of turns go together: a group waits for its longest."""
+    order = sorted(examples, key=lambda e: len(e.shards))
+    for view in views:
+        for run in range(runs):
+            for first in range(0, len(order), size):
+                yield view, run, order[first : first + size]
 
 
 def evaluate(
-    driver: Player,
+    player: Player,
     examples: Sequence[Example],
-    views: Sequence[View] = VIEWS,
+    views: Sequence[View] = ("full", "sharded"),
+    runs: int = 1,
     seed: int = 0,
     group: int = 64,
-    report: Callable[[str, int, int], None] | None = None,
-) -> dict[View, list[Outcome]]:
-    """Outcomes by view, in the order of the examples. `report(view, done, total)` is called after every group."""
-    outcomes: dict[View, list[Outcome]] = {}
-    for view in views:
-        outcomes[view] = []
-        # Conversations of like length end together, so a group wastes no turn on a few stragglers.
-        order = sorted(range(len(examples)), key=lambda i: len(examples[i].shards))
-        found: dict[int, Outcome] = {}
-        for first in range(0, len(order), group):
-            chosen = order[first : first + group]
-            play = driver.full if view == "full" else driver.sharded
-            for i, conversation in zip(chosen, play([examples[i] for i in chosen], ("eval", seed)), strict=True):
-                found[i] = judge(conversation)
-            if report:
-                report(view, len(found), len(examples))
-        outcomes[view] = [found[i] for i in range(len(examples))]
-    return outcomes
+    known: Sequence[Outcome] = (),
+    record: Callable[[list[Outcome]], None] | None = None,
+    user: User | None = None,
+) -> list[Outcome]:
+    """Every outcome, by view, run and example. `known` ones are not played again; `record` gets each group as it is finished."""
+    found = {outcome.key: outcome for outcome in known}
+    for view, run, chosen in groups(examples, views, runs, group):
+        if any((view, run, e.id) not in found for e in chosen):
+            seeds = run_seed(seed, run)
+            if view == "simulated":
+                assert user is not None, "the view simulated needs somebody who plays the user"
+                fresh = [outcome(c, run, verdicts) for c, verdicts in user.converse(player, chosen, seeds)]
+            else:
+                fresh = judge(player.play(chosen, view, seeds), run)
+            found |= {outcome.key: outcome for outcome in fresh}
+            if record:
+                record(fresh)
+    return [found[view, run, e.id] for view in views for run in range(runs) for e in examples]
 
 
-def judge(conversation: Conversation) -> Outcome:
-    """Verify the last reply, and the earlier ones for the any-turn rule."""
-    verdict = verify(conversation.example, conversation.final_text)
-    earlier = (verify(conversation.example, turn.text).correct for turn in conversation.turns[:-1])
-    return Outcome(conversation, verdict, verdict.correct or any(earlier))
+def run_seed(seed: int, run: int) -> tuple[int | str, ...]:
+    """What the seeds of one run's replies derive from."""
+    return ("eval", seed, run) if run else ("eval", seed)
 
 
-def summarise(outcomes: dict[View, list[Outcome]]) -> dict[str, Any]:
-    """Accuracies with 95% intervals, by view and task, and FULL against SHARDED paired by example."""
-    summary: dict[str, Any] = {"views": {view: _view(rows) for view, rows in outcomes.items()}}
-    if "full" in outcomes and "sharded" in outcomes:
-        gap = paired([o.verdict.correct for o in outcomes["full"]], [o.verdict.correct for o in outcomes["sharded"]])
-        summary["sharded_minus_full"] = paired_json(gap)
-    return summary
+def judge(conversations: Sequence[Conversation], run: int = 0) -> list[Outcome]:
+    """Verify the last reply of every conversation, and the earlier ones for the any-turn rule."""
+    pairs = [(c.example, turn.text) for c in conversations for turn in c.turns]
+    verdicts = iter(verify_all(pairs))
+    return [outcome(c, run, [next(verdicts) for _ in c.turns]) for c in conversations]
 
 
-def paired_json(result: Any) -> dict[str, Any]:
-    """A paired comparison as JSON."""
-    return {name: getattr(result, name) for name in ("n", "gained", "lost", "difference", "low", "high", "p")}
-
-
-def _view(rows: list[Outcome]) -> dict[str, Any]:
-    tasks = sorted({o.conversation.example.task for o in rows})
-    statuses = sorted({o.verdict.status for o in rows})
-    return {
-        **_accuracy([o.verdict.correct for o in rows]),
-        "any_turn": _accuracy([o.any_correct for o in rows]),
-        "by_task": {task: _accuracy([o.verdict.correct for o in rows if o.conversation.example.task == task]) for task in tasks},
-        "status": {status: sum(o.verdict.status == status for o in rows) for status in statuses},
-        "reply_tokens": sum(len(t.reply) or t.tokens or 0 for o in rows for t in o.conversation.turns)
-        / max(1, sum(len(o.conversation.turns) for o in rows)),
-    }
-
-
-def _accuracy(correct: Sequence[bool]) -> dict[str, Any]:
-    low, high = wilson(sum(correct), len(correct))
-    return {
-        "accuracy": sum(correct) / max(1, len(correct)),
-        "correct": sum(correct),
-        "total": len(correct),
-        "low": low,
-        "high": high,
-    }
+def outcome(conversation: Conversation, run: int, verdicts: Sequence[Verdict]) -> Outcome:
+    """The outcome of a conversation with a verdict on each reply."""
+    example, last = conversation.example, verdicts[-1]
+    return Outcome(
+        id=example.id,
+        view=conversation.view,
+        run=run,
+        task=example.task,
+        shards=len(example.shards),
+        turns=conversation.to_json()["turns"],
+        correct=last.correct,
+        any_correct=any(verdict.correct for verdict in verdicts),
+        extracted=last.extracted,
+        status=last.status,
+        detail=last.detail,
+        system=example.system,
+        full=example.full,
+        answer=dict(example.answer),
+    )

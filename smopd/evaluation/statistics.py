@@ -1,7 +1,8 @@
 """How sure an accuracy is: an interval for one, and a paired comparison of two on the same items.
 
 Two views of an item (or two models on one item) are paired, so their difference is judged from the items on which they differ.
-It leaves out the spread over training seeds, which is the study's business, and anything that needs scipy.
+Where an item has several runs, the bootstrap draws whole items. It leaves out the spread over training seeds, which is the
+study's business.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,11 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 LEVEL = 0.95
+DRAWS = 10_000  # of a bootstrap; the error of a tail of 2.5% is then 0.16 points
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,37 @@ def paired(before: Sequence[bool], after: Sequence[bool]) -> Paired:
     lost = sum(1 for b, a in zip(before, after, strict=True) if b and not a)
     low, high = _difference_interval(n, gained, lost)
     return Paired(n, gained, lost, (gained - lost) / n if n else 0.0, low, high, _mcnemar(gained, lost))
+
+
+def bootstrap(values: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
+    """Percentile interval of the mean, drawing items with replacement; the same values give the same interval."""
+    means = _resampled(np.asarray(values, dtype=float))
+    if means is None:
+        return 0.0, 1.0
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def paired_bootstrap(before: ArrayLike, after: ArrayLike) -> tuple[float, float, float]:
+    """Interval and two-sided p of the mean difference of the same items, given in the same order."""
+    changes = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
+    means = _resampled(changes)
+    if means is None:
+        return -1.0, 1.0, 1.0
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    # No finer than the draws can tell: one is added to each tail.
+    tail = min(int((means <= 0).sum()), int((means >= 0).sum()))
+    return float(low), float(high), min(1.0, 2 * (tail + 1) / (DRAWS + 1))
+
+
+def _resampled(values: np.ndarray) -> np.ndarray | None:
+    """Means of DRAWS samples with replacement. What is drawn depends on the number of items alone, so pairs stay pairs."""
+    if not len(values):
+        return None
+    generator, means = np.random.default_rng(len(values)), []
+    for _ in range(0, DRAWS, 1000):  # a thousand at a time, for memory
+        means.append(values[generator.integers(0, len(values), (1000, len(values)))].mean(axis=1))
+    return np.concatenate(means)
 
 
 def _z(level: float) -> float:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from smopd.chat.contexts import DirtyContext, History, full_context
+from smopd.chat.contexts import DirtyContext, History
 from smopd.chat.template import Renderer
+from smopd.chat.views import View, user_turns
 from smopd.data import Example
 from smopd.rollout.engine import Engine, Sampling, Session, Stop
 from smopd.seeds import derive
@@ -25,11 +26,14 @@ class Turn:
 
 @dataclass
 class Conversation:
-    """One example played in one view."""
+    """One example played in one view: what the user said, and the replies."""
 
     example: Example
-    view: str
+    view: View
+    asked: list[str] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
+    context: DirtyContext | None = field(default=None, repr=False, compare=False)  # grows with it, where token ids are at hand
+    session: str = field(default="", repr=False, compare=False)
 
     @property
     def final_text(self) -> str:
@@ -38,20 +42,19 @@ class Conversation:
 
     def to_json(self) -> dict[str, Any]:
         """What a person or a script wants to read of it."""
-        asked = self.example.shards if self.view == "sharded" else [self.example.full]
         return {
             "id": self.example.id,
             "view": self.view,
             "turns": [
                 {"user": user, "reply": turn.text, "stop": str(turn.stop), "tokens": len(turn.reply) or turn.tokens}
-                for user, turn in zip(asked, self.turns, strict=False)
+                for user, turn in zip(self.asked, self.turns, strict=True)
             ],
         }
 
 
 @dataclass(frozen=True)
 class Driver:
-    """Plays FULL and SHARDED conversations with one engine, one template and one way of sampling.
+    """Plays conversations with one engine, one template and one way of sampling.
 
     `sampling.max_tokens` bounds the reply to the last user turn, `middle_tokens` the ones before.
     """
@@ -62,32 +65,37 @@ class Driver:
     middle_tokens: int
     history: History = "template"
 
-    def sharded(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
-        """Every example told shard by shard, the student's own replies in the history."""
-        conversations = [Conversation(e, "sharded") for e in examples]
-        contexts = [DirtyContext(self.renderer, e, self.history) for e in examples]
-        for turn in range(max((len(e.shards) for e in examples), default=0)):
-            now = [i for i, e in enumerate(examples) if turn < len(e.shards)]
-            limits = {i: self.sampling.max_tokens if turn == len(examples[i].shards) - 1 else self.middle_tokens for i in now}
-            for limit in sorted(set(limits.values())):  # one batch has one token limit
-                group = [i for i in now if limits[i] == limit]
-                seeds = [derive(*seed, "sharded", examples[i].id, turn) for i in group]
-                sessions = [Session(f"{derive(*seed)}/{i}", turn < len(examples[i].shards) - 1) for i in group]
-                for i, said in zip(group, self._reply([contexts[i].ask() for i in group], seeds, limit, sessions), strict=True):
-                    contexts[i].answer(said.reply)
-                    conversations[i].turns.append(said)
-        return conversations
+    def play(self, examples: Sequence[Example], view: View, seed: Sequence[int | str]) -> list[Conversation]:
+        """Every example told in one view, the model's own replies in the history."""
+        told = [user_turns(e, view) for e in examples]
+        played = [self.open(e, view, seed) for e in examples]
+        for turn in range(max(map(len, told), default=0)):
+            now = [i for i, users in enumerate(told) if turn < len(users)]
+            seeds = [derive(*seed, view, examples[i].id, turn) for i in now]
+            last = [turn == len(told[i]) - 1 for i in now]
+            self.reply([played[i] for i in now], [told[i][turn] for i in now], seeds, last)
+        return played
 
-    def full(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
-        """Every example in one message."""
-        prompts = [full_context(self.renderer, e) for e in examples]
-        seeds = [derive(*seed, "full", e.id, 0) for e in examples]
-        turns = self._reply(prompts, seeds, self.sampling.max_tokens)
-        return [Conversation(e, "full", [turn]) for e, turn in zip(examples, turns, strict=True)]
+    def open(self, example: Example, view: View, seed: Sequence[int | str]) -> Conversation:
+        """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
+        context = DirtyContext(self.renderer, example, self.history)
+        return Conversation(example, view, context=context, session=f"{derive(*seed)}/{example.id}")
 
-    def _reply(self, prompts: list[list[int]], seeds: list[int], limit: int, sessions: list[Session] | None = None) -> list[Turn]:
-        drawn = self.engine.generate(prompts, seeds, replace(self.sampling, max_tokens=limit), sessions)
-        return [
-            Turn(tuple(prompt), reply.ids, reply.stop, self.renderer.decode(reply.ids), reply.logps)
-            for prompt, reply in zip(prompts, drawn, strict=True)
-        ]
+    def reply(self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]) -> None:
+        """One more turn of every conversation: what the user says, and the reply. `last`: no further turn is expected."""
+        limits = [self.sampling.max_tokens if ends else self.middle_tokens for ends in last]
+        for limit in sorted(set(limits)):  # one batch has one token limit
+            self._turn([(played[i], users[i], seeds[i], last[i]) for i in range(len(played)) if limits[i] == limit], limit)
+
+    def _turn(self, asked: Sequence[tuple[Conversation, str, int, bool]], limit: int) -> None:
+        contexts = [c.context for c, _, _, _ in asked if c.context]  # every one that `open` made has one
+        prompts = [context.ask(user) for context, (_, user, _, _) in zip(contexts, asked, strict=True)]
+        # Of conversations that end with their first turn nothing is worth keeping.
+        single = all(last and not c.turns for c, _, _, last in asked)
+        known = None if single else [Session(c.session, not last) for c, _, _, last in asked]
+        drawn = self.engine.generate(prompts, [s for _, _, s, _ in asked], replace(self.sampling, max_tokens=limit), known)
+        for (conversation, user, _, _), context, prompt, reply in zip(asked, contexts, prompts, drawn, strict=True):
+            context.answer(reply.ids)
+            conversation.asked.append(user)
+            said = Turn(tuple(prompt), reply.ids, reply.stop, self.renderer.decode(reply.ids), reply.logps)
+            conversation.turns.append(said)

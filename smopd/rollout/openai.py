@@ -9,11 +9,13 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from smopd.chat.template import Message
+from smopd.chat.views import View, user_turns
 from smopd.config import Engine as EngineSettings
 from smopd.data import Example
 from smopd.errors import EngineLost, UserError
@@ -228,7 +230,7 @@ class ChatEndpoint:
 
 @dataclass(frozen=True)
 class ChatDriver:
-    """Plays FULL and SHARDED conversations with an endpoint; the counterpart of `Driver` where there are no token ids.
+    """Plays conversations with an endpoint; the counterpart of `Driver` where there are no token ids.
 
     `sampling.max_tokens` bounds the reply to the last user turn, `middle_tokens` the ones before.
     """
@@ -237,35 +239,50 @@ class ChatDriver:
     sampling: Sampling
     middle_tokens: int
 
-    def sharded(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
-        """Every example told shard by shard, the model's own replies in the history."""
-        return self._play([Conversation(e, "sharded") for e in examples], seed)
+    def play(self, examples: Sequence[Example], view: View, seed: Sequence[int | str]) -> list[Conversation]:
+        """Every example told in one view, the model's own replies in the history."""
+        played = [self.open(e, view, seed) for e in examples]
+        with self._counting(played):
+            side_by_side(lambda c, stopped: self._converse(c, seed, stopped), played, self.endpoint.width)
+        return played
 
-    def full(self, examples: Sequence[Example], seed: Sequence[int | str]) -> list[Conversation]:
-        """Every example in one message."""
-        return self._play([Conversation(e, "full") for e in examples], seed)
+    def open(self, example: Example, view: View, seed: Sequence[int | str]) -> Conversation:
+        """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
+        return Conversation(example, view)
 
-    def _play(self, conversations: list[Conversation], seed: Sequence[int | str]) -> list[Conversation]:
+    def reply(self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]) -> None:
+        """One more turn of every conversation: what the user says, and the reply. `last`: no further turn is expected."""
+        todo = list(zip(played, users, seeds, last, strict=True))
+        with self._counting(played):
+            side_by_side(lambda turn, stopped: self._turn(*turn, stopped), todo, self.endpoint.width)
+
+    @contextmanager
+    def _counting(self, conversations: Sequence[Conversation]) -> Iterator[None]:
+        """Says at the end how many replies could not be read."""
         self.endpoint.model()  # asked for here, once: the threads only read it
         before = self.endpoint.unreadable
-        side_by_side(lambda c, stopped: self._converse(c, seed, stopped), conversations, self.endpoint.width)
+        yield
         empty = self.endpoint.unreadable - before
         if empty:
             replies = sum(len(c.turns) for c in conversations)
             log.warning("%d of %d replies could not be read, after all tries, and count as empty", empty, replies)
-        return conversations
 
     def _converse(self, conversation: Conversation, seed: Sequence[int | str], stopped: threading.Event) -> None:
-        example, view = conversation.example, conversation.view
-        asked = example.shards if view == "sharded" else (example.full,)
-        messages: list[Message] = [{"role": "system", "content": example.system}] if example.system else []
-        for turn, user in enumerate(asked):
-            limit = self.sampling.max_tokens if turn == len(asked) - 1 else self.middle_tokens
-            messages.append({"role": "user", "content": user})
-            drawn = derive(*seed, view, example.id, turn)
-            said = self.endpoint.reply(messages, replace(self.sampling, max_tokens=limit), drawn, stopped)
-            conversation.turns.append(Turn((), (), said.stop, said.text, tokens=said.tokens))
-            messages.append({"role": "assistant", "content": said.text})
+        told = user_turns(conversation.example, conversation.view)
+        for turn, user in enumerate(told):
+            drawn = derive(*seed, conversation.view, conversation.example.id, turn)
+            self._turn(conversation, user, drawn, turn == len(told) - 1, stopped)
+
+    def _turn(self, conversation: Conversation, user: str, seed: int, last: bool, stopped: threading.Event) -> None:
+        system = conversation.example.system
+        messages: list[Message] = [{"role": "system", "content": system}] if system else []
+        for asked, turn in zip(conversation.asked, conversation.turns, strict=True):
+            messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": turn.text}]
+        messages.append({"role": "user", "content": user})
+        limit = self.sampling.max_tokens if last else self.middle_tokens
+        said = self.endpoint.reply(messages, replace(self.sampling, max_tokens=limit), seed, stopped)
+        conversation.asked.append(user)
+        conversation.turns.append(Turn((), (), said.stop, said.text, tokens=said.tokens))
 
 
 def side_by_side(work: Callable[[T, threading.Event], None], items: Sequence[T], width: int) -> None:

@@ -19,9 +19,9 @@ from peft import PeftModel
 
 from smopd.chat import Renderer
 from smopd.config import Config, Optim
-from smopd.data import Example, load_examples
 from smopd.errors import EngineLost, UserError
-from smopd.evaluation import verify
+from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.verifiers import verify_all
 from smopd.models import load_model, resolve_adapter
 from smopd.objective import masked
 from smopd.rollout import Driver, Sampling
@@ -53,7 +53,7 @@ class Trainer:
         self.accelerator = Accelerator()
         if self.accelerator.num_processes > 1:
             raise UserError("smopd train runs in one process; start it without a launcher")
-        self.examples = load_examples(config.data.train, config.data.train_limit or None)
+        self.examples = prepared_examples(config, "train")
         chat = load_model(config, self.accelerator.device)
         self.renderer: Renderer = chat.renderer
         adapter = str(resolve_adapter(config.model.adapter)) if config.model.adapter else ""
@@ -167,14 +167,11 @@ class Trainer:
         self.engine.refresh(step - 1, self.folder.adapter_saver(self.model))
         fold = self.config.rollout.merge and self.config.engine.kind == "hf"
         with merged(self.model) if fold else nullcontext():
-            sharded = {c.example.id: c for c in self.driver.sharded(sharded_examples, (seed, "rollout", step))}
-            full = {c.example.id: c for c in self.driver.full(full_examples, (seed, "rollout", step))}
+            sharded = {c.example.id: c for c in self.driver.play(sharded_examples, "sharded", (seed, "rollout", step))}
+            full = {c.example.id: c for c in self.driver.play(full_examples, "full", (seed, "rollout", step))}
         self.engine.sleep()
-        return [self._rollout(e, sharded.get(e.id), full.get(e.id)) for e in examples]
-
-    @staticmethod
-    def _rollout(example: Example, sharded: Any, full: Any) -> Rollout:
-        return Rollout(sharded, full, verify(example, sharded.final_text) if sharded else None)
+        verdicts = dict(zip(sharded, verify_all([(c.example, c.final_text) for c in sharded.values()]), strict=True))
+        return [Rollout(sharded.get(e.id), full.get(e.id), verdicts.get(e.id)) for e in examples]
 
     def _drawn(self, step: int) -> list[int]:
         """Indices of the step's examples: a fresh shuffle every epoch, batches running through it without a gap."""

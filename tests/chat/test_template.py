@@ -61,11 +61,11 @@ def test_every_family_gets_every_user_turn_once_in_order_and_no_reply_in_the_cle
 def test_the_dirty_context_holds_the_replies_between_the_shards(qwen3, family):
     renderer = Renderer(with_template(qwen3, family))
     dirty = DirtyContext(renderer, EXAMPLE)
-    dirty.ask()
+    dirty.ask(EXAMPLE.shards[0])
     dirty.answer([*renderer.encode("Perhaps seven."), renderer.end_ids[0]])
-    dirty.ask()
+    dirty.ask(EXAMPLE.shards[1])
     dirty.answer(renderer.encode("Then eleven."))  # cut at the limit: no end token
-    shown = text(renderer, dirty.ask())
+    shown = text(renderer, dirty.ask(EXAMPLE.shards[2]))
     said = ["What is the sum?", "Perhaps seven.", "The first is 4.", "Then eleven.", "The second is 5."]
     assert [shown.count(s) for s in said] == [1] * 5
     assert sorted(said, key=shown.index) == said
@@ -93,7 +93,7 @@ def test_a_default_system_prompt_is_in_dirty_and_clean_context_alike(qwen3):
     renderer = Renderer(with_template(qwen3, "qwen2_5"))
     default = "You are Qwen"
     clean = text(renderer, users_context(renderer, BARE, 0))
-    dirty = text(renderer, DirtyContext(renderer, BARE).ask())
+    dirty = text(renderer, DirtyContext(renderer, BARE).ask(BARE.shards[0]))
     assert clean == dirty
     assert clean.count(default) == 1
     assert default not in text(renderer, users_context(renderer, EXAMPLE, 0))
@@ -102,16 +102,16 @@ def test_a_default_system_prompt_is_in_dirty_and_clean_context_alike(qwen3):
 @pytest.mark.parametrize("thinking", [False, True])
 def test_the_first_turn_is_the_same_dirty_and_clean(qwen3, thinking):
     renderer = Renderer(qwen3, thinking)
-    assert DirtyContext(renderer, EXAMPLE).ask() == users_context(renderer, EXAMPLE, 0)
+    assert DirtyContext(renderer, EXAMPLE).ask(EXAMPLE.shards[0]) == users_context(renderer, EXAMPLE, 0)
 
 
 def test_qwen3_adds_an_empty_think_block_to_the_prompt_and_strips_it_from_history(qwen3):
     renderer = Renderer(qwen3, thinking=False)
     dirty = DirtyContext(renderer, EXAMPLE)
-    first = dirty.ask()
+    first = dirty.ask(EXAMPLE.shards[0])
     assert text(renderer, first).endswith("<think>\n\n</think>\n\n")  # part of the context, not of the reply
     dirty.answer([*renderer.encode("Seven."), *renderer.end_ids])
-    second = dirty.ask()
+    second = dirty.ask(EXAMPLE.shards[1])
     assert text(renderer, second).count("<think>") == 1  # only in front of the reply to come
     assert second[: len(first)] != first  # so no prefix may be taken for granted
 
@@ -122,9 +122,9 @@ def test_qwen3_thinking_is_stripped_from_history_but_kept_verbatim_on_request(qw
     shown = {}
     for history in ("template", "verbatim"):
         dirty = DirtyContext(renderer, EXAMPLE, history)
-        first = dirty.ask()
+        first = dirty.ask(EXAMPLE.shards[0])
         dirty.answer(reply)
-        shown[history] = dirty.ask()
+        shown[history] = dirty.ask(EXAMPLE.shards[1])
         if history == "verbatim":
             assert shown[history][: len(first) + len(reply)] == first + reply  # ids in, ids out
     assert "hm" not in text(renderer, shown["template"])
@@ -138,9 +138,9 @@ def test_verbatim_history_closes_a_reply_exactly_once(qwen3, family):
     contexts = []
     for reply in (body, [*body, renderer.end_ids[0]]):  # cut at the limit, and ended
         dirty = DirtyContext(renderer, EXAMPLE, "verbatim")
-        dirty.ask()
+        dirty.ask(EXAMPLE.shards[0])
         dirty.answer(reply)
-        contexts.append(dirty.ask())
+        contexts.append(dirty.ask(EXAMPLE.shards[1]))
     assert contexts[0] == contexts[1]
     assert "The first is 4." in text(renderer, contexts[0])
 
@@ -149,10 +149,10 @@ def test_verbatim_refuses_a_template_that_changes_replies(qwen3):
     other = _copy(qwen3)
     other.chat_template = "{% for m in messages %}{% if m.role == 'user' %}U:{{ m.content }}\n{% endif %}{% endfor %}A:"
     dirty = DirtyContext(Renderer(other), EXAMPLE, "verbatim")
-    dirty.ask()
+    dirty.ask(EXAMPLE.shards[0])
     dirty.answer([1, 2])
     with pytest.raises(UserError, match=r"chat\.history"):
-        dirty.ask()
+        dirty.ask(EXAMPLE.shards[1])
 
 
 def test_a_tokenizer_without_a_template_is_refused(qwen3):

@@ -1,6 +1,8 @@
-"""The verifiers against hand-made cases, the benchmark's own reference answers and mutations of them, and hostile text."""
+"""Finding the verifier of a task, many replies at once, the user's databases, and text that no verifier may stumble over."""
 
-import itertools
+import sqlite3
+import subprocess
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -10,251 +12,130 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smopd.data import Example, load_examples
+from smopd.data import Example
 from smopd.errors import UserError
-from smopd.evaluation.verifiers import Verdict, verify
+from smopd.evaluation import sandbox
+from smopd.evaluation.verifiers import Verdict, use_databases, verify, verify_all
 
-LIC = Path(__file__).parents[2].parent / "shared" / "data" / "lic"
+PETS = {
+    "db_id": "pets",
+    "schema_sql": "CREATE TABLE pet (id INTEGER PRIMARY KEY, kind TEXT, age INT);",
+    "reference_sql": "SELECT count(*) FROM pet WHERE age > 3",
+}
+ONE = [{"f": {"a": [1], "b": ["x", ""]}}]
+AREA = [{"m.area": {"w": [5], "h": [2.0, ""], "unit": ["sq. cm", ""]}}]
+SCHEMA = [{"name": "m.area", "parameters": {"type": "dict", "required": ["w"], "properties": {
+    "w": {"type": "float"}, "h": {"type": "float"}, "unit": {"type": "string"}}}}]  # fmt: skip
+DOUBLE = {"entry_point": "double", "test": "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(3) == 6\n"}
+
+
+def example(task: str, answer: dict[str, Any]) -> Example:
+    return Example("t", task, "", ("goal",), "goal", answer)
 
 
 def check(task: str, answer: dict[str, Any], text: str) -> Verdict:
-    return verify(Example("t", task, "", ("goal",), "goal", answer), text)
-
-
-def math(value: str, text: str) -> Verdict:
-    return check("math", {"value": value}, text)
-
-
-def actions(calls: list[Any], text: str, functions: list[Any] | None = None) -> Verdict:
-    return check("actions", {"calls": calls} | ({"functions": functions} if functions else {}), text)
-
-
-def lic(task: str) -> list[Example]:
-    path = LIC / f"{task}.json"
-    if not path.exists():
-        pytest.skip(f"the benchmark's {path.name} is not beside the repository (shared/data/lic)")
-    return load_examples(path)
-
-
-def shown(calls: list[tuple[str, dict[str, Any]]]) -> str:
-    return "[" + ", ".join(f"{name}({', '.join(f'{k}={v!r}' for k, v in args.items())})" for name, args in calls) + "]"
-
-
-def reference(example: Example) -> list[tuple[str, dict[str, Any]]]:
-    """The first allowed value of each argument; optional ones whose first value is "" are left out."""
-    calls = [item for call in example.answer["calls"] for item in call.items()]
-    return [(name, {k: v[0] for k, v in args.items() if v[0] != ""}) for name, args in calls]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("18", "The answer is 18."), ("18", "18.0"), ("18.0", "It is 18"), ("1234.5", "$1,234.50"), ("1,234", "1234"),
-        ("$5", "5"),
-        ("5", "$5"), ("100", "$100.00"), ("50", "50%"), ("50%", "50"), ("4", "3, 4"), ("4", "3,4"), ("23", "1,23"),
-        ("2345", "1,2345"),
-        ("1234567", "1,234,567 people."), ("567", "1234,567"), ("-3", "x = -3"), ("-3", "-3"), ("-3", "It is \u22123."),
-        ("3", "10-3"),
-        ("3", "10 - 3"), ("-5", "-$5"), ("-5", "$-5"), ("3/4", "0.75"), ("0.75", "3/4"), ("0.75", "6/8 of it"), ("-0.75", "-3/4"),
-        ("0.5", "is .5"), ("5", "wait...5"), ("0", "3/0"), ("1000", "1e3"), ("0.001", "1e-3"),
-        ("18", r"\boxed{18} apples, not 20"),
-        ("18", r"\boxed{17}, no: \boxed{18}. 3 steps"), ("18", r"$\boxed{\$18.00}$"), ("18", r"\boxed{x = {18}} 7"),
-        ("5", r"\boxed{\boxed{5}} 6"),
-        ("1234", r"\boxed{1{,}234}"), ("0.75", r"\boxed{\dfrac{3}{4}}"), ("-0.75", r"is $-\frac{3}{4}$"),
-        ("18", r"\boxed{18\text{ cm}^2}"),
-        ("7", r"\boxed{3 and 7"), ("7", r"\boxed{} 7"), ("18", "18 <think>no, 19</think>"),
-        ("18", "<think>19</think>18<think>20</think>"),
-        ("2", "1<think></think>2"), ("19", "18 <think>no, 19"), ("18", "so it is 20</think>18"), ("18", "**18**"), ("18", "18kg"),
-    ],
-)  # fmt: skip
-def test_right_number(value: str, text: str) -> None:
-    verdict = math(value, text)
-    assert verdict.correct, verdict
-    assert verdict.status == "ok"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("18", "17"), ("18", "18 or 19"), ("123", "1,23"), ("34", "3, 4"), ("1", "$100.00"), ("3", "-3"), ("-3", "10-3"),
-        ("18", "18.01"),
-        ("0.333333333333333333", "1/3"), ("18", r"\boxed{19} 18"), ("18", "1e999999999"), ("18", "9" * 100_000),
-        ("1", "1e" + "9" * 100_000),
-        ("18", "1.8"), ("12345", "1,2345"), ("0.18", "18%"),
-    ],
-)  # fmt: skip
-def test_wrong_number(value: str, text: str) -> None:
-    verdict = math(value, text)
-    assert (verdict.correct, verdict.status) == (False, "ok")
-    assert verdict.extracted is not None
-
-
-@pytest.mark.parametrize("text", ["", "no idea", r"\boxed{x}", "<think>18</think>", "eighteen.", "18</think>"])
-def test_no_number(text: str) -> None:
-    verdict = math("18", text)
-    assert (verdict.correct, verdict.extracted, verdict.status) == (False, None, "no_answer")
+    return verify(example(task, answer), text)
 
 
 def test_a_reference_that_cannot_be_used_is_an_error_and_an_unknown_task_the_users() -> None:
-    assert math("none", "18").status == "error"
+    assert check("math", {"value": "none"}, "18").status == "error"
     assert check("actions", {"calls": "f(a=1)"}, "[f(a=1)]").status == "error"
     assert check("database", {}, "select 1").status == "error"
     assert check("code", {}, "def f(): pass").status == "error"
     with pytest.raises(UserError, match="summary"):
         check("summary", {}, "all is well")
+    with pytest.raises(UserError, match=r"poetry.*math, actions, database, code"):
+        verify_all([(example("math", {"value": "1"}), "1"), (example("poetry", {}), "rose")])
 
 
-@given(st.decimals(-(10**9), 10**9, places=3))
-def test_every_spelling_of_a_number_is_that_number(value: Any) -> None:
-    for spelling in (f"{value}", f"{value:,}", f"${value:,}", f"\\boxed{{{value}}} 77"):
-        assert math(str(value), f"So 3 and 4 make {spelling}.").correct
-    assert not math(str(value + 1), f"The answer is {value:,}.").correct
-
-
-ONE = [{"f": {"a": [1], "b": ["x", ""]}}]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[f(a=1)]", '[f(a=1, b="x")]', "f(a=1)", "From your words: [f(b='X', a=1)]", "```python\n[f(a=1)]\n```",
-        "```\nf(a=1)\n```",
-        "[f(a=2)] no, [f(a=1)]", "[f(a=1)] (a list of calls [see above])", "[f(a=1)], where f(a=2) would be wrong",
-        "calls = [f(a=1)]", "print([f(a=1)])",
-        "I don't know [it's so]: [f(a=1, b='x')]", "[f(\n  a=1,  # it's one :)\n  b='x',\n)]", "[note: [f(a=1)] ]",
-        "f(a=1). I used sqrt(16)",
-        "<think>[f(a=2)]</think>[f(a=1)]<think>[f(a=3)]</think>", "[f(a=1)] [f(a=2, b=to be cut)]", '[f(a=1, b="")]',
-        "**f(a=1)**",
-    ],
-)  # fmt: skip
-def test_right_call(text: str) -> None:
-    verdict = actions(ONE, text)
-    assert verdict.correct, verdict
-    assert verdict.status == "ok"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[f(a=2)]", "[g(a=1)]", "[f(a=1), f(a=1)]", "[f(a=1), g()]", "f(a=1), g(b=2)", "f(a=1)\ng(b=2)", "[f()]", "[f(b='x')]",
-        "[f(a=1, b='y')]",
-        "[f(a=1, c=1)]", "[f(1)]", "[f(a=True)]", "[f(a=1.0)]", "[f(a='1')]", "[f(a=x)]", "[f(a=2-1)]", "[f(a=int('1'))]",
-        "[f(a=1, a=1)]",
-        "[f(**{'a': 1})]", "[f(*[1])]", "[f(a=1)] no, [f(a=2)]", "[f(a=1), f(a=y)]", "[f.g(a=1)]", "[f(a=None)]", "[f(a=[1])]",
-        "[f(a=1, b=b'x')]",
-    ],
-)  # fmt: skip
-def test_wrong_call(text: str) -> None:
-    verdict = actions(ONE, text)
-    assert (verdict.correct, verdict.status) == (False, "ok"), verdict
-    assert verdict.extracted is not None
-    assert verdict.detail
-
-
-@pytest.mark.parametrize(
-    "text", ["", "f", "[]", "[1, 2]", "call f", "[f(a=1)", "[f(a=1), g(b=", "f(a=1), g(b=", "[f(a=1, b=to be said)]", "g(f(a=1))"]
-)
-def test_no_call(text: str) -> None:
-    verdict = actions(ONE, text)
-    assert (verdict.correct, verdict.extracted, verdict.status) == (False, None, "no_answer")
-
-
-SCHEMA = [
-    {"name": "m.area", "parameters": {"type": "dict", "required": ["w", "h"], "properties": {
-        "w": {"type": "float"}, "h": {"type": "float"}, "unit": {"type": "string"}, "n": {"type": "integer"}}}},
+# --- many at once -------------------------------------------------------------------------------------------------------------
+PAIRS = [
+    (example("math", {"value": "18"}), "It is 18."), (example("math", {"value": "18"}), "It is 17."), (example("math",
+    {"value": "18"}), ""),
+    (example("math", {"value": "6"}), r"\boxed{2\cdot 3}"), (example("math", {"value": "x+1"}), r"\boxed{x+2}"),
+    (example("math", {"value": "(5,3)"}), r"\boxed{(5,4)}"), (example("math", {"value": "none"}), "1"),
+    (example("actions", {"calls": ONE}), "[f(a=1)]"), (example("actions", {"calls": ONE}), "[f(a=2)]"),
+    (example("database", PETS), "SELECT count(id) FROM pet WHERE age >= 4"), (example("database", PETS),
+    "SELECT count(*) FROM pet"),
+    (example("database", PETS), "SELECT"), (example("database", PETS), "<think>SELECT 1</think> no"), (example("database", {}),
+    "SELECT 1"),
+    (example("database", {**PETS, "reference_sql": "SELECT kind FROM pet"}), "```sql\nSELECT kind FROM pets\n```"),
+    (example("database", {**PETS, "reference_sql": 7}), "SELECT 1"), (example("database", {**PETS, "db_id": 7}), "SELECT 1"),
 ]  # fmt: skip
-AREA = [{"m.area": {"w": [5], "h": [2.0, ""], "unit": ["sq. cm", ""], "n": [3, ""]}}]
+CODE = [
+    (example("code", DOUBLE), "```python\ndef double(x):\n    return 2 * x\n```"), (example("code", DOUBLE), "no"),
+    (example("code", DOUBLE), "```python\ndef double(x):\n    return x * x\n```"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "correct"),
-    [
-        ("[m.area(w=5, h=2)]", True), ("[m.area(w=5.0, h=2.0)]", True), ("[m.area(5, 2)]", True),
-        ("[m.area(5, h=2, unit='SQ-CM')]", True),
-        ("[m.area(5, 2, 'sq cm', 3)]", True), ("m.area(w=5, h=2)", True), ("[area(w=5, h=2)]", False), ("[m.area(2, 5)]", False),
-        ("[m.area(w=5)]", False), ("[m.area(5, 2, w=5)]", False), ("[m.area(5, 2, 'sq cm', 3, 4)]", False),
-        ("[m.area(5, 2, n=3.0)]", False),
-        ("[m.area(5, 2, n='')]", False), ("[m.area(5, 2, unit='')]", True), ("[m.area(w=True, h=2)]", False),
-        ("[m.area(w=5.5, h=2)]", False),
-        ("[m.area(w=-5, h=2)]", False),
-    ],
-)  # fmt: skip
-def test_schema(text: str, correct: bool) -> None:
-    assert actions(AREA, text, SCHEMA).correct is correct
+def test_many_verdicts_are_the_same_as_one_by_one_and_in_order() -> None:
+    pairs = (PAIRS + (CODE if sandbox.isolation() != "none" else [])) * 3
+    assert verify_all(pairs) == [verify(*pair) for pair in pairs]
+    assert verify_all(pairs[::-1]) == verify_all(pairs)[::-1]
+    assert {verdict.status for verdict in verify_all(pairs)} == {"ok", "no_answer", "error"}
+    assert verify_all([]) == []
 
 
-@pytest.mark.parametrize(
-    ("allowed", "value", "correct"),
-    [
-        ([[1, 2]], "[1, 2]", True), ([[1, 2]], "(1, 2)", True), ([[1, 2]], "[2, 1]", False), ([[1, 2]], "[1]", False),
-        ([[1.0]], "[1]", True),
-        ([[1]], "[1.0]", False), ([["New York"]], "['new-york']", True), ([["it's"]], "['it\"s']", True),
-        ([[True]], "[1]", False),
-        ([{"k": [1, 2], "o": ["x", ""]}], "{'k': 2}", True), ([{"k": [1], "o": ["x", ""]}], "{'k': 1, 'o': 'X'}", True),
-        ([{"k": [1]}], "{'k': 3}", False), ([{"k": [1]}], "{}", False), ([{"k": [1]}], "{'k': 1, 'l': 1}", False),
-        ([{"k": [1]}], "{1: 1}", False),
-        ([[{"k": [1]}, {"k": [2]}]], "[{'k': 1}, {'k': 2}]", True), ([[{"k": [1]}, {"k": [2]}]], "[{'k': 2}, {'k': 1}]", False),
-        ([{"k": [{"i": ["a"]}]}], "{'k': {'i': 'A'}}", True), ([True], "True", True), ([1], "True", False), ([0.5], ".5", True),
-        ([-2], "-2", True),
-        ([-2], "--2", False), (["2*x^2"], "'2x2'", True), (["Rome, Italy"], "'rome italy'", True), (["Rome"], "'Romes'", False),
-        ([None], "None", True),
-    ],
-)  # fmt: skip
-def test_values(allowed: list[Any], value: str, correct: bool) -> None:
-    assert actions([{"f": {"a": allowed}}], f"[f(a={value})]").correct is correct
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.sampled_from(PAIRS), max_size=12))
+def test_any_mixture_gives_the_same_verdicts(pairs: list[tuple[Example, str]]) -> None:
+    assert verify_all(pairs) == [verify(*pair) for pair in pairs]
 
 
-@given(st.lists(st.tuples(st.sets(st.integers(0, 3), min_size=1), st.integers(0, 3)), min_size=1, max_size=5))
-def test_calls_are_matched_by_any_perfect_matching_there_is(pairs: list[tuple[set[int], int]]) -> None:
-    allowed, values = [sorted(a) for a, _ in pairs], [v for _, v in pairs]
-    possible = any(all(v in a for v, a in zip(order, allowed, strict=True)) for order in itertools.permutations(values))
-    text = shown([("f", {"a": v}) for v in values])
-    assert actions([{"f": {"a": a}} for a in allowed], text).correct is possible
+def test_importing_the_verifiers_brings_no_torch() -> None:
+    heavy = "print([name for name in ('torch', 'transformers', 'sympy') if name in sys.modules])"
+    for line in ("import smopd.evaluation.worker", "from smopd.evaluation import verifier, verify, verify_all, Verdict"):
+        done = subprocess.run([sys.executable, "-c", f"import sys; {line}; {heavy}"], capture_output=True, text=True, check=True)
+        assert done.stdout == "[]\n"
 
 
-def test_math_references_verify_and_their_neighbours_do_not() -> None:
-    for example in lic("math"):
-        value = int(example.answer["value"].replace(",", ""))
-        assert verify(example, f"3 steps, 2 of them easy. The answer is {example.answer['value']}.").correct, example.id
-        for wrong in (value + 1, value - 1, -value, value * 10):
-            assert wrong == value or not verify(example, f"The answer is {wrong}.").correct, example.id
+def test_public_names() -> None:
+    import smopd.evaluation as package
+
+    assert all(callable(getattr(package, name)) for name in package.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        package.nothing  # noqa: B018
 
 
-def test_action_references_verify_and_mutations_do_not() -> None:
-    mutations = 0
-    for example in lic("actions"):
-        calls = reference(example)
-        for right in (calls, calls[::-1]):
-            assert verify(example, f"Here you are: {shown(right)}").correct, example.id
-        broken = [calls[:-1], [*calls, calls[-1]], [*calls, ("other", {})], [("other" + calls[0][0], calls[0][1]), *calls[1:]]]
-        for index, (name, args) in enumerate(calls):
-            for key, value in args.items():
-                others: list[Any] = ["zzz", None, [value]]
-                if isinstance(value, int) and not isinstance(value, bool):
-                    others += [n for n in (value + 1, value - 1) if n not in example.answer["calls"][index][name][key]]
-                changed = [(name, {**args, key: other}) for other in others] + [(name, {**args, "zzz": 1})]
-                broken += [[*calls[:index], one, *calls[index + 1 :]] for one in changed]
-        for wrong in broken:
-            verdict = verify(example, shown(wrong))
-            assert not verdict.correct, (example.id, shown(wrong))
-            mutations += 1
-    assert mutations > 1000
+# --- the user's databases -----------------------------------------------------------------------------------------------------
+@pytest.fixture
+def spider(tmp_path: Path) -> Any:
+    """A folder as Spider has it, whose one database tells what no synthetic one would: nobody has a pet over 3."""
+    for name, ages in (("pets", (1, 2, 3)), ("more", (7, 8))):
+        (tmp_path / "database" / name).mkdir(parents=True)
+        connection = sqlite3.connect(tmp_path / "database" / name / f"{name}.sqlite")
+        connection.execute("CREATE TABLE pet (id INTEGER PRIMARY KEY, kind TEXT, age INT)")
+        connection.executemany("INSERT INTO pet (kind, age) VALUES ('dog', ?)", [(age,) for age in ages])
+        connection.commit()
+        connection.close()
+    yield tmp_path / "database"
+    use_databases(None)
 
 
-def test_pocket_world_answers_verify() -> None:
-    examples = load_examples("pocket:eval:40")
-    assert {e.task for e in examples} == {"math", "actions"}
-    for example in examples:
-        if example.task == "math":
-            value = int(example.answer["value"])
-            assert verify(example, f"start 4; noon + 2 = 6. That makes {value}.").correct
-            assert not verify(example, f"start 4; noon + 2 = 6. That makes {value + 1}.").correct
-        else:
-            calls = reference(example)
-            assert verify(example, f"As before? No, From your words: {shown(calls)}").correct
-            assert not verify(example, shown([(calls[0][0], dict(list(calls[0][1].items())[1:]))])).correct
+def test_queries_run_on_the_users_files(spider: Path) -> None:
+    pets, more = example("database", PETS), example("database", {**PETS, "db_id": "more"})
+    always_zero, all_rows = "SELECT 0", "SELECT count(*) FROM pet"
+    pairs = [(pets, always_zero), (pets, all_rows), (more, always_zero), (more, all_rows), (more, PETS["reference_sql"])]
+    assert [v.correct for v in verify_all(pairs)] == [False, False, False, False, True]
+    use_databases(spider)
+    assert [v.correct for v in verify_all(pairs)] == [verify(*pair).correct for pair in pairs] == [True, False, False, True, True]
+    with pytest.raises(UserError, match="lost"):
+        verify_all([(example("database", {**PETS, "db_id": "lost"}), "SELECT 1")] * 3)
+    use_databases(str(spider / "more" / "more.sqlite"))
+    assert verify(pets, all_rows).correct
+    use_databases("")
+    assert not verify(pets, always_zero).correct
 
 
+def test_a_folder_without_databases_is_refused_when_it_is_set(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nowhere: no such folder"):
+        use_databases(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"holds no \.sqlite files"):
+        use_databases(tmp_path)
+    assert not check("database", PETS, "SELECT 0").correct
+
+
+# --- hostile text -------------------------------------------------------------------------------------------------------------
 EXAMPLES = [
     Example("m", "math", "", ("g",), "g", {"value": "18"}),
     Example("a", "actions", "", ("g",), "g", {"calls": ONE}),

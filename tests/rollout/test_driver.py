@@ -20,12 +20,12 @@ def test_contexts_are_the_dirty_ones_and_limits_differ_by_turn(pocket):
     examples = load_examples("pocket:eval:6")
     ids = pocket.renderer.encode("so 4 + 5 = 9. The answer is 9.")
     echo = Echo(ids)
-    conversations = Driver(echo, pocket.renderer, Sampling(1.0, 7), middle_tokens=3).sharded(examples, (1, "t"))
+    conversations = Driver(echo, pocket.renderer, Sampling(1.0, 7), middle_tokens=3).play(examples, "sharded", (1, "t"))
     for example, conversation in zip(examples, conversations, strict=True):
         assert [len(t.reply) for t in conversation.turns] == [3] * (len(example.shards) - 1) + [7]
         expected = DirtyContext(pocket.renderer, example)
-        for turn in conversation.turns:
-            assert list(turn.context) == expected.ask()
+        for shard, turn in zip(example.shards, conversation.turns, strict=True):
+            assert list(turn.context) == expected.ask(shard)
             expected.answer(turn.reply)
     seeds = [seed for _, seeds, _ in echo.calls for seed in seeds]
     assert len(set(seeds)) == len(seeds) == sum(len(e.shards) for e in examples)
@@ -35,7 +35,7 @@ def test_full_is_one_turn_on_the_complete_task(pocket):
     examples = load_examples("pocket:eval:3")
     echo = Echo(pocket.renderer.encode("so 4"))
     for example, conversation in zip(
-        examples, Driver(echo, pocket.renderer, Sampling(0, 9), 2).full(examples, (1,)), strict=True
+        examples, Driver(echo, pocket.renderer, Sampling(0, 9), 2).play(examples, "full", (1,)), strict=True
     ):
         assert [list(t.context) for t in conversation.turns] == [full_context(pocket.renderer, example)]
 
@@ -43,16 +43,16 @@ def test_full_is_one_turn_on_the_complete_task(pocket):
 def test_a_conversation_does_not_depend_on_its_company(pocket):
     examples = load_examples("pocket:eval:8")
     driver = Driver(HFEngine(pocket.model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 40, 0.95, 20), 40)
-    together = driver.sharded(examples, (7, "step", 3))
-    alone = [driver.sharded([e], (7, "step", 3))[0] for e in examples[:3]]
+    together = driver.play(examples, "sharded", (7, "step", 3))
+    alone = [driver.play([e], "sharded", (7, "step", 3))[0] for e in examples[:3]]
     assert [c.turns for c in together[:3]] == [c.turns for c in alone]
-    assert driver.sharded(examples[:1], (7, "step", 4))[0].turns != alone[0].turns
+    assert driver.play(examples[:1], "sharded", (7, "step", 4))[0].turns != alone[0].turns
 
 
 def test_conversations_are_written_with_user_words_and_stop_reasons(pocket):
     example = load_examples("pocket:eval:1")[0]
     echo = Echo(pocket.renderer.encode("so 4"))
-    row = Driver(echo, pocket.renderer, Sampling(0, 5), 5).sharded([example], (1,))[0].to_json()
+    row = Driver(echo, pocket.renderer, Sampling(0, 5), 5).play([example], "sharded", (1,))[0].to_json()
     assert [t["user"] for t in row["turns"]] == list(example.shards)
     assert {t["reply"] for t in row["turns"]} == {"so 4"}
     assert {t["stop"] for t in row["turns"]} == {"length"}

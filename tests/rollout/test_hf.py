@@ -100,7 +100,7 @@ def test_the_models_own_sampling_defaults_do_not_interfere(engine, prompts, pock
 def play(pocket, engine, sampling, renderer=None, history="template"):
     examples = load_examples("pocket:eval:12")
     driver = Driver(engine, renderer or pocket.renderer, sampling, sampling.max_tokens, history)
-    return driver.sharded(examples, (3,))
+    return driver.play(examples, "sharded", (3,))
 
 
 def same(ours, theirs):

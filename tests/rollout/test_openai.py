@@ -35,7 +35,7 @@ def example(name: str, shards: int = 3, system: str = "Be brief.") -> Example:
 
 def test_a_conversation_is_told_turn_by_turn_with_the_replies_in_the_history(start):
     stub = start(lambda body, _: said(f"re {body['messages'][-1]['content']}", "length" if body["max_tokens"] == 5 else "stop"))
-    (conversation,) = driver(stub.url).sharded([example("a")], ("eval", 1))
+    (conversation,) = driver(stub.url).play([example("a")], "sharded", ("eval", 1))
     assert [t.text for t in conversation.turns] == ["re a 0", "re a 1", "re a 2"]
     assert [t.stop for t in conversation.turns] == [Stop.LENGTH, Stop.LENGTH, Stop.END]
     assert {(t.context, t.reply) for t in conversation.turns} == {((), ())}
@@ -53,14 +53,14 @@ def test_a_conversation_is_told_turn_by_turn_with_the_replies_in_the_history(sta
     assert {(b["model"], b["temperature"]) for b in bodies} == {("m", 0.5)}
     assert len({b["seed"] for b in bodies}) == 3
     assert all(0 <= b["seed"] < 2**31 for b in bodies)
-    driver(stub.url).sharded([example("b"), example("a")], ("eval", 1))
+    driver(stub.url).play([example("b"), example("a")], "sharded", ("eval", 1))
     again = [r["body"]["seed"] for r in stub.requests[3:] if r["body"]["messages"][1]["content"] == "a 0"]
     assert again == [b["seed"] for b in bodies]
 
 
 def test_full_is_one_message_and_an_empty_system_message_is_left_out(start):
     stub = start(lambda *_: {"choices": said("4")["choices"]})
-    (conversation,) = driver(stub.url).full([example("a", system="")], ("eval", 1))
+    (conversation,) = driver(stub.url).play([example("a", system="")], "full", ("eval", 1))
     assert stub.requests[0]["body"]["messages"] == [{"role": "user", "content": "a all"}]
     assert stub.requests[0]["body"]["max_tokens"] == 9
     assert conversation.final_text == "4"
@@ -80,14 +80,14 @@ def test_a_slow_conversation_does_not_hold_back_the_others(start):
         return said(last)
 
     stub = start(answer)
-    played = driver(stub.url).sharded([example("slow"), example("a"), example("b")], (1,))
+    played = driver(stub.url).play([example("slow"), example("a"), example("b")], "sharded", (1,))
     assert waited == [True]
     assert [c.final_text for c in played] == ["slow 2", "a 2", "b 2"]
 
 
 def test_requests_are_bounded_at_each_server_and_spread_over_them(start):
     stubs = [start(lambda *_: time.sleep(0.05) or said("x")) for _ in range(2)]
-    played = driver(*(s.url for s in stubs), concurrency=3).full([example(f"e{i}") for i in range(24)], (1,))
+    played = driver(*(s.url for s in stubs), concurrency=3).play([example(f"e{i}") for i in range(24)], "full", (1,))
     assert [c.example.id for c in played] == [f"e{i}" for i in range(24)]
     assert [s.most for s in stubs] == [3, 3]
     assert min(len(s.requests) for s in stubs) >= 6
@@ -95,14 +95,14 @@ def test_requests_are_bounded_at_each_server_and_spread_over_them(start):
 
 def test_the_least_busy_server_is_asked(start):
     stubs = [start(lambda *_: time.sleep(0.3) or said("x")) for _ in range(2)]
-    driver(*(s.url for s in stubs), concurrency=4).full([example(f"e{i}") for i in range(4)], (1,))
+    driver(*(s.url for s in stubs), concurrency=4).play([example(f"e{i}") for i in range(4)], "full", (1,))
     assert [len(s.requests) for s in stubs] == [2, 2]
 
 
 def test_a_server_that_is_down_is_left_alone_while_another_works(start):
     down = start(lambda *_: (503, "loading", {}))
     up = start(lambda *_: time.sleep(0.005) or said("x"))
-    played = driver(down.url, up.url, concurrency=2, pause=5.0).full([example(f"e{i}") for i in range(20)], (1,))
+    played = driver(down.url, up.url, concurrency=2, pause=5.0).play([example(f"e{i}") for i in range(20)], "full", (1,))
     assert {c.final_text for c in played} == {"x"}
     assert len(up.requests) == 20
     assert len(down.requests) <= 2  # what was in flight before it was known
@@ -114,11 +114,11 @@ def test_a_server_that_comes_back_is_used_again(start):
     first = start(lambda *_: (503, "loading", {}) if state["down"] else said("x"))
     second = start()
     plays = driver(first.url, second.url, pause=0.01)
-    plays.full([example("a")], (1,))
+    plays.play([example("a")], "full", (1,))
     assert len(first.requests) == 1
     state["down"] = False
     time.sleep(0.03)
-    plays.full([example(f"e{i}") for i in range(6)], (1,))
+    plays.play([example(f"e{i}") for i in range(6)], "full", (1,))
     assert len(first.requests) > 1
 
 
@@ -126,7 +126,7 @@ def test_the_first_error_ends_the_evaluation_at_once(start):
     stub = start(lambda body, _: (400, "too long", {}) if "bad" in str(body) else stub.closing.wait(10) and said("x"))
     began = time.monotonic()
     with pytest.raises(UserError, match="too long"):
-        driver(stub.url).full([example("slow"), example("bad")], (1,))
+        driver(stub.url).play([example("slow"), example("bad")], "full", (1,))
     assert time.monotonic() - began < 5
 
 
@@ -159,13 +159,13 @@ def test_an_answer_that_stays_unreadable_is_an_empty_reply_counted_and_told(star
     stub = start(lambda body, _: said(None) if "bad" in body["messages"][-1]["content"] else said("good"))
     plays = driver(stub.url)
     with caplog.at_level(logging.WARNING, "smopd"):
-        played = plays.full([example("bad"), example("fine"), example("bad too")], (1,))
+        played = plays.play([example("bad"), example("fine"), example("bad too")], "full", (1,))
     assert [c.final_text for c in played] == ["", "good", ""]
     assert plays.endpoint.unreadable == 2
     assert "2 of 3 replies could not be read" in caplog.text
     assert len(stub.requests) == 3 + 1 + 3
     caplog.clear()
-    plays.full([example("fine")], (1,))
+    plays.play([example("fine")], "full", (1,))
     assert not caplog.text
 
 
@@ -280,18 +280,18 @@ def test_an_unknown_model_is_answered_with_the_ones_there_are(start):
 
 def test_without_a_name_the_first_listed_model_is_used(start):
     stub = start(lambda body, _: said("x") if body else {"data": [{"id": "alpha"}, {"id": "beta"}]})
-    driver(stub.url, model="").full([example("a"), example("b")], (1,))
+    driver(stub.url, model="").play([example("a"), example("b")], "full", (1,))
     assert {r["body"]["model"] for r in stub.requests} == {"alpha"}
     assert len(stub.gets) == 1
     empty = start(lambda *_: {"data": []})
     with pytest.raises(UserError, match="lists no model"):
-        driver(empty.url, model="").full([example("a")], (1,))
+        driver(empty.url, model="").play([example("a")], "full", (1,))
 
 
 def test_models_that_know_the_limit_by_its_new_name_get_it(start):
     words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     stub = start(lambda body, _: (400, words, {}) if "max_tokens" in body else said(str(body["max_completion_tokens"])))
-    both = driver(stub.url, retries=0, concurrency=1).full([example("a"), example("b")], (1,))
+    both = driver(stub.url, retries=0, concurrency=1).play([example("a"), example("b")], "full", (1,))
     assert [c.final_text for c in both] == ["9", "9"]
     assert len(stub.requests) == 3
 
@@ -335,7 +335,7 @@ def test_the_key_is_stripped_sent_and_shown_nowhere(start, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
     stub = start()
     plays = driver(stub.url)
-    plays.full([example("a")], (1,))
+    plays.play([example("a")], "full", (1,))
     assert stub.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
     assert KEY not in repr(plays)
 

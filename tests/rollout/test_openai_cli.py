@@ -55,7 +55,7 @@ def test_eval_counts_what_the_endpoint_gets_right(smopd, start, tmp_path):
     assert [summary["views"][view]["correct"] for view in ("full", "sharded")] == [3, 1]
     assert summary["views"]["full"]["accuracy"] == 0.75
     assert {r["body"]["model"] for r in stub.requests} == {"tiny"}
-    rows = [json.loads(line) for line in (tmp_path / "o" / "conversations.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "o" / "conversations.jsonl").read_text().split("\n") if line]
     assert [r["correct"] for r in rows] == [True, True, True, False, True, False, False, False]
     assert {t["tokens"] for r in rows for t in r["turns"]} == {3}
     written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
@@ -66,11 +66,13 @@ def test_eval_looks_up_nothing_local_and_takes_the_served_name(smopd, start, tmp
     stub = start(scholar)
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.toml").write_text("this is no run")
-    code, out, err = smopd("eval", "tiny", "--url", stub.url, "--served-model", "org/big", "--views", "full", *WORDS)
+    code, out, err = smopd(
+        "eval", "tiny", "--url", stub.url, "--served-model", "org/big", "--views", "full", "--out", "o", *WORDS
+    )
     assert code == 0, err
     assert json.loads(out)["model"] == "tiny"
     assert {r["body"]["model"] for r in stub.requests} == {"org/big"}
-    assert [p.name for p in tmp_path.rglob("*")] == ["tiny", "config.toml"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["o", "tiny"]
 
 
 def test_eval_of_an_endpoint_that_is_gone_exits_3(smopd, tmp_path):

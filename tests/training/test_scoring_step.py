@@ -22,7 +22,7 @@ def scene(pocket):
     model = attach(pocket.model, Lora(r=4, alpha=8), seed=1)
     driver = Driver(HFEngine(model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 20, 0.95, 20), 30)
     examples = load_examples("pocket:train:5")
-    sharded, full = driver.sharded(examples, (1,)), driver.full(examples[:2], (1,))
+    sharded, full = driver.play(examples, "sharded", (1,)), driver.play(examples[:2], "full", (1,))
     g = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in student_parameters(model).values():
@@ -113,7 +113,10 @@ def test_before_the_first_update_only_the_context_makes_a_difference(pocket):
     model = attach(pocket.model, Lora(r=4, alpha=8), seed=1)
     driver = Driver(HFEngine(model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 30, 0.95, 20), 30)
     examples = load_examples("pocket:train:3")
-    rollouts = [Rollout(s, f, None) for s, f in zip(driver.sharded(examples, (1,)), driver.full(examples, (1,)), strict=True)]
+    rollouts = [
+        Rollout(s, f, None)
+        for s, f in zip(driver.play(examples, "sharded", (1,)), driver.play(examples, "full", (1,)), strict=True)
+    ]
     losses, turns = score(model, pocket.renderer, rollouts, Objective(), 1.0)
     for loss, scored in zip(losses, turns, strict=True):
         assert scored[0].stats.divergence.abs().max() < 1e-5
@@ -171,7 +174,7 @@ def test_the_fast_path_equals_the_plain_one(pocket, template, history, objective
     examples = load_examples("pocket:train:3")
     rollouts = [
         Rollout(c, f, verify(c.example, c.final_text))
-        for c, f in zip(driver.sharded(examples, (1,)), driver.full(examples, (1,)), strict=True)
+        for c, f in zip(driver.play(examples, "sharded", (1,)), driver.play(examples, "full", (1,)), strict=True)
     ]
     turns = rollouts[0].sharded.turns
     continues = turns[1].context[: len(turns[0].context)] == turns[0].context

@@ -1,0 +1,48 @@
+"""Data sets of the Hugging Face hub by name: hf:OWNER/NAME[@CONFIG][:SPLIT]. Needs the package `datasets` and a network.
+
+Rows are our examples or LiC's items. A table has every column in every row, so empty ones and those we don't know are left out,
+and an `answer` may be JSON text, since a column cannot hold objects of many shapes.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from smopd.errors import UserError
+
+_NAME = re.compile(r"hf:(?P<path>[^@:]+)(?:@(?P<config>[^:]+))?(?::(?P<split>[\w.-]+))?")
+
+
+def hub_rows(name: str, fields: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """(place, row) of every row of a split, the place for complaints; `fields` are those of an example of ours."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise UserError(f"{name}: a data set of the hub is named hf:OWNER/NAME, with @CONFIG and :SPLIT if need be")
+    try:
+        import datasets
+    except ImportError:
+        raise UserError(f"{name}: reading data sets of the hub needs the package datasets: pip install 'smopd[hf]'") from None
+    split = found["split"] or "train"
+    try:
+        table = datasets.load_dataset(found["path"], found["config"], split=split)
+    except Exception as error:  # whatever a loader of any kind may raise
+        words = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"{name}: cannot be loaded: {words[0][:300]}") from None
+    for number, row in enumerate(table, 1):
+        where = f"{name}, row {number}"
+        item = _without_empty(row)
+        if "task_id" not in item:
+            item = {key: value for key, value in item.items() if key in fields}
+            if isinstance(item.get("answer"), str):
+                try:
+                    item["answer"] = json.loads(item["answer"])
+                except json.JSONDecodeError as error:
+                    raise UserError(f"{where}, field 'answer': not valid JSON: {error.msg}") from None
+        yield where, item
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_empty(inner) for key, inner in value.items() if inner is not None}
+    return [_without_empty(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,149 @@
+"""Splits requests into shards by asking a language model behind an OpenAI-compatible endpoint.
+
+Every answer passes the checks that the rules pass too (`check_shards`). One that fails is asked for again with the reason told;
+after the last try the rule-based shards are taken, or the request is dropped, and counted. Results go to a cache file as they
+come, so an interrupted build goes on without asking twice. It leaves out where the endpoint is and how it is reached:
+`smopd.rollout.openai`.
+"""
+
+import hashlib
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from smopd.data.sharding import LONGEST, Unfit, check_shards, normalise, shard
+from smopd.errors import UserError
+from smopd.files import read_jsonl, write_jsonl
+from smopd.seeds import derive
+
+if TYPE_CHECKING:
+    from smopd.chat.template import Message
+    from smopd.rollout.openai import ChatEndpoint
+
+SYSTEM = """You prepare conversations in which a person tells a request bit by bit. You get one complete request and give the \
+messages in which it could be told.
+
+- Message 1 is the goal alone: the question or the command, short, with as few details as it can stand.
+- Each further message adds one fact or condition, in the order of the request, and can be read by itself: say who or what is \
+meant where a pronoun would be unclear.
+- Every number, name, quoted text and identifier of the request occurs in some message, spelled as in the request.
+- Nothing is added, explained or worked out. Use the words of the request.
+- At least two messages.
+
+Reply with a JSON list of the messages and nothing else, e.g. \
+["How many apples are left?", "There were 7 apples.", "Two were eaten."]"""
+AGAIN = "That list cannot be used: {reason}. Give the whole list again with this mended."
+TOKENS = 4096  # of a reply; a thinking model needs them
+MOST_NEW = 0.3  # share of content words that may be the model's own
+WARM = 0.7  # temperature from the second try on: the same words again would fail again
+
+
+class LlmSharder:
+    """Texts to shards. `counts` says how many came from the model, the cache and the rules, and how many were dropped."""
+
+    def __init__(
+        self,
+        endpoint: "ChatEndpoint",
+        cache: Path | None = None,
+        tries: int = 3,
+        fallback: Literal["rule", "drop"] = "rule",
+        seed: int = 0,
+        progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> None:
+        if tries < 1:
+            raise UserError(f"--tries: expected at least 1, found {tries}")
+        self.endpoint, self.cache, self.tries, self.fallback, self.seed = endpoint, cache, tries, fallback, seed
+        self.progress = progress
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._known: dict[str, dict[str, Any]] = {}
+        if cache is not None and cache.exists():
+            rows = read_jsonl(cache)  # a last line that was cut short is left out, here and in the file
+            self._known = {row["key"]: row for row in rows if isinstance(row, dict) and "key" in row}
+            write_jsonl(cache, rows)
+
+    def __call__(self, texts: Sequence[str]) -> list[tuple[str, ...] | str]:
+        """For each text its shards, or the reason why there are none."""
+        from smopd.rollout.openai import side_by_side
+
+        told = [normalise(text) for text in texts]
+        keys = [self._key(text) for text in told]
+        self.counts["from the cache"] += sum(key in self._known for key in keys)
+        todo = {key: text for key, text in zip(keys, told, strict=True) if key not in self._known and len(text) <= LONGEST}
+        done = 0
+
+        def work(pair: tuple[str, str], stopped: threading.Event) -> None:
+            nonlocal done
+            row = self._ask(*pair, stopped)
+            with self._lock:
+                done += 1
+                self._keep(row)
+                self.progress(done, len(todo))
+
+        if todo:
+            side_by_side(work, list(todo.items()), self.endpoint.width)
+        return [self._result(self._known.get(key, {}), text) for key, text in zip(keys, told, strict=True)]
+
+    def _key(self, text: str) -> str:
+        """What a result depends on: the request, the prompt, the model, the tries and the seed."""
+        parts = json.dumps([SYSTEM, AGAIN, MOST_NEW, self.endpoint.model(), self.tries, self.seed, text])
+        return hashlib.sha256(parts.encode()).hexdigest()[:32]
+
+    def _ask(self, key: str, text: str, stopped: threading.Event) -> dict[str, Any]:
+        from smopd.rollout.engine import Sampling
+
+        messages: list[Message] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
+        problem = ""
+        for attempt in range(self.tries):
+            sampling = Sampling(WARM if attempt else 0.0, TOKENS)
+            said = self.endpoint.reply(messages, sampling, derive("llm sharding", self.seed, key, attempt), stopped).text
+            found = parse_list(said)
+            problem = found if isinstance(found, str) else check_shards(text, found, MOST_NEW) or ""
+            if not problem:
+                return {"key": key, "tries": attempt + 1, "shards": list(found)}
+            messages = [
+                *messages[:2],
+                {"role": "assistant", "content": said},
+                {"role": "user", "content": AGAIN.format(reason=problem)},
+            ]
+        return {"key": key, "tries": self.tries, "failed": problem}
+
+    def _keep(self, row: dict[str, Any]) -> None:
+        self._known[row["key"]] = row
+        if self.cache is not None:
+            self.cache.parent.mkdir(parents=True, exist_ok=True)
+            with self.cache.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def _result(self, row: dict[str, Any], text: str) -> tuple[str, ...] | str:
+        if "shards" in row:
+            self.counts["by the model"] += 1
+            return tuple(row["shards"])
+        if self.fallback == "rule" or not row:  # without a row it was too long to ask
+            try:
+                found = shard(text)
+                self.counts["by rule instead"] += 1
+                return found
+            except Unfit as reason:
+                self.counts["dropped"] += 1
+                return str(reason)
+        self.counts["dropped"] += 1
+        return f"model: {row['failed'].split(':')[0]}"
+
+
+def parse_list(said: str) -> tuple[str, ...] | str:
+    """The messages in a reply, or what is wrong with it."""
+    said = said.rsplit("</think>", 1)[-1]
+    start, end = said.find("["), said.rfind("]")
+    try:
+        found = json.loads(said[start : end + 1]) if 0 <= start < end else None
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(message, str) for message in found):
+        return "it is no JSON list of texts"
+    messages = tuple(m for message in found if (m := re.sub(r"\s+", " ", message).strip()))
+    return messages if len(messages) > 1 else "fewer than two shards"

@@ -1,0 +1,191 @@
+"""Splits a request into the turns of a conversation by rule, and checks any split, whoever made it.
+
+The rule (CCOPD's, as far as it goes): normalise white space; split into sentences; where these are fewer than three, split them
+at connectives too, and a single sentence at other clauses; the goal goes first, the rest in order. Every word of the request
+stays, as it was written. It leaves out rewording: "it" is not replaced by what it stands for, which an LLM does better
+(`smopd.data.llm_sharding`).
+"""
+
+import re
+from collections import Counter
+
+from smopd.data.clauses import asks, clauses, sentences, whole_spans
+
+LONGEST = 1200  # characters of a request
+FEW = 3  # with fewer sentences than this, they are split at connectives too
+
+
+class Unfit(ValueError):
+    """A request that cannot be told in shards; the text is the reason, the same for all alike so that they can be counted."""
+
+
+def normalise(text: str) -> str:
+    """The text in one line, single spaces between words, without quotes around the whole of it."""
+    text = " ".join(text.split())
+    if len(text) > 1 and text[0] == text[-1] == '"' and '"' not in text[1:-1]:
+        text = text[1:-1].strip()
+    return text
+
+
+def pieces(text: str) -> list[str]:
+    """The goal and then the rest in order; a single piece where nothing can be split off."""
+    told = _joined(sentences(normalise(text)))
+    if not told:
+        return []
+    if len(told) == 1:
+        return _split(told[0], connectives_only=False)
+    asked = [i for i, sentence in enumerate(told) if sentence.endswith("?") and not _COURTESY.fullmatch(sentence)]
+    first_asked = [i for i in asked if not re.match(r"(?:also|and|then|next|lastly|finally|second\w*)\b", told[i], re.IGNORECASE)]
+    requests = [i for i, sentence in enumerate(told) if asks(sentence)]
+    goal = (first_asked[-1:] or asked[:1] or requests[:1] or [len(told) - 1])[0]
+    split = [told[goal], *told[:goal], *told[goal + 1 :]]
+    if len(split) < FEW:
+        split = [piece for sentence in split for piece in _split(sentence, connectives_only=True)]
+    return split
+
+
+def shard(text: str) -> tuple[str, ...]:
+    """The shards of a request by rule; `Unfit` says why there are none."""
+    if len(normalise(text)) > LONGEST:
+        raise Unfit(f"over {LONGEST} characters")
+    found = pieces(text)
+    if len(found) < 2:
+        raise Unfit("fewer than two shards")
+    if problem := check_shards(text, found):
+        raise Unfit(problem.split(":")[0])
+    return tuple(found)
+
+
+def _joined(told: list[str]) -> list[str]:
+    """A sentence of one word ("Hello!") goes with the next one, or the one before where it is the last."""
+    out: list[str] = []
+    for sentence in told:
+        if out and (len(out[-1].split()) < 2 or len(sentence.split()) < 2):
+            out[-1] += f" {sentence}"
+        else:
+            out.append(sentence)
+    return out
+
+
+# A question that asks for nothing of its own.
+_COURTESY = re.compile(
+    r"(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|out)\b.*)?\?|"
+    r"(?:can|could|would) you .{0,40}\b(?:this|that|these|those|it)(?: for me| please|, please)?\?", re.IGNORECASE)  # fmt: skip
+
+
+_RELATIVE = re.compile(r"(?:who|whose|that|which)\s+(\w+)", re.IGNORECASE)
+_ONE = re.compile(r"(?:has|is|was|does|doesn't|hasn't|isn't|wasn't|\w+[^su\W]s)", re.IGNORECASE)
+
+
+def _split(sentence: str, connectives_only: bool) -> list[str]:
+    """The clauses of one sentence, its goal first, each as a turn that can stand alone."""
+    found = clauses(sentence, connectives_only)
+    if len(found) < 2:
+        return found
+    joined = [i > 0 and not found[i - 1].endswith(",") and _RELATIVE.match(piece) is not None for i, piece in enumerate(found)]
+    found = [piece.rstrip(",;: ") for piece in found]
+    end = "?" if sentence.endswith("?") else ""  # it belongs to the goal, wherever that stood
+    found[-1] = found[-1].rstrip("? ") if end else found[-1]
+    goal = next((i for i, piece in enumerate(found) if asks(piece) and not joined[i]), 0)
+    if goal:  # in front nothing stands before it that it could be joined to
+        found[goal] = re.sub(r"^(?:and\s+then|and|then|so)\s+(?=\w)", "", found[goal], flags=re.IGNORECASE)
+    told = [_led(piece, found[i - 1]) if joined[i] else piece for i, piece in enumerate(found)]
+    return [told[goal] + end, *told[:goal], *told[goal + 1 :]]
+
+
+def _led(piece: str, before: str) -> str:
+    """A relative clause with what it is about: "who swim" alone is no turn, "the ones who swim" is."""
+    word = piece.split()[1].lower()
+    noun = before.split()[-1].rstrip(".,\"'")
+    several = (noun.endswith("s") and not noun.endswith("ss")) or noun in ("people", "men", "women", "children")
+    if not piece.lower().startswith("whose"):  # the verb tells more than the noun, which may stand further to the left
+        several = word in ("have", "are", "were", "do", "don") or (several and _ONE.fullmatch(word) is None)
+    return f"the {'ones' if several else 'one'} {piece}"
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------------
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|(?<![\w.])\.\d+")
+_CODE = re.compile(r"\b\w*[A-Za-z]\w*(?:[._]\w*[A-Za-z]\w*)+\b|\b[a-z]+[A-Z]\w*\b|\b[A-Za-z]+\d\w*\b")
+_UP_TO_TWENTY = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
+    "nineteen twenty"
+)
+_COUNTED = {word: str(number) for number, word in enumerate(_UP_TO_TWENTY.split(" "))}
+_FUNCTION_WORDS = (
+    "a an the and or but if when while then so that this these those it its it's they them their theirs he him his she her "
+    "hers i me my mine we us our you your yours who whom whose which what how why where there here one ones as at by for "
+    "from in into of on onto to with without about after before between over under than too very also just only even still "
+    "yet not no nor do does did done doing is are was were be been being am has have had having will would can could shall "
+    "should may might must don't doesn't didn't isn't aren't wasn't won't can't i'd i'm i've we're they're what's that's "
+    "there's let's please each every all any some both more most many much such same other another again first second next "
+    "last finally lastly secondly now well oh ok okay hi hello thanks thank need needs want wants like know tell make sure "
+    "use using used get give given because since until once per up out off down"
+)
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split(" "))
+
+
+def numbers(text: str) -> Counter[str]:
+    """The numbers of a text as plain digits, so that "1,200" is "1200" and "2.50" is "2.5"; words up to twenty count too."""
+    digits = [n.replace(",", "") for n in _NUMBER.findall(text)]
+    digits = [(n.rstrip("0").rstrip(".") if "." in n else n).lstrip("0") or "0" for n in digits]
+    digits = [f"0{n}" if n.startswith(".") else n for n in digits]
+    return Counter(digits) + Counter(_COUNTED[w] for w in words(text) if w in _COUNTED)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case, apostrophes made straight."""
+    return [w.replace("’", "'").lower() for w in _WORD.findall(text)]
+
+
+def names(text: str) -> set[str]:
+    """Capitalised words that don't begin a sentence, in lower case, without the possessive."""
+    found = set()
+    for sentence in sentences(normalise(text)):
+        first = True
+        for m in re.finditer(r"[^\W\d_][\w'’-]*", sentence):
+            if m[0][0].isupper() and not first and m[0] not in ("I", "I'm", "I'd", "I've", "I'll"):
+                found.add(re.sub(r"['’]s?$", "", m[0]).lower())
+            first = m.end() < len(sentence) and sentence[m.end() : m.end() + 1] in (":", '"')
+    return found - FUNCTION_WORDS
+
+
+def _verbatim(text: str) -> list[str]:
+    """Quoted strings and code identifiers: these must not change in any letter."""
+    quoted = [text[a + 1 : b - 1] for a, b in whole_spans(text) if text[a] in "\"'`“‘"]
+    return [q.strip("` ").rstrip(".,?!") for q in quoted if len(q) <= 200] + _CODE.findall(text)
+
+
+def _stem(word: str) -> str:
+    word = re.sub(r"'s?$", "", word)
+    return re.sub(r"(?:ing|ies|ied|es|ed|ly|s|d|e|y|er)$", "", word) if len(word) > 3 else word
+
+
+def check_shards(full: str, shards: list[str] | tuple[str, ...], most_new: float = 0.0, goal: bool = True) -> str | None:
+    """What is wrong with a split, None if nothing: facts lost, facts added, or no goal in front.
+
+    Numbers, names, quoted strings and code identifiers of the request must all occur in the shards; numbers and names in the
+    shards must come from it, and so must all but a share `most_new` of the other content words. `goal=False` leaves the last
+    check out.
+    """
+    full, told = normalise(full), normalise(" ".join(shards))
+    have, wanted = numbers(told), numbers(full)
+    if lost := sorted(n for n in wanted if n not in have):
+        return f"a number is lost: {', '.join(lost[:3])}"
+    plain = told.lower().replace("’", "'")
+    if lost := sorted(n for n in names(full) if n not in plain):
+        return f"a name is lost: {', '.join(lost[:3])}"
+    if lost := [v for v in _verbatim(" ".join(sentences(full))) if normalise(v) not in told]:
+        return f"a quoted text or identifier is lost: {lost[0][:60]}"
+    if added := sorted(n for n in have if n not in wanted and n != "1"):  # "one" is a pronoun too
+        return f"a number is added: {', '.join(added[:3])}"
+    known = {_stem(w) for w in words(full)}
+    said = [w for w in words(told) if w not in FUNCTION_WORDS and w not in _COUNTED]
+    new = sorted({w for w in said if _stem(w) not in known})
+    if added := [w for w in new if any(w in names(s) for s in shards)]:
+        return f"a name is added: {', '.join(added[:3])}"
+    if len(new) > most_new * max(1, len(set(said))):
+        return f"words are added: {', '.join(new[:5])}"
+    if goal and (not shards or not asks(shards[0])) and any(asks(s) for s in sentences(full)):
+        return "the goal does not come first"
+    return None

@@ -1,0 +1,91 @@
+"""From outcomes to numbers: accuracies with intervals, LiC's A90 and U over runs, and one view or model against another.
+
+Items are what was sampled, so every interval is over items: with one run Wilson's for an accuracy and McNemar's test for a
+difference, with several a bootstrap that draws whole items with all their runs. It leaves out the spread over training seeds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from smopd.evaluation.evaluate import Outcome
+from smopd.evaluation.statistics import bootstrap, paired, paired_bootstrap, wilson
+
+Scores = dict[str, list[bool]]  # by item, one a run
+
+
+def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Everything summary.json holds: each view by task and by number of shards, and every other view against FULL."""
+    views = {view: [o for o in outcomes if o.view == view] for view in dict.fromkeys(o.view for o in outcomes)}
+    summary: dict[str, Any] = {
+        "runs": len({o.run for o in outcomes}),
+        "views": {view: _view(rows) for view, rows in views.items()},
+    }
+    if "full" in views:
+        summary |= {f"{view}_minus_full": against(views["full"], rows) for view, rows in views.items() if view != "full"}
+    return summary
+
+
+def against(before: Iterable[Outcome], after: Iterable[Outcome]) -> dict[str, Any]:
+    """The change from `before` to `after` on the items both have, paired by item."""
+    first, second = scores(before), scores(after)
+    items = [item for item in first if item in second]
+    once = all(len(first[item]) == len(second[item]) == 1 for item in items)
+    old, new = ([float(np.mean(s[item])) for item in items] for s in (first, second))
+    result = paired([v > 0.5 for v in old], [v > 0.5 for v in new]) if once else None
+    low, high, p = paired_bootstrap(old, new)
+    return {
+        "n": len(items),
+        "gained": sum(b > a for a, b in zip(old, new, strict=True)),
+        "lost": sum(b < a for a, b in zip(old, new, strict=True)),
+        "difference": float(np.mean(new) - np.mean(old)) if items else 0.0,
+        "low": result.low if result else low,
+        "high": result.high if result else high,
+        "p": result.p if result else p,
+        "test": "exact McNemar" if once else "bootstrap over items",
+        "bootstrap": {"low": low, "high": high, "p": p},
+    }
+
+
+def scores(outcomes: Iterable[Outcome], right: Callable[[Outcome], bool] = lambda o: o.correct) -> Scores:
+    """Right or wrong by item, one entry a run."""
+    found: Scores = {}
+    for outcome in outcomes:
+        found.setdefault(outcome.id, []).append(right(outcome))
+    return found
+
+
+def _view(rows: Sequence[Outcome]) -> dict[str, Any]:
+    tokens = [turn["tokens"] or 0 for o in rows for turn in o.turns]
+    return {
+        **accuracy(scores(rows)),
+        "any_turn": accuracy(scores(rows, lambda o: o.any_correct)),
+        "by_task": _split(rows, lambda o: o.task),
+        "by_shards": _split(rows, lambda o: o.shards),
+        "status": {status: sum(o.status == status for o in rows) for status in sorted({o.status for o in rows})},
+        "reply_tokens": sum(tokens) / max(1, len(tokens)),
+    }
+
+
+def _split(rows: Sequence[Outcome], by: Callable[[Outcome], Any]) -> dict[str, Any]:
+    return {str(part): accuracy(scores(o for o in rows if by(o) == part)) for part in sorted({by(o) for o in rows})}
+
+
+def accuracy(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
+    """Mean over items of the mean over runs, with its 95% interval; with several runs also LiC's A90 and U."""
+    runs = max((len(r) for r in right.values()), default=1)
+    means = np.array([np.mean(r) for r in right.values()])
+    correct, total = sum(map(sum, right.values())), sum(map(len, right.values()))
+    # Where every run of every item went alike, a bootstrap has no width; the items are still only so many.
+    alike = correct in (0, total)
+    low, high = (
+        wilson(correct if runs == 1 else len(means) * bool(correct), len(means)) if runs == 1 or alike else bootstrap(means)
+    )
+    found = {"accuracy": float(means.mean()) if len(means) else 0.0, "correct": correct, "total": total, "low": low, "high": high}
+    if runs > 1:
+        best, worst = (np.array([np.percentile(np.asarray(r, float), q) for r in right.values()]) for q in (90, 10))
+        for name, values in (("a90", best), ("unreliability", best - worst)):
+            low, high = bootstrap(values)
+            found |= {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high}
+    return found

@@ -1,0 +1,125 @@
+"""An evaluation on disk: evaluation.json says of what, conversations.jsonl grows while it runs, summary.json says it is finished.
+
+A folder belongs to one model, one data set and one way of playing; another evaluation is refused. Conversations are written in
+groups, each followed by an empty line: what a crash leaves behind is whole groups and perhaps a torn one, which is cut off and
+played again. It leaves out what is played (evaluate.py) and what is shown (smopd/results.py).
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from smopd.data import Example
+from smopd.errors import UserError
+from smopd.evaluation.evaluate import Outcome
+from smopd.files import write_json, write_text
+
+Identity = dict[str, Any]
+
+
+def digest(value: Any, size: int = 8) -> str:
+    """A short hash of anything that JSON can hold."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=size).hexdigest()
+
+
+def data_digest(examples: Sequence[Example]) -> str:
+    """A hash of the examples, in their order."""
+    return digest([e.to_json() for e in examples])
+
+
+class EvaluationFolder:
+    """One evaluation's files. Making the object only looks; `add` is the first to write."""
+
+    def __init__(self, path: Path, identity: Identity) -> None:
+        self.path, self.identity = path, identity
+        self._mended = False
+        settled = _read(path / "evaluation.json")
+        if settled is not None:
+            other = [key for key in identity | settled if settled.get(key) != identity.get(key)]
+            if other:
+                lines = [f"{key}: {json.dumps(settled.get(key))} there, {json.dumps(identity.get(key))} now" for key in other]
+                listed = "\n  ".join(lines)
+                raise UserError(f"{path}: holds an evaluation of something else; choose another --out:\n  {listed}")
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(f"{path}: exists and is not empty; nothing was written, choose another --out")
+
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes it already holds, in whole groups."""
+        return _parse(self.path / "conversations.jsonl", (self._whole() or b"").decode("utf-8", "replace"))
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Append one group, and see it on disk before anything else happens. The first one makes the folder."""
+        try:
+            if not (self.path / "evaluation.json").exists():
+                write_json(self.path / "evaluation.json", self.identity)
+            if not self._mended and (whole := self._whole()) is not None:
+                os.truncate(self.path / "conversations.jsonl", len(whole))  # without what a crash tore
+            self._mended = True
+            with (self.path / "conversations.jsonl").open("ab") as file:
+                file.write(_lines(outcomes).encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
+
+    def finish(self, outcomes: Sequence[Outcome], summary: dict[str, Any]) -> None:
+        """Write the conversations in their final order, then the summary, whose presence says that all is there."""
+        write_text(self.path / "conversations.jsonl", _lines(outcomes))
+        write_json(self.path / "summary.json", summary)
+
+    def _whole(self) -> bytes | None:
+        """The whole groups of the file; None where there is no file."""
+        try:
+            raw = (self.path / "conversations.jsonl").read_bytes()
+        except FileNotFoundError:
+            return None
+        return raw[: raw.rfind(b"\n\n") + 2] if b"\n\n" in raw else b""
+
+
+def load_summary(folder: Path) -> dict[str, Any] | None:
+    """The summary of a finished evaluation, None where there is none."""
+    return _read(folder / "summary.json")
+
+
+def load_identity(folder: Path) -> Identity:
+    """What an evaluation is of."""
+    return _read(folder / "evaluation.json") or {}
+
+
+def load_outcomes(folder: Path) -> list[Outcome]:
+    """The conversations of a finished evaluation."""
+    if load_summary(folder) is None:
+        what = (
+            "is not finished: the command that began it goes on" if (folder / "evaluation.json").exists() else "is no evaluation"
+        )
+        raise UserError(f"{folder}: {what} (no summary.json)")
+    path = folder / "conversations.jsonl"
+    return _parse(path, path.read_text(encoding="utf-8"))
+
+
+def _lines(outcomes: Sequence[Outcome]) -> str:
+    return "".join(json.dumps(o.to_json(), ensure_ascii=False) + "\n" for o in outcomes) + "\n"
+
+
+def _parse(path: Path, text: str) -> list[Outcome]:
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line:
+            try:
+                found.append(Outcome.from_json(json.loads(line)))
+            except (json.JSONDecodeError, KeyError, TypeError) as error:
+                raise UserError(f"{path}, line {number}: not a conversation of an evaluation: {error!r}") from None
+    return found
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}; delete the folder or choose another --out") from None
+    return found
