@@ -5,8 +5,10 @@ So a resumed run repeats the uninterrupted one, and no draw depends on what else
 
 import hashlib
 import random
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 def derive(*parts: int | str) -> int:
@@ -20,6 +22,8 @@ def rng(*parts: int | str) -> random.Random:
     return random.Random(derive(*parts))
 
 
-def torch_generator(*parts: int | str) -> torch.Generator:
+def torch_generator(*parts: int | str) -> "torch.Generator":
     """A CPU torch generator for one purpose."""
+    import torch  # here, as processes that only verify derive seeds too and start far sooner without it
+
     return torch.Generator().manual_seed(derive(*parts))

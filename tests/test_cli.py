@@ -1,7 +1,11 @@
 """The command line as a user meets it: one JSON object with --json, exit code 2 and a plain message for bad input."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
+from random import Random
 
 import pytest
 from conftest import shared
@@ -166,3 +170,89 @@ def test_a_task_without_a_verifier_is_refused_before_anything_is_loaded(smopd):
     code, _, err = smopd("eval", "pocket", "--data", str(shared("data/lic/summary.json")))
     assert code == 2
     assert "task 'summary' cannot be scored" in err
+
+
+@pytest.mark.slow
+def test_an_evaluation_killed_again_and_again_gives_the_numbers_of_an_undisturbed_one(tmp_path):
+    """kill -9, at random instants, of the command line itself."""
+    words = [sys.executable, "-m", "smopd.cli", "eval", "pocket", "--data", "pocket:eval:6", "--set", "eval.batch=1"]
+    file = tmp_path / "part" / "conversations.jsonl"
+    draw = Random(7)
+    for _ in range(3):
+        before = file.stat().st_size if file.exists() else 0
+        process = subprocess.Popen([*words, "--out", "part"], cwd=tmp_path, stderr=subprocess.PIPE)
+        while process.poll() is None and (file.stat().st_size if file.exists() else 0) <= before:
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0, 0.2))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -9, "it ended before it was killed"
+    for name in ("part", "whole"):
+        ended = subprocess.run([*words, "--out", name], cwd=tmp_path, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        assert ("continuing part after" in ended.stderr) == (name == "part")
+    for name in ("summary.json", "conversations.jsonl"):
+        assert (tmp_path / "part" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_two_evaluations_are_compared(smopd):
+    for name, more in (("a", ()), ("b", ("--set", "eval.temperature=1.0")), ("c", ("--views", "concat"))):
+        assert smopd("eval", "pocket", "--limit", "6", "--out", name, *more)[0] == 0
+    code, out, err = smopd("eval", "compare", "a", "b", "--json")
+    assert code == 0
+    assert "eval.temperature is not the same in both" in err
+    found = json.loads(out)
+    a, b = (json.loads(Path(name, "summary.json").read_text()) for name in "ab")
+    for view in ("full", "sharded"):
+        change = found["views"][view]["change"]
+        assert change["n"] == 6
+        assert change["difference"] == pytest.approx(b["views"][view]["accuracy"] - a["views"][view]["accuracy"])
+    assert "B: b" in smopd("eval", "compare", "a", "b")[1]
+    assert smopd("eval", "compare", "a", "c")[0] == 2
+    assert "no view was played in both" in smopd("eval", "compare", "a", "c")[2]
+    assert "is no evaluation" in smopd("eval", "compare", "a", "nowhere")[2]
+
+
+def test_a_finished_evaluation_is_read_not_played_and_another_is_refused(smopd):
+    words = ("eval", "pocket", "--limit", "4", "--views", "full", "--json")
+    code, out, err = smopd(*words)
+    assert code == 0
+    folder = json.loads(out)["folder"]
+    assert folder.startswith("runs/eval-pocket-pocket-eval-")
+    again = smopd(*words)
+    assert json.loads(again[1]) == json.loads(out)
+    assert "was finished before" in again[2]
+    assert "loading" not in again[2]
+    code, _, err = smopd("eval", "pocket", "--limit", "5", "--views", "full", "--out", folder)
+    assert code == 2
+    assert "holds an evaluation of something else" in err
+    assert "eval" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--runs", "3"), "eval.temperature=1.0"),
+        (("--views", "simulated"), "--user-url"),
+        (("--user-url", "http://localhost:1"), "add it to --views"),
+        (("--set", "prompts.actions=Call."), "prompts.actions: must contain {functions}"),
+        (("--verifiers", "nowhere.py"), "nowhere.py"),
+        (("--databases", "nowhere"), "nowhere"),
+        (("--views", "half"), '"snowball"'),
+    ],
+)
+def test_evaluations_that_cannot_be(smopd, words, complaint):
+    code, _, err = smopd("eval", "pocket", "--limit", "3", *words)
+    assert code == 2
+    assert complaint in err
+    assert "Traceback" not in err
+
+
+def test_a_system_prompt_is_replaced_and_filled(smopd):
+    prompt = 'prompts.actions="Only these: {functions}"'
+    code, _, err = smopd("eval", "pocket", "--limit", "4", "--views", "full", "--out", "o", "--set", prompt, "--json")
+    assert code == 0, err
+    rows = [json.loads(line) for line in Path("o/conversations.jsonl").read_text().split("\n") if line]
+    told = {row["task"]: row["system"] for row in rows}
+    assert told["actions"].startswith("Only these: ")
+    assert "Only these" not in told["math"]

@@ -1,6 +1,7 @@
 """`smopd bench`: the benchmarks on the command line, as a table or as one JSON object.
 
-Heavy imports wait until a verb runs. Every measurement takes a fresh process of one thread (`smopd.bench.measure`).
+Heavy imports wait until a verb runs. Every measurement takes a fresh process of one thread (`smopd.bench.measure`), but for
+`verify`, whose work is done by a pool of processes anyway.
 """
 
 import json
@@ -10,7 +11,10 @@ import typer
 
 from smopd.errors import UserError
 
-bench_app = typer.Typer(no_args_is_help=True, help="Measure CPU time and memory of scoring and sampling against other paths.")
+bench_app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed.",
+)
 
 Reps = Annotated[int, typer.Option(min=1, help="Repetitions of every variant, each in a fresh process.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -103,6 +107,42 @@ def rollout(
     from smopd.bench.rollout import Rollouts, report
 
     _show(report(Rollouts(model, data, conversations, turns, reply, history), reps), as_json)
+
+
+@bench_app.command()
+def verify(
+    reps: Annotated[int, typer.Option(min=1, help="Repetitions of both ways.")] = 3,
+    quick: Annotated[int, typer.Option(min=1, help="Replies for numbers and calls.")] = 2000,
+    slow: Annotated[int, typer.Option(min=1, help="Replies for expressions, queries and programs.")] = 200,
+    as_json: Json = False,
+) -> None:
+    """Verdicts a second of every verifier: one reply after the other, and many at once on all cores.
+
+    Example: smopd bench verify --reps 3
+    """
+    from smopd.bench.verify import Verify, report
+
+    found = report(Verify(quick, slow), reps)
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"smopd bench verify, verdicts a second, median of {reps}, {found['machine']['threads']} at once"
+    table = Table(box=box.SIMPLE, title=title, title_justify="left")
+    table.add_column("", no_wrap=True)
+    for heading in ("right", "failed", "one by one", "at once", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in found["results"]:
+        counts = [f"{row['correct']:,}/{row['verdicts']:,}", str(row["failed"])]
+        single, many = row["per_second"].values()
+        table.add_row(row["name"], *counts, f"{single:,.0f}", f"{many:,.0f}", f"{many / single:.2f}")
+    console = Console(highlight=False)
+    console.print(table)
+    for note in [*found["notes"], found["machine"]["cpu"]]:
+        console.print(note, markup=False)
 
 
 def _show(report: dict[str, Any], as_json: bool) -> None:

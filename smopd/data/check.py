@@ -133,12 +133,12 @@ def reference_problem(example: Example) -> str | None:
     if example.task == "math":
         return None if any(c.isdigit() for c in str(answer["value"])) else "the reference answer holds no number"
     if example.task == "actions":
-        from smopd.data.build.bfcl import render
+        from smopd.data.training_set.bfcl import render
         from smopd.evaluation import verify
 
         return None if verify(example, render(answer["calls"])).correct else "the reference calls do not verify"
     if example.task == "database":
-        from smopd.data.build.spider import shows_something
+        from smopd.data.training_set.spider import shows_something
 
         problem = shows_something(answer)
         return f"{problem} (queries are sampled)" if problem else None
@@ -151,7 +151,7 @@ def reference_problem(example: Example) -> str | None:
 
 
 def _compare(report: Report, against: str) -> None:
-    from smopd.data.build.overlap import held_out
+    from smopd.data.training_set.overlap import held_out
 
     out = held_out(None, (), [against])
     found: dict[str, list[str]] = defaultdict(list)

@@ -96,7 +96,8 @@ COMMANDS = (
     "fetch|look|explain|predict|analyze|analyse|update|change|add|set|turn|schedule|plan|buy|reserve|recommend|suggest|locate|"
     "evaluate|solve|draw|plot|mix|translate|remove|delete|open|start|stop|run|include|use|help|please|express|round|assume|"
     "suppose|simulate|view|see|track|rent|figure|obtain|verify|assist|share|arrange|combine|print|summarize|cancel|choose|pick|"
-    "visualize|initiate|execute|kindly|let|upload|download|configure|modify|explore|discover|measure|detect|extract"
+    "visualize|initiate|execute|kindly|let|upload|download|configure|modify|explore|discover|measure|detect|extract|"
+    "design|shuffle|perform|classify|fit|transfer|produce|switch|save|browse|apply|install|read|pay|email|scan|register"
 )
 _ASK = r"(?:how|what|which|who|whom|where|when|why|what's|who's|whose)"
 _POLITE = (
@@ -114,7 +115,9 @@ _ASKING = re.compile(
     re.IGNORECASE,
 )
 _INNER_ASK = re.compile(
-    rf"\b(?:{_HOW}|{_POLITE}|(?:calculate|determine|find|compute) (?:the|how|what|his|her|their))\b", re.IGNORECASE
+    rf"\b(?:{_HOW}|{_POLITE}|(?:calculate|determine|find|compute) (?:the|how|what|his|her|their)|"
+    r"(?:i|we) (?:need|want|would like|wish) (?:to|an?|the)|i'(?:d like|m looking))\b",
+    re.IGNORECASE,
 )
 
 
@@ -211,8 +214,8 @@ def clauses(sentence: str, connectives_only: bool = False) -> list[str]:
     leading = _first_cut(sentence)
     cuts = {*leading, *_cuts(CONNECTIVE, sentence)}
     if not connectives_only:
-        # After "For each year, return the name" a turn "and the number of ..." would follow "For each year".
-        cuts |= {cut for cut in _cuts(_OTHER, sentence) if not (leading and sentence[cut:].startswith("and "))}
+        # After "For each year, return the name and the number" a turn "and the number" would follow "For each year".
+        cuts |= {cut for cut in _cuts(_OTHER, sentence) if not leading or cut < leading[0] or _ORDERED.match(sentence[cut:])}
         cuts = cuts or set(_cuts(_PLACED, sentence))
     kept = [0]
     for cut in sorted(cuts):
@@ -229,7 +232,11 @@ def _long_enough(piece: str) -> bool:
 def _first_cut(sentence: str) -> list[int]:
     """Where the question begins after a condition: "If there are 3, how many ...?"."""
     spans = whole_spans(sentence)
-    found = [m.end() for m in (_LEADING.match(sentence), *_LATER_ASK.finditer(sentence)) if m]
+    leading = _LEADING.match(sentence)
+    found = [leading.end()] if leading else []
+    for later in _LATER_ASK.finditer(sentence):  # in "how long, in years, will it take" the question has begun before
+        if not re.search(rf"\b{_ASK}\b", sentence[max([0, *found]) : later.start()], re.IGNORECASE):
+            found.append(later.end())
     return [cut for cut in found if not any(a < cut < b for a, b in spans)]
 
 
@@ -259,6 +266,8 @@ _JOINING = re.compile(
     r"\b(?:sub\w*tract|multipl|divid|replac|compar|merg|combin|concat|mix|match|compatib|swap|share|associat|interchang|friend)\w*\b",
     re.IGNORECASE,
 )
+_ONE_OF_TWO = re.compile(r"and (?:i|he|she|an? \w+) (?:are|were|have)\b", re.IGNORECASE)
+_OBJECT = re.compile(r"\b(?:that|what|which|where) (?:the|an?) [\w' ]{1,30}$", re.IGNORECASE)
 _PREPOSITIONS = _set("for in by of at from near on after before around over against into with during within among under")
 
 
@@ -269,8 +278,10 @@ def _fits(before: list[str], after: list[str], left: str, right: str) -> bool:
     last, word = before[-1].lower().strip(".,"), after[0]
     if _PAIRED.search(left) and not _ORDERED.match(right):
         return False  # "both a club that swims and one that runs" falls apart
-    if word == "and" and before[-1][0].isupper() and right[4:5].isupper():
-        return False  # "Ana, Tom and Eva have"
+    if word == "and" and ((before[-1][0].isupper() and right[4:5].isupper()) or _ONE_OF_TWO.match(right)):
+        return False  # "Ana, Tom and Eva have", "my friend and I are"
+    if _OBJECT.search(left) or (word.endswith("ing") and last.endswith("ed")):
+        return False  # "the songs that the man | with a hat sang", "started | working in"
     if word in _PREPOSITIONS and _VERB_LAST.search(right):
         return False  # "does the document with id 2 have"
     if word in ("if", "when", "where"):
@@ -279,7 +290,22 @@ def _fits(before: list[str], after: list[str], left: str, right: str) -> bool:
         return after[1] != "each" and not _JOINING.search(left) and _BEFORE_WITH.fullmatch(last) is None
     if word in _PREPOSITIONS:
         return _BEFORE_PLACE.fullmatch(last) is None
-    if word in ("that", "which") and after[1] in ("the", "a", "an", "he", "she", "they", "it", "i", "we", "of", "you"):
+    if word in ("that", "which") and after[1] in (
+        "the",
+        "a",
+        "an",
+        "he",
+        "she",
+        "they",
+        "it",
+        "i",
+        "we",
+        "of",
+        "you",
+        "with",
+        "in",
+        "for",
+    ):
         return False
     return not (
         word == "then" and last in ("less", "more", "greater", "rather", "older", "younger", "higher", "lower", "since", "by")

@@ -77,7 +77,7 @@ def data_build(
 
       smopd data build raw train.jsonl --sharder llm --url http://localhost:8000
     """
-    from smopd.data.build import Plan, build, write
+    from smopd.data.training_set import Plan, build, write
 
     _new(out, f"{out.name}.card.json", f"{out.name}.card.md")
     plan = Plan(raw, tuple(eval_ or ()), tuple(d.strip() for d in domains.split(",") if d.strip()), total, seed, sharder, workers)
@@ -163,7 +163,7 @@ def data_stats(
 def data_shard(
     pairs: Annotated[Path, typer.Argument(help="JSONL (or JSON array) of questions and answers.")],
     out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
-    task: Annotated[str, typer.Option(help="math, actions, database, code, or one of your --verifiers.")],
+    task: Annotated[str, typer.Option(help="math, actions, database, code, or a task of your own.")],
     question: Annotated[str, typer.Option(help="Field of the question.")] = "question",
     answer: Annotated[str, typer.Option(help="Field of the answer: a number, '... #### n', any text, or an object.")] = "answer",
     system: Annotated[
@@ -186,13 +186,16 @@ def data_shard(
 
     Example: smopd data shard questions.jsonl train.jsonl --task math
     """
-    from smopd.data.build.build import by_rule
-    from smopd.data.build.pairs import read_pairs, shard_pairs
+    from smopd.data.tasks import scored
+    from smopd.data.training_set.compose import by_rule
+    from smopd.data.training_set.pairs import read_pairs, shard_pairs
     from smopd.files import write_jsonl
 
     _new(out)
     _load(verifiers)
     rows = read_pairs(pairs, task, question, answer, system)
+    if task not in scored():
+        typer.echo(f"warning: {task!r} has no verifier yet; whoever reads {out} needs one (--verifiers my.py)", err=True)
     with _stages() as stage, _stoppable("nothing was written"):
         by_model = _sharder(sharder, out, url, served_model, api_key_env, concurrency, tries, fallback, seed, cache, stage)
         examples, dropped = shard_pairs(rows, task, source or pairs.name, by_model or by_rule)

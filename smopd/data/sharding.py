@@ -33,15 +33,21 @@ def pieces(text: str) -> list[str]:
     if not told:
         return []
     if len(told) == 1:
-        return _split(told[0], connectives_only=False)
+        found, first = _split(told[0], connectives_only=False)
+        return [found[first], *found[:first], *found[first + 1 :]]
     asked = [i for i, sentence in enumerate(told) if sentence.endswith("?") and not _COURTESY.fullmatch(sentence)]
-    first_asked = [i for i in asked if not re.match(r"(?:also|and|then|next|lastly|finally|second\w*)\b", told[i], re.IGNORECASE)]
     requests = [i for i, sentence in enumerate(told) if asks(sentence)]
-    goal = (first_asked[-1:] or asked[:1] or requests[:1] or [len(told) - 1])[0]
-    split = [told[goal], *told[:goal], *told[goal + 1 :]]
-    if len(split) < FEW:
-        split = [piece for sentence in split for piece in _split(sentence, connectives_only=True)]
-    return split
+    asked, requests = ([i for i in some if not _FURTHER.match(told[i])] or some for some in (asked, requests))
+    goal = (asked[-1:] or requests[:1] or [len(told) - 1])[0]
+    if len(told) >= FEW:
+        return [told[goal], *told[:goal], *told[goal + 1 :]]
+    rest: list[str] = []
+    for i, sentence in enumerate(told):
+        found, first = _split(sentence, connectives_only=True, goal=i == goal)
+        if i == goal:
+            ahead = found.pop(first)
+        rest += found
+    return [ahead, *rest]
 
 
 def shard(text: str) -> tuple[str, ...]:
@@ -67,6 +73,10 @@ def _joined(told: list[str]) -> list[str]:
     return out
 
 
+# What comes after another request.
+_FURTHER = re.compile(
+    r"(?:also|and|then|next|last(?:ly)?|finally|second\w*|third\w*|after (?:that|this)|afterwards|additionally|in addition|"
+    r"moreover|furthermore|plus)\b", re.IGNORECASE)  # fmt: skip
 # A question that asks for nothing of its own.
 _COURTESY = re.compile(
     r"(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|out)\b.*)?\?|"
@@ -74,23 +84,27 @@ _COURTESY = re.compile(
 
 
 _RELATIVE = re.compile(r"(?:who|whose|that|which)\s+(\w+)", re.IGNORECASE)
+_SUBORDINATE = re.compile(r"(?:who|whose|that|which|when|where|while|if)\b", re.IGNORECASE)
 _ONE = re.compile(r"(?:has|is|was|does|doesn't|hasn't|isn't|wasn't|\w+[^su\W]s)", re.IGNORECASE)
 
 
-def _split(sentence: str, connectives_only: bool) -> list[str]:
-    """The clauses of one sentence, its goal first, each as a turn that can stand alone."""
+def _split(sentence: str, connectives_only: bool, goal: bool = True) -> tuple[list[str], int]:
+    """The clauses of one sentence, each as a turn that can stand alone, and which of them is the goal if it has the goal."""
     found = clauses(sentence, connectives_only)
     if len(found) < 2:
-        return found
-    joined = [i > 0 and not found[i - 1].endswith(",") and _RELATIVE.match(piece) is not None for i, piece in enumerate(found)]
+        return found, 0
+    free = [not i or found[i - 1].endswith(",") for i in range(len(found))]
+    joined = [not free[i] and _RELATIVE.match(piece) is not None for i, piece in enumerate(found)]
     found = [piece.rstrip(",;: ") for piece in found]
     end = "?" if sentence.endswith("?") else ""  # it belongs to the goal, wherever that stood
     found[-1] = found[-1].rstrip("? ") if end else found[-1]
-    goal = next((i for i, piece in enumerate(found) if asks(piece) and not joined[i]), 0)
-    if goal:  # in front nothing stands before it that it could be joined to
-        found[goal] = re.sub(r"^(?:and\s+then|and|then|so)\s+(?=\w)", "", found[goal], flags=re.IGNORECASE)
+    asking = [asks(piece) and (free[i] or not _SUBORDINATE.match(piece)) for i, piece in enumerate(found)]
+    first = asking.index(True) if goal and True in asking else 0
+    if first:  # in front nothing stands before it that it could be joined to
+        found[first] = re.sub(r"^(?:and\s+then|and|then|so)\s+(?=\w)", "", found[first], flags=re.IGNORECASE)
     told = [_led(piece, found[i - 1]) if joined[i] else piece for i, piece in enumerate(found)]
-    return [told[goal] + end, *told[:goal], *told[goal + 1 :]]
+    told[first] += end
+    return told, first
 
 
 def _led(piece: str, before: str) -> str:

@@ -59,7 +59,7 @@ def tables(told: dict[str, Any]) -> list["Table"]:
     """The description as tables for a terminal."""
     from rich.table import Table
 
-    sizes = Table("task", title="Counts and lengths: mean (least-greatest)", title_justify="left")
+    sizes = Table("task", title="Counts and lengths: mean (greatest)", title_justify="left")
     for head in ("examples", "shards", "full, chars", "shard, words", "system, chars"):
         sizes.add_column(head, justify="right")
     groups = [*told["tasks"].items(), *([("all", told["all"])] if len(told["tasks"]) > 1 else [])]
@@ -80,7 +80,7 @@ def tables(told: dict[str, Any]) -> list["Table"]:
 
 def _cell(spread: dict[str, Any]) -> str:
     mean = spread["mean"]
-    return f"{mean:.{0 if mean >= 100 else 1}f} ({spread['min']:,}-{spread['max']:,})"
+    return f"{mean:,.{0 if mean >= 100 else 1}f} ({spread['max']:,})"
 
 
 def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
@@ -124,7 +124,7 @@ def plot(told: dict[str, Any], name: str, as_html: bool) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{esc(name)}</title>'
         f"<style>{_CSS}{CHART_CSS}{page}"
         "td,th{padding:.2rem .8rem;text-align:right}td:first-child,th:first-child{text-align:left}svg{max-width:100%}</style>"
-        f"<h1>{esc(name)}</h1><p>{told['examples']:,} examples. Mean (least-greatest):</p>"
+        f"<h1>{esc(name)}</h1><p>{told['examples']:,} examples. Mean (greatest):</p>"
         f"<table><tr>{heads}</tr>{rows}</table>"
         f"{charts}</html>\n"
     )

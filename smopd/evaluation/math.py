@@ -114,14 +114,17 @@ def _value(number: re.Match[str]) -> Fraction | None:
 # --- telling numbers from expressions -----------------------------------------------------------------------------------------
 _RELATION = re.compile(r"=|≈|\\approx(?![A-Za-z])")
 _TEXT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mbox|operatorname)\s*+\{[^{}]*+\}(?:\^(?:[0-9]|\{[0-9]\}))?")
-_UNIT = re.compile(r"(?<![A-Za-z\\])(?:[mcdk]?m|ft|in|yd|mi|s)\^(?:[23]|\{[23]\})|\^\s*+(?:\\circ|\{\s*\\circ\s*\})|°")
+_UNIT = re.compile(  # cm^2, degrees, 18^{th}, and what a fraction of units leaves
+    r"(?<![A-Za-z\\])(?:[mcdk]?m|ft|in|yd|mi|s)\^(?:[23]|\{[23]\})|\^\s*+(?:\\circ|\{\s*+(?:\\circ|st|nd|rd|th)?\s*+\})|°"
+    r"|\\[dt]?frac\s*+\{\s*+(?:[A-Za-z]{2,})?\s*+\}\s*+\{\s*+[A-Za-z]*+\s*+\}"
+)
 _DRESS = re.compile(r"[$€£¥%]|\\(?:left|right|displaystyle|boxed|quad)(?![A-Za-z])|\\[,;:! ]|~")
 _BINARY = r"(?:[-+*/^×÷·\u2212]|\\(?:cdot|times|div)(?![A-Za-z]))"
-_FUNCTION = r"\\(?:sqrt|[dt]?frac|[dt]?binom|pi|log|ln|exp|sin|cos|tan|sum|prod|infty|pm)(?![a-z])"
+_FUNCTION = r"\\(?:sqrt|[dt]?frac|[dt]?binom|pi|log|ln|exp|sin|cos|tan|sum|prod|infty)(?![a-z])"
 # In a reply's box a letter is a unit; in a reference a lone letter can be a variable, beside an operator it is one.
 _OPERATED = re.compile(rf"{_FUNCTION}|[0-9)}}\]!]\s*+{_BINARY}\s*+[-\u2212]?[0-9.({{\\]|[0-9)}}]!")
 _LETTERED = re.compile(
-    r"(?<![A-Za-z\\])(?:[xyznki](?![A-Za-z])|[A-Za-z]\s*+[-+*/^]\s*+[0-9({\\])|[0-9)}]\s*+[-+*]\s*+[a-z](?![A-Za-z])"
+    r"\\pm(?![a-z])|(?<![A-Za-z\\])(?:[xyznki](?![A-Za-z])|[A-Za-z]\s*+[-+*/^]\s*+[0-9({\\])|[0-9)}]\s*+[-+*]\s*+[a-z](?![A-Za-z])"
 )
 _SEVERAL = re.compile(r"[0-9)}\]]\s*+,\s*+[-(\[]?[0-9]|\\[{}]")
 

@@ -25,6 +25,7 @@ from smopd.data import tasks
 from smopd.errors import UserError
 from smopd.evaluation import workers
 from smopd.evaluation.verdict import STATUSES, Verdict
+from smopd.evaluation.worker import line_in
 
 TIMEOUT = 5.0
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,6 +62,8 @@ def verifier(
         raise ValueError(f"answer names the fields of an example's answer; found {answer!r}")
     if not (isinstance(timeout, (int, float)) and 0 < timeout <= 3600):
         raise ValueError(f"timeout is a number of seconds, at most 3600; found {timeout!r}")
+    if not (isinstance(memory_mb, int) and memory_mb >= 64):
+        raise ValueError(f"memory_mb is a whole number, at least 64; found {memory_mb!r}")
 
     def mark(function: F) -> F:
         if not isinstance(function, types.FunctionType):
@@ -120,20 +123,14 @@ def _run(file: str, source: str, name: str) -> list[_Own]:
     except SyntaxError as error:
         if error.filename == file:
             raise UserError(f"{name}, line {error.lineno}: not valid Python: {error.msg}") from None
-        raise UserError(f"{name}, line {_line(error, file)}: {error.msg} ({error.filename}, line {error.lineno})") from None
+        raise UserError(
+            f"{name}, line {line_in(error, file) or 1}: {error.msg} ({error.filename}, line {error.lineno})"
+        ) from None
     except (Exception, SystemExit) as error:
-        raise UserError(f"{name}, line {_line(error, file)}: {type(error).__name__}: {error}") from None
+        raise UserError(f"{name}, line {line_in(error, file) or 1}: {type(error).__name__}: {error}") from None
     if not found:
         raise UserError(f"{name}: holds no function marked with @verifier (from smopd.evaluation import verifier)")
     return found
-
-
-def _line(error: BaseException, file: str) -> int:
-    line, trace = 1, error.__traceback__
-    while trace:
-        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
-        trace = trace.tb_next
-    return line
 
 
 def _execute(file: str, source: str) -> list[_Own]:

@@ -50,7 +50,8 @@ def verify_all(pairs: Sequence[tuple[Example, str]]) -> list[Verdict]:
         else:
             work[number] = found
             # Queries on the same databases go to one process, which builds them once.
-            alike[example.answer.get("reference_sql") if example.task == "database" else number].append(number)
+            shared = isinstance(found, workers.Job) and found.kind == _DATABASE
+            alike[("query", example.answer["reference_sql"]) if shared else number].append(number)
     most = max(1, len(work) // (2 * workers.width()))
     parts = [group[at : at + most] for group in alike.values() for at in range(0, len(group), most)]
     with ThreadPoolExecutor(workers.width()) as pool:
@@ -78,10 +79,10 @@ def _judge(example: Example, reply: str, elsewhere: bool = False) -> Verdict | W
         from smopd.evaluation.database import TIMEOUT, verify_database
 
         place = _databases
-        texts = {name: answer.get(name) for name in ("reference_sql", "schema_sql", "db_id")}
-        if not elsewhere or not all(isinstance(text, (str, type(None))) for text in texts.values()):
+        needed = {name: answer.get(name, "") for name in ("reference_sql", "schema_sql", "db_id")}
+        if not elsewhere or not all(isinstance(text, str) and (text or name == "db_id") for name, text in needed.items()):
             return lambda: verify_database(answer, said, database=place)
-        call = {"answer": {k: v for k, v in texts.items() if v is not None}, "reply": said, "database": place and str(place)}
+        call = {"answer": needed, "reply": said, "database": place and str(place)}
         return workers.Job(_DATABASE, call, TIMEOUT + workers.GRACE)  # it keeps its time by itself, but for what it cannot stop
     if example.task in scored():
         return own.job(example.task, answer, said)

@@ -35,36 +35,44 @@ def main() -> None:
         send(answers, json.dumps({"failed": said(error, start["file"])}).encode())
         return
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - for good
+    taken = _address_space()
     send(answers, b'{"ready": true}')
     while True:
         try:
             job = json.loads(receive(jobs))
         except (EOFError, OSError):
             os._exit(0)
-        _limit(job["memory"])
+        _limit(taken + job["memory"])
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + _ORPHAN)
+        answer: dict[str, Any] = {"number": job["number"]}
         try:
-            answer = asdict(handler(**job["call"]))
+            answer["verdict"] = asdict(handler(**job["call"]))
         except UserError as error:
-            answer = {"user_error": str(error)}
+            answer["user_error"] = str(error)
         except BaseException as error:
-            answer = asdict(Verdict(False, None, "error", said(error, start["file"])))
+            answer["verdict"] = asdict(Verdict(False, None, "error", said(error, start["file"])))
         signal.setitimer(signal.ITIMER_REAL, 0)
         send(answers, json.dumps(answer).encode())
 
 
 def said(error: BaseException, file: str = "") -> str:
     """An exception in a line, with the deepest line of the user's file that it passed."""
-    line, trace = 0, error.__traceback__
-    while trace:
-        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
-        trace = trace.tb_next
+    line = line_in(error, file)
     where = f" ({Path(file).name}, line {line})" if line else ""
     try:
         text = str(error)
     except Exception:
         text = "(its message cannot be shown)"
     return f"{type(error).__name__}: {text[:_DETAIL]}{where}"
+
+
+def line_in(error: BaseException, file: str) -> int:
+    """The deepest line of a file that an exception passed; 0 where it passed none."""
+    line, trace = 0, error.__traceback__
+    while trace:
+        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
+        trace = trace.tb_next
+    return line
 
 
 def _handler(name: str, file: str, source: str) -> Callable[..., Verdict]:
@@ -85,8 +93,16 @@ def _handler(name: str, file: str, source: str) -> Callable[..., Verdict]:
     return handler(file, source)
 
 
+def _address_space() -> int:
+    """Bytes of address space in use, where the system tells: large libraries reserve more than they ever touch."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def _limit(memory: int) -> None:
-    """The address space a job may take, where the system can limit it: what is too much then raises a MemoryError."""
+    """The address space of the process from now on, where the system can limit it: more than that raises a MemoryError."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

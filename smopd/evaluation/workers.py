@@ -10,23 +10,26 @@ import collections
 import contextlib
 import json
 import os
+import select
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.evaluation.sandbox_judge import receive, send
 from smopd.evaluation.verdict import Verdict
 
-MEMORY_MB = 2048
+MEMORY_MB = 2048  # for a job, beyond what its process takes when it is ready
 GRACE = 2.0  # seconds after a time limit within which the verdict on it is there
 _START_LIMIT = 120.0  # seconds to import what the jobs need
+_PIECE = select.PIPE_BUF  # bytes that a pipe ready for writing takes without blocking
+_MOST = 64 << 20  # bytes of an answer
 _INSIDE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from smopd.evaluation.worker import main; main()"
 
 
@@ -103,7 +106,7 @@ def _take(kind: Kind) -> "_Worker":
 
 class _Worker:
     def __init__(self, kind: Kind) -> None:
-        self.kind, self.busy, self.late, self.ended = kind, False, False, False
+        self.kind, self.busy, self.late, self.ended, self.number = kind, False, False, False, 0
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - until `end`; a pipe that nobody reads would block when full
         path = [os.path.abspath(place) for place in sys.path]
         # One hash seed for all, so that a verdict doesn't hang on the order of a set.
@@ -117,50 +120,48 @@ class _Worker:
         ready = self.exchange(json.dumps(asdict(kind)).encode(), _START_LIMIT)
         if ready is None or "failed" in ready:
             ending = self.end()
+            ending = f"not ready after {_START_LIMIT:g} s" if self.late else ending
             raise _NotStartedError(ready["failed"] if ready else ending)
 
     def judge(self, job: Job) -> Verdict:
         """The verdict on a job, whatever becomes of the process."""
         try:
-            message = json.dumps({"call": dict(job.call), "timeout": job.timeout, "memory": job.memory_mb << 20}).encode()
+            limits = {"timeout": job.timeout, "memory": job.memory_mb << 20}
+            message = json.dumps({"call": dict(job.call), "number": self.number, **limits}).encode()
         except (TypeError, ValueError, RecursionError) as error:
             return Verdict(False, job.extracted, "error", f"the answer is no plain JSON: {error}")
         answer = self.exchange(message, job.timeout)
-        if answer is None and self.late:
-            self.end()
-            return Verdict(False, job.extracted, "timeout", f"no verdict within {job.timeout:g} s")
-        if answer is None:
-            return Verdict(False, job.extracted, "error", f"the verifier's process was lost: {self.end()}")
-        if self.late:  # the answer came, and then the end
-            self.end()
+        # The number tells an answer from what a verifier of the user's may have written on the pipe.
+        if answer is None or answer.get("number") != self.number:
+            late, ending = self.late, self.end()
+            if late:
+                return Verdict(False, job.extracted, "timeout", f"no verdict within {job.timeout:g} s")
+            return Verdict(False, job.extracted, "error", f"the verifier's process was lost: {ending}")
+        self.number += 1
         if "user_error" in answer:
             raise UserError(answer["user_error"])
-        return Verdict(**answer)
+        return Verdict(**answer["verdict"])
 
     def exchange(self, message: bytes, limit: float) -> dict[str, Any] | None:
-        """Send a message and wait for the answer; None where there is none."""
+        """Send a message and wait for the answer; None where there is none, and `late` where time is up."""
         to, back = self.process.stdin, self.process.stdout
         if to is None or back is None:  # they are pipes: this is for the type checker
             return None
-        watchdog = threading.Timer(limit, self._stop)
-        watchdog.daemon = True
-        watchdog.start()
-        self.busy = True
+        deadline, self.busy = time.monotonic() + limit, True
         try:
-            send(to.fileno(), message)
-            answer = json.loads(receive(back.fileno()))
+            left = memoryview(struct.pack("!I", len(message)) + message)
+            while left:
+                _await(to.fileno(), select.POLLOUT, deadline)
+                left = left[os.write(to.fileno(), left[:_PIECE]) :]
+            (size,) = struct.unpack("!I", _read(back.fileno(), 4, deadline))
+            answer = json.loads(_read(back.fileno(), size, deadline)) if size <= _MOST else None
+        except TimeoutError:
+            self.late = True
+            return None
         except (OSError, EOFError, ValueError, struct.error):
             return None
-        else:
-            self.busy = False
-            return answer if isinstance(answer, dict) else None
-        finally:
-            watchdog.cancel()
-            watchdog.join()  # after this it is known whether it has struck
-
-    def _stop(self) -> None:
-        self.late = True
-        self._kill()
+        self.busy = not isinstance(answer, dict)
+        return answer if isinstance(answer, dict) else None
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -183,6 +184,23 @@ class _Worker:
         last = self.errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
         self.errors.close()
         return f"{_ending(code)}{': ' if last else ''}{last}"
+
+
+def _await(fd: int, event: int, deadline: float) -> None:
+    poll = select.poll()
+    poll.register(fd, event)
+    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        raise TimeoutError
+
+
+def _read(fd: int, size: int, deadline: float) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        _await(fd, select.POLLIN, deadline)
+        if not (piece := os.read(fd, min(size - len(data), 1 << 20))):
+            raise EOFError
+        data += piece
+    return bytes(data)
 
 
 def _ending(code: int | None) -> str:

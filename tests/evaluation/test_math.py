@@ -91,12 +91,13 @@ def test_every_spelling_of_a_number_is_that_number(value: Any) -> None:
         ("6", r"\boxed{2\cdot 3}"), ("1.75", r"\boxed{\frac{3}{4}+1}"), ("4", r"So $\boxed{\sqrt{16}}$. 3 steps."),
         ("2.5", r"\boxed{2\frac{1}{2}}"), ("1500", r"\boxed{\$1,200 + \$300}"), ("1500", r"\boxed{1.5 \times 10^{3}}"),
         ("120", r"\boxed{5!}"), ("1024", r"\boxed{2^{10}}"), ("1,024", r"\boxed{x = 2^{10}}"), ("-2", r"\boxed{3-5}"),
-        ("18", r"\boxed{3+14}, no: \boxed{3+15}"), ("0.001", r"\boxed{10^{-3}}"), ("12", r"\boxed{3×4}"),
+        ("18", r"\boxed{3+14}, no: \boxed{3+15}"), ("6", r"\boxed{\boxed{2\cdot 3}}"), ("0.001", r"\boxed{10^{-3}}"),
+        ("12", r"\boxed{3×4}"),
         (r"\frac{\sqrt{3}}{2}", r"$\boxed{\sqrt{3}/2}$"), (r"\frac{\sqrt{3}}{2}", r"\boxed{\frac{\sqrt{3}}{2}}"),
         ("x+1", r"\boxed{1+x}"), ("x+1", "The answer is $1+x$."), ("x+1", r"Hence \(1 + x\)."), ("x+1", "x + 1"),
-        ("(x+1)^2", r"\boxed{x^2+2x+1}"), ("y=2x+1", r"\boxed{2x+1}"), ("(1,2)", r"\boxed{(1, 2)}"), ("(5,3)",
-        r"\boxed{(5,2+1)}"),
-        ("(5,3)", r"\boxed{(x,y)=\left(5,3\right)}"), ("[1,2)", r"\boxed{[1,2)}"), ("1,-2", r"\boxed{-2, 1}"),
+        ("(x+1)^2", r"\boxed{x^2+2x+1}"), ("y=2x+1", r"\boxed{2x+1}"), ("(1,2)", r"\boxed{(1, 2)}"),
+        ("(5,3)", r"\boxed{(5,2+1)}"), ("(5,3)", r"\boxed{(x,y)=\left(5,3\right)}"),
+        ("[1,2)", r"\boxed{[1,2)}"), ("1,-2", r"\boxed{-2, 1}"),
         (r"\{1,2\}", r"\boxed{\{2,1\}}"), (r"\text{Friday}", r"\boxed{\text{Friday}}"), (r"2\pi", r"\boxed{\pi + \pi}"),
         (r"\frac{3}{4}", "0.75"), ("2+3i", r"\boxed{3i+2}"),
     ],
@@ -109,8 +110,8 @@ def test_right_expression(value: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("7", r"\boxed{2\cdot 3}"), ("3", r"\boxed{2\cdot 3}"), ("18", r"\boxed{3+18}"), ("5", r"\boxed{5!}"), ("10",
-        r"\boxed{2^{10}}"),
+        ("7", r"\boxed{2\cdot 3}"), ("3", r"\boxed{2\cdot 3}"), ("18", r"\boxed{3+18}"), ("5", r"\boxed{5!}"),
+        ("10", r"\boxed{2^{10}}"),
         (r"\frac{\sqrt{3}}{2}", r"\boxed{\frac{\sqrt{2}}{2}}"), (r"\frac{\sqrt{3}}{2}", r"\boxed{2}"), ("x+1", r"\boxed{x+2}"),
         ("x+1", r"\boxed{y+1}"), ("x+1", "$x+1$, no: $x+2$"), ("(1,2)", r"\boxed{(2,1)}"), ("(5,3)", r"\boxed{(5,2)}"),
         ("(5,3)", r"\boxed{(6,3)}"), ("(5,3)", r"\boxed{[5,3]}"), ("(5,3)", r"\boxed{(5,3,0)}"), ("(5,3)", r"\boxed{\emptyset}"),
@@ -139,7 +140,9 @@ def test_no_expression(text: str) -> None:
         r"\boxed{18 cm^2}", r"\boxed{18 \text{ km}/\text{h}}", r"\boxed{18^\circ}", r"\boxed{\frac{36}{2}}",
         r"\boxed{36/2 apples}",
         r"\boxed{x = 3 + 15 = 18}", r"\boxed{\approx 18}", r"\boxed{\text{3 + 15 makes } 18}", r"\boxed{\left(18\right)}",
-        r"\boxed{3, 18}", r"\boxed{x^2} 18", r"2\cdot 9 = 18", r"\boxed{18 + }",
+        r"\boxed{3, 18}", r"\boxed{x^2} 18", r"2\cdot 9 = 18", r"\boxed{18 + }", r"\boxed{18 \, \frac{\text{km}}{\text{h}}}",
+        r"\boxed{18\frac{km}{h}}",
+        r"\boxed{18^{\text{th}}}", r"\boxed{18^{th}}", r"\boxed{\pm 18}", r"\boxed{\mathbf{18}}",
     ],
 )  # fmt: skip
 def test_a_number_is_judged_by_the_rule_for_numbers_alone(text: str) -> None:
@@ -161,7 +164,7 @@ NUMBERS = ["18", "$5", "50%", "1,234", "x=18", "18 apples", "3/4", r"\frac{3}{4}
            "x = 3 + 15 = 18"]  # fmt: skip
 EXPRESSIONS = [r"\frac{\sqrt{3}}{2}", "x+1", "(1,2)", "2x", "1,2", "1,-2", "x^2", "2a+1", "a-1", r"2\pi", "x", "5!", "3+4",
                r"\{1,2\}",
-               "[1,2)", r"2\frac{1}{2}", "2^{10}", "y=2x+1", r"\text{June 3}", r"\begin{pmatrix}1\\2\end{pmatrix}",
+               "[1,2)", r"2\frac{1}{2}", "2^{10}", r"\pm 3", "y=2x+1", r"\text{June 3}", r"\begin{pmatrix}1\\2\end{pmatrix}",
                "3i"]  # fmt: skip
 
 

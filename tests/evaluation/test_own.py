@@ -128,6 +128,7 @@ def test_a_function_that_fails_says_so_and_is_never_plain_wrong(write: Write, bo
         (UNITS.replace('"units"', '"two words"'), "mine.py, line 3: ValueError: a task's name is one word"),
         (UNITS.replace("5.0", "0"), "mine.py, line 3: ValueError: timeout is a number of seconds"),
         (UNITS.replace('("value", "unit")', "(1, 2)"), "mine.py, line 3: ValueError: answer names the fields"),
+        (UNITS.replace("5.0", "5.0, memory_mb=1"), "mine.py, line 3: ValueError: memory_mb"),
         (HEAD + "@verifier('t')\nclass T: pass\n", "mine.py, line 2: TypeError: @verifier marks a function"),
         ("# coding: nonsense\n", "mine.py: cannot be read as Python"),
     ],

@@ -50,22 +50,29 @@ def test_a_reference_that_cannot_be_used_is_an_error_and_an_unknown_task_the_use
 
 # --- many at once -------------------------------------------------------------------------------------------------------------
 PAIRS = [
-    (example("math", {"value": "18"}), "It is 18."), (example("math", {"value": "18"}), "It is 17."), (example("math",
-    {"value": "18"}), ""),
-    (example("math", {"value": "6"}), r"\boxed{2\cdot 3}"), (example("math", {"value": "x+1"}), r"\boxed{x+2}"),
-    (example("math", {"value": "(5,3)"}), r"\boxed{(5,4)}"), (example("math", {"value": "none"}), "1"),
-    (example("actions", {"calls": ONE}), "[f(a=1)]"), (example("actions", {"calls": ONE}), "[f(a=2)]"),
-    (example("database", PETS), "SELECT count(id) FROM pet WHERE age >= 4"), (example("database", PETS),
-    "SELECT count(*) FROM pet"),
-    (example("database", PETS), "SELECT"), (example("database", PETS), "<think>SELECT 1</think> no"), (example("database", {}),
-    "SELECT 1"),
+    (example("math", {"value": "18"}), "It is 18."),
+    (example("math", {"value": "18"}), "It is 17."),
+    (example("math", {"value": "18"}), ""),
+    (example("math", {"value": "6"}), r"\boxed{2\cdot 3}"),
+    (example("math", {"value": "x+1"}), r"\boxed{x+2}"),
+    (example("math", {"value": "(5,3)"}), r"\boxed{(5,4)}"),
+    (example("math", {"value": "none"}), "1"),
+    (example("actions", {"calls": ONE}), "[f(a=1)]"),
+    (example("actions", {"calls": ONE}), "[f(a=2)]"),
+    (example("database", PETS), "SELECT count(id) FROM pet WHERE age >= 4"),
+    (example("database", PETS), "SELECT count(*) FROM pet"),
+    (example("database", PETS), "SELECT"),
+    (example("database", PETS), "<think>SELECT 1</think> no"),
+    (example("database", {}), "SELECT 1"),
     (example("database", {**PETS, "reference_sql": "SELECT kind FROM pet"}), "```sql\nSELECT kind FROM pets\n```"),
-    (example("database", {**PETS, "reference_sql": 7}), "SELECT 1"), (example("database", {**PETS, "db_id": 7}), "SELECT 1"),
-]  # fmt: skip
+    (example("database", {**PETS, "reference_sql": 7}), "SELECT 1"),
+    (example("database", {**PETS, "db_id": 7}), "SELECT 1"),
+]
 CODE = [
-    (example("code", DOUBLE), "```python\ndef double(x):\n    return 2 * x\n```"), (example("code", DOUBLE), "no"),
+    (example("code", DOUBLE), "```python\ndef double(x):\n    return 2 * x\n```"),
+    (example("code", DOUBLE), "no"),
     (example("code", DOUBLE), "```python\ndef double(x):\n    return x * x\n```"),
-]  # fmt: skip
+]
 
 
 def test_many_verdicts_are_the_same_as_one_by_one_and_in_order() -> None:

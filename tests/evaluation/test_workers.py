@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,7 @@ def test_a_job_over_its_time_is_killed_with_its_children_and_replaced() -> None:
         ("(sys.__stderr__.write('last words'), sys.__stderr__.flush(), os._exit(4))", "exit code 4: last words"),
         ("os.closerange(3, 64)", "the verifier's process was lost"),
         ("os.write(4, bytes(3)) + os._exit(0)", "the verifier's process was lost"),
+        ("os.write(4, bytes([0, 0, 0, 2]) + b'{}')", "the verifier's process was lost"),
         ("[os.write(fd, b'\\xff' * 8) for fd in (4, 5)]", "the verifier's process was lost"),
     ],
 )
@@ -93,10 +95,13 @@ def test_a_process_that_dies_is_an_error_and_the_next_job_is_fine(expression: st
 
 @pytest.mark.parametrize(
     ("expression", "said"),
-    [("1 / 0", "ZeroDivisionError: division by zero (x.py, line 7)"), ("sys.exit(0)", "SystemExit: 0"), ("[0] * 10**10",
-    "MemoryError"),
-     ("(lambda f: f(f))(lambda f: f(f))", "RecursionError")],
-)  # fmt: skip
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero (x.py, line 7)"),
+        ("sys.exit(0)", "SystemExit: 0"),
+        ("[0] * 10**10", "MemoryError"),
+        ("(lambda f: f(f))(lambda f: f(f))", "RecursionError"),
+    ],
+)
 def test_an_exception_is_an_error_and_the_process_goes_on(expression: str, said: str) -> None:
     before, verdict, after = ask_all([job("1"), job(expression), job("1")])
     assert (verdict.status, verdict.correct) == ("error", False)
@@ -165,14 +170,14 @@ def test_a_fork_does_not_speak_to_its_parents_processes() -> None:
 
 def test_an_interrupted_wait_leaves_no_answer_behind_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     ask(job("1"))
-    monkeypatch.setattr(workers, "receive", interrupted)
+    monkeypatch.setattr(workers, "_read", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ask(job("'stale'"))
     monkeypatch.undo()
     assert ask(job("'fresh'")).extracted == "fresh"
 
 
-def interrupted(fd: int) -> bytes:
+def interrupted(*args: Any) -> bytes:
     raise KeyboardInterrupt
 
 

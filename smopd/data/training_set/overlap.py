@@ -1,0 +1,119 @@
+"""Which training items overlap an evaluation set: the same text, nearly the same text, or the same database.
+
+Texts are compared as words in lower case with every number as one and the same word, so a test question with other numbers is
+found too. Near: of the runs of five words of the shorter text, at least half occur in the other (and at least four of them).
+It leaves out meaning: a question told in other words is not found.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from smopd.data.sharding import words
+from smopd.data.training_set import bfcl
+from smopd.data.training_set.raw import read_array, read_lines, sha256
+from smopd.data.training_set.spider import DEV
+
+RUN = 5  # words
+NEAR = 0.5
+LEAST = 4  # runs in common
+_TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d[\d,.]*")
+# (file in the raw folder, the evaluation set it is, its domain)
+HELD_OUT = (
+    ("gsm8k_test.jsonl", "GSM8K test", "math"),
+    (bfcl.EVALUATION, "BFCL parallel (LiC's source)", "actions"),
+    (DEV, "Spider dev", "database"),
+    ("HumanEval.jsonl.gz", "HumanEval", "code"),
+)
+
+
+def blind_words(text: str) -> list[str]:
+    """The words of a text in lower case, each number as "0"."""
+    return ["0" if token[0].isdigit() else words(token)[0] for token in _TOKEN.findall(text)]
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    told = blind_words(text)
+    return {tuple(told[i : i + RUN]) for i in range(len(told) - RUN + 1)}
+
+
+def near(runs: set[tuple[str, ...]], other: set[tuple[str, ...]], common: int | None = None) -> bool:
+    """Are two texts, given as runs of words, nearly the same?"""
+    common = len(runs & other) if common is None else common
+    return common >= LEAST and common >= NEAR * min(len(runs), len(other))
+
+
+@dataclass
+class HeldOut:
+    """The evaluation texts by domain, indexed; `files` are what was read (name, sha256, items)."""
+
+    exact: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    databases: set[str] = field(default_factory=set)
+    files: list[dict[str, Any]] = field(default_factory=list)
+    _sets: dict[str, list[set[tuple[str, ...]]]] = field(default_factory=lambda: defaultdict(list))
+    _index: dict[tuple[str, tuple[str, ...]], list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, task: str, text: str) -> None:
+        """Hold one evaluation text out."""
+        self.exact[task].add(" ".join(blind_words(text)))
+        runs, number = _runs(text), len(self._sets[task])
+        self._sets[task].append(runs)
+        for run in runs:
+            self._index[task, run].append(number)
+
+    def overlap(self, task: str, text: str, answer: Mapping[str, Any]) -> str | None:
+        """How an item overlaps the evaluation, None if it does not."""
+        if answer.get("db_id") in self.databases:
+            return "a database of the evaluation set"
+        if " ".join(blind_words(text)) in self.exact[task]:
+            return "the same text"
+        runs = _runs(text)
+        common = Counter(number for run in runs for number in self._index.get((task, run), ()))
+        sets = self._sets[task]
+        return "nearly the same text" if any(near(runs, sets[number], count) for number, count in common.items()) else None
+
+
+def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Path]) -> HeldOut:
+    """The evaluation files of the raw folder, and any others that `load_examples` reads."""
+    from smopd.data.example import load_examples
+
+    out, wanted = HeldOut(), set(domains)
+    for file, name, task in HELD_OUT if raw else ():
+        path = raw / file if raw else Path(file)
+        if task not in wanted or not path.is_file():
+            continue
+        texts = _texts(path, task, out)
+        for text in texts:
+            out.add(task, text)
+        out.files.append({"file": file, "what": name, "items": len(texts), "sha256": sha256(path)})
+    for given in evals:
+        examples = load_examples(given)
+        for example in examples:
+            out.add(example.task, example.full)
+            if example.answer.get("db_id"):
+                out.databases.add(str(example.answer["db_id"]))
+        known = {"sha256": sha256(Path(given))} if Path(given).is_file() else {}
+        out.files.append({"file": Path(given).name, "what": "given with --eval", "items": len(examples), **known})
+    return out
+
+
+def _texts(path: Path, task: str, out: HeldOut) -> list[str]:
+    if task == "actions":
+        return bfcl.requests(path)
+    if task == "database":
+        rows = [row for _, row in read_array(path, ("question", "db_id"))]
+        out.databases |= {row["db_id"] for row in rows}
+        return [row["question"] for row in rows]
+    if task == "code":
+        return [_docstring(row["prompt"]) for _, row in read_lines(path, ("prompt",))]
+    return [row["question"] for _, row in read_lines(path, ("question",))]
+
+
+def _docstring(prompt: str) -> str:
+    """What a HumanEval prompt says in words: its last docstring up to the examples."""
+    found = re.findall(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'', prompt, re.DOTALL)
+    text = "".join(found[-1]) if found else prompt
+    return re.split(r">>>|\n\s*(?:for example|examples?)\b", text, maxsplit=1, flags=re.IGNORECASE)[0]

@@ -1,0 +1,47 @@
+"""The verifiers' benchmark at tiny counts: items are what they claim to be, reports have their shape. No time is looked at."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from smopd.bench.cli import bench_app
+from smopd.bench.verify import KINDS, Verify, items, report
+from smopd.evaluation import sandbox, verify_all, workers
+from smopd.evaluation.math import judge
+
+SANDBOXED = sandbox.isolation() != "none"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_other_reply_is_right(kind: str) -> None:
+    if kind == "code" and not SANDBOXED:
+        pytest.skip("neither bubblewrap nor namespaces work on this machine")
+    pairs = items(kind, 24)
+    assert pairs == items(kind, 24)
+    verdicts = verify_all(pairs)
+    assert [verdict.correct for verdict in verdicts] == [True, False] * 12
+    assert {verdict.status for verdict in verdicts} == {"ok"}
+
+
+def test_expressions_are_expressions_and_numbers_numbers() -> None:
+    for kind, asked in (("math, expressions", True), ("math, numbers", False)):
+        found = [isinstance(judge(example.answer, reply), workers.Job) for example, reply in items(kind, 40)]
+        assert set(found) == {asked}
+
+
+def test_report_and_command_line() -> None:
+    found = report(Verify(quick=6, slow=4), 2)
+    assert [row["name"] for row in found["results"]] == [kind for kind in KINDS if kind != "code" or SANDBOXED]
+    for row in found["results"]:
+        assert row["same"]
+        assert (row["correct"] * 2, row["failed"]) == (row["verdicts"], 0)
+        assert all(rate > 0 for rate in row["per_second"].values())
+    words = ["verify", "--quick", "4", "--slow", "2", "--reps", "1"]
+    told = CliRunner().invoke(bench_app, [*words, "--json"])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["settings"] == {"quick": 4, "slow": 2}
+    table = CliRunner().invoke(bench_app, words)
+    assert table.exit_code == 0, table.output
+    assert "math, expressions" in table.stdout
+    assert "both ways gave the same verdicts" in table.stdout
