@@ -12,6 +12,8 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints
 # Spinning OpenMP threads beside any other process are many times slower than one thread each.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
+# Packages are compiled on first use. Where this is set, every process would compile torch and transformers anew: 12 seconds each.
+export PYTHONDONTWRITEBYTECODE =
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
 .PHONY: quickstart test test-vllm lint env docs clean

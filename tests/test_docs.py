@@ -2,12 +2,15 @@
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 from smopd.cli import app
+from smopd.data import load_examples
+from smopd.evaluation import verify
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -19,7 +22,8 @@ def test_the_settings_page_is_current():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#:]+)\)", prose):
         assert (page.parent / target).exists(), target
 
 
@@ -34,3 +38,30 @@ def test_shipped_files_are_small_and_there():
     shipped = [p for p in (ROOT / "smopd" / "pocket" / "model").iterdir() if p.is_file()]
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in shipped}
     assert sum(p.stat().st_size for p in shipped) < 10_000_000
+
+
+@pytest.mark.slow
+def test_your_own_tasks_works_as_written(smopd, tmp_path):
+    """The page's files and commands, in order."""
+    page = (ROOT / "docs" / "your-own-tasks.md").read_text()
+    names = {"json": "questions.jsonl", "python": "my_tasks.py", "toml": "clock.toml"}
+    commands = []
+    for language, text in re.findall(r"```(\w+)\n(.*?)```", page, flags=re.DOTALL):
+        if language == "bash":
+            commands += text.strip().split("\n")
+        else:
+            (tmp_path / names[language]).write_text(text)
+    assert len(commands) == 5
+    for command in commands:
+        code, out, err = smopd(*shlex.split(command)[1:])
+        assert code == 0, err
+        if "data shard" in command:
+            assert out.startswith("4 examples in clock.jsonl; 0 rows dropped")
+        if "smopd eval" in command:
+            assert "SHARDED" in out
+    examples = load_examples(tmp_path / "clock.jsonl")
+    assert examples[0].shards[0] == "At what time has she rested?"
+    assert [verify(e, f"So at {e.answer['value']}.").correct for e in examples] == [True] * 4
+    assert verify(examples[0], "At 12:06.").correct is False
+    assert verify(examples[0], "Soon.").status == "no_answer"
+    assert (tmp_path / "runs" / "clock" / "report.html").exists()

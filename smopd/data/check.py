@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from smopd.data.example import Example, _parse, load_examples
+from smopd.data.example import Example, parse_item, load_examples
 from smopd.data.sharding import check_shards, normalise
 from smopd.data.tasks import UNSCORED
 from smopd.errors import UserError
@@ -49,7 +49,7 @@ class Report:
 def check_file(path: str, against: str | None = None, progress: Callable[[int, int], None] = lambda done, of: None) -> Report:
     """Read a file and look at every example; a file that is not there is a UserError."""
     report = Report(path)
-    if path.startswith("pocket:"):
+    if path.startswith(("pocket:", "hf:")):
         report.examples = load_examples(path)
     else:
         _read(Path(path), report)
@@ -66,7 +66,7 @@ def _read(path: Path, report: Report) -> None:
         try:
             if isinstance(item, UserError):
                 raise item
-            example = _parse(item, where)
+            example = parse_item(item, where)
             if example.id in seen:
                 raise UserError(f"{where}, field 'id': {example.id!r} is that of {seen[example.id]} too; ids must differ")
             seen[example.id] = where.removeprefix(f"{path}, ")

@@ -95,7 +95,7 @@ def data_build(
 
 @data_app.command("check")
 def data_check(
-    path: Annotated[str, typer.Argument(help="JSONL of ours or LiC's JSON.")],
+    path: Annotated[str, typer.Argument(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")],
     against: Annotated[str | None, typer.Option(help="Evaluation file that must not overlap with it.")] = None,
     verifiers: Verifiers = None,
     as_json: Json = False,
@@ -125,7 +125,7 @@ def data_check(
 
 @data_app.command("stats")
 def data_stats(
-    path: Annotated[str, typer.Argument(help="JSONL of ours, LiC's JSON, or pocket:train.")],
+    path: Annotated[str, typer.Argument(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")],
     plot: Annotated[Path | None, typer.Option(help="Chart to write: OUT.svg, or OUT.html with the numbers.")] = None,
     verifiers: Verifiers = None,
     as_json: Json = False,

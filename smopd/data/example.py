@@ -81,7 +81,7 @@ def _pocket(name: str) -> list[Example]:
 
 
 def _examples(name: str, items: Iterable[tuple[str, Any]]) -> list[Example]:
-    examples = [_parse(item, where) for where, item in items]
+    examples = [parse_item(item, where) for where, item in items]
     if not examples:
         raise UserError(f"{name}: holds no examples")
     return examples
@@ -115,7 +115,8 @@ def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
                 raise UserError(f"{path}, line {number}: not valid JSON: {error.msg} (column {error.colno})") from None
 
 
-def _parse(item: Any, where: str) -> Example:
+def parse_item(item: Any, where: str) -> Example:
+    """One example from its JSON, ours or LiC's; `where` is how a complaint names its place."""
     if not isinstance(item, dict):
         raise UserError(f"{where}: expected a JSON object, found {type(item).__name__}")
     return _from_lic(item, where) if "task_id" in item else _from_ours(item, where)
