@@ -149,7 +149,8 @@ def test_set_forms(text: str, key: str, value: Any) -> None:
         ("chat.thinking=True", '--set: chat.thinking = "True": expected true or false'),
         (
             "eval.views=full",
-            '--set: eval.views = "full": expected a non-empty list of "full", "concat", "sharded", "recap", "snowball", "simulated"',
+            '--set: eval.views = "full": expected a non-empty list of '
+            '"full", "concat", "sharded", "recap", "snowball", "simulated"',
         ),
         ("optim.learning_rate=1", "--set: unknown key 'optim.learning_rate'; did you mean 'optim.lr'?"),
         ("teacher=3", "--set: teacher = 3: expected a table with the keys decay"),

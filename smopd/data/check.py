@@ -5,14 +5,13 @@ sample, tests only as far as they are Python. It leaves out running code and ask
 """
 
 import ast
-import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from smopd.data.example import Example, parse_item, load_examples
+from smopd.data.example import Example, file_items, load_examples, parse_item
 from smopd.data.sharding import check_shards, normalise
 from smopd.data.tasks import UNSCORED
 from smopd.errors import UserError
@@ -62,10 +61,8 @@ def check_file(path: str, against: str | None = None, progress: Callable[[int, i
 
 def _read(path: Path, report: Report) -> None:
     seen: dict[str, str] = {}
-    for where, item in _items(path):
+    for where, item in file_items(path):
         try:
-            if isinstance(item, UserError):
-                raise item
             example = parse_item(item, where)
             if example.id in seen:
                 raise UserError(f"{where}, field 'id': {example.id!r} is that of {seen[example.id]} too; ids must differ")
@@ -77,29 +74,6 @@ def _read(path: Path, report: Report) -> None:
                 report.errors.append(str(error))
     if not report.examples and not report.errors:
         report.errors, report.broken = [f"{path}: holds no examples"], 1
-
-
-def _items(path: Path) -> Iterator[tuple[str, Any]]:
-    """(place, item) for every line or item; an error in its place where there is no JSON."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such data file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    if text.lstrip().startswith("["):
-        try:
-            yield from ((f"{path}, item {number}", item) for number, item in enumerate(json.loads(text), 1))
-        except json.JSONDecodeError as error:
-            yield "", UserError(f"{path}, line {error.lineno}: not valid JSON: {error.msg}")
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            try:
-                yield where, json.loads(line)
-            except json.JSONDecodeError as error:
-                yield where, UserError(f"{where}: not valid JSON: {error.msg} (column {error.colno})")
 
 
 def _warn(report: Report, progress: Callable[[int, int], None]) -> None:

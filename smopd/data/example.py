@@ -44,7 +44,7 @@ def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
     if name.startswith("pocket:"):
         examples = _pocket(name)
     else:
-        examples = _examples(name, hub_rows(name, _FIELDS) if name.startswith("hf:") else _from_file(Path(name)))
+        examples = _examples(name, hub_rows(name, _FIELDS) if name.startswith("hf:") else file_items(Path(name)))
     seen: dict[str, int] = {}
     for number, example in enumerate(examples, 1):
         if example.id in seen:
@@ -87,36 +87,38 @@ def _examples(name: str, items: Iterable[tuple[str, Any]]) -> list[Example]:
     return examples
 
 
-def _from_file(path: Path) -> Iterator[tuple[str, Any]]:
+def file_items(path: Path) -> Iterator[tuple[str, Any]]:
+    """(place, item) for every line of JSONL or item of a JSON array; where there is no JSON the item is the complaint."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"{path}: no such data file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    return _array(path, text) if text.lstrip().startswith("[") else _lines(path, text)
-
-
-def _array(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    try:
-        items = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not valid JSON: {error.msg}") from None
-    for number, item in enumerate(items, 1):
-        yield f"{path}, item {number}", item
-
-
-def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    if text.lstrip().startswith("["):
+        items = _json(text, f"{path}", array=True)
+        whole = isinstance(items, UserError)  # then there are no items to name
+        yield from [(str(path), items)] if whole else ((f"{path}, item {n}", item) for n, item in enumerate(items, 1))
+        return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            try:
-                yield f"{path}, line {number}", json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(f"{path}, line {number}: not valid JSON: {error.msg} (column {error.colno})") from None
+            yield f"{path}, line {number}", _json(line, f"{path}, line {number}")
+
+
+def _json(text: str, where: str, array: bool = False) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"{where}, line {error.lineno}: " if array else f"{where}: "
+        return UserError(f"{place}not valid JSON: {error.msg} (column {error.colno})")
+    except RecursionError:
+        return UserError(f"{where}: nested too deeply")
 
 
 def parse_item(item: Any, where: str) -> Example:
     """One example from its JSON, ours or LiC's; `where` is how a complaint names its place."""
+    if isinstance(item, UserError):
+        raise item
     if not isinstance(item, dict):
         raise UserError(f"{where}: expected a JSON object, found {type(item).__name__}")
     return _from_lic(item, where) if "task_id" in item else _from_ours(item, where)
