@@ -7,6 +7,7 @@ VLLM_VENV ?= .venv-vllm
 BIN := $(VENV)/bin
 # Where plain pip would bring CUDA packages to a machine without a GPU, name an index of CPU wheels: make test TORCH_INDEX=...
 TORCH_INDEX ?=
+TEST_PROCESSES ?= 2
 PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
 # Spinning OpenMP threads beside any other process are many times slower than one thread each.
@@ -21,8 +22,9 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 quickstart: $(VENV)/.installed
 	$(BIN)/smopd quickstart
 
+# Two at a time; a test takes its turn wherever there is room.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
 # vLLM has an environment of its own. Where it cannot be installed its tests do not run, which is said and is no failure.
 test-vllm:

@@ -9,14 +9,16 @@ from conftest import shared
 from real_models import smollm2_gguf
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from smopd.files import read_jsonl
+
 SETTINGS = [
     "train.steps=2", "train.rollouts=2", "train.checkpoint_every=1", "rollout.middle_tokens=12", "rollout.answer_tokens=16",
     "lora.r=8", "lora.alpha=16", "optim.lr=1e-4", "eval.tokens=24", "eval.middle_tokens=12", "objective.rho=1.0",
 ]  # fmt: skip
 
 
-def train_and_evaluate(smopd, tmp_path: Path, model: Path, *more: str) -> Path:
-    """Two steps and an evaluation of four LiC math items; the run folder."""
+def train_and_evaluate(smopd, tmp_path: Path, model: Path, *more: str) -> tuple[Path, Path]:
+    """Two steps and an evaluation of four LiC math items; the folders of the run and of the evaluation."""
     data = shared("data/lic/math.json")
     sets = [f"model.path={model}", f"data.train={data}", "data.train_limit=4", f"data.eval={data}", *SETTINGS, *more]
     recipe = tmp_path / "empty.toml"
@@ -35,7 +37,7 @@ def train_and_evaluate(smopd, tmp_path: Path, model: Path, *more: str) -> Path:
     summary = json.loads(said)
     assert {v["total"] for v in summary["views"].values()} == {4}
     assert all(sum(v["status"].values()) == 4 for v in summary["views"].values())
-    return out
+    return out, Path(summary["folder"])
 
 
 @pytest.mark.slow
@@ -54,7 +56,7 @@ def test_qwen3_shape_with_the_real_tokenizer_and_template(smopd, tmp_path, qwen3
     )
     Qwen3ForCausalLM(config).save_pretrained(tmp_path / "model")
     qwen3.save_pretrained(tmp_path / "model")
-    out = train_and_evaluate(smopd, tmp_path, tmp_path / "model", f"chat.thinking={str(thinking).lower()}")
+    out, _ = train_and_evaluate(smopd, tmp_path, tmp_path / "model", f"chat.thinking={str(thinking).lower()}")
     assert f"thinking = {str(thinking).lower()}" in (out / "config.toml").read_text()
     first = json.loads((out / "rollouts" / "step-000001.jsonl").read_text().splitlines()[0])
     assert len(first["sharded"]) >= 4
@@ -63,8 +65,8 @@ def test_qwen3_shape_with_the_real_tokenizer_and_template(smopd, tmp_path, qwen3
 @pytest.mark.slow
 @pytest.mark.smollm2
 def test_smollm2_trains_and_is_evaluated_from_its_gguf_file(smopd, tmp_path):
-    out = train_and_evaluate(smopd, tmp_path, smollm2_gguf())
-    rows = [json.loads(line) for line in (out / "eval" / "step-000002" / "conversations.jsonl").read_text().splitlines()]
+    _, evaluation = train_and_evaluate(smopd, tmp_path, smollm2_gguf())
+    rows = read_jsonl(evaluation / "conversations.jsonl")
     assert all(turn["reply"].strip() for row in rows for turn in row["turns"][:1])  # a real model has something to say
     words = " ".join(turn["reply"] for row in rows for turn in row["turns"])
     assert sum(word in words.lower() for word in ("the", "is", "to", "of", "number")) >= 4  # and says it in English

@@ -150,7 +150,7 @@ def replies(out: Path, *words: str) -> dict[tuple[str, str], list[str]]:
     limits = {"eval.tokens": 60, "eval.middle_tokens": 60}
     ran = run(command("eval", *words, "--data", "pocket:eval:8", "--out", str(out), "--json", **limits))
     assert ran.returncode == 0, ran.stderr[-3000:]
-    rows = [json.loads(line) for line in (out / "conversations.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (out / "conversations.jsonl").read_text().split("\n") if line]
     assert len(rows) == 16
     return {(row["id"], row["view"]): [turn["reply"] for turn in row["turns"]] for row in rows}
 
