@@ -6,6 +6,7 @@ message and exit code 2, a server that is gone with 3, Ctrl-C with 130 and every
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from smopd.data.cli import data_app
 from smopd.errors import UserError
 from smopd.evaluation.cli import eval_app
 from smopd.options import Json, Set, Unsandboxed, emit, permit
+from smopd.planning.cli import plan
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Train chat models that don't get lost in conversation.")  # fmt: skip
@@ -25,6 +27,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
 app.add_typer(pocket_app, name="pocket")
+app.command()(plan)
 
 MethodOption = Annotated[
     str | None, typer.Option("--method", help="baseline, entropy, outcome or combined (see: smopd methods).")
@@ -34,6 +37,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved sett
 
 def main() -> None:
     """Entry point: user errors without a traceback."""
+    if os.environ.get("LOCAL_RANK") and os.environ.get("RANK", "0") != "0":
+        # One of several processes that a launcher started: only the first speaks.
+        sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for good
     logging.getLogger("smopd").addHandler(logging.StreamHandler())
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries end in an error of ours
     try:
@@ -85,7 +91,7 @@ def quickstart(
 
     config = load_config("pocket", set_ or [], method)
     if dry_run:
-        from smopd.memory import memory_comment
+        from smopd.planning.memory import memory_comment
 
         print(to_toml(config) + memory_comment(config), end="")
         return
@@ -146,7 +152,7 @@ def train(
 
     config = load_config(recipe, set_ or [], method)
     if dry_run:
-        from smopd.memory import memory_comment
+        from smopd.planning.memory import memory_comment
 
         print(to_toml(config) + memory_comment(config), end="")
         return
@@ -178,6 +184,30 @@ def report(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Js
 
     path = report_run(run)
     emit({"report": str(path)}) if as_json else print(path)
+
+
+@app.command()
+def export(
+    source: Annotated[Path, typer.Argument(metavar="RUN|ADAPTER", help="Run folder, or a PEFT adapter.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the model; must not exist.")],
+    checkpoint: Annotated[str, typer.Option(help="A checkpoint of the run, e.g. step-000100; default the newest.")] = "",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; default as in the run.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Fold a trained adapter into its base and write a plain Hugging Face model folder with a model card.
+
+    Example: smopd export runs/quickstart models/pocket-trained --dtype bfloat16
+    """
+    from smopd.export import export as write
+    from smopd.progress import waiting
+
+    try:
+        with waiting(f"writing {out}"):
+            made = write(source, out, checkpoint, dtype)
+    except KeyboardInterrupt:
+        print("stopped; nothing was written", file=sys.stderr)
+        raise typer.Exit(130) from None
+    emit(made) if as_json else print(f"exported: {out}\nevaluate it: smopd eval {out}")
 
 
 @app.command()

@@ -48,6 +48,7 @@ class Model(Section):
     adapter: Annotated[str, Field(description="a PEFT adapter to start from; empty for a fresh one")] = ""
     dtype: Annotated[Literal["float32", "bfloat16", "float16"], Field(description="of the frozen base weights")] = "float32"
     attention: Annotated[Literal["sdpa", "eager"], Field(description="the attention implementation")] = "sdpa"
+    quantize: Annotated[Literal["none", "nf4", "int8"], Field(description="base weights in 4 or 8 bits (GPU)")] = "none"
 
 
 class Chat(Section):
@@ -182,6 +183,12 @@ class Train(Section):
     checkpoint_every: Annotated[int, Field(ge=1, description="steps between checkpoints")] = 10
     keep_checkpoints: Annotated[int, Field(ge=1, description="how many of the latest checkpoints stay on disk")] = 2
     save_rollouts: Annotated[bool, Field(description="write every rollout into the run folder")] = True
+    max_skipped: Annotated[int, Field(ge=1, description="stop after so many steps in a row without a finite gradient")] = 5
+    shard: Annotated[bool, Field(description="several processes: split the frozen weights among them (FSDP2)")] = False
+    eval_every: Annotated[int, Field(ge=0, description="steps between evaluations while training; 0 = none")] = 0
+    eval_limit: Annotated[int, Field(ge=1, description="evaluation examples used for that")] = 50
+    patience: Annotated[int, Field(ge=0, description="stop after so many of them without a better SHARDED; 0 = never")] = 0
+    trackers: Annotated[list[Literal["tensorboard", "trackio", "wandb"]], Field(description="where metrics go, too")] = []
 
 
 class Eval(Section):

@@ -29,7 +29,8 @@ def report_data(run: Path) -> ReportData:
     if not (run / "config.toml").exists():
         raise UserError(f"{run}: not a run folder (no config.toml)")
     config = load_config(run / "config.toml")
-    metrics = read_jsonl(run / "metrics.jsonl")
+    times = {row["step"]: row for row in read_jsonl(run / "timings.jsonl")}
+    metrics = [row | times.get(row["step"], {}) for row in read_jsonl(run / "metrics.jsonl")]
     rows = {
         stage: read_jsonl(run / "eval" / stage / "conversations.jsonl") for stage in STAGES if load_summary(run / "eval" / stage)
     }

@@ -27,6 +27,7 @@ from smopd.rollout.openai import ChatDriver, ChatEndpoint
 from smopd.rollout.vllm_shared import adapter_rank
 from smopd.training.adapters import merged
 from smopd.training.loop import Trainer
+from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 
 
@@ -175,16 +176,17 @@ def refuse_endpoint(config: Config) -> None:
         raise UserError("engine.kind: openai is for evaluation only (smopd eval); train with hf, vllm or vllm-http")
 
 
-def train_run(config: Config, folder: RunFolder) -> Trainer:
+def train_run(config: Config, folder: RunFolder) -> None:
     """Train to the end, or from where an earlier start of the same run stopped."""
     refuse_endpoint(config)
-    with waiting(f"loading {config.model.path} and {config.data.train}"):
-        trainer = Trainer(config, folder)
-    if trainer.step:
-        console.print(f"continuing {folder.path} after step {trainer.step}", markup=False)
-    with Progress(f"training ({config.method})", config.train.steps, trainer.step) as progress:
-        trainer.train(lambda row: progress.update(row["step"], training_note(row)))
-    return trainer
+    processes = Processes()
+    with folder.lock() if processes.first else nullcontext():
+        with waiting(f"loading {config.model.path} and {config.data.train}"):
+            trainer = Trainer(config, folder, processes)
+        if trainer.step:
+            console.print(f"continuing {folder.path} after step {trainer.step}", markup=False)
+        with Progress(f"training ({config.method})", config.train.steps, trainer.step) as progress:
+            trainer.train(lambda row: progress.update(row["step"], training_note(row)))
 
 
 def quickstart_run(config: Config, folder: RunFolder) -> dict[str, Any]:

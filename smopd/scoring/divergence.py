@@ -7,6 +7,7 @@ of the vocabulary that fit the cache. Shapes: N tokens, d width, V vocabulary, n
 
 With s, t the two distributions and L = log s - log m (gjs) or log s - log t (rkl), the gradient by student logits is
 gjs: (1-b) * s * (L - sum s*L)     rkl: s * (L - sum s*L)     fkl: s - t
+Under a soft cap c (logits c * tanh(z / c)) it is times 1 - (logits / c)^2, which stands in a third buffer.
 """
 
 from collections.abc import Callable
@@ -52,10 +53,11 @@ def token_divergence(
         )
     count, vocabulary = student_hidden.shape[0], lm_head_weight.shape[0]
     wide = torch.float64 if student_hidden.dtype == torch.float64 else torch.float32
-    size = chunk_size or max(1, CHUNK_BYTES // (2 * vocabulary * wide.itemsize))
+    softcap = plain.cap_of(lm_head_weight)
+    size = chunk_size or max(1, CHUNK_BYTES // ((2 if softcap is None else 3) * vocabulary * wide.itemsize))
     replies = lengths if lengths is not None and needed is not None else [count]
     with_gradient = student_hidden.requires_grad and torch.is_grad_enabled()
-    options = _Options(kind, beta, temperature, vocab_clip, needed, _plan(replies, size), wide, with_gradient)
+    options = _Options(kind, beta, temperature, vocab_clip, needed, _plan(replies, size), wide, with_gradient, softcap)
     columns = _Fused.apply(student_hidden, teacher_hidden.detach(), lm_head_weight.detach(), tokens, options)
     return TokenStats(*columns)
 
@@ -91,6 +93,7 @@ class _Options:
         plan: list[list[Piece]],
         wide: torch.dtype,
         with_gradient: bool,
+        softcap: float | None,
     ) -> None:
         self.kind, self.beta, self.temperature = kind, beta, temperature
         if vocab_clip is not None and not callable(kind):
@@ -98,7 +101,7 @@ class _Options:
             self.kind = lambda s, t: (
                 plain.divergence_terms(s.log_softmax(-1), t.log_softmax(-1), name, beta).clamp_max(cap).sum(-1)
             )
-        self.needed, self.plan, self.wide, self.with_gradient = needed, plan, wide, with_gradient
+        self.needed, self.plan, self.wide, self.with_gradient, self.softcap = needed, plan, wide, with_gradient, softcap
 
 
 class _Fused(torch.autograd.Function):
@@ -124,10 +127,13 @@ class _Fused(torch.autograd.Function):
             zs, zt = (buffer[: part.stop - part.start] for buffer in buffers)
             _logits(student[part], weight, zs)
             _logits(teacher[part], weight, zt)
+            slopes = _cap(zs, zt, options)
             stats, by_logits, factor = _score(zs, zt, tokens[part], options)
             for column, name in zip(columns, TokenStats.__dataclass_fields__, strict=True):
                 column[part] = getattr(stats, name)
             if gradient is not None and by_logits is not None:
+                if slopes is not None:
+                    by_logits.mul_(slopes)
                 wanted = _wanted(stats, chunk, options.needed)
                 if wanted.all():
                     gradient[part] = (by_logits.to(weight.dtype) @ weight).mul_(factor)
@@ -152,6 +158,18 @@ def _logits(hidden: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> No
         torch.mm(hidden, weight.T, out=out)
     else:
         out.copy_(hidden.to(weight.dtype) @ weight.T)
+
+
+def _cap(zs: torch.Tensor, zt: torch.Tensor, options: _Options) -> torch.Tensor | None:
+    """Soft-cap both logits in place; the slope of the student's cap, where a gradient is wanted."""
+    if options.softcap is None:
+        return None
+    for z in (zs, zt):
+        z.div_(options.softcap).tanh_()
+    slopes = zs.square().neg_().add_(1) if options.with_gradient else None
+    for z in (zs, zt):
+        z.mul_(options.softcap)
+    return slopes
 
 
 def _wanted(stats: TokenStats, chunk: list[Piece], needed: Needed | None) -> torch.Tensor:

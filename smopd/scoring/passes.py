@@ -9,18 +9,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from peft import PeftModel
 from transformers import PreTrainedModel
 
 from smopd.errors import UserError
+from smopd.models import lora_targets
 from smopd.scoring import attention, plain
 from smopd.scoring.plain import Scored
 from smopd.scoring.tree import PrefixTree, rows_within
 
 PACKABLE = {"sdpa", "eager", "flex_attention"}
 
+# What families call a change of the logits behind the head, with the value that changes nothing.
+LOGIT_FIELDS = {
+    "final_logit_softcapping": None, "logits_scaling": 1, "logit_scale": 1, "logits_scale": 1, "lm_head_multiplier": 1,
+    "output_multiplier_scale": 1, "dim_model_base": None,
+}  # fmt: skip
+
 
 def body_and_head(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.Tensor]:
-    """The decoder that yields hidden states, and the weight of the head on top of it."""
+    """The decoder that yields hidden states, and the weight of the head on top of it, with its soft cap where it has one."""
     causal: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[assignment,operator]
     head = causal.get_output_embeddings()
     body = getattr(causal, causal.base_model_prefix, None)
@@ -28,29 +36,51 @@ def body_and_head(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.Tensor
         raise UserError(f"{type(causal).__name__}: has no plain linear lm_head on a decoder; smopd cannot score with it")
     if head.weight.requires_grad:
         raise UserError("the lm_head is trainable; smopd trains adapters on the projections and keeps embeddings and head frozen")
-    return body, head.weight
+    softcap = getattr(causal.config.get_text_config(), "final_logit_softcapping", None)
+    return body, plain.CappedHead.of(head.weight, softcap) if softcap else head.weight
 
 
 @torch.no_grad()
 def check_head(model: torch.nn.Module, ids: Sequence[int]) -> None:
-    """Refuse models whose logits are not their head applied to their hidden states (soft-capping, scaling, a bias)."""
+    """Refuse models whose logits are not their head, and its soft cap, applied to their hidden states (scaling, a bias)."""
     body, weight = body_and_head(model)
+    if isinstance(model, PeftModel):
+        _check_targets(model)
     row = torch.tensor([list(ids)[:16]], device=weight.device)
     was_training = model.training
     model.eval()
     logits = model(input_ids=row, use_cache=False).logits.float()
-    ours = torch.nn.functional.linear(body(input_ids=row, use_cache=False).last_hidden_state, weight).float()
+    hidden = body(input_ids=row, use_cache=False).last_hidden_state
     model.train(was_training)
+    ours = plain.capped(torch.nn.functional.linear(hidden, weight).float(), plain.cap_of(weight))
     if not torch.allclose(logits, ours, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
+        causal: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
         raise UserError(
-            f"{type(model).__name__}: its logits are not lm_head times hidden state (logit soft-capping or scaling); "
+            f"model.path: {type(causal).__name__}: its logits are not lm_head times hidden state ({_logit_changes(causal)}); "
             "smopd cannot train this model yet"
         )
 
 
+def _check_targets(model: PeftModel) -> None:
+    """PEFT is content when one of its target names fits; a name that fits no layer is an error here."""
+    for adapter in model.peft_config.values():
+        if not isinstance(names := adapter.target_modules, str):  # type: ignore[attr-defined]
+            lora_targets(model.get_base_model(), sorted(names))
+
+
+def _logit_changes(causal: Any) -> str:
+    """What a model says of its logits."""
+    config = causal.config.get_text_config()
+    found = [
+        f"config.{name} = {getattr(config, name)}" for name, none in LOGIT_FIELDS.items() if getattr(config, name, none) != none
+    ]
+    found += ["a bias on the head"] if causal.get_output_embeddings().bias is not None else []
+    return ", ".join(found) or "logit scaling, or something else behind the head"
+
+
 def packable(body: torch.nn.Module, longest: int) -> bool:
     """Whether an attention mask alone decides what a token of this model sees, for sequences up to `longest` tokens."""
-    config: Any = body.config
+    config: Any = body.config.get_text_config()  # type: ignore[operator,union-attr]
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) or longest
     # Older configs name a window without saying which layers have it.

@@ -1,6 +1,7 @@
 """The plain path: full logits and one padded row a turn, every intermediate in sight. Slow, and right: the reference of the tests
 and of `smopd bench`, the fallback where the head is trained or a model's attention can't be packed.
 
+A model that soft-caps its logits (Gemma 2: z = cap * tanh(z / cap)) has a `CappedHead`, whose cap every scoring function applies.
 Softmax in float32 whatever the inputs (float64 stays float64), natural logarithm. Shapes: N reply tokens, d hidden width,
 V vocabulary.
 """
@@ -10,9 +11,36 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from smopd.errors import UserError
 from smopd.scoring.stats import Kind, TokenStats, check_arguments
 
 Scored = tuple[Sequence[int], Sequence[int]]  # context ids, reply ids
+
+
+class CappedHead(torch.Tensor):
+    """The weight of a head whose logits are soft-capped. The cap goes where the weight goes, so that no caller can forget it."""
+
+    softcap: float
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # what is computed from it is a plain tensor
+
+    @staticmethod
+    def of(weight: torch.Tensor, softcap: float) -> "CappedHead":
+        """The same weight, not copied, with its cap."""
+        if type(weight) not in (torch.Tensor, torch.nn.Parameter):  # a sharded weight would lose its cap when it is gathered
+            raise UserError(f"a soft-capped head must be a plain tensor, not {type(weight).__name__}: train without train.shard")
+        head = torch.Tensor._make_subclass(CappedHead, weight.detach(), weight.requires_grad)
+        head.softcap = softcap
+        return head
+
+
+def cap_of(weight: torch.Tensor) -> float | None:
+    """The soft cap of a head's logits, None where it has none."""
+    return weight.softcap if isinstance(weight, CappedHead) else None
+
+
+def capped(logits: torch.Tensor, softcap: float | None) -> torch.Tensor:
+    """cap * tanh(logits / cap); the logits themselves without a cap."""
+    return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
 
 def token_divergence(
@@ -55,9 +83,10 @@ def _chunk(
     temperature: float,
     vocab_clip: float | None,
 ) -> TokenStats:
-    student_logits_NV = _wide(F.linear(student_hidden, weight))
+    softcap = cap_of(weight)
+    student_logits_NV = capped(_wide(F.linear(student_hidden, weight)), softcap)
     with torch.no_grad():
-        teacher_logits_NV = _wide(F.linear(teacher_hidden, weight))
+        teacher_logits_NV = capped(_wide(F.linear(teacher_hidden, weight)), softcap)
         teacher_NV = teacher_logits_NV.log_softmax(-1)
     student_NV = student_logits_NV.log_softmax(-1)
     soft_student_NV, soft_teacher_NV = student_NV, teacher_NV

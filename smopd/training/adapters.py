@@ -40,7 +40,7 @@ def attach(base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: st
         except ValueError as error:
             raise UserError(f"lora.targets: {error}") from None
     model.add_adapter(TEACHER, model.peft_config[STUDENT])
-    for parameter in (*student_parameters(model).values(), *teacher_parameters(model).values()):
+    for parameter in adapter_parameters(model):
         parameter.data = parameter.data.float()
     copy_to_teacher(model)
     use_student(model)
@@ -59,6 +59,11 @@ def student_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 def teacher_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The teacher's LoRA matrices, under the same names."""
     return _parameters(model, TEACHER)
+
+
+def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The matrices of both."""
+    return [*student_parameters(model).values(), *teacher_parameters(model).values()]
 
 
 @torch.no_grad()

@@ -1,20 +1,18 @@
 """The training loop: roll out, score, step, average. It runs any method, because a method is only settings.
 
 Every random choice is derived from (seed, purpose, step, example, turn), so a run that was stopped and started again repeats
-the uninterrupted one. Single process; several processes are refused, not silently wrong.
+the uninterrupted one, on any number of processes: each takes a share of a step's rollouts, and what they compute is added up.
 """
 
 import logging
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from math import cos, pi
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from peft import PeftModel
 
 from smopd.chat import Renderer
@@ -23,18 +21,23 @@ from smopd.errors import EngineLost, UserError
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.verifiers import verify_all
 from smopd.models import load_model, resolve_adapter
-from smopd.objective import masked
+from smopd.objective import RolloutLoss, masked
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.factory import make_engine
 from smopd.scoring.passes import check_head
 from smopd.seeds import derive, rng
-from smopd.training.adapters import attach, merged, student_parameters, update_teacher
+from smopd.training import sharding
+from smopd.training.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
+from smopd.training.interrupt import interruptible
 from smopd.training.metrics import step_metrics
+from smopd.training.monitor import Monitor
+from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
-from smopd.training.scoring_step import Rollout, score
+from smopd.training.scoring_step import FAST, Rollout, ScoredTurn, score
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
+Scores = tuple[list[RolloutLoss], list[list[ScoredTurn]]]
 
 
 class Stopped(Exception):
@@ -48,17 +51,18 @@ class Stopped(Exception):
 class Trainer:
     """One run: model, data, engine, optimizer and folder, taken one step at a time."""
 
-    def __init__(self, config: Config, folder: RunFolder) -> None:
+    def __init__(self, config: Config, folder: RunFolder, processes: Processes | None = None) -> None:
         self.config, self.folder = config, folder
-        self.accelerator = Accelerator()
-        if self.accelerator.num_processes > 1:
-            raise UserError("smopd train runs in one process; start it without a launcher")
+        self.processes = processes or Processes()
+        self.sharded = config.train.shard and self.processes.count > 1
         self.examples = prepared_examples(config, "train")
-        chat = load_model(config, self.accelerator.device)
+        device = self.processes.device
+        chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
         self.renderer: Renderer = chat.renderer
         adapter = str(resolve_adapter(config.model.adapter)) if config.model.adapter else ""
         self.model: PeftModel = attach(chat.model, config.lora, config.seed, adapter)
-        check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
+        for parameter in adapter_parameters(self.model):
+            parameter.data = parameter.data.to(device)
         if config.train.recompute:
             chat.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.student = list(student_parameters(self.model).values())
@@ -69,30 +73,51 @@ class Trainer:
             eps=config.optim.eps,
             weight_decay=config.optim.weight_decay,
         )
+        self.row_tokens = config.train.row_tokens
+        self.aligned = sharding.Aligned(self.processes) if self.sharded else None
+        if self.sharded:
+            sharding.shard(self.model)
+        check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
         sampling = Sampling(config.rollout.temperature, config.rollout.answer_tokens, config.rollout.top_p, config.rollout.top_k)
         rank = max(adapter.r for adapter in self.model.peft_config.values())  # type: ignore[attr-defined]
         self.engine = make_engine(config, self.renderer, config.rollout.batch, folder.path / "adapters", self.model, rank)
         self.driver = Driver(self.engine, self.renderer, sampling, config.rollout.middle_tokens, config.chat.history)
-        folder.begin()
-        self.step = folder.restore(self.model, self.optimizer)
-        folder.cut_metrics(self.step)
+        if self.processes.first:
+            folder.begin()
+        saved = self.processes.tell(folder.soundest() if self.processes.first else None)
+        self.step = folder.restore(self.model, self.optimizer, saved) if saved else 0
+        if self.processes.first:
+            folder.cut_metrics(self.step)
+        self.processes.wait()
+        self.monitor = Monitor(self)
         self._orders: dict[int, list[int]] = {}
 
     def train(self, report: Report | None = None) -> None:
         """Run to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
-        every = self.config.train.checkpoint_every
-        with _interruptible() as protect:
+        every, last = self.config.train.checkpoint_every, self.config.train.steps
+        # Several processes must stop at the same step, so there Ctrl-C waits for its end.
+        with interruptible(at_once=self.processes.count == 1) as interrupt, self.monitor:
             try:
-                while self.step < self.config.train.steps:
-                    row = self.take_step(self.step + 1, protect)
-                    if self.step % every == 0 or self.step == self.config.train.steps:
-                        with protect():
+                self.monitor.catch_up()
+                while self.step < last and not self.monitor.enough():
+                    if self.processes.any(interrupt.asked):
+                        raise KeyboardInterrupt
+                    row = self.take_step(self.step + 1, interrupt.protect)
+                    due = self.monitor.due(self.step)
+                    if due or self.step % every == 0 or self.step == last:
+                        with interrupt.protect():
                             self.save()
+                    self.monitor.log(row)
+                    if due:
+                        self.monitor.evaluate(self.step)
                     if report:
                         report(row)
+                    self._check_skipped()
+                with interrupt.protect():
+                    self.save()
             except (KeyboardInterrupt, EngineLost) as reason:
                 # The weights are those after the last whole step: a half-done one has changed nothing yet.
-                with protect():
+                with interrupt.protect():
                     if self.step:
                         self.save()
                 if isinstance(reason, EngineLost):
@@ -106,7 +131,8 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint of the current step."""
-        self.folder.save_checkpoint(self.step, self.model, self.optimizer, self.config.train.keep_checkpoints)
+        if self.processes.first:
+            self.folder.save_checkpoint(self.step, self.model, self.optimizer, self.config.train.keep_checkpoints)
 
     def take_step(self, step: int, protect: Callable[[], Any]) -> dict[str, Any]:
         """One update; the row of metrics it leaves behind. `protect()` keeps Ctrl-C from parting the weights from their row."""
@@ -114,26 +140,21 @@ class Trainer:
         settings = self.config.objective
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, where a recipe has some
         usage = replace(self.engine.usage)
-        rollouts = self.roll_out(step)
+        own = self.roll_out(step)
         rolled = time.perf_counter()
         keep = settings.keep if masked(step, self.config.train.steps, settings.mask_after) else 1.0
-        losses, scored = [], []
-        size = self.config.train.micro_batch
-        self.model.train()
-        for first in range(0, len(rollouts), size):
-            part, turns = score(
-                self.model, self.renderer, rollouts[first : first + size], settings, keep, self.config.train.row_tokens
-            )
-            loss = torch.stack([p.total for p in part]).sum() / len(rollouts)
-            if loss.requires_grad:
-                self.accelerator.backward(loss)
-            losses += part
-            scored += turns
+        losses, scored = self._scored(own, keep)
+        self.processes.add_up([p.grad for p in self.student if p.grad is not None])
         differentiated = time.perf_counter()
+        # One row for all processes, made from all rollouts in their order: it does not depend on who computed what.
+        everything = self.processes.gather([(r, _plain(x), _plain(y)) for r, x, y in zip(own, losses, scored, strict=True)])
+        rollouts = [r for r, _, _ in everything]
+        used = self.processes.gather([(self.engine.usage.reused - usage.reused, self.engine.usage.prompt - usage.prompt)])
+        prompt = sum(p for _, p in used)
         row = {
             "step": step,
-            **step_metrics(rollouts, losses, scored, keep),
-            "rollout/reused": self.engine.usage.share_since(usage),
+            **step_metrics(rollouts, [x for _, x, _ in everything], [y for _, _, y in everything], keep),
+            "rollout/reused": sum(r for r, _ in used) / prompt if prompt else None,
         }
         if (row["rollout/logp_gap"] or 0) > self.config.engine.gap_warning:
             log.warning(
@@ -144,8 +165,7 @@ class Trainer:
         with protect():
             row |= self._update(step)
             self.step = step
-            if self.config.train.save_rollouts:
-                self.folder.save_rollouts(step, [_record(r) for r in rollouts])
+            records = [_record(r, x) for r, x, _ in everything]
             ended = time.perf_counter()
             row |= {
                 "seconds/rollout": rolled - began,
@@ -153,25 +173,82 @@ class Trainer:
                 "seconds/update": ended - differentiated,
                 "seconds/step": ended - began,
             }
-            self.folder.add_metrics(row)
+            if self.processes.first:
+                if self.config.train.save_rollouts or row["skipped"]:
+                    self.folder.save_rollouts(step, records)
+                self.folder.add_metrics(row)
         return row
 
+    def _scored(self, rollouts: list[Rollout], keep: float) -> Scores:
+        """Losses and statistics of our rollouts; their gradient, divided by the rollouts of all processes, is in `grad`."""
+        losses: list[RolloutLoss] = []
+        scored: list[list[ScoredTurn]] = []
+        for parameter in self.student:
+            parameter.grad = torch.zeros_like(parameter)
+        self.model.train()
+        size = self.config.train.micro_batch
+        parts = [rollouts[first : first + size] for first in range(0, len(rollouts), size)]
+        missing = self.processes.most(len(parts)) - len(parts) if self.sharded else 0
+        for part in [*parts, *([] for _ in range(missing))]:
+            of_part, turns = self._differentiated(part, keep)
+            losses += of_part
+            scored += turns
+        if self.sharded:
+            sharding.reshard(self.model)
+        return losses, scored
+
+    def _differentiated(self, part: list[Rollout], keep: float) -> Scores:
+        """Score one micro-batch and add its gradient, whole or not at all; without memory again in smaller rows."""
+        while True:
+            try:
+                return self._attempt(part, keep)
+            except torch.OutOfMemoryError as error:
+                reason = error
+            if self.sharded or self.row_tokens <= SMALLEST_ROW:
+                raise UserError(
+                    f"out of memory in scoring with rows of {self.row_tokens} tokens: {str(reason).splitlines()[0]}\n"
+                    "lower train.row_tokens, set train.recompute=true or use a smaller model (smopd plan tells what fits)"
+                )
+            self.row_tokens = max(SMALLEST_ROW, self.row_tokens // 2)
+            log.warning("out of memory in scoring: again with rows of %d tokens, which changes nothing else", self.row_tokens)
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+    def _attempt(self, part: list[Rollout], keep: float) -> Scores:
+        path = self.aligned.path() if self.aligned else FAST
+        losses, turns = score(self.model, self.renderer, part, self.config.objective, keep, self.row_tokens, path)
+        loss = torch.stack([x.total for x in losses]).sum() / self.config.train.rollouts if losses else torch.zeros(())
+        loss = self.aligned.anchored(loss) if self.aligned else loss
+        if loss.requires_grad:
+            found = torch.autograd.grad(loss, self.student, allow_unused=True)
+            for parameter, gradient in zip(self.student, found, strict=True):
+                if gradient is not None and parameter.grad is not None:
+                    parameter.grad += gradient
+        return losses, turns
+
     def roll_out(self, step: int) -> list[Rollout]:
-        """Sample this step's conversations with the current student."""
+        """Sample our share of this step's conversations with the current student."""
         settings, seed = self.config.objective, self.config.seed
-        examples = [self.examples[i] for i in self._drawn(step)]
+        examples = self.processes.share([self.examples[i] for i in self._drawn(step)])
         full_branch = [rng(seed, "full branch", step, e.id).random() < settings.rho for e in examples]
         exclusive = settings.full_branch == "exclusive"
         sharded_examples = [e for e, drawn in zip(examples, full_branch, strict=True) if not (drawn and exclusive)]
         full_examples = [e for e, drawn in zip(examples, full_branch, strict=True) if drawn]
-        self.engine.refresh(step - 1, self.folder.adapter_saver(self.model))
-        fold = self.config.rollout.merge and self.config.engine.kind == "hf"
-        with merged(self.model) if fold else nullcontext():
+        with self.sampling(step - 1):
             sharded = {c.example.id: c for c in self.driver.play(sharded_examples, "sharded", (seed, "rollout", step))}
             full = {c.example.id: c for c in self.driver.play(full_examples, "full", (seed, "rollout", step))}
         self.engine.sleep()
         verdicts = dict(zip(sharded, verify_all([(c.example, c.final_text) for c in sharded.values()]), strict=True))
         return [Rollout(sharded.get(e.id), full.get(e.id), verdicts.get(e.id)) for e in examples]
+
+    def sampling(self, version: int) -> Any:
+        """Inside, the engine samples from the student after `version` steps."""
+        self.engine.refresh(version, self.folder.adapter_saver(self.model))
+        if self.config.engine.kind != "hf":
+            return nullcontext()
+        if self.sharded:
+            return sharding.unsharded(self.model)
+        return merged(self.model) if self.config.rollout.merge else nullcontext()
 
     def _drawn(self, step: int) -> list[int]:
         """Indices of the step's examples: a fresh shuffle every epoch, batches running through it without a gap."""
@@ -186,20 +263,37 @@ class Trainer:
         return order
 
     def _update(self, step: int) -> dict[str, Any]:
-        """Clip, optimizer step, teacher average. A gradient that is not finite changes nothing and is counted."""
+        """Clip, optimizer step, teacher average. A gradient that is zero everywhere or not finite changes nothing."""
         optim = self.config.optim
         norm = torch.nn.utils.clip_grad_norm_(self.student, optim.grad_clip or float("inf"))
         rate = learning_rate(step, self.config.train.steps, optim)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         finite = bool(torch.isfinite(norm))
-        if finite:
+        if finite and norm > 0:
             self.optimizer.step()
             update_teacher(self.model, self.config.teacher.decay)
+        elif finite:
+            log.warning("step %d: no reply gave a gradient (all empty, or all capped); the step changed nothing", step)
         else:
             log.warning("step %d: the gradient is not finite; the step changed nothing", step)
         self.optimizer.zero_grad(set_to_none=True)
-        return {"grad_norm": norm.item() if finite else None, "lr": rate, "skipped": int(not finite)}
+        return {"grad_norm": norm.item() if finite else None, "lr": rate, "skipped": int(not finite), "empty": int(norm == 0)}
+
+    def _check_skipped(self) -> None:
+        """Stop where one step after the other has no finite gradient: more of the same would not mend it."""
+        most = self.config.train.max_skipped
+        rows = self.processes.tell(self.folder.metrics()[-most:] if self.processes.first else None) or []
+        if len(rows) == most and all(row["skipped"] for row in rows):
+            self.save()
+            raise UserError(
+                f"{most} steps in a row had no finite gradient, the last of them step {self.step}; their conversations, with "
+                f"their losses, are in {self.folder.path / 'rollouts'}. Lower optim.lr, set model.dtype to float32, or raise "
+                "train.max_skipped to go on"
+            )
+
+
+SMALLEST_ROW = 64  # packed tokens
 
 
 def learning_rate(step: int, total: int, optim: Optim) -> float:
@@ -211,7 +305,20 @@ def learning_rate(step: int, total: int, optim: Optim) -> float:
     return optim.lr * factor
 
 
-def _record(rollout: Rollout) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
+    """The same without graphs and devices, to be sent to another process or kept for the metrics."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(inner) for inner in value)
+    if hasattr(value, "__dataclass_fields__"):
+        return replace(value, **{name: _plain(getattr(value, name)) for name in value.__dataclass_fields__})
+    return value
+
+
+def _record(rollout: Rollout, loss: RolloutLoss) -> dict[str, Any]:
     shown = rollout.sharded or rollout.full
     assert shown is not None
     verdict = rollout.verdict
@@ -222,39 +329,5 @@ def _record(rollout: Rollout) -> dict[str, Any]:
         "correct": verdict.correct if verdict else None,
         "extracted": verdict.extracted if verdict else None,
         "expected": dict(shown.example.answer),
+        "loss": loss.total.item() if torch.isfinite(loss.total) else None,
     }
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], Any]]:
-    """Ctrl-C raises KeyboardInterrupt at once, except inside `with protect():`, where it waits for the end of the block."""
-    pending, depth = False, 0
-
-    def handler(number: int, frame: Any) -> None:
-        nonlocal pending
-        if depth:
-            pending = True
-        else:
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def protect() -> Iterator[None]:
-        nonlocal depth, pending
-        depth += 1
-        try:
-            yield
-        finally:
-            depth -= 1
-        if pending and not depth:
-            pending = False
-            raise KeyboardInterrupt
-
-    try:
-        old = {s: signal.signal(s, handler) for s in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: the caller's handlers stay
-        old = {}
-    try:
-        yield protect
-    finally:
-        for number, previous in old.items():
-            signal.signal(number, previous)

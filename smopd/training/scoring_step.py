@@ -54,10 +54,15 @@ class ScoredTurn:
 
 @dataclass(frozen=True)
 class ScoringPath:
-    """How hidden states and divergences are computed; the result does not depend on it."""
+    """How hidden states and divergences are computed; the result does not depend on it.
+
+    `head` makes the head's weight whole; `always` makes the passes even where there is no reply, as sharded weights want it.
+    """
 
     reply_hidden: Callable[..., torch.Tensor]
     token_divergence: Callable[..., TokenStats]
+    head: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight
+    always: bool = False
 
 
 FAST = ScoringPath(passes.reply_hidden, divergence.token_divergence)
@@ -105,7 +110,8 @@ def score(
     path: ScoringPath = FAST,
 ) -> tuple[list[RolloutLoss], list[list[ScoredTurn]]]:
     """Losses (with gradient to the student) and token statistics of a micro-batch."""
-    body, head = body_and_head(model)
+    body, weight = body_and_head(model)
+    head = path.head(weight)
     replies = [_replies(rollout, renderer) for rollout in rollouts]
     flat = [reply for group in replies for reply in group]
     stats = _statistics(model, body, head, flat, objective, keep, row_tokens, path)
@@ -150,12 +156,14 @@ def _statistics(
     path: ScoringPath,
 ) -> list[TokenStats]:
     """One TokenStats a reply, in order: two model passes over all of them, one divergence call for each kind of loss."""
-    if not flat:
+    if not flat and not path.always:
         return []
     device = head.device
     with as_teacher(model):
         teacher_Nd = path.reply_hidden(body, [reply.teacher for reply in flat], device, row_tokens)
     student_Nd = path.reply_hidden(body, [reply.student for reply in flat], device, row_tokens)
+    if not flat:
+        return []
     tokens_N = reply_tokens([reply.student for reply in flat], device)
     lengths = [len(reply.student[1]) for reply in flat]
     pieces = zip(student_Nd.split(lengths), teacher_Nd.split(lengths), tokens_N.split(lengths), strict=True)

@@ -4,12 +4,25 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from smopd.errors import UserError
 from smopd.scoring import plain
+from smopd.scoring import token_divergence as fused
 from smopd.scoring.passes import body_and_head, check_head, packable, reply_hidden, reply_tokens
+from smopd.scoring.plain import CappedHead
 
 SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
          "head_dim": 8, "vocab_size": 31}  # fmt: skip
@@ -94,11 +107,47 @@ def test_a_reply_without_context_is_refused(model):
         reply_hidden(body_and_head(model)[0], [([], [1, 2])])
 
 
-def test_models_whose_head_is_not_plain_are_refused(model):
-    check_head(model, [1, 2, 3])
+def test_a_soft_capped_head_carries_its_cap():
     torch.manual_seed(0)
-    capped = Gemma2ForCausalLM(Gemma2Config(**SMALL, final_logit_softcapping=0.5)).eval().requires_grad_(False)
-    with pytest.raises(UserError, match="soft-capping"):
-        check_head(capped, [1, 2, 3])
+    model = Gemma2ForCausalLM(Gemma2Config(**SMALL, final_logit_softcapping=0.5)).eval().requires_grad_(False)
+    check_head(model, [1, 2, 3])
+    body, head = body_and_head(model)
+    assert isinstance(head, CappedHead)
+    assert head.softcap == 0.5
+    assert head.data_ptr() == model.lm_head.weight.data_ptr()  # not a copy
+    assert type(head.detach()) is type(head @ head.T) is torch.Tensor
+    sequences = [([1, 2, 3], [4, 5, 6, 7])]
+    hidden, tokens = reply_hidden(body, sequences), reply_tokens(sequences)
+    own = model(torch.tensor([[1, 2, 3, 4, 5, 6, 7]])).logits[0, 2:-1].log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+    for token_divergence in (fused, plain.token_divergence):
+        found = token_divergence(hidden, hidden, head, tokens).student_logp
+        torch.testing.assert_close(found, own, rtol=1e-5, atol=1e-6)
+        uncapped = token_divergence(hidden, hidden, head.detach(), tokens).student_logp
+        assert (uncapped - own).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "field"),
+    [
+        (GraniteForCausalLM, GraniteConfig(**SMALL, logits_scaling=8.0), "config.logits_scaling = 8.0"),
+        (CohereForCausalLM, CohereConfig(**SMALL, logit_scale=0.0625, pad_token_id=0), "config.logit_scale = 0.0625"),
+        (PhiForCausalLM, PhiConfig(**SMALL), "a bias on the head"),
+        (Qwen3ForCausalLM, Qwen3Config(**SMALL, final_logit_softcapping=0.1), "config.final_logit_softcapping = 0.1"),  # not used
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_models_whose_head_is_not_plain_are_refused_by_the_field_that_says_so(kind, config, field):
+    torch.manual_seed(0)
+    model = kind(config).eval().requires_grad_(False)
+    if model.get_output_embeddings().bias is not None:
+        model.get_output_embeddings().bias.fill_(1.0)
+    with pytest.raises(UserError) as caught:
+        check_head(model, [1, 2, 3])
+    assert kind.__name__ in str(caught.value)
+    assert field in str(caught.value)
+
+
+def test_a_plain_head_passes_and_a_trained_one_is_refused(model):
+    check_head(model, [1, 2, 3])
     with pytest.raises(UserError, match="lm_head is trainable"):
         body_and_head(Qwen3ForCausalLM(Qwen3Config(**SMALL)))

@@ -1,0 +1,144 @@
+"""A plan: memory, work and minutes of a recipe on given GPUs, and what to change where it does not fit.
+
+It leaves out how a plan is told (`report.py`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from smopd.config import Config
+from smopd.planning.averages import Averages, find_averages
+from smopd.planning.flops import Flops, step_flops
+from smopd.planning.gpus import Gpu
+from smopd.planning.load import Load, Packed, step_load
+from smopd.planning.memory import Memory, activation_bytes, memory
+from smopd.planning.shapes import Shape
+from smopd.planning.timing import MFU, Times, step_times
+
+Change = tuple[str, Any]  # a setting and its new value
+WORTH = 0.99  # a change that leaves more of the peak than this is not proposed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `smopd plan` knows of one recipe."""
+
+    config: Config  # as planned: with train.shard where the weights had to be split
+    shape: Shape
+    gpu: Gpu
+    gpus: int
+    lengths: Averages
+    load: Load
+    memory: Memory
+    flops: dict[str, Flops]
+    times: Times
+    at_limits: float  # seconds of a step in which every reply reaches its limit
+    replicated: float  # peak with whole weights on every GPU
+    changes: list[Change]  # what makes it fit, if it does not
+    changed_peak: float  # with them
+    mfu: float
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the base weights are split among the GPUs."""
+        return self.gpus > 1 and bool(getattr(self.config.train, "shard", False))
+
+    @property
+    def fits(self) -> bool:
+        """On one GPU's memory."""
+        return self.memory.peak <= self.gpu.memory * 1e9
+
+    @property
+    def usual_activations(self) -> float:
+        """Bytes that the student's pass keeps of an average micro-batch, where `memory` has the largest."""
+        count = ceil(self.load.rollouts / self.config.train.micro_batch)
+        tokens, rows, pairs, paths, _ = (value / count for value in vars(self.load.student).values())
+        packed = Packed(tokens, rows, pairs, paths, min(self.config.train.row_tokens, tokens))
+        return activation_bytes(self.config, self.shape, packed)
+
+    @property
+    def largest(self) -> str:
+        """The part that takes most memory."""
+        return max(self.memory.parts, key=lambda name: self.memory.parts[name])
+
+
+def make_plan(
+    config: Config,
+    shape: Shape,
+    gpu: Gpu,
+    gpus: int = 1,
+    mfu: float = MFU,
+    middle: float | None = None,
+    answer: float | None = None,
+) -> Plan:
+    """Plan a recipe. On several GPUs whose memory is too small for whole weights the weights are sharded."""
+    lengths = find_averages(config, middle, answer)
+    needs = memory(config, shape, gpu, lengths, gpus)
+    replicated, room = needs.peak, gpu.memory * 1e9
+    if gpus > 1 and replicated > room and not getattr(config.train, "shard", False):
+        config = changed(config, ("train.shard", True))
+        needs = memory(config, shape, gpu, lengths, gpus)
+    load = step_load(config, lengths, gpus)
+    longest = replace(lengths, middle=config.rollout.middle_tokens, answer=config.rollout.answer_tokens)
+    at_limits = step_times(config, shape, gpu, step_load(config, longest, gpus), gpus, mfu).step
+    changes = fitting_changes(config, shape, gpu, lengths, gpus) if needs.peak > room else []
+    after = memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
+    times = step_times(config, shape, gpu, load, gpus, mfu)
+    flops = step_flops(config, shape, load)
+    return Plan(
+        config, shape, gpu, gpus, lengths, load, needs, flops, times, at_limits, replicated, changes, after, mfu
+    )  # fmt: skip
+
+
+def changed(config: Config, *changes: Change) -> Config:
+    """The config with some settings replaced."""
+    for key, value in changes:
+        table, field = key.split(".")
+        config = config.model_copy(update={table: getattr(config, table).model_copy(update={field: value})})
+    return config
+
+
+def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int) -> list[Change]:
+    """The settings that make it fit, cheapest first and none too many; all that help, where nothing does."""
+    room = gpu.memory * 1e9
+
+    def peak(changes: list[Change]) -> float:
+        return memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
+
+    chosen: list[Change] = []
+    for change in _proposals(config, gpus):
+        if peak([*chosen, change]) < WORTH * peak(chosen):
+            chosen.append(change)
+        if peak(chosen) <= room:
+            break
+    else:
+        return chosen
+    for change in list(chosen):
+        without = [c for c in chosen if c != change]
+        if peak(without) <= room:
+            chosen = without
+    return chosen
+
+
+def _proposals(config: Config, gpus: int) -> Iterator[Change]:
+    """In the order of what they cost."""
+    if config.engine.kind == "vllm" and not config.engine.sleep:
+        yield "engine.sleep", True
+    if config.train.micro_batch > 1:
+        yield "train.micro_batch", 1
+    if not config.train.recompute:
+        yield "train.recompute", True
+    # Wide rows repeat fewer tokens; with recomputation narrow ones need less for themselves. Which is better depends on the data.
+    for width in (8192, 1024):
+        yield "train.row_tokens", width
+    if config.rollout.merge:
+        yield "rollout.merge", False
+    if config.engine.kind in ("hf", "vllm"):
+        yield "engine.kind", "vllm-http"
+    if gpus > 1 and not getattr(config.train, "shard", False):
+        yield "train.shard", True
+    # Sharded weights are split by rows of numbers; packed 4-bit ones have none.
+    if gpus == 1 and getattr(config.model, "quantize", None) == "none" and config.model.dtype != "float32":
+        yield "model.quantize", "nf4"

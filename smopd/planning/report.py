@@ -1,0 +1,170 @@
+"""A plan as text, as one row of a table, and as JSON. Plain text of fixed widths: the same on every terminal, and in the docs."""
+
+import json
+from typing import Any
+
+from smopd.planning.memory import server_bytes
+from smopd.planning.plan import Plan
+from smopd.planning.timing import server_group
+
+GB = 1e9
+COLUMNS = ("model", "GPUs", "engine", "GB needed", "fits", "largest part", "tokens sampled", "packed, student", "packed, teacher",
+           "PFLOP", "s a step", "sampling", "minutes", "at the limits")  # fmt: skip
+
+
+def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
+    """Everything, in bytes, operations, tokens and seconds."""
+    load = plan.load
+    return {
+        "recipe": recipe,
+        "model": plan.config.model.path,
+        "shape": {**vars(plan.shape), "parameters": plan.shape.parameters, "source": source},
+        "gpu": vars(plan.gpu),
+        "gpus": plan.gpus,
+        "sharded": plan.sharded,
+        "memory": {
+            "parts": plan.memory.parts,
+            "rollout": plan.memory.rollout,
+            "scoring": plan.memory.scoring,
+            "peak": plan.memory.peak,
+            "largest": plan.largest,
+            "fits": plan.fits,
+            "replicated_peak": plan.replicated,
+            "usual_activations": plan.usual_activations,
+            "changes": {key: value for key, value in plan.changes},
+            "changed_peak": plan.changed_peak,
+        },
+        "tokens": {
+            "rollouts": load.rollouts,
+            "sampled": load.sampled,
+            "prefilled": load.prefilled,
+            "student_packed": load.student.tokens,
+            "teacher_packed": load.teacher.tokens,
+            "scored": load.middle + load.answer,
+            "decode_steps": sum(call.steps for call in load.calls),
+        },
+        "flops": {name: {"base": f.base, "adapter": f.adapter} for name, f in plan.flops.items()},
+        "seconds": plan.times.seconds,
+        "bound": plan.times.bound,
+        "minutes": {"run": minutes(plan), "run_at_limits": plan.at_limits * plan.config.train.steps / 60},
+        "assumptions": {"mfu": plan.mfu, "middle_reply": plan.lengths.middle, "answer_reply": plan.lengths.answer,
+                        "data": plan.lengths.source},
+    }  # fmt: skip
+
+
+def minutes(plan: Plan) -> float:
+    """Of the whole run."""
+    return plan.times.step * plan.config.train.steps / 60
+
+
+def text(recipe: str, plan: Plan) -> str:
+    """The whole plan for a person."""
+    config, load = plan.config, plan.load
+    count = plan.shape.parameters / 1e6
+    size = f"{count / 1000:.2f} billion" if count >= 1000 else f"{count:.1f} million"
+    split = ", base weights sharded (FSDP2)" if plan.sharded else ", base weights on every GPU" if plan.gpus > 1 else ""
+    lines = [
+        f"{recipe}: {_model(plan)}, {size} weights, {config.model.dtype}; {plan.gpus} x {plan.gpu.name} "
+        f"({plan.gpu.memory:g} GB){split}; engine {config.engine.kind}",
+        "",
+        f"{'memory on each GPU':<34}{'GB':>8}",
+        *(f"{name:<34}{size / GB:>8.1f}" for name, size in plan.memory.parts.items()),
+        f"{'peak while scoring':<34}{plan.memory.scoring / GB:>8.1f}",
+        f"{'peak while sampling':<34}{plan.memory.rollout / GB:>8.1f}",
+        *_verdict(plan),
+        *_engine(plan),
+        f"an average micro-batch keeps {plan.usual_activations / GB:.1f} GB of activations; the largest one was planned: "
+        f"{max(plan.lengths.turns)} turns, every reply at its limit",
+        "",
+        f"{f'a step, rollouts a process: {load.rollouts}':<34}{'tokens':>10}{'TFLOP':>10}{'seconds':>10}  bound by",
+    ]
+    tokens = {
+        "rollout prefill": load.prefilled,
+        "rollout decode": load.sampled,
+        "teacher forward": load.teacher.tokens,
+        "student forward": load.student.tokens,
+        "student backward": load.student.tokens,
+        "head": load.middle + load.answer,
+    }
+    for name, seconds in plan.times.seconds.items():
+        work = _count(plan.flops[name].total / 1e12) if name in plan.flops else ""
+        some = f"{tokens[name]:,.0f}" if name in tokens else ""
+        lines.append(f"{name:<34}{some:>10}{work:>10}{seconds:>10.1f}  {plan.times.bound[name]}")
+    total = sum(f.total for f in plan.flops.values()) / 1e12
+    lines += [
+        f"{'all':<34}{'':>10}{_count(total):>10}{plan.times.step:>10.1f}",
+        "",
+        f"{config.train.steps} steps: {minutes(plan):,.0f} minutes; "
+        f"{plan.at_limits * config.train.steps / 60:,.0f} if every reply reaches its limit",
+        f"assumed: replies of {plan.lengths.middle:.0f} and {plan.lengths.answer:.0f} tokens (--middle, --answer), "
+        f"{plan.mfu:.0%} of the published rate (--mfu)",
+        f"lengths of the conversations: {plan.lengths.source}",
+    ]
+    return "\n".join(lines)
+
+
+def _verdict(plan: Plan) -> list[str]:
+    room, peak = plan.gpu.memory, plan.memory.peak / GB
+    lines = []
+    if plan.sharded and plan.replicated > room * GB:
+        lines.append(f"whole weights on every GPU would need {plan.replicated / GB:.1f} GB: planned with train.shard=true")
+    share = plan.memory.parts[plan.largest] / GB
+    largest = f"largest part: {plan.largest}, {share:.1f} GB"
+    if plan.fits:
+        return [*lines, f"fits: {peak:.1f} of {room:g} GB; {largest}"]
+    lines.append(f"does NOT fit: {peak:.1f} of {room:g} GB; {largest}")
+    wanted = " ".join(f"--set {key}={json.dumps(value) if not isinstance(value, str) else value}" for key, value in plan.changes)
+    if wanted and plan.changed_peak <= room * GB:
+        lines.append(f"to make it fit ({plan.changed_peak / GB:.1f} GB): {wanted}")
+    elif wanted:
+        lines.append(f"what helps, and is not enough ({plan.changed_peak / GB:.1f} GB): {wanted}")
+    if plan.changed_peak > room * GB:
+        lines.append("more GPUs (--gpus, with train.shard=true) or larger ones are needed")
+    return lines
+
+
+def _engine(plan: Plan) -> list[str]:
+    """What is to be said of the GPUs that sample."""
+    config, least = plan.config, server_bytes(plan.config, plan.shape, plan.lengths) / GB
+    if config.engine.kind == "vllm" and least > config.engine.memory * plan.gpu.memory:
+        return [f"vLLM itself needs {least:.1f} GB: engine.memory={config.engine.memory:g} gives it "
+                f"{config.engine.memory * plan.gpu.memory:.1f}"]  # fmt: skip
+    if config.engine.kind == "vllm-http":
+        group, servers = server_group(config, plan.shape, plan.gpu), max(1, len(config.engine.servers))
+        return [f"sampling: {servers} vLLM server{'s' * (servers > 1)} of {group} x {plan.gpu.name} beside these, "
+                f"each with at least {least:.1f} GB"]  # fmt: skip
+    return []
+
+
+def table(plans: list[Plan]) -> str:
+    """One row a plan, as Markdown."""
+    rows = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    for plan in plans:
+        load, seconds = plan.load, plan.times.seconds
+        gpus = f"{plan.gpus} x {plan.gpu.name}" + (", sharded" if plan.sharded else "")
+        cells = [
+            _model(plan),
+            gpus,
+            plan.config.engine.kind + (", merged" if plan.config.rollout.merge and plan.config.engine.kind == "hf" else ""),
+            f"{plan.memory.peak / GB:.1f} of {plan.gpu.memory:g}",
+            "yes" if plan.fits else "no",
+            plan.largest,
+            f"{load.sampled:,.0f}",
+            f"{load.student.tokens:,.0f}",
+            f"{load.teacher.tokens:,.0f}",
+            f"{sum(f.total for f in plan.flops.values()) / 1e15:.2f}",
+            f"{plan.times.step:.1f}",
+            f"{(seconds['rollout decode'] + seconds['rollout prefill']) / plan.times.step:.0%}",
+            f"{minutes(plan):,.0f}",
+            f"{plan.at_limits * plan.config.train.steps / 60:,.0f}",
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def _model(plan: Plan) -> str:
+    return plan.config.model.path.rstrip("/").rpartition("/")[2]
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

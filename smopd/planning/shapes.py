@@ -1,0 +1,142 @@
+"""The shape of a decoder: the few numbers of a model's config that memory and operations depend on.
+
+They come from a config on this machine or, where it holds none, from the published numbers of a few models below. It leaves out
+models whose layers are not a plain dense decoder's (mixtures of experts, recurrent layers): those are refused, not guessed at.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smopd.config import Config
+from smopd.errors import UserError
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A dense decoder. `normed`: queries and keys go through norms of their own (Qwen3, Gemma 3)."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+    tied: bool
+    normed: bool
+
+    @property
+    def queries(self) -> int:
+        """Width of all queries of a token."""
+        return self.heads * self.head_dim
+
+    @property
+    def keys(self) -> int:
+        """Width of all keys of a token, and of all values."""
+        return self.kv_heads * self.head_dim
+
+    def projections(self) -> dict[str, tuple[int, int]]:
+        """(in, out) of the seven linear layers of a decoder layer."""
+        d, q, k, ff = self.hidden, self.queries, self.keys, self.intermediate
+        return dict(zip(PROJECTIONS, [(d, q), (d, k), (d, k), (q, d), (d, ff), (d, ff), (ff, d)], strict=True))
+
+    @property
+    def layer(self) -> int:
+        """Weights of one layer's projections."""
+        return sum(a * b for a, b in self.projections().values())
+
+    @property
+    def head(self) -> int:
+        """Weights of the head, or of the embedding table."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All weights of the base."""
+        norms = 2 * self.hidden + (2 * self.head_dim if self.normed else 0)
+        return self.layers * (self.layer + norms) + self.hidden + self.head * (1 if self.tied else 2)
+
+    def adapter(self, rank: int, targets: list[str] | tuple[str, ...] = PROJECTIONS) -> int:
+        """Weights of one adapter on `targets`."""
+        wanted = PROJECTIONS if "all-linear" in targets else targets
+        return self.layers * sum(rank * (a + b) for name, (a, b) in self.projections().items() if name in wanted)
+
+
+# Published numbers, for a machine without network. The pattern is matched against the last part of model.path.
+SHAPES = {
+    r"qwen3-0\.6b": Shape(1024, 28, 16, 8, 128, 3072, 151936, True, True),
+    r"qwen3-1\.7b": Shape(2048, 28, 16, 8, 128, 6144, 151936, True, True),
+    r"qwen3-4b": Shape(2560, 36, 32, 8, 128, 9728, 151936, True, True),
+    r"qwen3-8b": Shape(4096, 36, 32, 8, 128, 12288, 151936, False, True),
+    r"qwen3-14b": Shape(5120, 40, 40, 8, 128, 17408, 151936, False, True),
+    r"qwen3-32b": Shape(5120, 64, 64, 8, 128, 25600, 151936, False, True),
+    r"(meta-)?llama-3(\.1)?-8b": Shape(4096, 32, 32, 8, 128, 14336, 128256, False, False),
+    r"(meta-)?llama-3(\.[13])?-70b": Shape(8192, 80, 64, 8, 128, 28672, 128256, False, False),
+}
+
+
+def shape_of(model: Any, name: str = "this config") -> Shape:
+    """The shape of a transformers config; a UserError where it is no dense decoder's."""
+    model = model.get_text_config()
+    experts = getattr(model, "num_experts", None) or getattr(model, "num_local_experts", None)
+    fields = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    missing = [field for field in fields if not isinstance(getattr(model, field, None), int)]
+    if missing or experts:
+        why = f"it has no {missing[0]}" if missing else f"it has {experts} experts"
+        raise UserError(f"{name}: not a dense decoder ({why}); smopd plan knows dense decoders only")
+    heads = model.num_attention_heads
+    return Shape(
+        model.hidden_size,
+        model.num_hidden_layers,
+        heads,
+        getattr(model, "num_key_value_heads", None) or heads,
+        getattr(model, "head_dim", None) or model.hidden_size // heads,
+        model.intermediate_size,
+        model.vocab_size,
+        bool(model.tie_word_embeddings),
+        model.model_type.startswith(("qwen3", "gemma3")),
+    )
+
+
+def read_shape(path: Path) -> Shape:
+    """From a config.json, or a folder that holds one."""
+    from transformers import AutoConfig
+
+    file = path / "config.json" if path.is_dir() else path
+    advice = "give a transformers config.json, or the folder of a model that holds one"
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+        model = AutoConfig.for_model(**fields)
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"--model-config {path}: cannot be read ({type(error).__name__}); {advice}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"--model-config {path}: transformers does not understand it ({first}); {advice}") from None
+    return shape_of(model, str(path))
+
+
+def find_shape(config: Config) -> tuple[Shape, str]:
+    """The shape of what `model.path` names, and where it was found. Waits for no network."""
+    from transformers import AutoConfig
+
+    from smopd.pocket import MODEL_DIR
+
+    name = config.model.path
+    path = MODEL_DIR if name == "pocket" else Path(name).expanduser()
+    try:
+        model = AutoConfig.from_pretrained(path if path.is_dir() else name, local_files_only=True)
+    except (OSError, ValueError, KeyError):
+        last = name.rstrip("/").rpartition("/")[2].lower()
+        for pattern, shape in SHAPES.items():
+            if re.match(pattern + r"(-|$)", last):
+                return shape, "published numbers"
+        raise UserError(
+            f"model.path: {name}: its config is not on this machine, and its shape is none of those smopd knows; "
+            "give --model-config with its config.json (or the folder of it)"
+        ) from None
+    return shape_of(model, name), "its config"

@@ -1,0 +1,187 @@
+"""One checkpoint: a folder that is complete or not there, and says itself whether it is still what was written.
+
+    adapter_model.safetensors, adapter_config.json   the student, in plain PEFT format
+    teacher.safetensors                              the teacher's matrices
+    optimizer.safetensors, optimizer.json            the optimizer's tensors; its groups and what else it keeps
+    state.json                                       step, hash of the settings, version
+    checksums.json                                   SHA-256 of every file; written last
+
+Nothing is pickled, and the same state gives the same bytes. It leaves out which checkpoint is used and which are kept
+(run_folder.py).
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel, load_peft_weights, set_peft_model_state_dict
+from pydantic import BaseModel
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from smopd.config import Config, config_hash
+from smopd.config_io import flatten
+from smopd.errors import UserError
+from smopd.files import file_digest, sync, write_json
+from smopd.training.adapters import STUDENT, load_parameters, save_teacher, teacher_parameters
+
+MAY_CHANGE = ("engine.",)  # what samples, and where it is reached: a server moves, another engine takes over
+CHECKSUMS = "checksums.json"
+REQUIRED = (
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "optimizer.json",
+    "optimizer.safetensors",
+    "state.json",
+    "teacher.safetensors",
+)
+
+
+class _Settings(BaseModel, extra="allow"):
+    """Any settings."""
+
+
+def settings_hash(config: Config) -> str:
+    """A hash of the settings a run must keep. Defaults are left out, so a setting that a later version adds changes nothing."""
+    given = flatten(config.model_dump(exclude_defaults=True))
+    return config_hash(_Settings(**{k: v for k, v in given.items() if not k.startswith(MAY_CHANGE)}))
+
+
+def save_adapter(model: PeftModel, folder: Path) -> None:
+    """The student's adapter in plain PEFT format."""
+    model.save_pretrained(str(folder), selected_adapters=[STUDENT], save_embedding_layers=False)
+    # safetensors makes files that only their owner reads; a server that loads the adapter may be another user.
+    shutil.copymode(folder / "adapter_config.json", folder / "adapter_model.safetensors")
+
+
+def write(final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config) -> None:
+    """Write a checkpoint beside its place, see it on disk, then move it there. What stood there before is replaced."""
+    partial = final.with_name(f".partial-{final.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        save_adapter(model, partial)
+        _sort_adapter_config(partial / "adapter_config.json", model)
+        save_teacher(model, partial / "teacher.safetensors")
+        _save_optimizer(optimizer, partial)
+        state = {"step": step, "settings": settings_hash(config), "smopd": version("smopd")}
+        write_json(partial / "state.json", state)
+        _seal(partial)
+        if final.exists():
+            discard(final)
+        os.rename(partial, final)
+        sync(final.parent)
+    finally:  # after the move there is nothing under this name
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def discard(folder: Path) -> None:
+    """Delete a checkpoint so that a crash in between leaves no half of it under its name."""
+    hidden = folder.with_name(f".discarded-{folder.name}")
+    shutil.rmtree(hidden, ignore_errors=True)
+    os.rename(folder, hidden)
+    shutil.rmtree(hidden)
+
+
+def sweep(checkpoints: Path) -> None:
+    """Delete what a crash left half written or half deleted."""
+    for pattern in (".partial-*", ".discarded-*"):
+        for left in checkpoints.glob(pattern):
+            shutil.rmtree(left)
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint, None if it is as it was written."""
+    if not (folder / CHECKSUMS).exists():
+        return f"it has no {CHECKSUMS}: its writing never ended, or an earlier smopd wrote it"
+    try:
+        listed: dict[str, str] = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
+        own = listed.pop(CHECKSUMS)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return f"{CHECKSUMS} cannot be read"
+    if own != _digest_of(listed):
+        return f"{CHECKSUMS} is not what was written"
+    if missing := [name for name in REQUIRED if name not in listed]:
+        return f"{CHECKSUMS} does not list {', '.join(missing)}"
+    for name, expected in listed.items():
+        try:
+            if file_digest(folder / name) != expected:
+                return f"{name} is not what was written (another checksum)"
+        except FileNotFoundError:
+            return f"{name} is missing"
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+    return None
+
+
+def load(folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config) -> int:
+    """Put an undamaged checkpoint into model and optimizer; the step it stands at."""
+    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    if state["settings"] != settings_hash(config):
+        raise UserError(
+            f"{folder}: belongs to a run of other settings (hash {state['settings']}, smopd {state['smopd']}; "
+            f"here {settings_hash(config)}, smopd {version('smopd')}); move it away or choose another --out"
+        )
+    try:
+        set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name=STUDENT)
+        load_parameters(teacher_parameters(model), folder / "teacher.safetensors")
+        optimizer.load_state_dict(_load_optimizer(folder))
+    except UserError:
+        raise
+    except (ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        told = str(error).strip().splitlines()
+        raise UserError(f"{folder}: does not fit this model: {told[0] if told else repr(error)}") from None
+    return int(state["step"])
+
+
+def _sort_adapter_config(path: Path, model: PeftModel) -> None:
+    """PEFT writes sets in the order of the process's string hashes."""
+    written = json.loads(path.read_text(encoding="utf-8"))
+    sets = {k: sorted(v) for k, v in model.peft_config[STUDENT].to_dict().items() if isinstance(v, set)}
+    write_json(path, written | sets)
+
+
+def _save_optimizer(optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    state = optimizer.state_dict()
+    tensors: dict[str, torch.Tensor] = {}
+    values: dict[str, dict[str, Any]] = {}
+    for index, kept in state["state"].items():
+        for name, value in kept.items():
+            if isinstance(value, torch.Tensor):
+                tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
+            else:
+                values.setdefault(str(index), {})[name] = value
+    save_file(tensors, folder / "optimizer.safetensors")
+    write_json(folder / "optimizer.json", {"param_groups": state["param_groups"], "values": values})
+
+
+def _load_optimizer(folder: Path) -> dict[str, Any]:
+    plain = json.loads((folder / "optimizer.json").read_text(encoding="utf-8"))
+    state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in plain["values"].items()}
+    for key, tensor in load_file(folder / "optimizer.safetensors").items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = tensor
+    for group in plain["param_groups"]:  # JSON has no tuples, and betas is one
+        group |= {k: tuple(v) for k, v in group.items() if isinstance(v, list) and k != "params"}
+    return {"state": state, "param_groups": plain["param_groups"]}
+
+
+def _seal(folder: Path) -> None:
+    """Every file on disk, then their checksums, then the names."""
+    listed = {}
+    for path in sorted(folder.iterdir()):
+        shutil.copymode(folder / "state.json", path)
+        sync(path)
+        listed[path.name] = file_digest(path)
+    write_json(folder / CHECKSUMS, listed | {CHECKSUMS: _digest_of(listed)})
+    sync(folder)
+
+
+def _digest_of(listed: dict[str, str]) -> str:
+    """Of the list itself, so that damage to it is not blamed on a file that is sound."""
+    return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()

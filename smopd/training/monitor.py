@@ -1,0 +1,103 @@
+"""Watching a run while it trains: evaluations every few steps, the best of them, when to stop early, and trackers.
+
+Evaluations are written beside the metrics and decide nothing but when to stop and which checkpoint is kept as the best. It
+leaves out the evaluations before and after a run, which are `smopd eval`'s.
+"""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
+
+from smopd.chat.views import View
+from smopd.config_io import flatten
+from smopd.errors import UserError
+from smopd.evaluation.evaluate import Outcome, evaluate
+from smopd.evaluation.metrics import summarise
+from smopd.evaluation.prepare import prepared_examples
+from smopd.rollout import Driver, Sampling
+
+if TYPE_CHECKING:
+    from smopd.training.loop import Trainer
+
+VIEWS: tuple[View, ...] = ("sharded", "full")  # the first decides which checkpoint is best
+
+
+class Monitor:
+    """The evaluations and trackers of one run."""
+
+    def __init__(self, trainer: "Trainer") -> None:
+        self.trainer, self.settings = trainer, trainer.config.train
+        self.examples = prepared_examples(trainer.config, "eval")[: self.settings.eval_limit] if self.settings.eval_every else []
+        self.trackers: list[GeneralTracker] = []
+
+    def __enter__(self) -> "Monitor":
+        config, folder = self.trainer.config, self.trainer.folder.path
+        for name in self.settings.trackers if self.trainer.processes.first else []:
+            kind: Any = LOGGER_TYPE_TO_CLASS[name]
+            # The folder is the run: its name is what one looks for among many.
+            made = (
+                kind(folder.name, str(folder / "tracking"))
+                if kind.requires_logging_directory
+                else kind("smopd", name=folder.name)
+            )
+            try:
+                made.start()
+            except ImportError as error:
+                raise UserError(f"train.trackers: {name} is not installed ({error}): pip install 'smopd[track]'") from None
+            made.store_init_configuration({key: _scalar(value) for key, value in flatten(config.model_dump()).items()})
+            self.trackers.append(made)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        for tracker in self.trackers:
+            tracker.finish()
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Pass one step's row on."""
+        for tracker in self.trackers:
+            tracker.log({key: value for key, value in row.items() if isinstance(value, (int, float))}, step=row["step"])
+
+    def due(self, step: int) -> bool:
+        """Whether an evaluation follows this step."""
+        return bool(self.settings.eval_every) and step > 0 and step % self.settings.eval_every == 0
+
+    def catch_up(self) -> None:
+        """The evaluation that a run was stopped in."""
+        step = self.trainer.step
+        done = [row["step"] for row in self.trainer.folder.evaluations()].count(step) == len(VIEWS)
+        if self.due(step) and not self.trainer.processes.tell(done):
+            self.evaluate(step)
+
+    def evaluate(self, step: int) -> None:
+        """Play the examples, each process its share, and keep the result and perhaps the checkpoint."""
+        trainer, settings = self.trainer, self.trainer.config.eval
+        driver = Driver(
+            trainer.engine, trainer.renderer, Sampling(settings.temperature, settings.tokens), settings.middle_tokens,
+            trainer.config.chat.history,
+        )  # fmt: skip
+        trainer.model.eval()
+        with trainer.sampling(step):
+            own = evaluate(driver, trainer.processes.share(self.examples), VIEWS, 1, trainer.config.seed, settings.batch)
+        outcomes: list[Outcome] = trainer.processes.gather(own)
+        if not trainer.processes.first:
+            return
+        views = summarise(outcomes)["views"]
+        found = {view: views[view]["accuracy"] for view in VIEWS}
+        for view in VIEWS:
+            trainer.folder.record_evaluation(step, view, found[view])
+        trainer.folder.prune(self.settings.keep_checkpoints)
+        self.log({"step": step, **{f"eval/{view}": value for view, value in found.items()}})
+
+    def enough(self) -> bool:
+        """Whether the last evaluations brought nothing better, as often as the run's patience allows."""
+        if not self.settings.patience:
+            return False
+        rows = self.trainer.folder.evaluations()
+        values = self.trainer.processes.tell([row["value"] for row in rows if row["metric"] == VIEWS[0]])
+        best = values.index(max(values)) if values else 0
+        return len(values) - 1 - best >= self.settings.patience
+
+
+def _scalar(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str)) else str(value)

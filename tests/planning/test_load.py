@@ -1,0 +1,148 @@
+"""Planned tokens against real conversations, rendered, packed and sampled by the code that trains."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from conftest import shared
+
+from smopd.bench.replies import random_reply
+from smopd.chat import DirtyContext, Renderer, clean_context, full_context
+from smopd.config import load_config
+from smopd.data import load_examples
+from smopd.planning.averages import ANSWER_SHARE, DEFAULTS, MIDDLE_SHARE, find_averages, measure
+from smopd.planning.load import largest_load, step_load
+from smopd.rollout import Driver, Sampling
+from smopd.rollout.hf import HFEngine
+from smopd.scoring.tree import PrefixTree, rows_within
+
+CLOSE = 0.1
+
+
+@pytest.fixture(scope="module")
+def pocket_renderer():
+    from smopd.models import load_renderer
+
+    return load_renderer(load_config("pocket"))
+
+
+def played(renderer, example, middle: int, answer: int, history: str, draw: Random):
+    """The student's and the teacher's sequences of a conversation with random replies, half as long to half as long again."""
+    context = DirtyContext(renderer, example, history)
+    student, teacher = [], []
+    for turn, user in enumerate(example.shards):
+        mean = answer if turn == len(example.shards) - 1 else middle
+        reply = list(random_reply(renderer, round(mean * draw.uniform(0.5, 1.5)), example.id, turn))
+        reply[-1] = renderer.end_ids[0]
+        student.append((context.ask(user), reply))
+        teacher.append((clean_context(renderer, example, turn), reply))
+        context.answer(reply)
+    return student, teacher
+
+
+def packed_tokens(groups, row_tokens: int) -> int:
+    total = 0
+    for sequences in groups:
+        whole = [[*c, *r] for c, r in sequences]
+        total += sum(len(PrefixTree.pack([whole[k] for k in row]).input_ids) for row in rows_within(whole, row_tokens))
+    return total
+
+
+@pytest.mark.parametrize("row_tokens", [10**6, 512])
+@pytest.mark.parametrize("history", ["template", "verbatim"])
+@pytest.mark.parametrize("name", ["qwen3", "pocket"])
+def test_packed_tokens(request, name, history, row_tokens):
+    if name == "qwen3":
+        renderer = Renderer(request.getfixturevalue("qwen3"))
+        examples = load_examples(shared("data/lic/math.json"), 32)
+    else:
+        renderer, examples = request.getfixturevalue("pocket_renderer"), load_examples("pocket:train:32")
+    middle, answer = 40, 80
+    lengths = replace(measure(examples, renderer), middle=middle, answer=answer)
+    overrides = [f"train.row_tokens={row_tokens}", "train.rollouts=32", "objective.rho=0.0", f"chat.history={history}"]
+    load = step_load(load_config("qwen3-1.7b", overrides), lengths)
+    draw = Random(0)
+    real = [played(renderer, e, middle, answer, history, draw) for e in examples]
+    assert load.student.tokens == pytest.approx(packed_tokens([s for s, _ in real], row_tokens), rel=CLOSE)
+    assert load.teacher.tokens == pytest.approx(packed_tokens([t for _, t in real], row_tokens), rel=CLOSE)
+    scored = sum(len(reply) for s, _ in real for _, reply in s)
+    assert load.middle + load.answer == pytest.approx(scored, rel=CLOSE)
+
+
+def test_packed_tokens_with_full_branches_and_several_rollouts_a_row(pocket_renderer):
+    examples = load_examples("pocket:train:24")
+    lengths = replace(measure(examples, pocket_renderer), middle=40, answer=40)
+    config = load_config("pocket", ["train.rollouts=24", "train.micro_batch=8", "objective.rho=1.0"])
+    load, draw, real = step_load(config, lengths), Random(1), []
+    for example in examples:
+        student, teacher = played(pocket_renderer, example, 40, 40, "template", draw)
+        reply = list(random_reply(pocket_renderer, round(40 * draw.uniform(0.5, 1.5)), example.id))
+        context = full_context(pocket_renderer, example)
+        real.append((student + [(context, reply)], teacher + [(context, reply)]))
+    for planned, side in ((load.student, 0), (load.teacher, 1)):
+        groups = [[s for one in real[first : first + 8] for s in one[side]] for first in range(0, 24, 8)]
+        assert planned.tokens == pytest.approx(packed_tokens(groups, config.train.row_tokens), rel=CLOSE)
+
+
+@pytest.mark.parametrize("cache_mb", [4096, 0])
+def test_rollout_tokens(pocket, cache_mb):
+    """Against the engine's own count of what it prefilled and sampled."""
+    config = load_config("pocket", ["train.rollouts=16", f"engine.cache_mb={cache_mb}", "objective.rho=0.0"])
+    examples = load_examples("pocket:train:16")
+    engine = HFEngine(pocket.model, pocket.renderer.end_ids, 64, cache_mb)
+    driver = Driver(engine, pocket.renderer, Sampling(1.0, 64, 0.95, 20), 64)
+    turns = [(len(c.turns) - 1 - k, t) for c in driver.play(examples, "sharded", ("plan",)) for k, t in enumerate(c.turns)]
+    middle = [len(t.reply) for left, t in turns if left]
+    answer = [len(t.reply) for left, t in turns if not left]
+    lengths = replace(
+        measure(examples, pocket.renderer), middle=sum(middle) / len(middle), answer=sum(answer) / len(answer)
+    )
+    load = step_load(config, lengths)
+    assert load.sampled == pytest.approx(sum(middle) + sum(answer), rel=CLOSE)
+    # what a row repeats where padding would stand is no work of the plan's
+    assert load.prefilled == pytest.approx(engine.usage.prompt - engine.usage.reused, rel=0.15)
+
+
+def test_the_defaults_are_what_the_command_prints(qwen3):
+    found = measure(load_examples(shared("data/lic/math.json")), Renderer(qwen3))
+    assert (found.turns, found.template) == (DEFAULTS.turns, DEFAULTS.template)
+    for name in ("shard", "full", "system"):
+        assert getattr(found, name) == pytest.approx(getattr(DEFAULTS, name), abs=0.05)
+
+
+def test_lengths_come_from_the_recipes_data_where_it_is_readable():
+    assert find_averages(load_config("pocket")).source == "pocket:train with the model's tokenizer"
+    there_is_none = find_averages(load_config("qwen3-1.7b"))
+    assert there_is_none.source == DEFAULTS.source
+    assert (there_is_none.middle, there_is_none.answer) == (MIDDLE_SHARE * 256, ANSWER_SHARE * 1024)
+    assert find_averages(load_config("qwen3-1.7b"), 100, 9999).middle == 100
+    assert find_averages(load_config("qwen3-1.7b"), 100, 9999).answer == 1024  # a limit is a limit
+
+
+def test_several_processes_share_a_step():
+    config, lengths = load_config("qwen3-1.7b"), find_averages(load_config("qwen3-1.7b"))
+    one, eight = step_load(config, lengths), step_load(config, lengths, 8)
+    assert (one.rollouts, eight.rollouts) == (8, 1)
+    assert eight.sampled < one.sampled / 6
+    # but sampling waits for the longest reply, and a batch of one is as many steps as its reply is long
+    assert sum(c.steps for c in eight.calls) > sum(c.steps for c in one.calls) / 8
+
+
+def test_an_exclusive_branch_takes_the_place_of_the_others():
+    lengths = find_averages(load_config("qwen3-1.7b"))
+    added, instead = (
+        step_load(load_config("qwen3-1.7b", ["objective.rho=0.5", f"objective.full_branch={kind}"]), lengths)
+        for kind in ("additive", "exclusive")
+    )
+    assert instead.middle == pytest.approx(added.middle / 2)
+    assert instead.student.tokens < added.student.tokens
+
+
+def test_the_largest_micro_batch_is_larger_than_any_average_one():
+    config = load_config("qwen3-1.7b")
+    lengths = find_averages(config)
+    student, teacher, replies = largest_load(config, lengths)
+    load = step_load(config, lengths)
+    assert student.tokens > load.student.tokens / 8
+    assert replies == 8 * 256 + 2 * 1024
+    assert student.longest >= teacher.longest > 1024

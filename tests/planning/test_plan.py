@@ -1,0 +1,192 @@
+"""`smopd plan` as a user meets it: figures, advice, errors, and the page that quotes it."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from transformers import LlamaConfig, MixtralConfig
+
+from smopd.config import load_config
+from smopd.planning.averages import DEFAULTS
+from smopd.planning.gpus import GPUS
+from smopd.planning.memory import memory
+from smopd.planning.plan import changed, fitting_changes, make_plan
+from smopd.planning.shapes import SHAPES, find_shape
+from smopd.planning.timing import step_times
+
+PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
+
+
+def plan_of(recipe: str, gpu: str = "h100", gpus: int = 1, *overrides: str, **more):
+    config = load_config(recipe, list(overrides))
+    return make_plan(config, find_shape(config)[0], GPUS[gpu], gpus, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("Qwen/Qwen3-0.6B", 0.596), ("Qwen/Qwen3-1.7B", 1.721), ("Qwen/Qwen3-4B-Instruct-2507", 4.022), ("Qwen/Qwen3-8B", 8.191),
+        ("Qwen/Qwen3-14B", 14.768), ("Qwen/Qwen3-32B", 32.762), ("meta-llama/Meta-Llama-3-8B-Instruct", 8.030),
+        ("meta-llama/Llama-3.3-70B-Instruct", 70.554),
+    ],
+)  # fmt: skip
+def test_known_shapes_have_their_published_size(name, billions):
+    shape, _ = find_shape(load_config("qwen3-8b", [f"model.path={name}"]))
+    assert shape.parameters / 1e9 == pytest.approx(billions, abs=0.001)
+    assert shape in SHAPES.values()
+
+
+def test_json_is_one_object_with_everything(smopd):
+    code, out, _ = smopd("plan", "qwen3-1.7b", "--json", "--gpu", "H200")
+    (plan,) = json.loads(out)["plans"]
+    assert code == 0
+    assert plan["memory"]["fits"] is True
+    assert plan["memory"]["peak"] == max(plan["memory"]["rollout"], plan["memory"]["scoring"])
+    assert plan["memory"]["largest"] == max(plan["memory"]["parts"], key=plan["memory"]["parts"].get)
+    assert plan["minutes"]["run"] == pytest.approx(sum(plan["seconds"].values()) * 100 / 60)
+    assert plan["minutes"]["run_at_limits"] > plan["minutes"]["run"]
+    assert set(plan["flops"]) < set(plan["seconds"])
+
+
+def test_it_says_what_to_change_and_the_change_is_enough(smopd):
+    plan = plan_of("qwen3-8b", "rtx4090")
+    assert not plan.fits
+    assert dict(plan.changes) == {"train.recompute": True, "model.quantize": "nf4"}
+    better = memory(changed(plan.config, *plan.changes), plan.shape, plan.gpu, plan.lengths)
+    assert better.peak == plan.changed_peak <= 24e9
+    _, out, _ = smopd("plan", "qwen3-8b", "--gpu", "rtx4090")
+    assert "does NOT fit" in out
+    assert "--set train.recompute=true --set model.quantize=nf4" in out
+    again = smopd("plan", "qwen3-8b", "--gpu", "rtx4090", "--set", "train.recompute=true", "--set", "model.quantize=nf4")[1]
+    assert "fits: " in again
+    assert "NOT" not in again
+
+
+def test_no_change_is_proposed_that_is_not_needed():
+    plan = plan_of("qwen3-4b", "rtx-pro-6000", 1, "train.micro_batch=4")
+    assert 1 <= len(plan.changes) <= 2
+    for change in plan.changes:
+        rest = [c for c in plan.changes if c != change]
+        assert memory(changed(plan.config, *rest), plan.shape, plan.gpu, plan.lengths).peak > 96e9
+
+
+def test_what_helps_is_said_even_where_it_is_not_enough(smopd):
+    _, out, _ = smopd("plan", "qwen3-8b", "--set", "model.path=meta-llama/Meta-Llama-3-70B", "--gpu", "rtx4090")
+    assert "what helps, and is not enough" in out
+    assert "more GPUs" in out
+
+
+def test_several_gpus_shard_only_where_whole_weights_do_not_fit(smopd):
+    assert not plan_of("qwen3-1.7b", "h100", 8).sharded
+    plan = plan_of("qwen3-8b", "h100", 8, "model.path=Qwen/Qwen3-32B", "engine.kind=vllm-http", "train.recompute=true")
+    assert plan.sharded
+    assert plan.fits
+    whole = plan.shape.parameters * 2
+    layer = plan.shape.layer * 2
+    assert plan.replicated > 80e9
+    assert whole / 8 + layer < plan.memory.parts["base weights"] < whole / 8 + 2 * layer + plan.shape.head * 2
+    _, out, _ = smopd("plan", "qwen3-8b", "--set", "model.path=Qwen/Qwen3-32B", "--gpus", "8")
+    assert "planned with train.shard=true" in out
+
+
+def test_the_hf_engine_samples_with_whole_weights():
+    """So sharded weights that fit while scoring may not fit while sampling, and servers are the way out."""
+    plan = plan_of("qwen3-8b", "a100-40", 8, "model.path=Qwen/Qwen3-32B", "train.recompute=true")
+    assert plan.memory.scoring < 40e9 < plan.memory.rollout
+    assert dict(plan.changes) == {"engine.kind": "vllm-http"}
+
+
+def test_a_faster_gpu_a_better_use_of_it_and_shorter_replies_take_less_time():
+    usual = plan_of("qwen3-8b", "a100-80", 1, "engine.kind=vllm").times.step
+    assert plan_of("qwen3-8b", "h200", 1, "engine.kind=vllm").times.step < usual
+    assert plan_of("qwen3-8b", "a100-80", 1, "engine.kind=vllm", mfu=0.7).times.step < usual
+    assert plan_of("qwen3-8b", "a100-80", 1, "engine.kind=vllm", middle=50, answer=100).times.step < usual / 2
+    assert plan_of("qwen3-8b", "a100-80", 1, "engine.kind=hf").times.step > usual
+
+
+def test_decode_reads_weights_and_cache_once_a_step():
+    plan = plan_of("qwen3-8b", "h100", 1, "engine.kind=vllm", "rollout.batch=64")
+    steps = sum(call.steps for call in plan.load.calls)
+    read = plan.shape.parameters * 2 - plan.shape.head * 2  # the embedding table is only looked up
+    assert plan.times.bound["rollout decode"] == "bandwidth"
+    assert plan.times.seconds["rollout decode"] == pytest.approx(steps * read / (0.8 * 3350e9), rel=0.1)
+
+
+def test_servers_share_the_sampling_and_grow_to_a_group():
+    config = load_config("qwen3-8b", ["model.path=meta-llama/Meta-Llama-3-70B", "engine.kind=vllm-http", "train.shard=true"])
+    plan = make_plan(config, find_shape(config)[0], GPUS["h100"], 8)
+    two = changed(config, ("engine.servers", ["http://a", "http://b"]))
+    shared = step_times(two, plan.shape, plan.gpu, plan.load, 8)
+    assert shared.seconds["rollout prefill"] <= plan.times.seconds["rollout prefill"]
+    assert shared.seconds["rollout decode"] < plan.times.seconds["rollout decode"]
+
+
+def test_a_share_too_small_for_vllm_is_said(smopd):
+    _, out, _ = smopd("plan", "qwen3-8b", "--set", "engine.kind=vllm", "--set", "engine.memory=0.1", "--gpu", "h100")
+    assert "vLLM itself needs" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gpu", "h1000"], "did you mean 'h100'? The GPUs are"),
+        (["--gpu", "a100"], "a100-80, a100-40"),
+        (["--model-config", "nosuch.json"], "--model-config nosuch.json: cannot be read (FileNotFoundError); give a transformers"),
+        (["--model-config", "broken.json"], "broken.json: cannot be read (JSONDecodeError)"),
+        (["--model-config", "other.json"], "other.json: transformers does not understand it"),
+        (["--model-config", "experts"], "experts: not a dense decoder (it has 8 experts)"),
+        (["--set", "model.path=nobody/nothing"], "give --model-config with its config.json"),
+        (["--set", "optim.learning_rate=1"], "did you mean 'optim.lr'?"),
+    ],
+)
+def test_errors_say_what_to_do(smopd, tmp_path, words, said):
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    MixtralConfig().save_pretrained(tmp_path / "experts")
+    code, out, err = smopd("plan", "qwen3-1.7b", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_any_config_will_do(smopd, tmp_path):
+    LlamaConfig(hidden_size=512, num_hidden_layers=3, vocab_size=1000).save_pretrained(tmp_path / "model")
+    for given in ("model", "model/config.json"):
+        (plan,) = json.loads(smopd("plan", "qwen3-1.7b", "--model-config", given, "--json")[1])["plans"]
+        assert (plan["shape"]["hidden"], plan["shape"]["layers"], plan["shape"]["normed"]) == (512, 3, False)
+
+
+def test_data_and_tokenizer_on_this_machine_are_used(smopd):
+    _, out, _ = smopd("plan", "pocket", "--gpu", "cpu")
+    assert "lengths of the conversations: pocket:train with the model's tokenizer" in out
+    assert "fits: " in out
+
+
+def test_help_has_an_example(smopd):
+    code, out, _ = smopd("plan", "--help")
+    assert code == 0
+    assert "smopd plan" in out.split("Example")[1]
+
+
+def test_changes_are_made_for_whatever_engine(smopd):
+    awake = plan_of("qwen3-8b", "h100", 1, "engine.kind=vllm", "engine.memory=0.6", "train.recompute=true")
+    assert not awake.fits
+    assert fitting_changes(awake.config, awake.shape, awake.gpu, DEFAULTS, 1) == [("engine.sleep", True)]
+
+
+QUOTED = re.findall(r"```(?:bash)?\n(?:\$ )?(smopd plan [^\n]+)\n```\n\n((?:\|[^\n]*\n)+)", PAGE.read_text()) + re.findall(
+    r"```\n\$ (smopd plan [^\n]+)\n(.*?)```", PAGE.read_text(), flags=re.DOTALL
+)
+
+
+@pytest.mark.parametrize(("command", "printed"), QUOTED, ids=[c for c, _ in QUOTED])
+def test_the_page_quotes_what_the_command_prints(smopd, command, printed):
+    code, out, err = smopd(*shlex.split(command)[1:])
+    assert code == 0, err
+    assert out == printed
+
+
+def test_the_page_quotes_something():
+    assert len(QUOTED) >= 5
+    assert sum("qwen3-1.7b qwen3-4b qwen3-8b" in command for command, _ in QUOTED) >= 2

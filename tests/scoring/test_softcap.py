@@ -1,0 +1,117 @@
+"""Soft-capped logits, cap * tanh(z / cap), fused and plain, against formulas written out in numpy float64."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smopd.scoring import divergence, plain
+from smopd.scoring import token_divergence as fused
+from smopd.scoring.plain import CappedHead
+
+N, D, V = 6, 8, 29
+KINDS = [("gjs", 0.5), ("gjs", 0.2), ("rkl", 1.0), ("fkl", 0.0)]
+both = pytest.mark.parametrize("token_divergence", [fused, plain.token_divergence], ids=["fused", "plain"])
+
+
+def draw(seed, cap, n=N, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    student, teacher = (torch.randn(n, D, generator=g, dtype=torch.float64).to(dtype) for _ in range(2))
+    head = torch.randn(V, D, generator=g, dtype=torch.float64).to(dtype)
+    return student, teacher, CappedHead.of(head, cap), torch.randint(V, (n,), generator=g)
+
+
+def reference(kind, beta, zs, zt, cap, temperature):
+    def log_softmax(z):
+        z = cap * np.tanh(z / cap) / temperature
+        return z - np.log(np.exp(z - z.max(-1, keepdims=True)).sum(-1, keepdims=True)) - z.max(-1, keepdims=True)
+
+    a, b = log_softmax(zs), log_softmax(zt)
+    s, t = np.exp(a), np.exp(b)
+    log_m = {"rkl": b, "fkl": a}.get(kind, np.log(beta * t + (1 - beta) * s))
+    halves = (s * (a - log_m)).sum(-1), (t * (b - log_m)).sum(-1)
+    value = {"rkl": halves[0], "fkl": halves[1]}.get(kind, (1 - beta) * halves[0] + beta * halves[1])
+    return value, -(s * a).sum(-1), -(t * b).sum(-1), a, b
+
+
+@both
+@pytest.mark.parametrize(("kind", "beta"), KINDS)
+@pytest.mark.parametrize(("cap", "temperature"), [(1.5, 1.0), (30.0, 1.0), (1.5, 0.7)])
+def test_values_equal_the_float64_reference(token_divergence, kind, beta, cap, temperature):
+    student, teacher, head, tokens = draw(1, cap)
+    zs, zt = ((h @ head.T).numpy() for h in (student, teacher))
+    stats = token_divergence(student, teacher, head, tokens, kind, beta, temperature, chunk_size=4)
+    np.testing.assert_allclose(stats.divergence, reference(kind, beta, zs, zt, cap, temperature)[0], rtol=1e-10)
+    _, entropy, teacher_entropy, a, b = reference(kind, beta, zs, zt, cap, 1.0)
+    picked = np.arange(N), tokens.numpy()
+    expected = {"entropy": entropy, "teacher_entropy": teacher_entropy, "student_logp": a[picked], "teacher_logp": b[picked]}
+    for name, value in expected.items():
+        np.testing.assert_allclose(getattr(stats, name), value, rtol=1e-10)
+
+
+@both
+@pytest.mark.parametrize(("kind", "beta"), KINDS)
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_gradient_is_the_derivative_of_the_value(token_divergence, kind, beta, temperature):
+    student, teacher, head, tokens = draw(2, 1.5)
+    student.requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda h: token_divergence(h, teacher, head, tokens, kind, beta, temperature).divergence, (student,)
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 20),
+    cap=st.floats(0.3, 50),
+    which=st.sampled_from(KINDS),
+    temperature=st.sampled_from([1.0, 0.6]),
+    chunk=st.one_of(st.none(), st.integers(1, 25)),
+    vocab_clip=st.sampled_from([None, 0.05]),
+)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_fused_equals_plain_in_value_and_gradient(dtype, tolerance, seed, n, cap, which, temperature, chunk, vocab_clip):
+    student, teacher, head, tokens = draw(seed, cap, n, dtype)
+    found = []
+    for function in (fused, plain.token_divergence):
+        hidden = student.clone().requires_grad_()
+        stats = function(hidden, teacher, head, tokens, *which, temperature, chunk, vocab_clip)
+        stats.divergence.clamp_max(0.5).sum().backward()
+        found.append([*(getattr(stats, name).detach() for name in stats.__dataclass_fields__), hidden.grad])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_tokens_without_loss_get_no_gradient_and_a_function_of_logits_sees_capped_ones():
+    student, teacher, head, tokens = draw(3, 1.5)
+    whole, part = student.clone().requires_grad_(), student.clone().requires_grad_()
+    fused(whole, teacher, head, tokens).divergence.sum().backward()
+    fused(part, teacher, head, tokens, lengths=[N], needed=lambda r: r.entropy > r.entropy.median()).divergence.sum().backward()
+    wanted = part.grad.abs().amax(-1) > 0
+    assert 0 < wanted.sum() < N
+    torch.testing.assert_close(part.grad[wanted], whole.grad[wanted])
+    largest = []
+    fused(student, teacher, head, tokens, kind=lambda s, t: largest.append(s.detach().abs().max()) or (s - t).square().sum(-1))
+    assert largest[0] < 1.5 < float((student @ head.T).abs().max())
+
+
+def test_a_trained_head_keeps_its_cap():
+    student, teacher, head, tokens = draw(4, 1.5)
+    weight = head.detach().requires_grad_()
+    trained = CappedHead.of(weight, 1.5)
+    assert trained.requires_grad
+    expected = plain.token_divergence(student, teacher, head, tokens).divergence
+    torch.testing.assert_close(fused(student, teacher, trained, tokens).divergence.detach(), expected)
+
+
+def test_the_buffer_of_slopes_counts_in_the_size_of_a_chunk(monkeypatch):
+    student, teacher, head, tokens = draw(5, 1.5)
+    monkeypatch.setattr(divergence, "CHUNK_BYTES", 6 * V * 8)
+    sizes = []
+    original = divergence._plan
+    monkeypatch.setattr(divergence, "_plan", lambda lengths, size: sizes.append(size) or original(lengths, size))
+    fused(student, teacher, head, tokens)
+    fused(student, teacher, head.detach(), tokens)
+    assert sizes == [2, 3]

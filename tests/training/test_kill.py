@@ -1,0 +1,25 @@
+"""A run killed with SIGKILL at random moments ends with the same bytes as one that was left alone (tests/kill_run.py)."""
+
+import pytest
+from kill_run import differences, main
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_the_same_bytes(tmp_path, capsys):
+    code = main(["--kills", "3", "--steps", "4", "--every", "1", "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().out
+    assert code == 0, said
+    assert said.count("\nkill ") == 3, said
+    assert "the same bytes in" in said
+
+
+def test_the_comparison_finds_one_byte_and_one_file(tmp_path):
+    for name in ("straight", "killed"):
+        (tmp_path / name / "rollouts").mkdir(parents=True)
+        (tmp_path / name / "metrics.jsonl").write_text('{"step": 1}\n')
+        (tmp_path / name / "timings.jsonl").write_text(name)
+    assert differences(tmp_path / "straight", tmp_path / "killed") == []
+    (tmp_path / "killed" / "metrics.jsonl").write_text('{"step": 2}\n')
+    (tmp_path / "killed" / "rollouts" / "x.partial").touch()
+    found = differences(tmp_path / "straight", tmp_path / "killed")
+    assert found == ["metrics.jsonl: not the same bytes", "rollouts/x.partial: only in killed"]
