@@ -33,8 +33,8 @@ class Packed:
 
     def plus(self, other: "Packed") -> "Packed":
         """Both, one after the other."""
-        *sums, _ = (a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
-        return Packed(*sums, max(self.longest, other.longest))
+        sums = {name: value + getattr(other, name) for name, value in vars(self).items()}
+        return Packed(**sums | {"longest": max(self.longest, other.longest)})
 
 
 @dataclass(frozen=True)
@@ -183,9 +183,7 @@ def _mixed(part: list[Conversation], row_tokens: int, share: float, exclusive: b
     return found[0], found[1]
 
 
-def _calls(
-    config: Config, lengths: Averages, played: list[Conversation], share: float, sharded: float
-) -> Iterator[Decoding]:
+def _calls(config: Config, lengths: Averages, played: list[Conversation], share: float, sharded: float) -> Iterator[Decoding]:
     """The generate calls of a step: of every turn one for the middle replies and one for the answers, and one for FULL."""
     reuses = config.engine.kind != "hf" or config.engine.cache_mb > 0
     for turn in range(max(lengths.turns)):
@@ -200,9 +198,9 @@ def _calls(
     if share and played:
         # Fewer than one on average still takes a call of its own, in so many of the steps.
         expected = share * len(played)
-        some = [c.full for c in played[: max(1, round(expected))]]
-        call = _call(some, [None] * len(some), config.rollout.answer_tokens)
-        factor = expected / len(some)
+        asked = [c.full for c in played[: max(1, round(expected))]]
+        call = _call(asked, [None] * len(asked), config.rollout.answer_tokens)
+        factor = expected / len(asked)
         yield Decoding(call.replies, *(factor * value for value in list(vars(call).values())[1:]))
 
 

@@ -96,7 +96,9 @@ def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int)
     conversations = min(config.rollout.batch, -(-config.train.rollouts // processes))
     context = largest_context(config, lengths)
     of_token = cache_token_bytes(shape, config.model.dtype)
-    batch = conversations * (context + config.rollout.answer_tokens + GROWTH) * of_token
+    limit = config.rollout.answer_tokens
+    room = limit if limit <= GROWTH else -(-limit // GROWTH) * GROWTH  # a buffer grows by so many columns at a time
+    batch = conversations * (context + room) * of_token
     if not config.engine.cache_mb:
         return batch
     half = config.engine.cache_mb * 2**20 / 2
@@ -105,7 +107,7 @@ def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int)
 
 
 def server_bytes(config: Config, shape: Shape, lengths: Averages) -> float:
-    """The least that vLLM needs for itself: weights, an adapter, the cache of one longest conversation, two gigabytes of its own."""
+    """The least that vLLM needs: weights, an adapter, the cache of one longest conversation, two gigabytes for itself."""
     adapter = shape.adapter(config.lora.r, tuple(config.lora.targets))
     context = largest_context(config, lengths) + config.rollout.answer_tokens
     width = WIDTHS[config.model.dtype]

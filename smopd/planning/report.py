@@ -31,7 +31,7 @@ def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
             "fits": plan.fits,
             "replicated_peak": plan.replicated,
             "usual_activations": plan.usual_activations,
-            "changes": {key: value for key, value in plan.changes},
+            "changes": dict(plan.changes),
             "changed_peak": plan.changed_peak,
         },
         "tokens": {

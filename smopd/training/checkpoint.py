@@ -30,7 +30,12 @@ from smopd.errors import UserError
 from smopd.files import file_digest, sync, write_json
 from smopd.training.adapters import STUDENT, load_parameters, save_teacher, teacher_parameters
 
-MAY_CHANGE = ("engine.",)  # what samples, and where it is reached: a server moves, another engine takes over
+# What may change while a run goes on, since no result depends on it: what samples and where it is reached (a server moves,
+# another engine takes over), how scoring is cut, who watches.
+MAY_CHANGE = (
+    "engine.", "user.", "train.micro_batch", "train.row_tokens", "train.recompute", "train.shard", "train.keep_checkpoints",
+    "train.save_rollouts", "train.max_skipped", "train.trackers",
+)  # fmt: skip
 CHECKSUMS = "checksums.json"
 REQUIRED = (
     "adapter_config.json",

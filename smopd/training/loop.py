@@ -80,7 +80,8 @@ class Trainer:
         check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
         sampling = Sampling(config.rollout.temperature, config.rollout.answer_tokens, config.rollout.top_p, config.rollout.top_k)
         rank = max(adapter.r for adapter in self.model.peft_config.values())  # type: ignore[attr-defined]
-        self.engine = make_engine(config, self.renderer, config.rollout.batch, folder.path / "adapters", self.model, rank)
+        adapters = folder.path / "adapters" / (f"process-{self.processes.rank}" if self.processes.count > 1 else "")
+        self.engine = make_engine(config, self.renderer, config.rollout.batch, adapters, self.model, rank)
         self.driver = Driver(self.engine, self.renderer, sampling, config.rollout.middle_tokens, config.chat.history)
         if self.processes.first:
             folder.begin()

@@ -1,16 +1,17 @@
 """Planned tokens against real conversations, rendered, packed and sampled by the code that trains."""
 
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
 from conftest import shared
 
-from smopd.bench.replies import random_reply
 from smopd.chat import DirtyContext, Renderer, clean_context, full_context
 from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.planning.averages import ANSWER_SHARE, DEFAULTS, MIDDLE_SHARE, find_averages, measure
+from smopd.planning.load import _common as shared_tokens
 from smopd.planning.load import largest_load, step_load
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.hf import HFEngine
@@ -26,14 +27,20 @@ def pocket_renderer():
     return load_renderer(load_config("pocket"))
 
 
-def played(renderer, example, middle: int, answer: int, history: str, draw: Random):
-    """The student's and the teacher's sequences of a conversation with random replies, half as long to half as long again."""
+def spoken(renderer, examples, length: float, draw: Random) -> list[int]:
+    """A reply of about so many tokens, in the words of the examples: tokens that the history will show again as they are."""
+    words = " ".join(draw.choice(draw.choice(examples).shards) for _ in range(round(length)))
+    cut = renderer.encode(words)[: round(length) - 1]
+    return [*renderer.encode(renderer.decode(cut)), renderer.end_ids[0]]
+
+
+def played(renderer, examples, example, middle: int, answer: int, history: str, draw: Random):
+    """The student's and the teacher's sequences of a conversation, with replies half as long to half as long again."""
     context = DirtyContext(renderer, example, history)
     student, teacher = [], []
     for turn, user in enumerate(example.shards):
         mean = answer if turn == len(example.shards) - 1 else middle
-        reply = list(random_reply(renderer, round(mean * draw.uniform(0.5, 1.5)), example.id, turn))
-        reply[-1] = renderer.end_ids[0]
+        reply = spoken(renderer, examples, mean * draw.uniform(0.5, 1.5), draw)
         student.append((context.ask(user), reply))
         teacher.append((clean_context(renderer, example, turn), reply))
         context.answer(reply)
@@ -62,7 +69,7 @@ def test_packed_tokens(request, name, history, row_tokens):
     overrides = [f"train.row_tokens={row_tokens}", "train.rollouts=32", "objective.rho=0.0", f"chat.history={history}"]
     load = step_load(load_config("qwen3-1.7b", overrides), lengths)
     draw = Random(0)
-    real = [played(renderer, e, middle, answer, history, draw) for e in examples]
+    real = [played(renderer, examples, e, middle, answer, history, draw) for e in examples]
     assert load.student.tokens == pytest.approx(packed_tokens([s for s, _ in real], row_tokens), rel=CLOSE)
     assert load.teacher.tokens == pytest.approx(packed_tokens([t for _, t in real], row_tokens), rel=CLOSE)
     scored = sum(len(reply) for s, _ in real for _, reply in s)
@@ -75,32 +82,35 @@ def test_packed_tokens_with_full_branches_and_several_rollouts_a_row(pocket_rend
     config = load_config("pocket", ["train.rollouts=24", "train.micro_batch=8", "objective.rho=1.0"])
     load, draw, real = step_load(config, lengths), Random(1), []
     for example in examples:
-        student, teacher = played(pocket_renderer, example, 40, 40, "template", draw)
-        reply = list(random_reply(pocket_renderer, round(40 * draw.uniform(0.5, 1.5)), example.id))
+        student, teacher = played(pocket_renderer, examples, example, 40, 40, "template", draw)
+        reply = spoken(pocket_renderer, examples, 40 * draw.uniform(0.5, 1.5), draw)
         context = full_context(pocket_renderer, example)
-        real.append((student + [(context, reply)], teacher + [(context, reply)]))
+        real.append(([*student, (context, reply)], [*teacher, (context, reply)]))
     for planned, side in ((load.student, 0), (load.teacher, 1)):
         groups = [[s for one in real[first : first + 8] for s in one[side]] for first in range(0, 24, 8)]
         assert planned.tokens == pytest.approx(packed_tokens(groups, config.train.row_tokens), rel=CLOSE)
 
 
-@pytest.mark.parametrize("cache_mb", [4096, 0])
-def test_rollout_tokens(pocket, cache_mb):
-    """Against the engine's own count of what it prefilled and sampled."""
-    config = load_config("pocket", ["train.rollouts=16", f"engine.cache_mb={cache_mb}", "objective.rho=0.0"])
+def test_rollout_tokens(pocket):
+    """Against conversations that the hf engine sampled, and its own count of what it prefilled for them."""
+    config = load_config("pocket", ["train.rollouts=16", "objective.rho=0.0"])
     examples = load_examples("pocket:train:16")
-    engine = HFEngine(pocket.model, pocket.renderer.end_ids, 64, cache_mb)
-    driver = Driver(engine, pocket.renderer, Sampling(1.0, 64, 0.95, 20), 64)
-    turns = [(len(c.turns) - 1 - k, t) for c in driver.play(examples, "sharded", ("plan",)) for k, t in enumerate(c.turns)]
-    middle = [len(t.reply) for left, t in turns if left]
-    answer = [len(t.reply) for left, t in turns if not left]
-    lengths = replace(
-        measure(examples, pocket.renderer), middle=sum(middle) / len(middle), answer=sum(answer) / len(answer)
-    )
+    engine = HFEngine(pocket.model, pocket.renderer.end_ids)
+    conversations = Driver(engine, pocket.renderer, Sampling(1.0, 64, 0.95, 20), 64).play(examples, "sharded", ("plan",))
+    middle = [len(turn.reply) for c in conversations for turn in c.turns[:-1]]
+    answer = [len(c.turns[-1].reply) for c in conversations]
+    lengths = replace(measure(examples, pocket.renderer), middle=sum(middle) / len(middle), answer=sum(answer) / len(answer))
     load = step_load(config, lengths)
     assert load.sampled == pytest.approx(sum(middle) + sum(answer), rel=CLOSE)
-    # what a row repeats where padding would stand is no work of the plan's
-    assert load.prefilled == pytest.approx(engine.usage.prompt - engine.usage.reused, rel=0.15)
+    new = sum(len(c.turns[0].context) for c in conversations)
+    for c in conversations:
+        for before, turn in pairwise(c.turns):
+            new += len(turn.context) - shared_tokens([*before.context, *before.reply], turn.context)
+    assert load.prefilled == pytest.approx(new, rel=CLOSE)
+    # rows with less to compute repeat some, where padding would stand: the engine's count is the plan's and a little more
+    assert load.prefilled < 1.1 * (engine.usage.prompt - engine.usage.reused) < 1.5 * load.prefilled
+    nothing_kept = step_load(load_config("pocket", ["train.rollouts=16", "objective.rho=0.0", "engine.cache_mb=0"]), lengths)
+    assert nothing_kept.prefilled == pytest.approx(engine.usage.prompt, rel=CLOSE)
 
 
 def test_the_defaults_are_what_the_command_prints(qwen3):

@@ -3,14 +3,15 @@
 import pytest
 import torch
 from planning.bodies import body, branching
-from transformers import Qwen3Config
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from smopd.config import Lora, load_config
+from smopd.data import load_examples
 from smopd.planning.averages import DEFAULTS, find_averages
 from smopd.planning.gpus import GPUS
 from smopd.planning.load import pack
 from smopd.planning.memory import (
-    FLOAT,
+    cache_bytes,
     cache_token_bytes,
     kept_bytes,
     memory,
@@ -19,6 +20,7 @@ from smopd.planning.memory import (
     weight_bytes,
 )
 from smopd.planning.shapes import Shape, shape_of
+from smopd.rollout import Driver
 from smopd.rollout.engine import Sampling, Session
 from smopd.rollout.hf import HFEngine
 from smopd.scoring.passes import body_and_head, reply_hidden
@@ -138,34 +140,27 @@ def test_cache(name, dtype):
     assert sum(kept.size for kept in engine.kept.values()) == tokens * cache_token_bytes(shape_of(model.config), dtype)
 
 
-def test_cache_of_a_whole_rollout(pocket, pocket_config):
-    """The batch's buffer and what waits between turns, at their largest, with replies at the limit."""
-    from smopd.data import load_examples
-    from smopd.planning.memory import cache_bytes
-    from smopd.rollout import Driver
-
-    config = load_config("pocket", ["train.rollouts=8"])
-    lengths = find_averages(config)
-    limits = config.rollout
+@pytest.mark.parametrize("answer", [24, 150])
+def test_cache_of_a_whole_rollout(pocket, monkeypatch, answer):
+    """The batch's buffers and what waits between turns, at their largest, with every reply at its limit."""
+    config = load_config("pocket", ["train.rollouts=4", "rollout.middle_tokens=24", f"rollout.answer_tokens={answer}"])
+    lengths, limits = find_averages(config), config.rollout
     engine = HFEngine(pocket.model, [], limits.batch, config.engine.cache_mb)
-    driver = Driver(engine, pocket.renderer, Sampling(1.0, limits.answer_tokens, 1.0, 0), limits.middle_tokens)
-    most = max(lengths.turns)
-    examples = [e for e in load_examples("pocket:train:200") if len(e.shards) == most][:8]
-    largest = 0
-    generate = engine.generate
+    sizes = []
+    forward = engine._forward
 
-    def watched(prompts, *rest):
-        nonlocal largest
-        replies = generate(prompts, *rest)
-        buffers = len(prompts) * (max(map(len, prompts)) + limits.answer_tokens)
-        waiting = sum(len(p) for p in prompts)
-        largest = max(largest, buffers + waiting)
-        return replies
+    def watched(ids, rows, cache):
+        logits = forward(ids, rows, cache)
+        waiting = sum(kept.size for kept in engine.kept.values()) + sum(row.kept.size for row in rows if row.kept)
+        sizes.append(waiting + sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers))
+        return logits
 
-    engine.generate = watched
-    driver.play(examples, "sharded", ("plan",))
-    of_token = cache_token_bytes(shape_of(pocket.model.config), "float32")
-    assert cache_bytes(config, shape_of(pocket.model.config), lengths, 1) == pytest.approx(largest * of_token, rel=0.2)
+    monkeypatch.setattr(engine, "_forward", watched)
+    examples = [e for e in load_examples("pocket:train:40") if len(e.shards) == max(lengths.turns)][:4]
+    Driver(engine, pocket.renderer, Sampling(1.0, limits.answer_tokens, 1.0, 0), limits.middle_tokens).play(
+        examples, "sharded", ("plan",)
+    )
+    assert cache_bytes(config, shape_of(pocket.model.config), lengths, 1) == pytest.approx(max(sizes), rel=CLOSE)
 
 
 def test_vllm_takes_its_share_and_gives_it_back_asleep():
@@ -192,7 +187,4 @@ def test_what_dry_run_says():
 def test_embeddings_and_norms_are_counted():
     config = Qwen3Config(hidden_size=64, head_dim=16, tie_word_embeddings=False, num_hidden_layers=2, vocab_size=1000)
     shape = shape_of(config)
-    from transformers import Qwen3ForCausalLM
-
     assert shape.parameters == sum(p.numel() for p in Qwen3ForCausalLM(config).parameters())
-    assert FLOAT == 4

@@ -133,7 +133,10 @@ def test_a_share_too_small_for_vllm_is_said(smopd):
     [
         (["--gpu", "h1000"], "did you mean 'h100'? The GPUs are"),
         (["--gpu", "a100"], "a100-80, a100-40"),
-        (["--model-config", "nosuch.json"], "--model-config nosuch.json: cannot be read (FileNotFoundError); give a transformers"),
+        (
+            ["--model-config", "nosuch.json"],
+            "nosuch.json: cannot be read (FileNotFoundError); give a transformers",
+        ),
         (["--model-config", "broken.json"], "broken.json: cannot be read (JSONDecodeError)"),
         (["--model-config", "other.json"], "other.json: transformers does not understand it"),
         (["--model-config", "experts"], "experts: not a dense decoder (it has 8 experts)"),
@@ -169,8 +172,8 @@ def test_help_has_an_example(smopd):
     assert "smopd plan" in out.split("Example")[1]
 
 
-def test_changes_are_made_for_whatever_engine(smopd):
-    awake = plan_of("qwen3-8b", "h100", 1, "engine.kind=vllm", "engine.memory=0.6", "train.recompute=true")
+def test_vllm_that_does_not_sleep_is_put_to_sleep():
+    awake = plan_of("qwen3-8b", "h100", 1, "engine.kind=vllm", "engine.memory=0.65", "train.recompute=true")
     assert not awake.fits
     assert fitting_changes(awake.config, awake.shape, awake.gpu, DEFAULTS, 1) == [("engine.sleep", True)]
 

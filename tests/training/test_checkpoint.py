@@ -233,6 +233,27 @@ def test_a_checkpoint_of_another_model_is_a_message(run):
         RunFolder(run, CONFIG).restore(narrow.model, narrow.optimizer)
 
 
+def test_everything_is_on_disk_before_the_name_is(run, other, monkeypatch):
+    done, fsync, rename = [], os.fsync, os.rename
+
+    def synced(descriptor):
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name.removesuffix(".partial"))
+        fsync(descriptor)
+
+    def renamed(old, new):
+        done.append("renamed")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    RunFolder(run, CONFIG).save_checkpoint(6, other.model, other.optimizer, 3)
+    before, after = done[: done.index("renamed")], done[done.index("renamed") + 1 :]
+    assert set(FILES) <= set(before)
+    assert before.index("checksums.json") > max(before.index(name) for name in FILES if name != "checksums.json")
+    assert before[-1] == ".partial-step-000006"
+    assert after == ["checkpoints"]
+
+
 class FullDisk:
     """The `after`-th operation that writes fails with ENOSPC, having done half of its work, and so does every later one."""
 

@@ -1,0 +1,39 @@
+"""How long Python and torch take to issue one decoder layer's work while sampling: `python -m smopd.planning.issue`.
+
+A layer 32 wide has next to nothing to compute, so what its sampling takes is the issuing. CPU time of this machine, whose
+processor may be slower or faster than one beside a GPU; there each kernel's launch comes on top. Prints milliseconds a layer with
+the adapter beside the projections and with it merged; `timing.py` has round numbers near them.
+"""
+
+import time
+from contextlib import nullcontext
+from statistics import median
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from smopd.config import Lora
+from smopd.rollout.engine import Sampling
+from smopd.rollout.hf import HFEngine
+from smopd.training.adapters import attach, merged
+
+LAYERS, TOKENS, REPETITIONS = 28, 32, 7
+
+
+def milliseconds(fold: bool) -> float:
+    """Of one layer and one sampled token of a batch of eight."""
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    model = attach(Qwen3ForCausalLM(Qwen3Config(**shape, num_hidden_layers=LAYERS, vocab_size=64)), Lora(r=4, alpha=4), 1)
+    engine = HFEngine(model, [])
+    taken = []
+    with merged(model) if fold else nullcontext():
+        for _ in range(REPETITIONS):
+            began = time.process_time()
+            engine.generate([[1, 2, 3]] * 8, list(range(8)), Sampling(1.0, TOKENS, 1.0, 0))
+            taken.append((time.process_time() - began) / TOKENS / LAYERS)
+    return 1000 * median(taken)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(f"adapter beside: {milliseconds(False):.2f} ms a layer; merged: {milliseconds(True):.2f} ms a layer")

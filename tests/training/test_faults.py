@@ -1,0 +1,178 @@
+"""What may go wrong in a step: no memory, no finite gradient, no reply, a verifier that dies."""
+
+import dataclasses
+import logging
+import os
+
+import pytest
+import torch
+
+from smopd.config import load_config
+from smopd.data import load_examples, save_examples
+from smopd.errors import UserError
+from smopd.files import read_jsonl
+from smopd.rollout import Reply, Stop
+from smopd.training import loop
+from smopd.training.adapters import adapter_parameters
+from smopd.training.loop import Trainer
+from smopd.training.run_folder import RunFolder
+
+SETTINGS = ["train.steps=4", "train.rollouts=3", "train.micro_batch=2", "rollout.middle_tokens=12", "rollout.answer_tokens=16",
+            "lora.r=4", "lora.alpha=8", "train.row_tokens=4096"]  # fmt: skip
+
+
+def trainer(path, *more) -> Trainer:
+    config = load_config("pocket", [*SETTINGS, *more])
+    return Trainer(config, RunFolder(path, config))
+
+
+def weights(of: Trainer) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in adapter_parameters(of.model)]
+
+
+def step(of: Trainer, number: int):
+    from contextlib import nullcontext
+
+    return of.take_step(number, nullcontext)
+
+
+def same(a, b) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(tmp_path, monkeypatch, caplog):
+    undisturbed = trainer(tmp_path / "a", "train.row_tokens=1024")
+    first = step(undisturbed, 1)
+    real, tried = loop.score, []
+
+    def small_memory(model, renderer, part, objective, keep, row_tokens, path):
+        tried.append(row_tokens)
+        if row_tokens > 1024:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB")
+        return real(model, renderer, part, objective, keep, row_tokens, path)
+
+    monkeypatch.setattr(loop, "score", small_memory)
+    disturbed = trainer(tmp_path / "b")
+    with caplog.at_level(logging.WARNING, "smopd"):
+        second = step(disturbed, 1)
+    assert tried == [4096, 2048, 1024, 1024]  # two micro-batches; the second begins where the first ended
+    assert "rows of 1024 tokens" in caplog.text
+    assert second["loss"] == first["loss"]
+    assert same(weights(undisturbed), weights(disturbed))
+
+
+def test_a_backward_pass_without_memory_leaves_no_half_gradient(tmp_path, monkeypatch):
+    undisturbed = trainer(tmp_path / "a")
+    step(undisturbed, 1)
+    real, calls = torch.autograd.grad, []
+
+    def grad(loss, parameters, **more):
+        calls.append(1)
+        found = real(loss, parameters, **more)
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError("out of memory")
+        return found
+
+    monkeypatch.setattr(torch.autograd, "grad", grad)
+    disturbed = trainer(tmp_path / "b")
+    step(disturbed, 1)
+    assert len(calls) == 3
+    for a, b in zip(weights(undisturbed), weights(disturbed), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)  # the second part was scored in other rows
+
+
+def test_where_nothing_is_small_enough_it_says_what_to_change(tmp_path, monkeypatch):
+    def none(*_):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(loop, "score", none)
+    with pytest.raises(UserError, match=r"(?s)rows of 64 tokens.*train\.recompute"):
+        step(trainer(tmp_path / "a"), 1)
+
+
+def spoil(monkeypatch, steps):
+    """Losses that are no numbers, in these calls of `score` (two a step)."""
+    real, calls = loop.score, []
+
+    def score(*args):
+        calls.append(1)
+        losses, turns = real(*args)
+        if (len(calls) + 1) // 2 in steps:
+            losses[0] = dataclasses.replace(losses[0], total=losses[0].total * float("nan"))
+        return losses, turns
+
+    monkeypatch.setattr(loop, "score", score)
+
+
+def test_a_step_without_a_finite_gradient_changes_nothing_and_is_counted(tmp_path, monkeypatch):
+    spoil(monkeypatch, {1})
+    run = trainer(tmp_path / "a", "train.save_rollouts=false")
+    before = weights(run)
+    row = step(run, 1)
+    assert (row["skipped"], row["grad_norm"]) == (1, None)
+    assert same(before, weights(run))
+    assert not run.optimizer.state
+    rows = read_jsonl(tmp_path / "a" / "rollouts" / "step-000001.jsonl")  # kept though rollouts are not asked for
+    assert [r["loss"] is None for r in rows] == [True, False, True]
+    assert step(run, 2)["skipped"] == 0
+    assert not same(before, weights(run))
+
+
+def test_it_stops_after_several_such_steps_in_a_row_also_over_a_restart(tmp_path, monkeypatch):
+    spoil(monkeypatch, {1, 2, 3, 4})
+    run = trainer(tmp_path / "a", "train.max_skipped=2")
+    with pytest.raises(UserError, match=r"(?s)2 steps in a row.*step 2.*rollouts.*max_skipped"):
+        run.train()
+    assert [row["skipped"] for row in run.folder.metrics()] == [1, 1]
+    again = trainer(tmp_path / "a", "train.max_skipped=2")
+    assert again.step == 2
+    with pytest.raises(UserError, match="in a row"):
+        again.train()
+    patient = trainer(tmp_path / "a", "train.max_skipped=9")  # the way out that the message names
+    patient.train()
+    assert patient.step == 4
+
+
+def test_a_batch_of_empty_replies_changes_nothing_and_the_run_goes_on(tmp_path, caplog):
+    run = trainer(tmp_path / "a", "objective.rho=1.0")
+    before, real = weights(run), run.engine.generate
+    run.engine.generate = lambda prompts, *_: [Reply((), Stop.LENGTH)] * len(prompts)
+    with caplog.at_level(logging.WARNING, "smopd"):
+        row = step(run, 1)
+    assert (row["empty"], row["skipped"], row["loss"], row["eligible_turns"]) == (1, 0, 0.0, 0)
+    assert "no reply gave a gradient" in caplog.text
+    assert same(before, weights(run))
+    run.engine.generate = real
+    assert step(run, 2)["empty"] == 0
+    assert not same(before, weights(run))
+
+
+def test_without_a_middle_turn_the_answer_still_counts(tmp_path):
+    examples = [dataclasses.replace(e, shards=e.shards[:1]) for e in load_examples("pocket:train:6")]
+    save_examples(tmp_path / "short.jsonl", examples)
+    row = step(trainer(tmp_path / "a", f"data.train={tmp_path / 'short.jsonl'}"), 1)
+    assert (row["eligible_turns"], row["loss/middle"]) == (0, 0.0)
+    assert row["loss/answer"] > 0
+    assert row["grad_norm"] > 0
+
+
+def test_a_verifier_that_dies_is_counted_and_the_run_goes_on(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import os\nfrom smopd.evaluation import verifier\n\n@verifier('fatal')\ndef fatal(answer, reply):\n    os._exit(3)\n"
+    )
+    rows = [dataclasses.replace(e, task="fatal") for e in load_examples("pocket:train:6")]
+    save_examples(tmp_path / "data.jsonl", rows)
+    words = [f"data.train={tmp_path / 'data.jsonl'}", f"data.verifiers=[{str(tmp_path / 'mine.py')!r}]"]
+    row = step(trainer(tmp_path / "a", *words), 1)
+    assert row["verdict/error"] == 3
+    assert row["outcome"] == 0.0
+    assert row["grad_norm"] > 0
+
+
+def test_a_second_process_on_the_same_run_is_refused(smopd, tmp_path):
+    config = load_config("pocket", SETTINGS)
+    with RunFolder(tmp_path / "run", config).lock():
+        code, _, err = smopd("train", "pocket", "--out", "run", *(w for s in SETTINGS for w in ("--set", s)))
+    assert code == 2
+    assert "another process works on this run" in err
+    assert str(os.getpid()) in err

@@ -1,0 +1,134 @@
+"""Evaluation while training: recorded, resumed, the best checkpoint kept, an early stop, trackers."""
+
+import pytest
+from accelerate.tracking import GeneralTracker, on_main_process
+
+from smopd.config import load_config
+from smopd.errors import UserError
+from smopd.evaluation import metrics
+from smopd.training import monitor
+from smopd.training.loop import Trainer
+from smopd.training.run_folder import RunFolder
+
+SETTINGS = ["train.steps=4", "train.rollouts=2", "train.micro_batch=2", "rollout.middle_tokens=8", "rollout.answer_tokens=12",
+            "lora.r=4", "lora.alpha=8", "eval.tokens=12", "eval.middle_tokens=8", "train.eval_every=1", "train.eval_limit=4",
+            "train.keep_checkpoints=1", "train.checkpoint_every=4"]  # fmt: skip
+
+
+def trainer(path, *more) -> Trainer:
+    config = load_config("pocket", [*SETTINGS, *more])
+    return Trainer(config, RunFolder(path, config))
+
+
+def given(monkeypatch, values):
+    """SHARDED accuracies as the test wants them, in order; the conversations are really played."""
+    left = list(values)
+
+    def summarise(outcomes):
+        summary = metrics.summarise(outcomes)
+        assert {view: v["total"] for view, v in summary["views"].items()} == {"sharded": 4, "full": 4}
+        summary["views"]["sharded"]["accuracy"] = left.pop(0)
+        return summary
+
+    monkeypatch.setattr(monitor, "summarise", summarise)
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, monkeypatch):
+    given(monkeypatch, [0.25, 0.75, 0.5, 0.75])
+    run = trainer(tmp_path / "r")
+    run.train()
+    assert run.folder.best() == (2, 0.75)  # the earlier of equal ones
+    assert [c.name for c in run.folder.checkpoints()] == ["step-000002", "step-000004"]
+    rows = run.folder.evaluations()
+    assert [(r["step"], r["value"]) for r in rows if r["metric"] == "sharded"] == [(1, 0.25), (2, 0.75), (3, 0.5), (4, 0.75)]
+    assert len([r for r in rows if r["metric"] == "full"]) == 4
+
+
+def test_it_stops_early_when_nothing_gets_better(tmp_path, monkeypatch):
+    given(monkeypatch, [0.5, 0.25, 0.5])
+    run = trainer(tmp_path / "r", "train.patience=2")
+    run.train()
+    assert run.step == 3
+    assert [c.name for c in run.folder.checkpoints()] == ["step-000001", "step-000003"]
+    again = trainer(tmp_path / "r", "train.patience=2")  # a finished run stays finished
+    again.train()
+    assert again.step == 3
+
+
+def test_an_evaluation_that_was_cut_off_is_made_up_for(tmp_path, monkeypatch):
+    given(monkeypatch, [0.1, 0.2, 0.3, 0.4])
+    trainer(tmp_path / "whole").train()
+    run = trainer(tmp_path / "cut")
+    real = monitor.evaluate
+    monkeypatch.setattr(monitor, "evaluate", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt) if run.step == 2 else real(*a))
+    given(monkeypatch, [0.1])
+    with pytest.raises(Exception, match="stopped after step 2"):
+        run.train()
+    assert [r["step"] for r in run.folder.evaluations()] == [1, 1]
+    monkeypatch.setattr(monitor, "evaluate", real)
+    given(monkeypatch, [0.2, 0.3, 0.4])
+    trainer(tmp_path / "cut").train()
+    for name in ("evaluations.jsonl", "metrics.jsonl"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_evaluation_changes_nothing_of_the_training(tmp_path):
+    trainer(tmp_path / "with").train()
+    trainer(tmp_path / "without", "train.eval_every=0").train()
+    one, other = (tmp_path / name / "metrics.jsonl" for name in ("with", "without"))
+    assert one.read_bytes() == other.read_bytes()
+    name = "checkpoints/step-000004/adapter_model.safetensors"
+    assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
+
+
+class Recorder(GeneralTracker):
+    """A tracker that remembers."""
+
+    name, requires_logging_directory, made = "tensorboard", True, []
+
+    def __init__(self, run_name, logging_dir):
+        super().__init__()
+        self.run_name, self.rows, self.settings, self.finished = run_name, [], {}, False
+        Recorder.made.append(self)
+
+    @property
+    def tracker(self):
+        return self
+
+    def start(self):
+        pass
+
+    @on_main_process
+    def store_init_configuration(self, values):
+        self.settings = values
+
+    @on_main_process
+    def log(self, values, step=None):
+        self.rows.append((step, values))
+
+    @on_main_process
+    def finish(self):
+        self.finished = True
+
+
+def test_trackers_get_settings_steps_and_evaluations_and_are_off_by_default(tmp_path, monkeypatch):
+    monkeypatch.setitem(monitor.LOGGER_TYPE_TO_CLASS, "tensorboard", Recorder)
+    trainer(tmp_path / "off", "train.steps=1").train()
+    assert not Recorder.made
+    trainer(tmp_path / "on", "train.steps=2", 'train.trackers=["tensorboard"]').train()
+    (tracker,) = Recorder.made
+    assert tracker.run_name == "on"
+    assert tracker.settings["optim.lr"] > 0
+    assert [s for s, row in tracker.rows if "loss" in row] == [1, 2]
+    assert [s for s, row in tracker.rows if "eval/sharded" in row] == [1, 2]
+    assert tracker.finished
+
+
+def test_a_tracker_that_is_not_installed_is_named(tmp_path, monkeypatch):
+    class Missing(Recorder):
+        def start(self):
+            raise ModuleNotFoundError("No module named 'tensorboard'")
+
+    monkeypatch.setitem(monitor.LOGGER_TYPE_TO_CLASS, "tensorboard", Missing)
+    with pytest.raises(UserError, match=r"train\.trackers: tensorboard is not installed.*smopd\[track\]"):
+        trainer(tmp_path / "r", 'train.trackers=["tensorboard"]').train()
