@@ -17,7 +17,7 @@ from smopd.bench.cli import bench_app
 from smopd.data.cli import data_app
 from smopd.errors import UserError
 from smopd.evaluation.cli import eval_app
-from smopd.options import Json, Set, Unsandboxed, emit, permit
+from smopd.options import Json, Set, Unsandboxed, emit, permit, silent
 from smopd.planning.cli import plan
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -37,15 +37,15 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved sett
 
 def main() -> None:
     """Entry point: user errors without a traceback."""
-    if os.environ.get("LOCAL_RANK") and os.environ.get("RANK", "0") != "0":
-        # One of several processes that a launcher started: only the first speaks.
-        sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for good
-    logging.getLogger("smopd").addHandler(logging.StreamHandler())
+    if silent():  # what breaks is still told by whoever it breaks in
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for good
+    logging.getLogger("smopd").addHandler(logging.NullHandler() if silent() else logging.StreamHandler())
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries end in an error of ours
     try:
         app()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        if not silent():
+            print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
 
 
@@ -132,7 +132,7 @@ def quickstart(
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe (pocket, qwen3-1.7b, qwen3-4b, qwen3-8b) or a TOML file.")],
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit) or a TOML file.")],
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/RECIPE-METHOD-seedN.")] = None,
     method: MethodOption = None,
     set_: Set = None,

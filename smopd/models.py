@@ -59,7 +59,7 @@ def load_model(config: Config, device: torch.device | str = "cpu") -> ChatModel:
     ends = _as_list(model.generation_config.eos_token_id) or _as_list(model.config.eos_token_id)
     if gguf:  # its weights are plain numbers now, and PEFT and `save_pretrained` would look for the quantised kind
         vars(model.config).pop("quantization_config", None)
-        model.hf_quantizer = None
+        model.hf_quantizer = None  # type: ignore[assignment]
     _cap_attention(model)
     # A model's own sampling defaults (penalties, top-k, ...) must not colour rollouts: every setting is the run's.
     model.generation_config = GenerationConfig()
@@ -152,6 +152,8 @@ def _quantized(config: Config, device: torch.device | str) -> dict[str, Any]:
         )
     if config.rollout.merge:
         raise UserError(f"rollout.merge: an adapter cannot be folded into weights in {kind}; leave out one of the two settings")
+    if config.train.shard:
+        raise UserError(f"train.shard: weights in {kind} cannot be split among processes; leave out one of the two settings")
     if find_spec("bitsandbytes") is None:
         raise UserError(f"model.quantize: {kind} needs the package bitsandbytes: pip install 'smopd[quantized]'")
     if not torch.cuda.is_available():

@@ -1,6 +1,7 @@
 """Options that several verbs share, and the one way a verb prints JSON."""
 
 import json
+import os
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Unsandboxed = Annotated[
     bool, typer.Option("--allow-unsandboxed", help="Run model-written code without isolation where none can be had.")
 ]
+
+
+def silent() -> bool:
+    """Whether this is one of several processes that a launcher started, and not the first: that one speaks for all."""
+    return "LOCAL_RANK" in os.environ and os.environ.get("RANK", "0") != "0"
 
 
 def emit(value: dict[str, Any]) -> None:

@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-console = Console(stderr=True, highlight=False)
+from smopd.options import silent
+
+console = Console(stderr=True, highlight=False, quiet=silent())
 
 
 class Progress:

@@ -120,6 +120,7 @@ def identity(config: Config, examples: Sequence[Example], adapter: Path | None) 
         "seed": config.seed,
         "engine": config.engine.kind,
         "dtype": config.model.dtype,
+        "quantize": config.model.quantize,
         "chat": config.chat.model_dump(),
         "eval": config.eval.model_dump(),
         "user": {k: getattr(config.user, k) for k in ("model", "temperature")} if "simulated" in config.eval.views else None,
@@ -194,7 +195,8 @@ def quickstart_run(config: Config, folder: RunFolder) -> dict[str, Any]:
     refuse_endpoint(config)
     examples = prepared_examples(config, "eval")
     stages = folder.path / "eval"
-    base = evaluate_into(stages / "base", config, examples, "base", begin=folder.begin)
-    train_run(config, folder)
-    trained = evaluate_into(stages / "trained", config, examples, "trained", resolve_adapter(folder.path))
+    with folder.lock():
+        base = evaluate_into(stages / "base", config, examples, "base", begin=folder.begin)
+        train_run(config, folder)
+        trained = evaluate_into(stages / "trained", config, examples, "trained", resolve_adapter(folder.path))
     return {"base": base, "trained": trained}

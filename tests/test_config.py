@@ -95,7 +95,7 @@ def test_importing_the_config_does_not_import_torch() -> None:
 
 
 def test_shipped_recipes() -> None:
-    assert recipe_names() == ["pocket", "qwen3-1.7b", "qwen3-4b", "qwen3-8b"]
+    assert recipe_names() == ["pocket", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-8b-4bit"]
 
 
 @pytest.mark.parametrize("name", QWEN3)
@@ -276,7 +276,7 @@ def test_broken_toml_names_file_line_and_column(recipe: Write) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shipped = "The shipped recipes are pocket, qwen3-1.7b, qwen3-4b, qwen3-8b"
+    shipped = "The shipped recipes are pocket, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-8b-4bit"
     assert complaint("zzz.toml") == f"zzz.toml: no such recipe or file. {shipped}"
     assert complaint("poket") == f"poket: no such recipe or file; did you mean 'pocket'? {shipped}"
     assert complaint(Path("qwen3-4b.toml")).endswith(f"did you mean 'qwen3-4b'? {shipped}")
@@ -361,7 +361,9 @@ def test_the_hash_sees_every_setting() -> None:
         elif get_origin(kind) is Literal:
             value = next(choice for choice in get_args(kind) if choice != value)
         else:
-            value = (value[:1] or ["x"]) if isinstance(value, list) else other[kind](value)
+            (item,) = get_args(kind) if isinstance(value, list) else (None,)
+            some = list(get_args(item)[:1]) if get_origin(item) is Literal else ["x"]
+            value = (value[:1] or some) if isinstance(value, list) else other[kind](value)
         seen.add(config_hash(Config.model_validate(nest({key: value}))))
     assert len(seen) == len(leaves(Config)) + 1
 

@@ -66,9 +66,10 @@ def test_a_quantised_base_stays_where_it_was_put(gpu, monkeypatch):
     assert load_model(load_config(None, ["model.quantize=nf4"]), "cuda").model is model
 
 
-def test_folding_into_a_quantised_base_is_refused(gpu):
-    with pytest.raises(UserError, match=r"rollout\.merge"):
-        load_model(load_config("pocket", ["model.quantize=nf4", "rollout.merge=true"]))
+@pytest.mark.parametrize("setting", ["rollout.merge", "train.shard"])
+def test_what_cannot_be_done_with_a_quantised_base_is_refused(gpu, setting):
+    with pytest.raises(UserError, match=setting):
+        load_model(load_config(None, ["model.quantize=nf4", f"{setting}=true"]))
     assert not gpu
 
 

@@ -22,8 +22,11 @@ LAYERS, TOKENS, REPETITIONS = 28, 32, 7
 
 def milliseconds(fold: bool) -> float:
     """Of one layer and one sampled token of a batch of eight."""
-    shape = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
-    model = attach(Qwen3ForCausalLM(Qwen3Config(**shape, num_hidden_layers=LAYERS, vocab_size=64)), Lora(r=4, alpha=4), 1)
+    shape = Qwen3Config(
+        hidden_size=32, intermediate_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+        num_hidden_layers=LAYERS, vocab_size=64,
+    )  # fmt: skip
+    model = attach(Qwen3ForCausalLM(shape), Lora(r=4, alpha=4), 1)
     engine = HFEngine(model, [])
     taken = []
     with merged(model) if fold else nullcontext():

@@ -81,8 +81,8 @@ def tree_attention(
                 dropout_p=dropout,
                 scale=scaling,
             )
-            found.append(out.view(kv_heads, group, count, width))
-    return torch.cat(found, dim=2).view(1, heads, -1, width)
+            found.append(out.view(kv_heads, group, count, out.shape[-1]))
+    return torch.cat(found, dim=2).flatten(0, 1)[None]
 
 
 def shared_attention(
@@ -97,7 +97,7 @@ def shared_attention(
     kv_heads = key.shape[1]
     folded = query.reshape(batch, kv_heads, heads // kv_heads * length, width)
     out = F.scaled_dot_product_attention(folded, key, value, mask.repeat(1, 1, heads // kv_heads, 1), scale=scaling)
-    return out.view(batch, heads, length, width)
+    return out.view(batch, heads, length, out.shape[-1])
 
 
 def _causal(count: int, seen: int, device: torch.device) -> torch.Tensor:

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from peft import PeftModel
 from transformers import PreTrainedModel
 
 from smopd.errors import UserError
-from smopd.models import lora_targets
 from smopd.scoring import attention, plain
 from smopd.scoring.plain import Scored
 from smopd.scoring.tree import PrefixTree, rows_within
@@ -40,12 +38,16 @@ def body_and_head(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.Tensor
     return body, plain.CappedHead.of(head.weight, softcap) if softcap else head.weight
 
 
+def whole(weight: torch.Tensor) -> torch.Tensor:
+    """A weight in one piece; where it is split among processes it is gathered, by all of them together."""
+    return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+
+
 @torch.no_grad()
 def check_head(model: torch.nn.Module, ids: Sequence[int]) -> None:
     """Refuse models whose logits are not their head, and its soft cap, applied to their hidden states (scaling, a bias)."""
-    body, weight = body_and_head(model)
-    if isinstance(model, PeftModel):
-        _check_targets(model)
+    body, part = body_and_head(model)
+    weight = whole(part)
     row = torch.tensor([list(ids)[:16]], device=weight.device)
     was_training = model.training
     model.eval()
@@ -59,13 +61,6 @@ def check_head(model: torch.nn.Module, ids: Sequence[int]) -> None:
             f"model.path: {type(causal).__name__}: its logits are not lm_head times hidden state ({_logit_changes(causal)}); "
             "smopd cannot train this model yet"
         )
-
-
-def _check_targets(model: PeftModel) -> None:
-    """PEFT is content when one of its target names fits; a name that fits no layer is an error here."""
-    for adapter in model.peft_config.values():
-        if not isinstance(names := adapter.target_modules, str):  # type: ignore[attr-defined]
-            lora_targets(model.get_base_model(), sorted(names))
 
 
 def _logit_changes(causal: Any) -> str:
@@ -85,6 +80,8 @@ def packable(body: torch.nn.Module, longest: int) -> bool:
     window = getattr(config, "sliding_window", None) or longest
     # Older configs name a window without saying which layers have it.
     windowed = longest > window and ("sliding_attention" in kinds or getattr(config, "layer_types", None) is None)
+    if getattr(config, "alibi", False):  # positions as biases of the scores, which a packed row would get wrong
+        return False
     return config._attn_implementation in PACKABLE and kinds <= {"full_attention", "sliding_attention"} and not windowed
 
 

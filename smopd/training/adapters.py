@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from smopd.config import Lora as LoraSettings
 from smopd.errors import UserError
+from smopd.models import lora_targets
 from smopd.seeds import derive
 
 STUDENT, TEACHER = "default", "teacher"  # "default" is the name under which PEFT saves without a subfolder
@@ -31,7 +32,7 @@ def attach(base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: st
             r=settings.r,
             lora_alpha=settings.alpha,
             lora_dropout=settings.dropout,
-            target_modules=list(settings.targets),
+            target_modules=lora_targets(base, settings.targets),
             task_type="CAUSAL_LM",
         )
         torch.manual_seed(derive(seed, "lora"))

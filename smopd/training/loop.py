@@ -54,7 +54,7 @@ class Trainer:
     def __init__(self, config: Config, folder: RunFolder, processes: Processes | None = None) -> None:
         self.config, self.folder = config, folder
         self.processes = processes or Processes()
-        self.sharded = config.train.shard and self.processes.count > 1
+        self.sharded = self.processes.count > 1 and (config.train.shard or self.processes.asks_to_shard)
         self.examples = prepared_examples(config, "train")
         device = self.processes.device
         chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
@@ -203,7 +203,9 @@ class Trainer:
         while True:
             try:
                 return self._attempt(part, keep)
-            except torch.OutOfMemoryError as error:
+            except (MemoryError, RuntimeError) as error:
+                if not _no_memory(error):
+                    raise
                 reason = error
             if self.sharded or self.row_tokens <= SMALLEST_ROW:
                 raise UserError(
@@ -295,6 +297,11 @@ class Trainer:
 
 
 SMALLEST_ROW = 64  # packed tokens
+
+
+def _no_memory(error: Exception) -> bool:
+    """Whether an error says that memory ran out; on a CPU torch has no class of its own for that."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
 
 
 def learning_rate(step: int, total: int, optim: Optim) -> float:

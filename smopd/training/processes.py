@@ -4,6 +4,7 @@
 out sharded weights (sharding.py).
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ class Processes:
         self._state = PartialState(cpu=not torch.cuda.is_available())
         self.rank, self.count = self._state.process_index, self._state.num_processes
         self.device: torch.device = self._state.device
+        self.asks_to_shard = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"  # accelerate launch --use_fsdp
 
     @property
     def first(self) -> bool:

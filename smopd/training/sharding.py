@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 
 from smopd.errors import UserError
 from smopd.scoring import divergence, passes
-from smopd.scoring.passes import body_and_head
+from smopd.scoring.passes import body_and_head, whole
 from smopd.scoring.plain import Scored
 from smopd.scoring.tree import rows_within
 from smopd.training.processes import Processes
@@ -37,11 +36,6 @@ def shard(model: PeftModel) -> None:
     if head.weight is not embedding.weight:
         fully_shard(head)
     fully_shard(body, ignored_params=adapters)
-
-
-def whole(weight: torch.Tensor) -> torch.Tensor:
-    """A weight in one piece, gathered if need be. Called by all processes together."""
-    return weight.full_tensor() if isinstance(weight, DTensor) else weight
 
 
 class Aligned:

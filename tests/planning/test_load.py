@@ -93,10 +93,10 @@ def test_packed_tokens_with_full_branches_and_several_rollouts_a_row(pocket_rend
 
 def test_rollout_tokens(pocket):
     """Against conversations that the hf engine sampled, and its own count of what it prefilled for them."""
-    config = load_config("pocket", ["train.rollouts=16", "objective.rho=0.0"])
-    examples = load_examples("pocket:train:16")
+    config = load_config("pocket", ["train.rollouts=12", "objective.rho=0.0"])
+    examples = load_examples("pocket:train:12")
     engine = HFEngine(pocket.model, pocket.renderer.end_ids)
-    conversations = Driver(engine, pocket.renderer, Sampling(1.0, 64, 0.95, 20), 64).play(examples, "sharded", ("plan",))
+    conversations = Driver(engine, pocket.renderer, Sampling(1.0, 40, 0.95, 20), 40).play(examples, "sharded", ("plan",))
     middle = [len(turn.reply) for c in conversations for turn in c.turns[:-1]]
     answer = [len(c.turns[-1].reply) for c in conversations]
     lengths = replace(measure(examples, pocket.renderer), middle=sum(middle) / len(middle), answer=sum(answer) / len(answer))
@@ -109,7 +109,7 @@ def test_rollout_tokens(pocket):
     assert load.prefilled == pytest.approx(new, rel=CLOSE)
     # rows with less to compute repeat some, where padding would stand: the engine's count is the plan's and a little more
     assert load.prefilled < 1.1 * (engine.usage.prompt - engine.usage.reused) < 1.5 * load.prefilled
-    nothing_kept = step_load(load_config("pocket", ["train.rollouts=16", "objective.rho=0.0", "engine.cache_mb=0"]), lengths)
+    nothing_kept = step_load(load_config("pocket", ["train.rollouts=12", "objective.rho=0.0", "engine.cache_mb=0"]), lengths)
     assert nothing_kept.prefilled == pytest.approx(engine.usage.prompt, rel=CLOSE)
 
 

@@ -1,7 +1,6 @@
 """`smopd plan` as a user meets it: figures, advice, errors, and the page that quotes it."""
 
 import json
-import re
 import shlex
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from smopd.config import load_config
 from smopd.planning.averages import DEFAULTS
 from smopd.planning.gpus import GPUS
 from smopd.planning.memory import memory
+from smopd.planning.page import quotations, renewed
 from smopd.planning.plan import changed, fitting_changes, make_plan
 from smopd.planning.shapes import SHAPES, find_shape
 from smopd.planning.timing import step_times
@@ -178,18 +178,29 @@ def test_vllm_that_does_not_sleep_is_put_to_sleep():
     assert fitting_changes(awake.config, awake.shape, awake.gpu, DEFAULTS, 1) == [("engine.sleep", True)]
 
 
-QUOTED = re.findall(r"```(?:bash)?\n(?:\$ )?(smopd plan [^\n]+)\n```\n\n((?:\|[^\n]*\n)+)", PAGE.read_text()) + re.findall(
-    r"```\n\$ (smopd plan [^\n]+)\n(.*?)```", PAGE.read_text(), flags=re.DOTALL
-)
+QUOTED = quotations(PAGE.read_text())
 
 
 @pytest.mark.parametrize(("command", "printed"), QUOTED, ids=[c for c, _ in QUOTED])
 def test_the_page_quotes_what_the_command_prints(smopd, command, printed):
     code, out, err = smopd(*shlex.split(command)[1:])
     assert code == 0, err
-    assert out == printed
+    assert out == printed, "make docs"
 
 
 def test_the_page_quotes_something():
     assert len(QUOTED) >= 5
     assert sum("qwen3-1.7b qwen3-4b qwen3-8b" in command for command, _ in QUOTED) >= 2
+
+
+def test_quotations_are_renewed_and_nothing_else():
+    page = "a\n```\n$ smopd plan x\nold\n```\nb\n```\n$ smopd plan y z\n```\n\n| 1 |\n| 2 |\n\nc\n```\n$ smopd bench\n```\n"
+    assert quotations(page) == [("smopd plan x", "old\n"), ("smopd plan y z", "| 1 |\n| 2 |\n")]
+    new = renewed(page, lambda words: f"| {words[-1]} |\n")
+    assert new == page.replace("old\n", "| x |\n").replace("| 1 |\n| 2 |\n", "| z |\n")
+
+
+def test_the_papers_minutes_lie_where_the_page_says():
+    words = ("engine.kind=vllm", "engine.sleep=true", "train.recompute=true", "train.row_tokens=8192")
+    small, middle = (plan_of(recipe, "rtx-pro-6000", 1, *words).times.step * 100 / 60 for recipe in ("qwen3-1.7b", "qwen3-4b"))
+    assert small < 40 < 50 < middle

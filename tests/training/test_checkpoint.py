@@ -185,6 +185,13 @@ def test_a_checkpoint_of_an_earlier_version_is_said_to_be_one(run):
     assert "an earlier smopd wrote it" in str(damage(run / "checkpoints" / "step-000004"))
 
 
+def test_damage_to_the_list_is_not_blamed_on_a_sound_file(run):
+    path = run / "checkpoints" / "step-000004" / "checksums.json"
+    listed = json.loads(path.read_text())
+    path.write_text(json.dumps(listed | {"state.json": listed["state.json"][::-1]}))
+    assert damage(path.parent) == "checksums.json is not what was written"
+
+
 def test_a_list_that_leaves_out_a_file_is_not_believed(run):
     folder = run / "checkpoints" / "step-000004"
     (folder / "teacher.safetensors").unlink()

@@ -40,7 +40,12 @@ def same(a, b) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(tmp_path, monkeypatch, caplog):
+GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB")
+CPU = RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+
+@pytest.mark.parametrize("error", [GPU, CPU], ids=["gpu", "cpu"])
+def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(tmp_path, monkeypatch, caplog, error):
     undisturbed = trainer(tmp_path / "a", "train.row_tokens=1024")
     first = step(undisturbed, 1)
     real, tried = loop.score, []
@@ -48,7 +53,7 @@ def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(tmp_pa
     def small_memory(model, renderer, part, objective, keep, row_tokens, path):
         tried.append(row_tokens)
         if row_tokens > 1024:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB")
+            raise error
         return real(model, renderer, part, objective, keep, row_tokens, path)
 
     monkeypatch.setattr(loop, "score", small_memory)
@@ -87,6 +92,15 @@ def test_where_nothing_is_small_enough_it_says_what_to_change(tmp_path, monkeypa
 
     monkeypatch.setattr(loop, "score", none)
     with pytest.raises(UserError, match=r"(?s)rows of 64 tokens.*train\.recompute"):
+        step(trainer(tmp_path / "a"), 1)
+
+
+def test_another_error_is_not_taken_for_it(tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("size mismatch")
+
+    monkeypatch.setattr(loop, "score", broken)
+    with pytest.raises(RuntimeError, match="size mismatch"):
         step(trainer(tmp_path / "a"), 1)
 
 

@@ -1,6 +1,7 @@
 """Several processes: the update does not depend on how many there are, nor on whether the frozen weights are split among them."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from smopd.config import load_config
 from smopd.files import read_jsonl
+from smopd.pocket import MODEL_DIR
 from smopd.session import train_run
 from smopd.training.loop import Trainer
 from smopd.training.processes import Processes
@@ -44,8 +47,9 @@ def command(out: Path, *more: str, launcher: str = "torchrun", count: int = 2) -
     return [sys.executable, *(torchrun if launcher == "torchrun" else accelerate), "smopd.cli", *train]
 
 
-def launch(out: Path, *more: str, launcher: str = "torchrun", count: int = 2) -> str:
-    ended = subprocess.run(command(out, *more, launcher=launcher, count=count), capture_output=True, text=True, timeout=300)
+def launch(out: Path, *more: str, launcher: str = "torchrun", count: int = 2, environment: dict[str, str] | None = None) -> str:
+    words = command(out, *more, launcher=launcher, count=count)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=300, env=os.environ | (environment or {}))
     assert ended.returncode == 0, ended.stderr[-3000:]
     return ended.stdout
 
@@ -98,6 +102,21 @@ def test_processes_change_nothing(single, tmp_path, launcher, count, more):
     said = launch(tmp_path / "run", *more, launcher=launcher, count=count)
     assert said.count("trained:") == 1  # one of them speaks
     assert_same(single, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_head_of_its_own_is_gathered(tmp_path):
+    """An untied head is sharded by itself, and the launcher's word is enough to shard."""
+    shutil.copytree(MODEL_DIR, tmp_path / "model")
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(MODEL_DIR)
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight + 0.02 * torch.randn_like(model.lm_head.weight))
+    model.save_pretrained(tmp_path / "model")
+    own = (f"model.path={tmp_path / 'model'}", "train.steps=2")
+    alone(tmp_path / "one", *own)
+    launch(tmp_path / "two", *own, environment={"ACCELERATE_USE_FSDP": "true"})
+    assert_same(tmp_path / "one", tmp_path / "two", 2)
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
 from conftest import shared
 from real_models import smollm2_folder
+from safetensors.torch import load_file
 from vllm_servers import ENVIRONMENT, LiveServer
 
 pytestmark = pytest.mark.vllm
@@ -176,5 +176,5 @@ def test_smollm2_trains_through_both_engines(tmp_path):
             sound(out)
     finally:
         server.kill()
-    weights = torch.load(tmp_path / "vllm" / "checkpoints" / f"step-{STEPS:06d}" / "optimizer.pt", weights_only=True)
-    assert weights["state"]
+    moments = load_file(tmp_path / "vllm" / "checkpoints" / f"step-{STEPS:06d}" / "optimizer.safetensors")
+    assert any(tensor.abs().max() > 0 for tensor in moments.values())
