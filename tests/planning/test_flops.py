@@ -36,7 +36,7 @@ def counted(function) -> float:
 CASES = {
     "base": {"rank": 8, "scale": 1, "narrow": False},
     "adapters": {"rank": 256, "scale": 1, "narrow": False},
-    "attention": {"rank": 2, "scale": 8, "narrow": True},
+    "attention": {"rank": 2, "scale": 6, "narrow": True},
 }
 
 
