@@ -73,3 +73,4 @@ clean:
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/settings.py > docs/configuration.md
+	$(BIN)/python -m smopd.planning.page docs/scaling.md

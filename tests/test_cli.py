@@ -16,7 +16,23 @@ FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.m
 
 
 @pytest.mark.parametrize(
-    "verb", ["quickstart", "train", "eval", "report", "methods", "data pocket", "data check", "pocket build"]
+    "verb",
+    [
+        "quickstart",
+        "train",
+        "eval",
+        "eval compare",
+        "export",
+        "plan",
+        "report",
+        "methods",
+        "data pocket",
+        "data check",
+        "data build",
+        "data stats",
+        "data shard",
+        "pocket build",
+    ],
 )
 def test_help_has_an_example(smopd, verb):
     code, out, _ = smopd(*verb.split(), "--help")

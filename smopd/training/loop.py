@@ -63,8 +63,9 @@ class Trainer:
         self.model: PeftModel = attach(chat.model, config.lora, config.seed, adapter)
         for parameter in adapter_parameters(self.model):
             parameter.data = parameter.data.to(device)
+        self.recomputes = False
         if config.train.recompute:
-            chat.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self._recompute()
         self.student = list(student_parameters(self.model).values())
         self.optimizer = torch.optim.AdamW(
             self.student,
@@ -199,23 +200,41 @@ class Trainer:
         return losses, scored
 
     def _differentiated(self, part: list[Rollout], keep: float) -> Scores:
-        """Score one micro-batch and add its gradient, whole or not at all; without memory again in smaller rows."""
+        """Score one micro-batch and add its gradient, whole or not at all; without memory again with less of it at a time."""
         while True:
             try:
                 return self._attempt(part, keep)
             except (MemoryError, RuntimeError) as error:
                 if not _no_memory(error):
                     raise
-                reason = error
-            if self.sharded or self.row_tokens <= SMALLEST_ROW:
-                raise UserError(
-                    f"out of memory in scoring with rows of {self.row_tokens} tokens: {str(reason).splitlines()[0]}\n"
-                    "lower train.row_tokens, set train.recompute=true or use a smaller model (smopd plan tells what fits)"
-                )
-            self.row_tokens = max(SMALLEST_ROW, self.row_tokens // 2)
-            log.warning("out of memory in scoring: again with rows of %d tokens, which changes nothing else", self.row_tokens)
+                reason = str(error).splitlines()[0]
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
+            if not self.sharded and len(part) > 1:
+                log.warning("out of memory in scoring %d rollouts: again in two parts, which changes nothing else", len(part))
+                halves = [self._differentiated(half, keep) for half in (part[: len(part) // 2], part[len(part) // 2 :])]
+                return [x for losses, _ in halves for x in losses], [y for _, scored in halves for y in scored]
+            self._use_less(reason)
+
+    def _use_less(self, reason: str) -> None:
+        """The next best way to score one rollout in less memory; an error where there is none left."""
+        if self.sharded or (self.recomputes and self.row_tokens <= SMALLEST_ROW):
+            raise UserError(
+                f"out of memory in scoring with rows of {self.row_tokens} tokens: {reason}\n"
+                "set train.recompute=true, lower train.row_tokens or the token limits of [rollout], or use a smaller model "
+                "(smopd plan tells what fits)"
+            )
+        if not self.recomputes:  # all rows of a rollout stay in memory until backward: smaller ones alone would not help
+            self._recompute()
+            log.warning("out of memory in scoring: from now on with train.recompute, which changes nothing else")
+        else:
+            self.row_tokens = max(SMALLEST_ROW, self.row_tokens // 2)
+            log.warning("out of memory in scoring: again with rows of %d tokens, which changes nothing else", self.row_tokens)
+
+    def _recompute(self) -> None:
+        base: Any = self.model.get_base_model()
+        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.recomputes = True
 
     def _attempt(self, part: list[Rollout], keep: float) -> Scores:
         path = self.aligned.path() if self.aligned else FAST

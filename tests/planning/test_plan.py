@@ -51,12 +51,12 @@ def test_json_is_one_object_with_everything(smopd):
 
 
 def test_it_says_what_to_change_and_the_change_is_enough(smopd):
-    plan = plan_of("qwen3-8b", "rtx4090")
+    plan = plan_of("qwen3-8b", "rtx4090", 1, "train.recompute=false")
     assert not plan.fits
     assert dict(plan.changes) == {"train.recompute": True, "model.quantize": "nf4"}
     better = memory(changed(plan.config, *plan.changes), plan.shape, plan.gpu, plan.lengths)
     assert better.peak == plan.changed_peak <= 24e9
-    _, out, _ = smopd("plan", "qwen3-8b", "--gpu", "rtx4090")
+    _, out, _ = smopd("plan", "qwen3-8b", "--gpu", "rtx4090", "--set", "train.recompute=false")
     assert "does NOT fit" in out
     assert "--set train.recompute=true --set model.quantize=nf4" in out
     again = smopd("plan", "qwen3-8b", "--gpu", "rtx4090", "--set", "train.recompute=true", "--set", "model.quantize=nf4")[1]
@@ -65,7 +65,7 @@ def test_it_says_what_to_change_and_the_change_is_enough(smopd):
 
 
 def test_no_change_is_proposed_that_is_not_needed():
-    plan = plan_of("qwen3-4b", "rtx-pro-6000", 1, "train.micro_batch=4")
+    plan = plan_of("qwen3-4b", "rtx-pro-6000", 1, "train.micro_batch=4", "train.recompute=false")
     assert 1 <= len(plan.changes) <= 2
     for change in plan.changes:
         rest = [c for c in plan.changes if c != change]
