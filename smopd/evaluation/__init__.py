@@ -1,4 +1,4 @@
-"""Accuracy: verifiers, the FULL and SHARDED protocols, intervals and paired comparisons.
+"""Accuracy: verifiers, sandbox, the views of a task, intervals and paired comparisons.
 
 Names are looked up when they are first asked for: a worker process that only judges a reply must not import torch.
 `smopd.evaluation.evaluate` is the module; the function of that name is in there.

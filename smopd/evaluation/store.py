@@ -43,7 +43,7 @@ class EvaluationFolder:
                 lines = [f"{key}: {json.dumps(settled.get(key))} there, {json.dumps(identity.get(key))} now" for key in other]
                 listed = "\n  ".join(lines)
                 raise UserError(f"{path}: holds an evaluation of something else; choose another --out:\n  {listed}")
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        elif path.exists() and (not path.is_dir() or any(p.name != "evaluation.json.partial" for p in path.iterdir())):
             raise UserError(f"{path}: exists and is not empty; nothing was written, choose another --out")
 
     def outcomes(self) -> list[Outcome]:

@@ -85,6 +85,13 @@ def test_nothing_is_written_before_the_first_group(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_killed_while_the_folder_was_being_made_it_begins_anew(tmp_path):
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "evaluation.json.partial").write_text("{")
+    assert run(tmp_path / "e") == 56
+    assert not (tmp_path / "e" / "evaluation.json.partial").exists()
+
+
 def test_another_evaluation_is_refused_and_the_difference_named(tmp_path):
     run(tmp_path / "e")
     with pytest.raises(UserError, match=r"(?s)something else.*model: \"m\" there, \"n\" now"):

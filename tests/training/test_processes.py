@@ -27,7 +27,7 @@ SETTINGS = ["train.steps=3", "train.rollouts=5", "train.micro_batch=2", "train.c
             "rollout.middle_tokens=24", "rollout.answer_tokens=32", "objective.rho=0.5", "lora.r=8", "lora.alpha=16",
             "train.row_tokens=400", "optim.lr=5e-6", "optim.warmup_steps=0"]  # fmt: skip
 # The paper's learning rate. Adam divides a gradient by its own size, so where that is near rounding, rounding moves a weight by
-# some hundredth of the learning rate: at the pocket recipe's 4e-4 the largest difference seen was 6e-6.
+# some hundredth of the learning rate: at the pocket recipe's 4e-4 other micro-batches and rows gave up to 6e-6.
 TORCHRUN = ("-m", "torch.distributed.run")
 
 
