@@ -73,6 +73,19 @@ def test_torn_at_any_byte_it_gives_the_same_numbers(tmp_path):
         assert (tmp_path / "part" / "conversations.jsonl").read_bytes() == wanted
 
 
+def test_torn_and_then_interrupted_again_it_still_goes_on(tmp_path):
+    """What is appended behind a torn line would be unreadable."""
+    run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "part", 30)
+    file = tmp_path / "part" / "conversations.jsonl"
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "part", 10)
+    run(tmp_path / "part")
+    assert file.read_bytes() == (tmp_path / "whole" / "conversations.jsonl").read_bytes()
+
+
 def test_a_finished_evaluation_without_its_summary_is_not_played_again(tmp_path):
     run(tmp_path / "e")
     (tmp_path / "e" / "summary.json").unlink()
