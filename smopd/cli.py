@@ -19,6 +19,7 @@ from smopd.errors import UserError
 from smopd.evaluation.cli import eval_app
 from smopd.options import Json, Set, Unsandboxed, emit, permit, silent
 from smopd.planning.cli import plan
+from smopd.study.cli import study_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Train chat models that don't get lost in conversation.")  # fmt: skip
@@ -27,6 +28,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
 app.add_typer(pocket_app, name="pocket")
+app.add_typer(study_app, name="study")
 app.command()(plan)
 
 MethodOption = Annotated[

@@ -116,11 +116,22 @@ class Engine(Section):
 class Objective(Section):
     """The loss of a rollout."""
 
-    keep: Annotated[float, Field(gt=0, le=1, description="share of a middle reply's tokens kept, by entropy; 1 = no mask")] = 0.8
+    keep: Annotated[float, Field(gt=0, le=1, description="share of a middle reply's tokens kept; 1 = no mask")] = 0.8
+    ranking: Annotated[
+        Literal["entropy", "random", "divergence", "inverted"],
+        Field(description="the mask keeps the highest of these; inverted drops the highest entropies; controls but for entropy"),
+    ] = "entropy"
+    denominator: Annotated[
+        Literal["kept", "all"],
+        Field(description="a masked reply's loss is divided by its kept tokens, or (control) by all"),
+    ] = "kept"
     eta: Annotated[float, Field(ge=0, le=1, description="how far the final outcome moves a turn's weight; 0 = not at all")] = 0.0
     beta_mid: Annotated[float, Field(ge=0, le=1, description="teacher's share in the middle turns' mixture (0.5 = JS)")] = 0.5
     beta_final: Annotated[float, Field(ge=0, le=1, description="of answer and FULL losses: 1 = reverse KL, 0 = forward KL")] = 1.0
     clip: Annotated[float, Field(gt=0, allow_inf_nan=True, description="cap of one token's divergence, in nats; inf = off")] = 0.5
+    clip_mode: Annotated[
+        Literal["hard", "scale"], Field(description="no gradient above the cap, or its direction kept and its length scaled down")
+    ] = "hard"
     clip_level: Annotated[
         Literal["position", "vocab"], Field(description="cap after the sum over the vocabulary, or each of its terms (OPSD)")
     ] = "position"
@@ -183,6 +194,9 @@ class Train(Section):
     checkpoint_every: Annotated[int, Field(ge=1, description="steps between checkpoints")] = 10
     keep_checkpoints: Annotated[int, Field(ge=1, description="how many of the latest checkpoints stay on disk")] = 2
     save_rollouts: Annotated[bool, Field(description="write every rollout into the run folder")] = True
+    save_tokens: Annotated[bool, Field(description="write every token's statistics into the run folder, see docs/study.md")] = (
+        False
+    )
     max_skipped: Annotated[int, Field(ge=1, description="stop after so many steps in a row without a finite gradient")] = 5
     shard: Annotated[bool, Field(description="several processes: split the frozen weights among them (FSDP2)")] = False
     eval_every: Annotated[int, Field(ge=0, description="steps between evaluations while training; 0 = none")] = 0
@@ -283,9 +297,15 @@ def load_config(recipe: str | Path | None = None, overrides: Sequence[str] = (),
 
     explicit = argument | {key: value for key, value in given.items() if key == "method"}
     if explicit:  # a switch on the command line is meant to switch: it wins over what a file spells out
-        return Config.model_validate(nest(flatten(file) | METHODS[explicit["method"]].settings | explicit | given))
+        return Config.model_validate(nest(flatten(file) | _switched(explicit["method"]) | explicit | given))
     settings = METHODS[file.get("method", Config().method)].settings
     return Config.model_validate(nest(settings | flatten(file) | given))
+
+
+def _switched(method: str) -> dict[str, Any]:
+    """A method's settings, and the defaults of what only other methods set: switching from one leaves nothing of it behind."""
+    defaults = flatten(Config().model_dump())
+    return {key: defaults[key] for other in METHODS.values() for key in other.settings} | METHODS[method].settings
 
 
 def describe() -> Iterator[tuple[str, Any, str]]:

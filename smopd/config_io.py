@@ -200,7 +200,7 @@ def _expected(model: type[BaseModel], key: str) -> str:
 # Writing.
 
 
-def _scalar(value: Any) -> str:
+def scalar(value: Any) -> str:
     """One value as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -211,14 +211,14 @@ def _scalar(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, list):
-        return f"[{', '.join(_scalar(item) for item in value)}]"
+        return f"[{', '.join(scalar(item) for item in value)}]"
     raise TypeError(f"no TOML for {type(value).__name__}")
 
 
 def _show(value: Any) -> str:
     """A value inside a message: as TOML where it is one of ours, and never longer than a line."""
     try:
-        text = _scalar(value)
+        text = scalar(value)
     except TypeError:  # a date or a table
         text = "a table" if isinstance(value, dict) else str(value)
     return text if len(text) <= 80 else text[:77] + "..."
@@ -227,10 +227,10 @@ def _show(value: Any) -> str:
 def to_toml(config: BaseModel) -> str:
     """The resolved tree as TOML; loading it gives an equal tree."""
     tree = config.model_dump()
-    lines = [f"{name} = {_scalar(value)}" for name, value in tree.items() if not isinstance(value, dict)]
+    lines = [f"{name} = {scalar(value)}" for name, value in tree.items() if not isinstance(value, dict)]
     for table, settings in tree.items():
         if isinstance(settings, dict):
-            lines += ["", f"[{table}]", *(f"{name} = {_scalar(value)}" for name, value in settings.items())]
+            lines += ["", f"[{table}]", *(f"{name} = {scalar(value)}" for name, value in settings.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -239,14 +239,14 @@ def to_toml(config: BaseModel) -> str:
 
 def config_hash(config: BaseModel) -> str:
     """Twelve hex digits that depend on every setting and on nothing else (not on the order of declaration)."""
-    lines = sorted(f"{key}={_scalar(value)}" for key, value in flatten(config.model_dump()).items())
+    lines = sorted(f"{key}={scalar(value)}" for key, value in flatten(config.model_dump()).items())
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=6).hexdigest()
 
 
 def differences(a: BaseModel, b: BaseModel) -> list[str]:
     """What differs between the config of a run folder (a) and the present one (b), one line a setting."""
     old, new = flatten(a.model_dump()), flatten(b.model_dump())
-    return [f"{key}: {_scalar(old[key])} in the run folder, {_scalar(new[key])} now" for key in old if old[key] != new[key]]
+    return [f"{key}: {scalar(old[key])} in the run folder, {scalar(new[key])} now" for key in old if old[key] != new[key]]
 
 
 def describe_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any, str]]:

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from smopd.errors import UserError
+
 try:
     import fcntl
 except ImportError:  # not on every system
@@ -68,6 +70,14 @@ def append_jsonl(path: Path, row: Any) -> None:
         os.close(descriptor)
     if not before:
         sync(path.parent)
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
 
 
 def read_jsonl(path: Path) -> list[Any]:

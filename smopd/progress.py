@@ -17,10 +17,13 @@ console = Console(stderr=True, highlight=False, quiet=silent())
 
 
 class Progress:
-    """One counted piece of work. Plain lines come at most every `plain_every` seconds, and for the last count."""
+    """One counted piece of work. Plain lines come at most every `plain_every` seconds, and for the last count.
 
-    def __init__(self, what: str, total: int, done: int = 0, plain_every: float = 10.0) -> None:
-        self.what, self.total, self.done = what, total, done
+    With `eta` False the time left is for the note to say: counts of unequal pieces do not tell it.
+    """
+
+    def __init__(self, what: str, total: int, done: int = 0, plain_every: float = 10.0, eta: bool = True) -> None:
+        self.what, self.total, self.done, self.eta = what, total, done, eta
         self.plain_every = plain_every
         self._began, self._last, self._first = time.monotonic(), time.monotonic(), done
         self._bar: RichProgress | None = None
@@ -28,8 +31,9 @@ class Progress:
     def __enter__(self) -> "Progress":
         if console.is_terminal:
             # Eighty columns hold all of it; a squeezed number tells nobody anything.
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn(), TextColumn("ETA"))
-            self._bar = RichProgress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[note]}"), console=console)
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn())
+            left = (TextColumn("ETA"), TimeRemainingColumn()) if self.eta else ()
+            self._bar = RichProgress(*columns, *left, TextColumn("{task.fields[note]}"), console=console)
             self._bar.start()
             self._task = self._bar.add_task(self.what, total=self.total, completed=self.done, note="")
         return self
@@ -45,10 +49,14 @@ class Progress:
             self._bar.update(self._task, completed=done, note=note)
             return
         now = time.monotonic()
-        if now - self._last >= self.plain_every or done == self.total:
+        if now - self._last >= self.plain_every or (done == self.total and self.eta):
             self._last = now
             rate = (done - self._first) / max(1e-9, now - self._began)
-            left = f", {timedelta(seconds=round((self.total - done) / rate))} left" if rate and done < self.total else ""
+            left = (
+                f", {timedelta(seconds=round((self.total - done) / rate))} left"
+                if self.eta and rate and done < self.total
+                else ""
+            )
             console.print(f"{self.what} {done}/{self.total}{left}  {note}".rstrip(), markup=False, soft_wrap=True)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 
+from smopd.code_version import code_version
 from smopd.config import Config
 from smopd.data import Example
 from smopd.errors import UserError
@@ -100,7 +101,7 @@ def evaluate_into(
         folder.add(fresh)
 
     outcomes = run_evaluation(config, examples, label, adapter, known, record)
-    summary = summarise(outcomes)
+    summary = summarise(outcomes) | {"code": code_version()}
     folder.finish(outcomes, summary)
     return summary
 

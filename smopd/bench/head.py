@@ -92,7 +92,7 @@ def _ours(p: Problem) -> Vectors:
         kind="gjs",
         beta=p.settings.beta,
         lengths=p.lengths,
-        needed=lambda reply: needed(reply.divergence, reply.entropy, p.settings),
+        needed=lambda reply, _: needed(reply.divergence, reply.entropy, p.settings),
     )
     return stats.divergence, stats.entropy
 

@@ -5,6 +5,7 @@ generated pocket world. Every complaint names the file, the line (or item) and t
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,7 +40,10 @@ _FIELDS = frozenset(Example.__dataclass_fields__)
 
 
 def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
-    """Read a data set: JSONL of ours, LiC's JSON array, `hf:NAME[@CONFIG][:SPLIT]`, or `pocket:train[:N]` / `pocket:eval[:N]`."""
+    """Read a data set: JSONL of ours, LiC's JSON array, `hf:NAME[@CONFIG][:SPLIT]`, or the pocket world.
+
+    `pocket:train` and `pocket:eval` may end in a size (`pocket:eval:100`) or a range (`pocket:eval:401-800`).
+    """
     name = str(path)
     if name.startswith("pocket:"):
         examples = _pocket(name)
@@ -71,13 +75,18 @@ def save_examples(path: str | Path, examples: list[Example]) -> None:
 def _pocket(name: str) -> list[Example]:
     from smopd.data.pocket_world import SIZES, generate
 
-    _, wanted, *rest = name.split(":")
-    split = next((s for s in SIZES if s == wanted), None)
-    if split is None or len(rest) > 1 or (rest and not (rest[0].isdigit() and int(rest[0]))):
+    found = re.fullmatch(r"pocket:(\w+)(?::(?:(\d+)-)?(\d+))?", name)
+    split = next((s for s in SIZES if found and s == found[1]), None)
+    if found is None or split is None:
+        first, last = 0, 0
+    else:
+        first, last = int(found[2] or 1), int(found[3] or SIZES[split])
+    if split is None or not 1 <= first <= last:
         raise UserError(
-            f"{name}: the pocket world is named pocket:train or pocket:eval, with an optional size as in pocket:eval:100"
+            f"{name}: the pocket world is named pocket:train or pocket:eval, with an optional size as in pocket:eval:100, "
+            "or the first and the last of them as in pocket:eval:401-800"
         )
-    return generate(split, int(rest[0]) if rest else SIZES[split])
+    return generate(split, last)[first - 1 :]
 
 
 def _examples(name: str, items: Iterable[tuple[str, Any]]) -> list[Example]:

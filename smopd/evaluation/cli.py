@@ -46,6 +46,7 @@ def evaluate(
     ] = None,
     served_model: Annotated[str | None, typer.Option(help="openai: the model's name at the endpoint; default TARGET.")] = None,
     adapter: Annotated[str | None, typer.Option(help="A PEFT adapter, or a run folder whose newest checkpoint to use.")] = None,
+    base: Annotated[bool, typer.Option("--base", help="Of a run folder: its model as it was before training.")] = False,
     data: Annotated[str | None, typer.Option(help="JSONL of ours, LiC's JSON, hf:NAME, or pocket:eval[:N].")] = None,
     views: Annotated[
         str | None, typer.Option(help="Separated by commas: full, concat, sharded, recap, snowball, simulated.")
@@ -99,6 +100,8 @@ def evaluate(
     overrides += [f"engine.model={json.dumps(target)}"] if endpoint and served_model is None and not asked.model else []
     config = load_config(run if is_run else "pocket" if target == "pocket" and not endpoint else None, overrides)
     _check_options(config, url, served_model, adapter, user_url)
+    if base and (adapter or not is_run):
+        raise UserError("--base: names the model of a run folder before training; it goes with a run folder and no --adapter")
     permit(allow_unsandboxed)
 
     from smopd.evaluation.prepare import prepared_examples
@@ -106,13 +109,14 @@ def evaluate(
     from smopd.session import check_evaluation, evaluate_into, identity
 
     check_evaluation(config)
-    chosen = resolve_adapter(adapter) if adapter else resolve_adapter(target) if is_run else None
+    wanted = config.model.adapter if base else adapter or (target if is_run else "")
+    chosen = resolve_adapter(wanted) if wanted else None
     examples = prepared_examples(config, "eval")
     if out is None:
         from smopd.evaluation.store import digest
 
         place = Path(target) / "eval" if is_run and not adapter else Path("runs")
-        name = chosen.name if is_run and chosen and not adapter else f"eval-{_slug(target)}"
+        name = "base" if base else chosen.name if is_run and chosen and not adapter else f"eval-{_slug(target)}"
         out = place / f"{name}-{_slug(config.data.eval)}-{digest(identity(config, examples, chosen), 4)}"
     finished = (out / "summary.json").exists()
     try:

@@ -1,11 +1,17 @@
-"""Which tokens of a middle reply carry loss (SPEC 2.4), and how much a middle turn weighs (SPEC 2.5). All of it detached."""
+"""Which tokens of a middle reply carry loss (SPEC 2.4), and how much a middle turn weighs (SPEC 2.5). All of it detached.
+
+The paper ranks tokens by student entropy. The other rankings are its controls: same rule, same number of tokens, another order.
+"""
 
 from math import ceil, floor
 from typing import Literal
 
 import torch
 
+from smopd.scoring.stats import TokenStats
+
 Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
+Ranking = Literal["entropy", "random", "divergence", "inverted"]
 
 
 def keep_mask(entropy: torch.Tensor, keep: float = 0.8, interpolation: Interpolation = "linear") -> torch.Tensor:
@@ -27,6 +33,26 @@ def keep_mask(entropy: torch.Tensor, keep: float = 0.8, interpolation: Interpola
         "nearest": ordered[round(rank)],
     }[interpolation]
     return entropy.detach() >= threshold
+
+
+def select(
+    reply: TokenStats,
+    keep: float,
+    by: Ranking = "entropy",
+    interpolation: Interpolation = "linear",
+    noise: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """True for the tokens of one reply that carry loss: the highest `keep` of a ranking.
+
+    `inverted` drops the highest entropies instead of the lowest; `divergence` keeps where student and teacher differ most;
+    `random` keeps by `noise`, a number for every token that whoever calls has drawn.
+    """
+    if by == "random":
+        if noise is None:
+            raise ValueError("a random mask needs `noise`, a number for every token of the reply")
+        return keep_mask(noise.to(reply.entropy.device), keep, interpolation)
+    ranks = {"entropy": reply.entropy, "divergence": reply.divergence.detach(), "inverted": -reply.entropy}
+    return keep_mask(ranks[by], keep, interpolation)
 
 
 def masked(step: int, total_steps: int, mask_after: float = 0.33) -> bool:

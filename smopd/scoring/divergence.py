@@ -19,7 +19,7 @@ from smopd.scoring import plain
 from smopd.scoring.stats import Kind, TokenStats, check_arguments
 
 Divergence = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # student logits [n, V], teacher logits [n, V] -> [n]
-Needed = Callable[[TokenStats], torch.Tensor]  # statistics of one reply -> which of its tokens will carry loss
+Needed = Callable[[TokenStats, int], torch.Tensor]  # statistics of reply k, and k -> which of its tokens will carry loss
 
 CHUNK_BYTES = 400_000_000  # for the two logit buffers of a chunk
 TILE_ENTRIES = 1 << 16  # of a chunk's rows at once in elementwise work: a quarter megabyte, within the second-level cache
@@ -62,20 +62,20 @@ def token_divergence(
     return TokenStats(*columns)
 
 
-Piece = tuple[int, bool]  # rows, and whether they are a whole reply
+Piece = tuple[int, int | None]  # rows, and the number of the reply they are the whole of; None for a part of one
 
 
 def _plan(lengths: list[int], size: int) -> list[list[Piece]]:
     """Chunks of whole replies up to `size` rows; a longer reply is cut into chunks of its own."""
     chunks: list[list[Piece]] = []
     room = 0
-    for length in filter(None, lengths):
-        if length <= room:
-            chunks[-1].append((length, True))
+    for number, length in enumerate(lengths):
+        if length and length <= room:
+            chunks[-1].append((length, number))
             room -= length
-        else:
+        elif length:
             pieces = [min(size, length - i) for i in range(0, length, size)]
-            chunks += [[(piece, len(pieces) == 1)] for piece in pieces]
+            chunks += [[(piece, number if len(pieces) == 1 else None)] for piece in pieces]
             room = size - length if len(pieces) == 1 else 0
     return chunks
 
@@ -177,8 +177,8 @@ def _wanted(stats: TokenStats, chunk: list[Piece], needed: Needed | None) -> tor
     pieces = zip(stats.split([length for length, _ in chunk]), chunk, strict=True)
     return torch.cat(
         [
-            needed(reply) if needed and whole else torch.ones_like(reply.divergence, dtype=torch.bool)
-            for reply, (_, whole) in pieces
+            needed(reply, number) if needed and number is not None else torch.ones_like(reply.divergence, dtype=torch.bool)
+            for reply, (_, number) in pieces
         ]
     )
 

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import shutil
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from pydantic import BaseModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from smopd.code_version import code_version
 from smopd.config import Config, config_hash
 from smopd.config_io import flatten
 from smopd.errors import UserError
@@ -34,7 +34,7 @@ from smopd.training.adapters import STUDENT, load_parameters, save_teacher, teac
 # another engine takes over), how scoring is cut, who watches.
 MAY_CHANGE = (
     "engine.", "user.", "train.micro_batch", "train.row_tokens", "train.recompute", "train.shard", "train.keep_checkpoints",
-    "train.save_rollouts", "train.max_skipped", "train.trackers",
+    "train.save_rollouts", "train.save_tokens", "train.max_skipped", "train.trackers",
 )  # fmt: skip
 CHECKSUMS = "checksums.json"
 REQUIRED = (
@@ -74,7 +74,7 @@ def write(final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optim
         _sort_adapter_config(partial / "adapter_config.json", model)
         save_teacher(model, partial / "teacher.safetensors")
         _save_optimizer(optimizer, partial)
-        state = {"step": step, "settings": settings_hash(config), "smopd": version("smopd")}
+        state = {"step": step, "settings": settings_hash(config), "smopd": code_version()}
         write_json(partial / "state.json", state)
         _seal(partial)
         if final.exists():
@@ -130,7 +130,7 @@ def load(folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, confi
     if state["settings"] != settings_hash(config):
         raise UserError(
             f"{folder}: belongs to a run of other settings (hash {state['settings']}, smopd {state['smopd']}; "
-            f"here {settings_hash(config)}, smopd {version('smopd')}); move it away or choose another --out"
+            f"here {settings_hash(config)}, smopd {code_version()}); move it away or choose another --out"
         )
     try:
         set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name=STUDENT)

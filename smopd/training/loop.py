@@ -34,6 +34,7 @@ from smopd.training.monitor import Monitor
 from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 from smopd.training.scoring_step import FAST, Rollout, ScoredTurn, score
+from smopd.training.tokens import token_columns
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
@@ -53,6 +54,7 @@ class Trainer:
 
     def __init__(self, config: Config, folder: RunFolder, processes: Processes | None = None) -> None:
         self.config, self.folder = config, folder
+        check_objective(config)
         self.processes = processes or Processes()
         self.sharded = self.processes.count > 1 and (config.train.shard or self.processes.asks_to_shard)
         self.examples = prepared_examples(config, "train")
@@ -145,7 +147,7 @@ class Trainer:
         own = self.roll_out(step)
         rolled = time.perf_counter()
         keep = settings.keep if masked(step, self.config.train.steps, settings.mask_after) else 1.0
-        losses, scored = self._scored(own, keep)
+        losses, scored = self._scored(own, keep, step)
         self.processes.add_up([p.grad for p in self.student if p.grad is not None])
         differentiated = time.perf_counter()
         # One row for all processes, made from all rollouts in their order: it does not depend on who computed what.
@@ -178,10 +180,13 @@ class Trainer:
             if self.processes.first:
                 if self.config.train.save_rollouts or row["skipped"]:
                     self.folder.save_rollouts(step, records)
+                if self.config.train.save_tokens:
+                    columns = token_columns(records, [x for _, x, _ in everything], [y for _, _, y in everything], settings)
+                    self.folder.save_tokens(step, columns)
                 self.folder.add_metrics(row)
         return row
 
-    def _scored(self, rollouts: list[Rollout], keep: float) -> Scores:
+    def _scored(self, rollouts: list[Rollout], keep: float, step: int) -> Scores:
         """Losses and statistics of our rollouts; their gradient, divided by the rollouts of all processes, is in `grad`."""
         losses: list[RolloutLoss] = []
         scored: list[list[ScoredTurn]] = []
@@ -192,18 +197,18 @@ class Trainer:
         parts = [rollouts[first : first + size] for first in range(0, len(rollouts), size)]
         missing = self.processes.most(len(parts)) - len(parts) if self.sharded else 0
         for part in [*parts, *([] for _ in range(missing))]:
-            of_part, turns = self._differentiated(part, keep)
+            of_part, turns = self._differentiated(part, keep, step)
             losses += of_part
             scored += turns
         if self.sharded:
             sharding.reshard(self.model)
         return losses, scored
 
-    def _differentiated(self, part: list[Rollout], keep: float) -> Scores:
+    def _differentiated(self, part: list[Rollout], keep: float, step: int) -> Scores:
         """Score one micro-batch and add its gradient, whole or not at all; without memory again with less of it at a time."""
         while True:
             try:
-                return self._attempt(part, keep)
+                return self._attempt(part, keep, step)
             except (MemoryError, RuntimeError) as error:
                 if not _no_memory(error):
                     raise
@@ -212,7 +217,7 @@ class Trainer:
                 torch.cuda.empty_cache()
             if not self.sharded and len(part) > 1:
                 log.warning("out of memory in scoring %d rollouts: again in two parts, which changes nothing else", len(part))
-                halves = [self._differentiated(half, keep) for half in (part[: len(part) // 2], part[len(part) // 2 :])]
+                halves = [self._differentiated(half, keep, step) for half in (part[: len(part) // 2], part[len(part) // 2 :])]
                 return [x for losses, _ in halves for x in losses], [y for _, scored in halves for y in scored]
             self._use_less(reason)
 
@@ -236,9 +241,10 @@ class Trainer:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.recomputes = True
 
-    def _attempt(self, part: list[Rollout], keep: float) -> Scores:
+    def _attempt(self, part: list[Rollout], keep: float, step: int) -> Scores:
         path = self.aligned.path() if self.aligned else FAST
-        losses, turns = score(self.model, self.renderer, part, self.config.objective, keep, self.row_tokens, path)
+        draw = (self.config.seed, step)
+        losses, turns = score(self.model, self.renderer, part, self.config.objective, keep, self.row_tokens, path, draw)
         loss = torch.stack([x.total for x in losses]).sum() / self.config.train.rollouts if losses else torch.zeros(())
         loss = self.aligned.anchored(loss) if self.aligned else loss
         if loss.requires_grad:
@@ -316,6 +322,15 @@ class Trainer:
 
 
 SMALLEST_ROW = 64  # packed tokens
+
+
+def check_objective(config: Config) -> None:
+    """A UserError for a setting that another one makes idle."""
+    objective = config.objective
+    if objective.clip_mode == "scale" and objective.clip_level == "vocab":
+        raise UserError("objective.clip_mode: scale is for caps of a whole position; set objective.clip_level=position")
+    if objective.keep == 1 and (objective.ranking != "entropy" or objective.denominator != "kept"):
+        raise UserError("objective.ranking, objective.denominator: there is no mask with objective.keep=1; lower it, e.g. to 0.8")
 
 
 def _no_memory(error: Exception) -> bool:

@@ -1,9 +1,10 @@
 """A run is a folder. Everything in it is written whole, by one process at a time, and a run that was killed finds what it needs.
 
     config.toml         the settings                       rollouts/       the conversations of each step
-    metrics.jsonl       a row a step, no times in it       checkpoints/    see checkpoint.py
-    timings.jsonl       the seconds of each step           eval/           accuracy before and after training
-    evaluations.jsonl   accuracy while training            report.html     from `smopd report`
+    metrics.jsonl       a row a step, no times in it       tokens/         on request, see tokens.py
+    timings.jsonl       the seconds of each step           checkpoints/    see checkpoint.py
+    evaluations.jsonl   accuracy while training            eval/           accuracy before and after training
+                                                           report.html     from `smopd report`
 
 It leaves out what a run does; it only knows where things stand and refuses a folder that belongs to something else.
 """
@@ -24,7 +25,7 @@ from smopd.config import Config, differences, load_config, to_toml
 from smopd.errors import UserError
 from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.rollout.engine import SaveAdapter
-from smopd.training import checkpoint
+from smopd.training import checkpoint, tokens
 from smopd.training.checkpoint import MAY_CHANGE
 
 log = logging.getLogger("smopd")
@@ -132,7 +133,7 @@ class RunFolder:
                     kept = jsonl(row for row in read_jsonl(file) if row["step"] <= step)
                     if kept.encode() != file.read_bytes():
                         write_text(file, kept)
-            for left in (*self.path.glob("*.partial"), *(self.path / "rollouts").glob("*.partial")):
+            for left in (p for name in ("", "rollouts", "tokens") for p in (self.path / name).glob("*.partial")):
                 left.unlink()
             checkpoint.sweep(self.path / "checkpoints")
         self.prune(self.config.train.keep_checkpoints, step)  # a kill may have come between a checkpoint and its pruning
@@ -223,6 +224,12 @@ class RunFolder:
         path = self.path / "rollouts" / f"step-{step:06d}.jsonl"
         with self._writing(path):
             write_jsonl(path, rows)
+
+    def save_tokens(self, step: int, columns: tokens.Columns) -> None:
+        """The token statistics of one step."""
+        path = self.path / "tokens" / f"step-{step:06d}.safetensors"
+        with self._writing(path):
+            tokens.write(path, columns)
 
 
 def _step(folder: Path) -> int:

@@ -13,15 +13,17 @@ from peft import PeftModel
 from smopd.chat import Renderer, clean_context, full_context
 from smopd.config import Objective
 from smopd.evaluation.verifiers import Verdict
-from smopd.objective import RolloutLoss, keep_mask, rollout_loss
+from smopd.objective import RolloutLoss, rollout_loss, select
 from smopd.rollout import Conversation
 from smopd.scoring import divergence, passes, plain
 from smopd.scoring.passes import body_and_head, reply_tokens
 from smopd.scoring.plain import Scored
 from smopd.scoring.stats import Kind, TokenStats
+from smopd.seeds import derive
 from smopd.training.adapters import as_teacher
 
 Part = Literal["middle", "answer", "full"]
+Draw = tuple[int | str, ...]  # what random masks derive from: the run's seed and the step
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class ScoredTurn:
     """One reply with its statistics, and what its engine said of its tokens (empty if it said nothing)."""
 
     part: Part
+    turn: int  # from 0
+    tokens: torch.Tensor
     stats: TokenStats
     engine_logp: torch.Tensor
 
@@ -79,12 +83,19 @@ class _Reply:
     """One reply to score: the student's sequence (dirty context) and the teacher's (clean context)."""
 
     part: Part
+    turn: int
     student: Scored
     teacher: Scored
     logps: tuple[float, ...]
+    noise: torch.Tensor  # ranks the tokens of a random mask
 
 
-def _replies(rollout: Rollout, renderer: Renderer) -> list[_Reply]:
+def _noise(count: int, draw: Draw, example: str, turn: int) -> torch.Tensor:
+    """A number a token, the same however the work is cut and wherever it is done."""
+    return torch.rand(count, generator=torch.Generator().manual_seed(derive(*draw, "mask", example, turn)), dtype=torch.float64)
+
+
+def _replies(rollout: Rollout, renderer: Renderer, draw: Draw) -> list[_Reply]:
     """Every non-empty reply, the middle ones first."""
     replies: list[_Reply] = []
     if rollout.sharded:
@@ -92,11 +103,12 @@ def _replies(rollout: Rollout, renderer: Renderer) -> list[_Reply]:
         for number, turn in enumerate(rollout.sharded.turns):
             part: Part = "answer" if number == len(example.shards) - 1 else "middle"
             clean = clean_context(renderer, example, number)
-            replies.append(_Reply(part, (turn.context, turn.reply), (clean, turn.reply), turn.logps))
+            noise = _noise(len(turn.reply), draw, example.id, number)
+            replies.append(_Reply(part, number, (turn.context, turn.reply), (clean, turn.reply), turn.logps, noise))
     if rollout.full:
         turn = rollout.full.turns[0]
         clean = full_context(renderer, rollout.full.example)
-        replies.append(_Reply("full", (turn.context, turn.reply), (clean, turn.reply), turn.logps))
+        replies.append(_Reply("full", 0, (turn.context, turn.reply), (clean, turn.reply), turn.logps, torch.zeros(0)))
     return [r for r in replies if r.student[1]]
 
 
@@ -108,17 +120,18 @@ def score(
     keep: float,
     row_tokens: int = 2048,
     path: ScoringPath = FAST,
+    draw: Draw = (),
 ) -> tuple[list[RolloutLoss], list[list[ScoredTurn]]]:
     """Losses (with gradient to the student) and token statistics of a micro-batch."""
     body, weight = body_and_head(model)
     head = path.head(weight)
-    replies = [_replies(rollout, renderer) for rollout in rollouts]
+    replies = [_replies(rollout, renderer, draw) for rollout in rollouts]
     flat = [reply for group in replies for reply in group]
     stats = _statistics(model, body, head, flat, objective, keep, row_tokens, path)
     losses, turns = [], []
     for rollout, group in zip(rollouts, replies, strict=True):
         own = [
-            ScoredTurn(reply.part, found, found.student_logp.new_tensor(reply.logps))
+            ScoredTurn(reply.part, reply.turn, torch.tensor(reply.student[1]), found, found.student_logp.new_tensor(reply.logps))
             for reply, found in zip(group, stats, strict=False)
         ]
         del stats[: len(own)]
@@ -131,9 +144,13 @@ def score(
                 correct=bool(rollout.verdict and rollout.verdict.correct),
                 keep=keep,
                 eta=objective.eta,
-                clip=_position_clip(objective),
+                clip=position_clip(objective),
                 eps=objective.eps,
                 interpolation=objective.quantile,
+                ranking=objective.ranking,
+                noise=[reply.noise for reply in group if reply.part == "middle"],
+                denominator=objective.denominator,
+                clip_mode=objective.clip_mode,
                 importance=[turn.importance(objective.importance_cap) for turn in own] if objective.importance_cap else None,
             )
         )
@@ -141,7 +158,8 @@ def score(
     return losses, turns
 
 
-def _position_clip(objective: Objective) -> float:
+def position_clip(objective: Objective) -> float:
+    """The cap of a whole position; infinite where the vocabulary's terms are capped instead."""
     return objective.clip if objective.clip_level == "position" else float("inf")
 
 
@@ -169,17 +187,17 @@ def _statistics(
     pieces = zip(student_Nd.split(lengths), teacher_Nd.split(lengths), tokens_N.split(lengths), strict=True)
     rows = list(pieces)
     result: list[TokenStats | None] = [None] * len(flat)
-    clip = _position_clip(objective)
-
-    def unclipped(reply: TokenStats) -> torch.Tensor:
-        return reply.divergence <= clip
-
-    def kept(reply: TokenStats) -> torch.Tensor:
-        return unclipped(reply) & keep_mask(reply.entropy, keep, objective.quantile)
-
-    for beta, parts, needed in ((objective.beta_mid, ("middle",), kept), (objective.beta_final, ("answer", "full"), unclipped)):
+    clip = position_clip(objective) if objective.clip_mode == "hard" else float("inf")  # above it there is no gradient
+    for beta, parts in ((objective.beta_mid, ("middle",)), (objective.beta_final, ("answer", "full"))):
         chosen = [i for i, reply in enumerate(flat) if reply.part in parts]
         if chosen:
+
+            def needed(reply: TokenStats, number: int, of: list[int] = chosen, middle: bool = "middle" in parts) -> torch.Tensor:
+                moves = reply.divergence <= clip
+                if not middle:
+                    return moves
+                return moves & select(reply, keep, objective.ranking, objective.quantile, flat[of[number]].noise)
+
             student, teacher, tokens = (torch.cat([rows[i][k] for i in chosen]) for k in range(3))
             own = [lengths[i] for i in chosen]
             joined = path.token_divergence(

@@ -142,3 +142,61 @@ def test_importance_scales_what_each_token_brings(lengths, full, seed):
         kept = m.entropy >= torch.quantile(m.entropy, 0.2)
         expected = expected + weight * (m.divergence.clamp_max(0.4) * f)[kept].mean() / len(eligible)
     torch.testing.assert_close(weighted.total, expected, rtol=1e-10, atol=1e-12)
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 12), max_size=5),
+    keep=st.sampled_from([1.0, 0.8, 0.3]),
+    ranking=st.sampled_from(["entropy", "random", "divergence", "inverted"]),
+    denominator=st.sampled_from(["kept", "all"]),
+    mode=st.sampled_from(["hard", "scale"]),
+    seed=st.integers(0, 10**6),
+)
+def test_controls_equal_a_loop(lengths, keep, ranking, denominator, mode, seed):
+    """Value and gradient of every ranking, denominator and cap, token by token in plain Python."""
+    clip, middle = 0.3, [make(n, seed + i) for i, n in enumerate(lengths)]
+    noise = [torch.rand(n, generator=torch.Generator().manual_seed(seed + i), dtype=torch.float64) for i, n in enumerate(lengths)]
+    loss = rollout_loss(middle, None, keep=keep, clip=clip, ranking=ranking, noise=noise, denominator=denominator, clip_mode=mode)
+    eligible = [(m, x) for m, x in zip(middle, noise, strict=True) if len(m.divergence)]
+    total, slopes = 0.0, []
+    for weight, (m, x) in zip(loss.weights.tolist(), eligible, strict=True):
+        divergence = m.divergence.tolist()
+        entropy = m.entropy.tolist()
+        rank = {"entropy": entropy, "random": x.tolist(), "divergence": divergence, "inverted": [-h for h in entropy]}[ranking]
+        position = (1 - keep) * (len(rank) - 1)
+        low, high = math.floor(position + 1e-12), math.ceil(position - 1e-12)
+        threshold = sorted(rank)[low] + (position - low) * (sorted(rank)[high] - sorted(rank)[low])
+        kept = [r >= threshold - 1e-12 for r in rank]
+        count = len(rank) if denominator == "all" else sum(kept)
+        total += weight * sum(min(d, clip) for d, k in zip(divergence, kept, strict=True) if k) / count / len(eligible)
+        for d, k in zip(divergence, kept, strict=True):
+            over = 0.0 if mode == "hard" else clip / d if d else 1.0
+            slopes.append(weight / count / len(eligible) * (1.0 if d <= clip else over) * k)
+    assert loss.total.item() == pytest.approx(total, abs=1e-12)
+    if slopes:
+        loss.total.backward()
+        found = [g for m, _ in eligible for g in m.divergence.grad.tolist()]
+        assert found == pytest.approx(slopes, abs=1e-12)
+
+
+def test_the_scaling_cap_keeps_the_direction_through_the_divergence():
+    z = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64, requires_grad=True)
+    t = torch.tensor([-3.0, 2.0, 0.0], dtype=torch.float64).log_softmax(-1)
+    s = z.log_softmax(-1)
+    divergence = (s.exp() * (s - t)).sum()[None]
+    assert divergence.item() > 0.5
+    other = torch.zeros(1, dtype=torch.float64)
+    grads = {}
+    for mode in ("hard", "scale"):
+        loss = rollout_loss([], TokenStats(divergence, other, other, other, other), clip=0.5, clip_mode=mode)
+        assert loss.total.item() == pytest.approx(0.5)
+        grads[mode] = torch.autograd.grad(loss.total, z, retain_graph=True)[0]
+    free = torch.autograd.grad(divergence.sum(), z, retain_graph=True)[0]
+    assert grads["hard"].abs().max() == 0
+    torch.testing.assert_close(grads["scale"], free * 0.5 / divergence.item())
+
+
+def test_noise_must_be_given_for_every_middle_reply():
+    with pytest.raises(ValueError, match="noise"):
+        rollout_loss([make(4, 1), make(3, 2)], None, ranking="random", noise=[torch.rand(4)])

@@ -87,7 +87,7 @@ def test_head(name):
     kept = [200, 100]
     half = counted(
         lambda: token_divergence(
-            student, teacher, weight, tokens, lengths=kept, needed=lambda reply: torch.arange(len(reply.entropy)) % 2 == 0
+            student, teacher, weight, tokens, lengths=kept, needed=lambda reply, _: torch.arange(len(reply.entropy)) % 2 == 0
         ).divergence.sum()
     )
     assert flops.head(shape, 300, 2.5).total == pytest.approx(half - inner, rel=0.02)

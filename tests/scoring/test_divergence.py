@@ -239,7 +239,8 @@ def test_tokens_without_loss_get_no_gradient_and_the_others_their_own(chunk):
     lengths = [5, 0, 3, 4]
     asked = []
 
-    def needed(reply):
+    def needed(reply, number):
+        assert len(reply.divergence) == lengths[number]
         asked.append(len(reply.divergence))
         return reply.entropy > reply.entropy.median()
 
@@ -260,7 +261,8 @@ def test_chunks_hold_every_row_once_and_replies_whole_where_they_fit(lengths, si
     plan = _plan(lengths, size)
     assert all(0 < sum(n for n, _ in chunk) <= size for chunk in plan)
     assert sum(n for chunk in plan for n, _ in chunk) == sum(lengths)
-    assert [n for chunk in plan for n, whole in chunk if whole] == [n for n in lengths if 0 < n <= size]
+    whole = [(n, number) for chunk in plan for n, number in chunk if number is not None]
+    assert whole == [(n, i) for i, n in enumerate(lengths) if 0 < n <= size]
 
 
 def test_a_trained_head_gets_its_gradient_too():

@@ -1,0 +1,158 @@
+"""From the folders of a study to its results. Nothing is taken on trust twice: with `rejudge` every reply is verified anew.
+
+It leaves out statistics and what is shown.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from smopd.config import Config, config_hash, load_config
+from smopd.data import Example
+from smopd.errors import UserError
+from smopd.evaluation.evaluate import Outcome
+from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.store import data_digest, load_identity, load_outcomes, load_summary
+from smopd.evaluation.verifiers import verify_all
+from smopd.files import file_digest, read_json, read_jsonl
+from smopd.progress import Progress
+from smopd.study.calibration import calibration, load_tokens
+from smopd.study.plan import PlannedCell
+from smopd.study.results import Cell, Results, Source, encode
+from smopd.study.run import StudyFolder
+
+CURVES = ("loss", "outcome", "clipped/middle", "kept", "entropy/middle", "divergence/middle", "delta", "weight", "grad_norm")
+
+
+def collect(folder: StudyFolder, rejudge: bool = False) -> Results:
+    """The results of every finished cell; the unfinished ones are named in `missing`."""
+    study = folder.study
+    places: list[tuple[PlannedCell | None, str, Path]] = [(None, model.name, folder.base(model.name)) for model in study.models]
+    places += [(cell, cell.model, folder.cell(cell)) for cell in study.cells]
+    config = study.cells[0].config
+    reader = _Reader(folder.path, config, rejudge)
+    cells: list[Cell] = []
+    base: list[Cell] = []
+    missing: list[str] = []
+    with Progress("reading", len(places)) as progress:
+        for number, (cell, model, place) in enumerate(places, 1):
+            evaluation = place / "eval" / ("trained" if cell else "")
+            if load_summary(evaluation) is None:
+                missing.append(cell.label if cell else f"{model}, untrained")
+            elif cell:
+                cells.append(reader.cell(place, evaluation, model, cell.arm, cell.axes, cell.seed))
+            else:
+                base.append(reader.cell(place, evaluation, model, "base", {}, None))
+            progress.update(number)
+    if not cells and not base:
+        raise UserError(f"{folder.path}: no cell of the study {study.name} is finished yet; run: smopd study {study.name}")
+    return Results(
+        name=study.name,
+        title=study.title,
+        about=study.about,
+        reference=study.reference,
+        arms=[arm.name for arm in study.arms],
+        models=[model.name for model in study.models],
+        axes=study.axes,
+        seeds=study.seeds,
+        views=list(dict.fromkeys(config.eval.views)),
+        runs=config.eval.runs,
+        items=reader.items,
+        data=config.data.eval,
+        paper=study.paper,
+        cells=cells,
+        base=base,
+        missing=missing,
+    )
+
+
+class _Reader:
+    """Reads cells, all of which must have played the same items."""
+
+    def __init__(self, root: Path, config: Config, rejudge: bool) -> None:
+        self.root, self.runs = root, config.eval.runs
+        self.items: list[str] = []
+        self.data = ""
+        self.examples: dict[str, Example] | None = None
+        if rejudge:
+            examples = prepared_examples(config, "eval")
+            self.examples, self.data = {e.id: e for e in examples}, data_digest(examples)
+
+    def cell(self, place: Path, evaluation: Path, model: str, arm: str, axes: dict[str, Any], seed: int | None) -> Cell:
+        identity, summary, outcomes = load_identity(evaluation), load_summary(evaluation) or {}, load_outcomes(evaluation)
+        self.data = self.data or identity["examples"]
+        if identity["examples"] != self.data:
+            raise UserError(f"{evaluation}: played other examples than the rest of the study; delete it and run the study")
+        checkpoint = None if seed is None else _last_checkpoint(place)
+        if checkpoint and file_digest(checkpoint / "adapter_model.safetensors") != identity["adapter"]:
+            raise UserError(f"{evaluation}: is not an evaluation of {checkpoint}; delete it and run the study again")
+        outcomes = self._judged(outcomes) if self.examples else outcomes
+        right, right_any = (
+            {view: self._counts(outcomes, view, any_turn) for view in _views(outcomes)} for any_turn in (False, True)
+        )
+        metrics, timings = read_jsonl(place / "metrics.jsonl"), read_jsonl(place / "timings.jsonl")
+        found = place / "gradients.json"
+        return Cell(
+            model=model,
+            arm=arm,
+            axes=axes,
+            seed=seed,
+            source=Source(
+                folder=place.relative_to(self.root).as_posix(),
+                config=config_hash(load_config(place / "config.toml")),
+                seed=seed,
+                data=identity["examples"],
+                trained_by=read_json(checkpoint / "state.json")["smopd"] if checkpoint else None,
+                evaluated_by=summary.get("code", "unknown"),
+                adapter=identity["adapter"],
+            ),
+            right=right,
+            right_any=right_any,
+            curves={name: [_short(row.get(name)) for row in metrics] for name in CURVES if any(name in row for row in metrics)},
+            tokens=calibration(load_tokens(place)) if (place / "tokens").is_dir() else None,
+            gradients=read_json(found) if found.exists() else None,
+            seconds=_short(sum(row["seconds/step"] for row in timings)) if timings else None,
+        )
+
+    def _counts(self, outcomes: Sequence[Outcome], view: str, any_turn: bool) -> str:
+        found: dict[str, int] = {}
+        for outcome in outcomes:
+            if outcome.view == view:
+                found[outcome.id] = found.get(outcome.id, 0) + (outcome.any_correct if any_turn else outcome.correct)
+        self.items = self.items or list(found)
+        if set(found) != set(self.items):
+            raise UserError(f"{self.root}: the cells of the study have not played the same items")
+        return encode([found[item] for item in self.items])
+
+    def _judged(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The same conversations with fresh verdicts on every reply. A simulated user judged by its own rule, which stays."""
+        assert self.examples is not None
+        played = [o for o in outcomes if o.view != "simulated"]
+        if strange := next((o for o in played if o.id not in self.examples), None):
+            raise UserError(f"{self.root}: the conversation {strange.id!r} is of no example of the study's data")
+        verdicts = iter(verify_all([(self.examples[o.id], turn["reply"]) for o in played for turn in o.turns]))
+        fresh = []
+        for outcome in outcomes:
+            if outcome.view != "simulated":
+                own = [next(verdicts).correct for _ in outcome.turns]
+                outcome = replace(outcome, correct=own[-1], any_correct=any(own))
+            fresh.append(outcome)
+        return fresh
+
+
+def _views(outcomes: Sequence[Outcome]) -> list[str]:
+    return list(dict.fromkeys(o.view for o in outcomes))
+
+
+def _last_checkpoint(place: Path) -> Path:
+    found = sorted((place / "checkpoints").glob("step-*"))
+    if not found:
+        raise UserError(f"{place}: has an evaluation but no checkpoint; delete the folder and run the study again")
+    return found[-1]
+
+
+def _short(value: float | None) -> float | None:
+    """Four digits: what a curve shows."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")

@@ -1,0 +1,130 @@
+"""What a study found, as plain data: every cell with its items, its curves and where it comes from. One JSON file holds it all.
+
+A report is made from this alone, so the same file gives the same tables and figures on any machine. It leaves out how the numbers
+are read from run folders (collect.py) and what is computed from them (compare.py, tables.py).
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smopd.errors import UserError
+from smopd.files import write_text
+
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a cell's numbers come from."""
+
+    folder: str  # of the run or the evaluation, relative to the study's folder
+    config: str  # hash of every setting
+    seed: int | None
+    data: str  # hash of the evaluation examples
+    trained_by: str | None  # version and source hash of the code that trained, None for a base model
+    evaluated_by: str
+    adapter: str | None  # SHA-256 of the trained adapter
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a model, an arm, values of the axes, a seed; and what came out. A base model has the arm "base" and no seed."""
+
+    model: str
+    arm: str
+    axes: dict[str, Any]
+    seed: int | None
+    source: Source
+    right: dict[str, str]  # view -> one digit an item, in the study's order: in how many of its runs it was right (base 36)
+    right_any: dict[str, str]  # the same for "right at any turn"
+    curves: dict[str, list[float | None]] = field(default_factory=dict)  # metric -> a value a step
+    tokens: dict[str, Any] | None = None  # calibration of the token log, see calibration.py
+    gradients: dict[str, Any] | None = None  # what `smopd study gradients` found, see gradients.py
+    seconds: float | None = None  # of training
+
+    def scores(self, view: str, runs: int, any_turn: bool = False) -> np.ndarray:
+        """[items] the share of an item's runs that were right."""
+        digits = (self.right_any if any_turn else self.right)[view]
+        return np.array([DIGITS.index(d) for d in digits], dtype=float) / runs
+
+    def accuracy(self, view: str, runs: int) -> float:
+        """Mean over items."""
+        return float(self.scores(view, runs).mean())
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything a report is made from."""
+
+    name: str
+    title: str
+    about: str
+    reference: str  # the arm every other is compared with
+    arms: list[str]  # in the order of the study file, the reference among them
+    models: list[str]
+    axes: dict[str, list[Any]]  # setting -> its values
+    seeds: list[int]
+    views: list[str]
+    runs: int  # how often every conversation was played
+    items: list[str]
+    data: str  # the evaluation set as the config names it
+    paper: str  # the paper's study this one repeats (see paper.py), empty for one of its own
+    cells: list[Cell]
+    base: list[Cell]
+    missing: list[str]  # cells that have no result yet
+
+    def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
+        """The seeds of one point of the grid, in order of the seed."""
+        found = [c for c in self.cells if c.model == model and c.arm == arm and (axes is None or c.axes == axes)]
+        return sorted(found, key=lambda c: c.seed or 0)
+
+    def points(self) -> list[dict[str, Any]]:
+        """Every combination of the axes' values; one empty combination where there are no axes."""
+        found: list[dict[str, Any]] = [{}]
+        for setting, values in self.axes.items():
+            found = [point | {setting: value} for point in found for value in values]
+        return found
+
+    def matrix(self, cells: list[Cell], view: str) -> np.ndarray:
+        """[seeds, items] of the given cells."""
+        return np.array([cell.scores(view, self.runs) for cell in cells])
+
+
+def encode(counts: list[int]) -> str:
+    """How often each item was right, a base-36 digit each."""
+    if any(count >= len(DIGITS) for count in counts):
+        raise UserError(f"eval.runs: a study holds at most {len(DIGITS) - 1} runs of a conversation")
+    return "".join(DIGITS[count] for count in counts)
+
+
+def save_results(path: Path, results: Results) -> None:
+    """One line a cell, so that a change of one is a change of one line."""
+    plain = asdict(results)
+    parts = [f"{json.dumps(name)}: {_value(value)}" for name, value in plain.items()]
+    write_text(path, "{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def load_results(path: Path) -> Results:
+    """What `save_results` wrote."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    wanted = {f.name for f in fields(Results)}
+    if not isinstance(plain, dict) or set(plain) != wanted:
+        raise UserError(f"{path}: not the results of a study (expected the keys {', '.join(sorted(wanted))})")
+    try:
+        cells, base = ([Cell(**c | {"source": Source(**c["source"])}) for c in plain[name]] for name in ("cells", "base"))
+        return Results(**plain | {"cells": cells, "base": base})
+    except (TypeError, KeyError) as error:
+        raise UserError(f"{path}: not the results of a study: {error}") from None
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in value) + "\n]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,278 @@
+"""Runs the cells of a study: each the ordinary commands `smopd train` and `smopd eval` in processes of their own, some at a time.
+
+    OUT/cells/NAME/           an ordinary run folder, its evaluation in eval/trained       OUT/configs/NAME.toml   its settings
+    OUT/base/NAME/eval/       the untrained model on the same items                        OUT/logs/NAME.log       what it printed
+    OUT/studies/STUDY/        study.toml, status.json, results.json, report/
+
+What is finished is not done again, what was interrupted goes on, and a cell that failed is tried again: the folders decide, so it
+does not matter who ran a cell or how often this was killed. It leaves out what a cell computes.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smopd.config import to_toml
+from smopd.errors import UserError
+from smopd.files import Held, locked, write_json, write_text
+from smopd.study.plan import PlannedCell, Study
+
+POLL = 0.2  # seconds
+EVALUATION_SHARE = 0.3  # of a cell's time, until finished cells tell
+
+
+@dataclass
+class Job:
+    """One cell, or the evaluation of one untrained model, as commands to be run one after the other."""
+
+    name: str
+    label: str
+    folder: Path
+    finished: Path  # there when all is done
+    commands: list[list[str]]
+    steps: int = 0
+    attempts: int = 0
+    seconds: float = 0.0
+    error: str = ""
+    progress: float = 0.0
+    began_at: float = 0.0  # how much of it an earlier start had done
+
+    @property
+    def done(self) -> bool:
+        """Whether its result is on disk."""
+        return self.finished.exists()
+
+
+class StudyFolder:
+    """Where the cells and results of a study are."""
+
+    def __init__(self, path: Path, study: Study) -> None:
+        self.path, self.study = path, study
+
+    @property
+    def own(self) -> Path:
+        """What belongs to this study alone."""
+        return self.path / "studies" / self.study.name
+
+    def cell(self, cell: PlannedCell) -> Path:
+        """The cell's run folder, whichever study named it."""
+        return next(iter(sorted((self.path / "cells").glob(f"*-{cell.key}"))), self.path / "cells" / cell.folder)
+
+    def base(self, model: str) -> Path:
+        """The folder of an untrained model; its evaluation is in eval/."""
+        return self.path / "base" / self.study.base_folder(model)
+
+    def jobs(self) -> list[Job]:
+        """Everything there is to run, the untrained models first."""
+        made = []
+        for model in self.study.models:
+            folder = self.base(model.name)
+            command = ["eval", str(folder), "--base", "--out", str(folder / "eval")]
+            made.append(
+                Job(f"base-{folder.name}", f"{model.name}, untrained", folder, folder / "eval" / "summary.json", [command])
+            )
+        for cell in self.study.cells:
+            folder, config = self.cell(cell), self.path / "configs" / f"{cell.folder}.toml"
+            evaluation = folder / "eval" / "trained"
+            commands = [["train", str(config), "--out", str(folder)], ["eval", str(folder), "--out", str(evaluation)]]
+            made.append(Job(cell.folder, cell.label, folder, evaluation / "summary.json", commands, cell.config.train.steps))
+        return made
+
+    def prepare(self) -> None:
+        """Write the study and the settings of every cell."""
+        try:
+            write_text(self.own / "study.toml", self.study.text)
+            for model in self.study.models:
+                write_text(self.base(model.name) / "config.toml", to_toml(self.study.base_config(model.name)))
+            for cell in self.study.cells:
+                write_text(self.path / "configs" / f"{cell.folder}.toml", to_toml(cell.config))
+        except OSError as error:
+            raise UserError(f"{error.filename or self.path}: cannot be written: {error.strerror}") from None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """One scheduler a study; another would start the same cells."""
+        self.own.mkdir(parents=True, exist_ok=True)
+        try:
+            with locked(self.own / ".lock"):
+                yield
+        except Held as other:
+            raise UserError(f"{self.own}: another process runs this study ({other.holder}); wait for it or stop it") from None
+
+    def save_status(self, jobs: list[Job]) -> None:
+        """What is known of every cell, for whoever looks."""
+        rows = {
+            job.name: {
+                "cell": job.label,
+                "state": "done" if job.done else "failed" if job.error else "open",
+                "attempts": job.attempts,
+                "seconds": round(job.seconds, 1),
+                "error": job.error,
+            }
+            for job in jobs
+        }
+        write_json(self.own / "status.json", rows)
+
+
+def command_lines(jobs: list[Job]) -> list[str]:
+    """The unfinished jobs as shell commands, one line each, for a cluster's scheduler."""
+    return [" && ".join(shlex.join(["smopd", *command]) for command in job.commands) for job in jobs if not job.done]
+
+
+class Scheduler:
+    """Runs jobs, at most `width` at a time, each pinned to one of the devices there are."""
+
+    def __init__(self, folder: StudyFolder, jobs: list[Job], width: int, retries: int) -> None:
+        self.folder, self.jobs, self.width, self.retries = folder, jobs, width, retries
+        self.devices = visible_devices()
+        self.running: dict[int, tuple[Job, subprocess.Popen[bytes], list[list[str]], float]] = {}  # by slot
+
+    def run(self, report: Callable[["Scheduler"], None]) -> None:
+        """Until every job is done or has failed for good. Ctrl-C stops the running ones, which save what they have."""
+        waiting = [job for job in self.jobs if not job.done]
+        try:
+            with _terminable():
+                while waiting or self.running:
+                    for slot in range(self.width):
+                        if slot not in self.running and waiting:
+                            self._start(slot, waiting.pop(0))
+                    time.sleep(POLL)
+                    for slot in list(self.running):
+                        if failed := self._look(slot):
+                            waiting.append(failed)
+                    report(self)
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+        finally:
+            self.folder.save_status(self.jobs)
+
+    def _start(self, slot: int, job: Job) -> None:
+        job.attempts += 1
+        job.error, job.began_at = "", _part(job)
+        self._launch(slot, job, list(job.commands), time.monotonic())
+
+    def _launch(self, slot: int, job: Job, commands: list[list[str]], began: float) -> None:
+        path = self.folder.path / "logs" / f"{job.name}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        command, *rest = commands
+        environment = dict(os.environ)
+        if self.devices and self.width > 1:
+            environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
+        if self.width > 1:
+            environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.width)))
+        with path.open("ab") as log:
+            log.write(f"$ {shlex.join(['smopd', *command])}\n".encode())
+            log.flush()
+            # A session of its own: a terminal's Ctrl-C reaches the scheduler alone, which passes it on once.
+            process = subprocess.Popen(
+                [sys.executable, "-m", "smopd.cli", *command],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
+            )  # fmt: skip
+        self.running[slot] = (job, process, rest, began)
+
+    def _look(self, slot: int) -> Job | None:
+        """What has become of a slot's process; the job, if it has to be tried again."""
+        job, process, rest, began = self.running[slot]
+        code = process.poll()
+        if code is None:
+            return None
+        del self.running[slot]
+        if code == 0 and rest:
+            self._launch(slot, job, rest, began)
+            return None
+        job.seconds += time.monotonic() - began
+        if code != 0 or not job.done:
+            log = self.folder.path / "logs" / f"{job.name}.log"
+            job.error = f"{_last_words(log)} (exit code {code}; {log})"
+        self.folder.save_status(self.jobs)
+        # Wrong settings or files (2) do not mend themselves; anything else may have been the machine.
+        return job if job.error and code != 2 and job.attempts <= self.retries else None
+
+    def _stop(self) -> None:
+        """Ctrl-C for every process; a second one does not wait for them."""
+        for _, process, _, _ in self.running.values():
+            _signal(process, signal.SIGINT)
+        try:
+            for _, process, _, _ in self.running.values():
+                process.wait()
+        except KeyboardInterrupt:
+            for _, process, _, _ in self.running.values():
+                _signal(process, signal.SIGKILL)
+
+
+def time_left(scheduler: Scheduler) -> float | None:
+    """Seconds until the whole grid is done, from the time that the work done so far has taken; None before there is any."""
+    longest = max((job.steps for job in scheduler.jobs), default=0) or 1
+    running = {id(job): began for job, _, _, began in scheduler.running.values()}
+    worked = spent = ahead = 0.0
+    for job in scheduler.jobs:
+        weight = job.steps / longest if job.steps else EVALUATION_SHARE
+        job.progress = 1.0 if job.done else max(job.progress, _part(job))
+        if id(job) in running:
+            worked += weight * (job.progress - job.began_at)
+            spent += time.monotonic() - running[id(job)]
+        elif job.done and job.attempts:
+            worked += weight * (1 - job.began_at)
+            spent += job.seconds
+        if not job.error:
+            ahead += weight * (1 - job.progress)
+    return ahead * spent / worked / scheduler.width if worked > 0.02 else None
+
+
+def _part(job: Job) -> float:
+    """How far a cell is, from the rows it has written."""
+    if not job.steps:
+        return 0.0
+    metrics, conversations = job.folder / "metrics.jsonl", job.folder / "eval" / "trained" / "conversations.jsonl"
+    if conversations.exists():
+        return 1 - EVALUATION_SHARE / 2
+    steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+    return (1 - EVALUATION_SHARE) * min(1.0, steps / job.steps)
+
+
+def visible_devices() -> list[str]:
+    """The GPUs that cells may be spread over, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [device for device in named.split(",") if device.strip()]
+    import torch
+
+    return [str(i) for i in range(torch.cuda.device_count())]
+
+
+def _last_words(log: Path) -> str:
+    """The last error a process printed, or else its last line."""
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    return (errors or lines or ["it printed nothing"])[-1].removeprefix("error: ")[:300]
+
+
+def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:  # it ended in this moment
+            return
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM, as schedulers send it, is a Ctrl-C."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
