@@ -74,3 +74,4 @@ clean:
 docs: $(VENV)/.installed
 	$(BIN)/python docs/settings.py > docs/configuration.md
 	$(BIN)/python -m smopd.planning.page docs/scaling.md
+	$(BIN)/python -m smopd.study.page docs/evidence docs/evidence.md

@@ -177,15 +177,51 @@ def train(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Json = False) -> None:
-    """Write report.html into a run folder from its metrics and evaluations.
+def report(
+    path: Annotated[Path, typer.Argument(metavar="RUN|STUDY", help="Run folder, folder of a study, or a study's results.json.")],
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Write nothing: recompute every number from the raw conversations and compare.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="For a results.json: folder of the report.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the report of a run (report.html) or of a study (a page, Markdown, LaTeX tables, figures), or audit it.
 
-    Example: smopd report runs/quickstart
+    The audit verifies every reply anew and fails (exit code 1) on the first number that is not what they give; all are named.
+
+    Examples:
+
+      smopd report runs/quickstart
+
+      smopd report runs/miniature
+
+      smopd report runs/miniature --audit
     """
-    from smopd.results import report_run
+    if audit:
+        from smopd.study.publish import audit as examine
 
-    path = report_run(run)
-    emit({"report": str(path)}) if as_json else print(path)
+        problems = examine(path)
+        if as_json:
+            emit({"audited": str(path), "problems": problems})
+        else:
+            print("\n".join(problems) or f"{path}: every number is what the conversations give")
+        raise typer.Exit(1 if problems else 0)
+    if path.is_file():
+        from smopd.study.publish import publish_results
+
+        pages = [publish_results(path, out)]
+    elif out is not None:
+        raise UserError("--out: the report of a run or a study is written into its folder; --out is for a results.json")
+    elif (path / "study.json").exists() or (path / "studies").is_dir():
+        from smopd.study.publish import publish
+        from smopd.study.run import study_folders
+
+        pages = [publish(folder)[1] for folder in study_folders(path)]
+    else:
+        from smopd.results import report_run
+
+        pages = [report_run(path)]
+    emit({"report": str(pages[0]), "reports": list(map(str, pages))}) if as_json else print(*pages, sep="\n")
 
 
 @app.command()

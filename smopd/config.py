@@ -28,9 +28,15 @@ from smopd.config_io import (
 from smopd.errors import UserError
 from smopd.methods import METHODS
 
-__all__ = ["Config", "config_hash", "describe", "differences", "load_config", "recipe_names", "to_toml"]
+__all__ = ["Config", "config_hash", "describe", "differences", "load_config", "recipe_names", "settings_hash", "to_toml"]
 
 RECIPES = Path(__file__).parent / "recipes"
+# What may change while a run goes on, since no result depends on it: what samples and where it is reached (a server moves,
+# another engine takes over), how scoring is cut, who watches.
+MAY_CHANGE = (
+    "engine.", "user.", "train.micro_batch", "train.row_tokens", "train.recompute", "train.shard", "train.keep_checkpoints",
+    "train.save_rollouts", "train.save_tokens", "train.max_skipped", "train.trackers",
+)  # fmt: skip
 
 
 class Section(BaseModel):
@@ -306,6 +312,16 @@ def _switched(method: str) -> dict[str, Any]:
     """A method's settings, and the defaults of what only other methods set: switching from one leaves nothing of it behind."""
     defaults = flatten(Config().model_dump())
     return {key: defaults[key] for other in METHODS.values() for key in other.settings} | METHODS[method].settings
+
+
+class _Settings(BaseModel, extra="allow"):
+    """Any settings."""
+
+
+def settings_hash(config: Config) -> str:
+    """A hash of the settings a run must keep. Defaults are left out, so a setting that a later version adds changes nothing."""
+    given = flatten(config.model_dump(exclude_defaults=True))
+    return config_hash(_Settings(**{k: v for k, v in given.items() if not k.startswith(MAY_CHANGE)}))
 
 
 def describe() -> Iterator[tuple[str, Any, str]]:

@@ -94,6 +94,11 @@ def read_jsonl(path: Path) -> list[Any]:
     return rows
 
 
+def digest(value: Any, size: int = 8) -> str:
+    """A short hash of anything that JSON can hold."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=size).hexdigest()
+
+
 def file_digest(path: Path) -> str:
     """A hash of a file's content."""
     with path.open("rb") as file:

@@ -18,8 +18,8 @@ from smopd.evaluation.evaluate import Outcome, evaluate
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.simulated import SimulatedUser
-from smopd.evaluation.store import EvaluationFolder, data_digest, digest, load_summary
-from smopd.files import file_digest
+from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
+from smopd.files import digest, file_digest
 from smopd.models import ChatModel, load_model, load_renderer, resolve_adapter, weights_digest
 from smopd.progress import Progress, console, training_note, waiting
 from smopd.rollout import Driver, Sampling

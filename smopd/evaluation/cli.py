@@ -113,7 +113,7 @@ def evaluate(
     chosen = resolve_adapter(wanted) if wanted else None
     examples = prepared_examples(config, "eval")
     if out is None:
-        from smopd.evaluation.store import digest
+        from smopd.files import digest
 
         place = Path(target) / "eval" if is_run and not adapter else Path("runs")
         name = "base" if base else chosen.name if is_run and chosen and not adapter else f"eval-{_slug(target)}"

@@ -5,7 +5,6 @@ groups, each followed by an empty line: what a crash leaves behind is whole grou
 played again. It leaves out what is played (evaluate.py) and what is shown (smopd/results.py).
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -15,14 +14,9 @@ from typing import Any
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
-from smopd.files import write_json, write_text
+from smopd.files import digest, write_json, write_text
 
 Identity = dict[str, Any]
-
-
-def digest(value: Any, size: int = 8) -> str:
-    """A short hash of anything that JSON can hold."""
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=size).hexdigest()
 
 
 def data_digest(examples: Sequence[Example]) -> str:

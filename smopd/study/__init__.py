@@ -1,1 +1,24 @@
-"""Evidence: grids of runs, statistics over seeds and items, tables, figures, the report and its audit."""
+"""Evidence: grids of runs, statistics over seeds and items, tables, figures, the report and its audit.
+
+Names are looked up when they are first asked for: the command line's `--help` must not wait for scipy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smopd.study.compare import Comparison, compare, family
+    from smopd.study.power import design, detectable
+    from smopd.study.statistics import clustered, holm, mean_sd, welch, welch_interval
+
+__all__ = [
+    "Comparison", "clustered", "compare", "design", "detectable", "family", "holm", "mean_sd", "welch", "welch_interval",
+]  # fmt: skip
+
+_HOMES = {"Comparison": "compare", "compare": "compare", "family": "compare", "design": "power", "detectable": "power"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'statistics')}"), name)

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from smopd.errors import UserError
-from smopd.options import Json, emit
+from smopd.options import Json, Set, emit
 
 if TYPE_CHECKING:
     from smopd.study.run import Job, Scheduler, StudyFolder
@@ -46,6 +46,7 @@ def study(
         bool,
         typer.Option("--print-commands", help="Print the commands of the open cells, for a cluster's scheduler; run nothing."),
     ] = False,
+    set_: Set = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the grid and what of it is done; run nothing.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -59,20 +60,21 @@ def study(
 
       smopd study my-study.toml --dry-run
 
-      smopd study paper-ablation --print-commands > commands.txt
+      smopd study paper-ablation --set data.train=train.jsonl --set data.eval=lic_math.json --print-commands > commands.txt
 
     A cell is an ordinary run: --print-commands prints a line for each, which may be run anywhere that sees the folder, in any
     order; afterwards the same command without it only collects. Exit code 1: some cells failed; they are named.
     """
-    from smopd.study.plan import load_study
+    from smopd.study.plan import check_files, load_study
     from smopd.study.run import Scheduler, StudyFolder, command_lines
 
-    plan = load_study(source)
+    plan = load_study(source, set_ or [])
     folder = StudyFolder(out or Path("runs") / plan.place, plan)
     listed = folder.jobs()
     if dry_run:
         _show_grid(folder, listed, as_json)
         return
+    check_files(plan)
     if print_commands:
         folder.prepare()
         lines = command_lines(listed)
@@ -118,18 +120,13 @@ def _run(scheduler: "Scheduler") -> None:
 
 def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
     """Collect, report, and say what failed."""
-    from smopd.study.collect import collect
-    from smopd.study.report import write_study_report
-    from smopd.study.results import save_results
+    from smopd.study.publish import publish
     from smopd.study.tables import verdict_lines
 
     failed = [job for job in listed if not job.done]
     if len(failed) == len(listed):
         raise UserError("every cell failed:\n  " + "\n  ".join(f"{job.label}: {job.error}" for job in failed))
-    results = collect(folder)
-    save_results(folder.own / "results.json", results)
-    write_study_report(results, folder.own / "report")
-    page = folder.own / "report" / "index.html"
+    results, page = publish(folder)
     if as_json:
         states = {"done": len(listed) - len(failed), "failed": {job.label: job.error for job in failed}}
         shown = {"study": folder.study.name, "folder": str(folder.path), "report": str(page), **states}

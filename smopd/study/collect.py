@@ -4,7 +4,7 @@ It leaves out statistics and what is shown.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,10 +88,9 @@ class _Reader:
         checkpoint = None if seed is None else _last_checkpoint(place)
         if checkpoint and file_digest(checkpoint / "adapter_model.safetensors") != identity["adapter"]:
             raise UserError(f"{evaluation}: is not an evaluation of {checkpoint}; delete it and run the study again")
-        outcomes = self._judged(outcomes) if self.examples else outcomes
-        right, right_any = (
-            {view: self._counts(outcomes, view, any_turn) for view in _views(outcomes)} for any_turn in (False, True)
-        )
+        outcomes = rejudged(outcomes, self.examples, evaluation) if self.examples else outcomes
+        views = list(dict.fromkeys(o.view for o in outcomes))
+        right, right_any = ({view: self._counts(outcomes, view, any_turn) for view in views} for any_turn in (False, True))
         metrics, timings = read_jsonl(place / "metrics.jsonl"), read_jsonl(place / "timings.jsonl")
         found = place / "gradients.json"
         return Cell(
@@ -126,24 +125,21 @@ class _Reader:
             raise UserError(f"{self.root}: the cells of the study have not played the same items")
         return encode([found[item] for item in self.items])
 
-    def _judged(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """The same conversations with fresh verdicts on every reply. A simulated user judged by its own rule, which stays."""
-        assert self.examples is not None
-        played = [o for o in outcomes if o.view != "simulated"]
-        if strange := next((o for o in played if o.id not in self.examples), None):
-            raise UserError(f"{self.root}: the conversation {strange.id!r} is of no example of the study's data")
-        verdicts = iter(verify_all([(self.examples[o.id], turn["reply"]) for o in played for turn in o.turns]))
-        fresh = []
-        for outcome in outcomes:
-            if outcome.view != "simulated":
-                own = [next(verdicts).correct for _ in outcome.turns]
-                outcome = replace(outcome, correct=own[-1], any_correct=any(own))
-            fresh.append(outcome)
-        return fresh
 
-
-def _views(outcomes: Sequence[Outcome]) -> list[str]:
-    return list(dict.fromkeys(o.view for o in outcomes))
+def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], source: Path) -> list[Outcome]:
+    """The same conversations with fresh verdicts on every reply. A simulated user judged by its own rule, which stays."""
+    played = [o for o in outcomes if o.view != "simulated"]
+    if strange := next((o for o in played if o.id not in examples), None):
+        raise UserError(f"{source}: the conversation {strange.id!r} is of no example of the data {source} was evaluated on")
+    verdicts = iter(verify_all([(examples[o.id], turn["reply"]) for o in played for turn in o.turns]))
+    fresh = []
+    for outcome in outcomes:
+        if outcome.view != "simulated":
+            own = [next(verdicts) for _ in outcome.turns]
+            last, anywhere = own[-1], any(verdict.correct for verdict in own)
+            outcome = replace(outcome, correct=last.correct, any_correct=anywhere, extracted=last.extracted, status=last.status)
+        fresh.append(outcome)
+    return fresh
 
 
 def _last_checkpoint(place: Path) -> Path:

@@ -12,15 +12,16 @@ folder share what they have in common. It leaves out running (run.py) and readin
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from smopd.config import Config, load_config, recipe_names
-from smopd.config_io import check, choices, flatten, nest, read_toml, scalar
+from smopd.config import Config, load_config, recipe_names, settings_hash
+from smopd.config_io import check, choices, flatten, nest, parse_override, read_toml, scalar
 from smopd.errors import UserError
-from smopd.evaluation.store import digest
+from smopd.files import digest
 from smopd.methods import METHODS
 
 STUDIES = Path(__file__).parent / "studies"
@@ -84,7 +85,7 @@ class Study:
     models: list[Base]
     axes: dict[str, list[Any]]
     cells: list[PlannedCell]
-    text: str  # the file itself
+    tree: dict[str, Any]  # the file's tables, with what was set on the command line
 
     def base_config(self, model: str) -> Config:
         """What the untrained model is evaluated with: as the first cell of that model is."""
@@ -107,8 +108,8 @@ def study_names() -> list[str]:
     return sorted(path.name.removesuffix(".toml") for path in STUDIES.glob("*.toml"))
 
 
-def load_study(source: str | Path) -> Study:
-    """A shipped study by name, or a TOML file; UserError tells everything that is wrong with it."""
+def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
+    """A shipped study by name, or a TOML file, with `a.b=value` settings for all cells; UserError tells what is wrong with it."""
     name, path = str(source), Path(source)
     if name in study_names():
         path = STUDIES / f"{name}.toml"
@@ -116,13 +117,17 @@ def load_study(source: str | Path) -> Study:
     elif not path.is_file():
         what = "is a folder" if path.is_dir() else "no such study or file"
         raise UserError(f"{name}: {what}{choices(path.name.removesuffix('.toml'), study_names(), 'shipped studies')}")
-    return parse_study(read_toml(path, name), name, path.read_text(encoding="utf-8"), path.name.removesuffix(".toml"))
+    tree = read_toml(path, name)
+    given = dict(map(parse_override, overrides))
+    if given and isinstance(tree.get("set", {}), dict):
+        tree |= {"set": flatten(tree.get("set", {})) | given}
+    return parse_study({"name": path.name.removesuffix(".toml")} | tree, name)
 
 
-def parse_study(tree: dict[str, Any], source: str, text: str = "", default_name: str = "study") -> Study:
+def parse_study(tree: dict[str, Any], source: str) -> Study:
     """The study that a file's tables describe."""
     reader = _Reader(tree, source)
-    name = reader.string("name", default_name)
+    name = reader.string("name", "study")
     title, about, paper, place = (reader.string(key, "") for key in ("title", "about", "paper", "place"))
     recipe = reader.string("recipe", "")
     seeds = reader.seeds()
@@ -151,21 +156,27 @@ def parse_study(tree: dict[str, Any], source: str, text: str = "", default_name:
         for seed, model, point, arm in product(seeds, models, product(*axes.values()), arms)
     ]
     _check_grid(cells, source)
-    study = Study(name, title or name, about, reference, paper, place or slug(name), seeds, arms, models, axes, cells, text)
+    study = Study(name, title or name, about, reference, paper, place or slug(name), seeds, arms, models, axes, cells, tree)
     if slug(name) != name:
         raise UserError(f"{source}: name = {name!r}: it names a folder; lower case letters, digits, '.', '_' and single '-' only")
     return study
 
 
 def _cell(source: str, common: dict[str, Any], model: Base, arm: Arm, point: dict[str, Any], seed: int) -> PlannedCell:
-    from smopd.training.checkpoint import settings_hash
-
     given = common | model.set | arm.set | point | {"seed": seed}
     try:
         config = load_config(model.recipe, [f"{key}={scalar(value)}" for key, value in given.items()], arm.method)
     except UserError as error:
         raise UserError(f"{source}: {model.name}, {arm.name}: {error}") from None
     return PlannedCell(model.name, arm.name, point, seed, config, settings_hash(config))
+
+
+def check_files(study: Study) -> None:
+    """A UserError where the data of a cell are not there: better now than once a cell."""
+    for cell in study.cells:
+        for key, name in (("data.train", cell.config.data.train), ("data.eval", cell.config.data.eval)):
+            if not name.startswith(("pocket:", "hf:")) and not Path(name).exists():
+                raise UserError(f"{key} = {name}: no such file; name yours with --set {key}=FILE")
 
 
 def _check_grid(cells: list[PlannedCell], source: str) -> None:

@@ -2,7 +2,7 @@
 
     OUT/cells/NAME/           an ordinary run folder, its evaluation in eval/trained       OUT/configs/NAME.toml   its settings
     OUT/base/NAME/eval/       the untrained model on the same items                        OUT/logs/NAME.log       what it printed
-    OUT/studies/STUDY/        study.toml, status.json, results.json, report/
+    OUT/studies/STUDY/        study.json, status.json, results.json, report/
 
 What is finished is not done again, what was interrupted goes on, and a cell that failed is tried again: the folders decide, so it
 does not matter who ran a cell or how often this was killed. It leaves out what a cell computes.
@@ -22,10 +22,11 @@ from typing import Any
 
 from smopd.config import to_toml
 from smopd.errors import UserError
-from smopd.files import Held, locked, write_json, write_text
-from smopd.study.plan import PlannedCell, Study
+from smopd.files import Held, locked, read_json, write_json, write_text
+from smopd.study.plan import PlannedCell, Study, parse_study
 
-POLL = 0.2  # seconds
+POLL = 0.2  # seconds between looks at the processes
+TELL = 2.0  # seconds between reports, which read files of every cell
 EVALUATION_SHARE = 0.3  # of a cell's time, until finished cells tell
 
 
@@ -89,7 +90,7 @@ class StudyFolder:
     def prepare(self) -> None:
         """Write the study and the settings of every cell."""
         try:
-            write_text(self.own / "study.toml", self.study.text)
+            write_json(self.own / "study.json", self.study.tree)
             for model in self.study.models:
                 write_text(self.base(model.name) / "config.toml", to_toml(self.study.base_config(model.name)))
             for cell in self.study.cells:
@@ -122,6 +123,12 @@ class StudyFolder:
         write_json(self.own / "status.json", rows)
 
 
+def study_folders(path: Path) -> list[StudyFolder]:
+    """The studies that were run in a folder; or the one whose own folder it is."""
+    owns = [path] if (path / "study.json").exists() else sorted(p.parent for p in path.glob("studies/*/study.json"))
+    return [StudyFolder(own.parent.parent, parse_study(read_json(own / "study.json"), str(own / "study.json"))) for own in owns]
+
+
 def command_lines(jobs: list[Job]) -> list[str]:
     """The unfinished jobs as shell commands, one line each, for a cluster's scheduler."""
     return [" && ".join(shlex.join(["smopd", *command]) for command in job.commands) for job in jobs if not job.done]
@@ -132,12 +139,13 @@ class Scheduler:
 
     def __init__(self, folder: StudyFolder, jobs: list[Job], width: int, retries: int) -> None:
         self.folder, self.jobs, self.width, self.retries = folder, jobs, width, retries
-        self.devices = visible_devices()
+        self.devices = visible_devices() if width > 1 else []
         self.running: dict[int, tuple[Job, subprocess.Popen[bytes], list[list[str]], float]] = {}  # by slot
 
     def run(self, report: Callable[["Scheduler"], None]) -> None:
         """Until every job is done or has failed for good. Ctrl-C stops the running ones, which save what they have."""
         waiting = [job for job in self.jobs if not job.done]
+        told = 0.0
         try:
             with _terminable():
                 while waiting or self.running:
@@ -148,7 +156,10 @@ class Scheduler:
                     for slot in list(self.running):
                         if failed := self._look(slot):
                             waiting.append(failed)
-                    report(self)
+                    if time.monotonic() - told >= TELL:
+                        report(self)
+                        told = time.monotonic()
+                report(self)
         except KeyboardInterrupt:
             self._stop()
             raise
@@ -165,7 +176,7 @@ class Scheduler:
         path.parent.mkdir(parents=True, exist_ok=True)
         command, *rest = commands
         environment = dict(os.environ)
-        if self.devices and self.width > 1:
+        if self.devices:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
         if self.width > 1:
             environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.width)))

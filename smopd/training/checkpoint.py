@@ -19,23 +19,15 @@ from typing import Any
 
 import torch
 from peft import PeftModel, load_peft_weights, set_peft_model_state_dict
-from pydantic import BaseModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from smopd.code_version import code_version
-from smopd.config import Config, config_hash
-from smopd.config_io import flatten
+from smopd.config import Config, settings_hash
 from smopd.errors import UserError
 from smopd.files import file_digest, sync, write_json
 from smopd.training.adapters import STUDENT, load_parameters, save_teacher, teacher_parameters
 
-# What may change while a run goes on, since no result depends on it: what samples and where it is reached (a server moves,
-# another engine takes over), how scoring is cut, who watches.
-MAY_CHANGE = (
-    "engine.", "user.", "train.micro_batch", "train.row_tokens", "train.recompute", "train.shard", "train.keep_checkpoints",
-    "train.save_rollouts", "train.save_tokens", "train.max_skipped", "train.trackers",
-)  # fmt: skip
 CHECKSUMS = "checksums.json"
 REQUIRED = (
     "adapter_config.json",
@@ -45,16 +37,6 @@ REQUIRED = (
     "state.json",
     "teacher.safetensors",
 )
-
-
-class _Settings(BaseModel, extra="allow"):
-    """Any settings."""
-
-
-def settings_hash(config: Config) -> str:
-    """A hash of the settings a run must keep. Defaults are left out, so a setting that a later version adds changes nothing."""
-    given = flatten(config.model_dump(exclude_defaults=True))
-    return config_hash(_Settings(**{k: v for k, v in given.items() if not k.startswith(MAY_CHANGE)}))
 
 
 def save_adapter(model: PeftModel, folder: Path) -> None:

@@ -21,12 +21,11 @@ import torch
 from peft import PeftModel
 from safetensors import SafetensorError
 
-from smopd.config import Config, differences, load_config, to_toml
+from smopd.config import MAY_CHANGE, Config, differences, load_config, to_toml
 from smopd.errors import UserError
 from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.rollout.engine import SaveAdapter
 from smopd.training import checkpoint, tokens
-from smopd.training.checkpoint import MAY_CHANGE
 
 log = logging.getLogger("smopd")
 LOCK = ".lock"

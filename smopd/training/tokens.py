@@ -8,7 +8,7 @@
     kept, clipped                   whether it carries loss, whether its divergence is over the cap
     weight                          of its turn; 1 for answer and FULL
 
-Thirty-five bytes a token, readable by anything that reads safetensors. What is made of it is in smopd/study/calibration.py.
+Thirty-nine bytes a token, readable by anything that reads safetensors. What is made of it is in smopd/study/calibration.py.
 """
 
 import json

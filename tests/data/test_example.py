@@ -127,3 +127,20 @@ def test_an_answer_has_what_its_verifier_needs(tmp_path, task, answer, said):
     path.write_text(json.dumps({"id": "a", "task": task, "shards": ["x", "y"], "full": "x y", "answer": answer}))
     with pytest.raises(UserError, match=said):
         load_examples(path)
+
+
+def test_the_pocket_world_by_range():
+    whole = load_examples("pocket:eval:30")
+    assert load_examples("pocket:eval:11-30") == whole[10:]
+    assert load_examples("pocket:eval:1-1") == whole[:1]
+    for wrong in (
+        "pocket:eval:0-3",
+        "pocket:eval:5-3",
+        "pocket:eval:0",
+        "pocket:eval:-3",
+        "pocket:eval:1-2-3",
+        "pocket:test",
+        "pocket:eval:",
+    ):
+        with pytest.raises(UserError, match="pocket:eval:401-800"):
+            load_examples(wrong)

@@ -16,12 +16,13 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError
 
-from smopd.config import Config, load_config
+from smopd.code_version import code_version
+from smopd.config import Config, load_config, settings_hash
 from smopd.errors import UserError
 from smopd.models import load_model
 from smopd.training import checkpoint
 from smopd.training.adapters import STUDENT, attach, student_parameters, teacher_parameters, update_teacher
-from smopd.training.checkpoint import REQUIRED, damage, settings_hash
+from smopd.training.checkpoint import REQUIRED, damage
 from smopd.training.run_folder import RunFolder
 
 CONFIG = load_config("pocket")
@@ -125,7 +126,7 @@ def test_the_adapter_is_plain_peft(written):
 
 def test_what_a_checkpoint_says_of_itself(written):
     state = json.loads((written[0] / "checkpoints" / "step-000004" / "state.json").read_text())
-    assert state == {"step": 4, "settings": settings_hash(CONFIG), "smopd": "0.1.0"}
+    assert state == {"step": 4, "settings": settings_hash(CONFIG), "smopd": code_version()}
 
 
 def _flip(path: Path, at: float) -> None:

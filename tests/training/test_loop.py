@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from smopd.config import Optim, load_config
 from smopd.errors import EngineLost, UserError
+from smopd.methods import METHODS
 from smopd.models import load_model
 from smopd.training.adapters import student_parameters, teacher_parameters
 from smopd.training.loop import Stopped, Trainer, learning_rate
@@ -161,6 +162,37 @@ def test_the_four_methods_are_four_losses(tmp_path):
         trainer.train()
         losses[method] = rows(tmp_path / method)[0]["loss/middle"]
     assert len(set(losses.values())) == 4
+
+
+def test_the_controls_are_losses_of_their_own(tmp_path):
+    losses, gradients = {}, {}
+    for method in METHODS:
+        config = load_config("pocket", [*SMALL, "train.steps=1", "objective.mask_after=0", "objective.clip=0.05"], method)
+        trainer = Trainer(config, RunFolder(tmp_path / method, config))
+        trainer.train()
+        (row,) = rows(tmp_path / method)
+        losses[method], gradients[method] = row["loss/middle"], row["grad_norm"]
+        kept = row["kept"]
+        assert kept == 1.0 if config.objective.keep == 1 else 0.75 < kept < 0.9, method
+    scaled = ("entropy", "clip-scale")  # the same value, another gradient
+    assert losses["entropy"] == pytest.approx(losses["clip-scale"])
+    assert len({round(v, 7) for k, v in losses.items() if k != "clip-scale"}) == len(METHODS) - 1
+    assert len({gradients[m] for m in scaled}) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (["objective.clip_mode=scale", "objective.clip_level=vocab"], "objective.clip_mode"),
+        (["objective.keep=1.0", "objective.ranking=random"], "objective.keep=1"),
+        (["objective.keep=1.0", "objective.denominator=all"], "objective.keep=1"),
+    ],
+)
+def test_a_setting_that_another_makes_idle_is_refused(tmp_path, settings, named):
+    config = load_config("pocket", [*SMALL, *settings])
+    with pytest.raises(UserError, match=named):
+        Trainer(config, RunFolder(tmp_path / "run", config))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_of_another_configuration_is_refused_and_untouched(finished):

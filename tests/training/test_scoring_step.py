@@ -99,6 +99,21 @@ def test_micro_batches_padding_and_order_change_nothing(scene):
         torch.testing.assert_close(gradient(model), expected, rtol=1e-4, atol=1e-8)
 
 
+def test_a_random_mask_depends_on_its_draw_and_not_on_the_batch(scene):
+    model, renderer, rollouts = scene
+    objective = Objective(ranking="random")
+
+    def masks(group, draw):
+        losses, turns = score(model, renderer, group, objective, 0.5, draw=draw)
+        assert [[len(m) for m in x.masks] for x in losses] == [[len(t.tokens) for t in y if t.part == "middle"] for y in turns]
+        return [m.tolist() for x in losses for m in x.masks]
+
+    whole = masks(rollouts, (7, 3))
+    assert whole == [m for r in rollouts for m in masks([r], (7, 3))]
+    assert whole != masks(rollouts, (7, 4))
+    assert whole != masks(rollouts, (8, 3))
+
+
 def test_the_teacher_gets_no_gradient_and_the_base_none_either(scene):
     model, renderer, rollouts = scene
     losses, _ = score(model, renderer, rollouts[:1], Objective(), 1.0)
@@ -162,6 +177,9 @@ FORGETFUL = (
         (Objective(eta=0.2, clip=0.05), 0.8),
         (Objective(beta_mid=0.0, beta_final=0.3), 0.5),
         (Objective(beta_mid=1.0, beta_final=0.0, clip=0.1, clip_level="vocab"), 0.8),
+        (Objective(ranking="random", clip=0.05, clip_mode="scale"), 0.5),
+        (Objective(ranking="inverted", denominator="all", clip=0.05), 0.8),
+        (Objective(ranking="divergence", clip=0.05), 0.3),
     ],
 )
 def test_the_fast_path_equals_the_plain_one(pocket, template, history, objective, keep):

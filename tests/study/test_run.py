@@ -1,0 +1,259 @@
+"""The scheduler: a real grid interrupted and resumed, failures reported and tried again, commands for a cluster, the audit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from smopd.errors import UserError
+from smopd.study.plan import load_study
+from smopd.study.run import Job, Scheduler, StudyFolder, command_lines, study_folders, time_left, visible_devices
+
+STUDY = """
+name = "tiny"
+title = "Two arms, two seeds"
+recipe = "pocket"
+seeds = [1, 2]
+reference = "baseline"
+[set]
+train.steps = 4
+train.rollouts = 2
+train.micro_batch = 2
+train.save_tokens = true
+train.checkpoint_every = 2
+"data.eval" = "pocket:eval:401-408"
+[[arms]]
+name = "baseline"
+method = "baseline"
+[[arms]]
+name = "entropy"
+method = "entropy"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path) -> StudyFolder:
+    (tmp_path / "tiny.toml").write_text(STUDY, encoding="utf-8")
+    return StudyFolder(tmp_path / "out", load_study(tmp_path / "tiny.toml"))
+
+
+def smopd(*words: str, cwd: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "smopd.cli", *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.slow
+def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_path):
+    """Ctrl-C in the middle of a cell, the same command again; then nothing is left to do, and every number can be recomputed."""
+    words = ("study", "tiny.toml", "--out", "out", "--jobs", "2", "--json")
+    began = smopd(*words, cwd=tmp_path)
+    cells = [folder.cell(cell) for cell in folder.study.cells]
+    deadline = time.monotonic() + 400
+    while not any((cell / "metrics.jsonl").exists() for cell in cells):
+        assert time.monotonic() < deadline, began.stderr.read() if began.poll() is not None else "no step was taken"
+        time.sleep(0.1)
+    began.send_signal(signal.SIGINT)
+    out, err = began.communicate(timeout=200)
+    assert began.returncode == 130
+    assert "The same command goes on" in err
+    assert out == ""
+    assert not all((cell / "eval" / "trained" / "summary.json").exists() for cell in cells)
+    first = next(cell for cell in cells if (cell / "metrics.jsonl").exists())
+    rows = (first / "metrics.jsonl").read_text().splitlines()
+
+    again = smopd(*words, cwd=tmp_path)
+    out, err = again.communicate(timeout=600)
+    assert again.returncode == 0, err
+    found = json.loads(out)
+    assert found["done"] == 5
+    assert not found["failed"]
+    assert all((cell / "eval" / "trained" / "summary.json").exists() for cell in cells)
+    assert (first / "metrics.jsonl").read_text().splitlines()[: len(rows)] == rows
+    page = Path(tmp_path / found["report"]).read_text(encoding="utf-8")
+    assert "Two arms, two seeds" in page
+    assert (folder.own / "report" / "figures" / "ablation.pdf").read_bytes().startswith(b"%PDF")
+
+    before = {p: p.stat().st_mtime_ns for cell in cells for p in cell.rglob("*") if p.is_file() and p.name != ".lock"}
+    third = smopd(*words, cwd=tmp_path)
+    assert json.loads(third.communicate(timeout=300)[0])["verdicts"] == found["verdicts"]
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+
+    _audit(folder, tmp_path, cells[0])
+
+
+def _audit(folder: StudyFolder, tmp_path: Path, cell: Path) -> None:
+    good = smopd("report", "out", "--audit", cwd=tmp_path)
+    out, err = good.communicate(timeout=300)
+    assert good.returncode == 0, out + err
+    conversations = cell / "eval" / "trained" / "conversations.jsonl"
+    kept = conversations.read_text(encoding="utf-8")
+    lines = kept.splitlines(keepends=True)
+    row = json.loads(next(line for line in lines if line.strip() and json.loads(line)["correct"]))
+    altered = json.dumps(row | {"turns": [t | {"reply": "I do not know."} for t in row["turns"]]}, ensure_ascii=False) + "\n"
+    conversations.write_text(kept.replace(json.dumps(row, ensure_ascii=False) + "\n", altered), encoding="utf-8")
+    bad = smopd("report", "out", "--audit", "--json", cwd=tmp_path)
+    out, _ = bad.communicate(timeout=300)
+    problems = json.loads(out)["problems"]
+    assert bad.returncode == 1
+    assert any(cell.name in line for line in problems)  # the verdict that was recorded is not believed
+    conversations.write_text(kept, encoding="utf-8")
+    report = folder.own / "report" / "report.md"
+    report.write_text(report.read_text(encoding="utf-8").replace("baseline", "basement", 1), encoding="utf-8")
+    worse = smopd("report", "out", "--audit", cwd=tmp_path)
+    assert "report.md" in worse.communicate(timeout=300)[0]
+    assert worse.returncode == 1
+
+
+def test_commands_for_a_cluster_are_ordinary_ones(folder, tmp_path):
+    process = smopd("study", "tiny.toml", "--out", "out", "--print-commands", cwd=tmp_path)
+    lines = process.communicate(timeout=120)[0].splitlines()
+    assert process.returncode == 0
+    assert len(lines) == 5
+    assert lines[0].startswith("smopd eval out/base/pocket-")
+    for line in lines[1:]:
+        train, evaluate = line.split(" && ")
+        config = Path(train.split()[2])
+        assert train.startswith("smopd train out/configs/pocket-")
+        assert evaluate == f"smopd eval {train.split()[4]} --out {train.split()[4]}/eval/trained"
+        assert (tmp_path / config).exists()
+    assert not (tmp_path / "out" / "cells").exists()
+
+
+def quick(folder: StudyFolder, name: str, *codes: str) -> Job:
+    """A job whose commands are snippets of Python."""
+    done = folder.path / name
+    return Job(name, f"cell {name}", done, done / "summary.json", [["-c", code.format(done=done)] for code in codes])
+
+
+@pytest.fixture
+def scheduler(folder, monkeypatch):
+    """Makes schedulers that run snippets of Python instead of smopd's verbs."""
+    real = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **kw: real([command[0], *command[3:]], **kw))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    def make(jobs: list[Job], width: int = 1, retries: int = 1) -> Scheduler:
+        return Scheduler(folder, jobs, width, retries)
+
+    return make
+
+
+FINISH = "import os; os.makedirs('{done}', exist_ok=True); open('{done}/summary.json', 'w').close()"
+
+
+def test_a_failed_cell_is_told_tried_again_and_does_not_stop_the_others(folder, scheduler):
+    flaky = "import os, sys; p = '{done}.tried'; first = not os.path.exists(p); open(p, 'w').close(); sys.exit(first and 5)"
+    jobs = [
+        quick(folder, "bad", "print('error: the disk is on fire'); raise SystemExit(1)"),
+        quick(folder, "flaky", flaky, FINISH),
+        quick(folder, "wrong", "print('error: no such file'); raise SystemExit(2)"),
+        quick(folder, "good", FINISH),
+        quick(folder, "empty", "pass"),
+    ]
+    scheduler(jobs).run(lambda _: None)
+    assert [job.done for job in jobs] == [False, True, False, True, False]
+    assert [job.attempts for job in jobs] == [2, 2, 1, 1, 2]
+    assert "the disk is on fire (exit code 1" in jobs[0].error
+    assert "no such file (exit code 2" in jobs[2].error
+    assert jobs[4].error  # it said all was well and left nothing
+    status = json.loads((folder.own / "status.json").read_text())
+    assert {name: row["state"] for name, row in status.items()} == {
+        "bad": "failed", "flaky": "done", "wrong": "failed", "good": "done", "empty": "failed",
+    }  # fmt: skip
+
+
+def test_at_most_so_many_at_once_each_with_its_own_gpu(folder, scheduler, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    code = "import os, time; open('{done}.gpu', 'w').write(os.environ['CUDA_VISIBLE_DEVICES']); time.sleep(0.4)"
+    jobs = [quick(folder, f"job{i}", code, FINISH) for i in range(4)]
+    folder.path.mkdir()
+    seen = []
+    made = scheduler(jobs, width=2)
+    monkeypatch.setattr("smopd.study.run.TELL", 0.0)
+    made.run(lambda s: seen.append(len(s.running)))
+    assert max(seen) == 2
+    assert all(job.done for job in jobs)
+    assert {(folder.path / f"job{i}.gpu").read_text() for i in range(4)} == {"4", "7"}
+    assert visible_devices() == ["4", "7"]
+
+
+def test_ctrl_c_reaches_the_running_cells_once_and_waits_for_them(folder, scheduler):
+    code = (
+        "import signal, time, os\n"
+        "try:\n    open('{done}.begun', 'w').close(); time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    time.sleep(0.3); open('{done}.saved', 'w').close()"
+    )
+    folder.path.mkdir()
+    job = quick(folder, "slow", code)
+
+    def interrupt(_: Scheduler) -> None:
+        if (folder.path / "slow.begun").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scheduler([job]).run(interrupt)
+    assert (folder.path / "slow.saved").exists()
+
+
+def test_a_second_scheduler_is_refused(folder):
+    with folder.lock():
+        code = "import sys; from pathlib import Path; from smopd.study.plan import load_study\n"
+        code += "from smopd.study.run import StudyFolder\n"
+        code += "with StudyFolder(Path(sys.argv[1]), load_study(sys.argv[2])).lock(): pass"
+        other = subprocess.run(
+            [sys.executable, "-c", code, str(folder.path), str(folder.path.parent / "tiny.toml")], capture_output=True, text=True
+        )
+    assert "another process runs this study" in other.stderr
+
+
+def test_time_left_counts_what_is_ahead(folder, scheduler, monkeypatch):
+    jobs = [quick(folder, f"job{i}", FINISH) for i in range(5)]
+    for job in jobs:
+        job.steps = 10
+    made = scheduler(jobs, width=2)
+    assert time_left(made) is None
+    for job in jobs[:2]:
+        job.finished.parent.mkdir(parents=True)
+        job.finished.touch()
+        job.attempts, job.seconds = 1, 60.0
+    assert time_left(made) == pytest.approx(3 * 60 / 2)
+    jobs[2].error = "broken"
+    assert time_left(made) == pytest.approx(2 * 60 / 2)
+    jobs[3].steps = jobs[4].steps = 20  # twice as long
+    assert time_left(made) == pytest.approx(2 * 120 / 2)
+
+
+def test_finished_work_is_found_again_by_its_settings(folder):
+    cell = folder.study.cells[0]
+    named = folder.path / "cells" / f"another-name-{cell.key}"
+    (named / "eval" / "trained").mkdir(parents=True)
+    (named / "eval" / "trained" / "summary.json").touch()
+    assert folder.cell(cell) == named
+    jobs = folder.jobs()
+    assert [job.done for job in jobs] == [False, True, False, False, False]
+    assert len(command_lines(jobs)) == 4
+    folder.prepare()
+    (again,) = study_folders(folder.path)
+    assert again.study.cells == folder.study.cells
+    assert [f.study.name for f in study_folders(folder.own)] == ["tiny"]
+
+
+def test_a_study_without_any_result_says_what_to_do(folder):
+    from smopd.study.collect import collect
+
+    with pytest.raises(UserError, match="smopd study tiny"):
+        collect(folder)
+
+
+def test_dry_run_lists_and_runs_nothing(folder, tmp_path):
+    process = smopd("study", "tiny.toml", "--dry-run", cwd=tmp_path)
+    out, _ = process.communicate(timeout=120)
+    assert out.count("open ") == 5
+    assert not (tmp_path / "runs").exists()
+    assert os.listdir(tmp_path) == ["tiny.toml"]
