@@ -22,13 +22,18 @@ except ImportError:  # not on every system
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically: a reader sees the old content or the new, never a part."""
+    """Write a text file atomically."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically: a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
-            _write_all(descriptor, text.encode())
+            _write_all(descriptor, content)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smopd.study.compare import Comparison, compare, family
+    from smopd.study.comparison import Comparison, compare, family
     from smopd.study.power import design, detectable
     from smopd.study.statistics import clustered, holm, mean_sd, welch, welch_interval
 
@@ -15,7 +15,7 @@ __all__ = [
     "Comparison", "clustered", "compare", "design", "detectable", "family", "holm", "mean_sd", "welch", "welch_interval",
 ]  # fmt: skip
 
-_HOMES = {"Comparison": "compare", "compare": "compare", "family": "compare", "design": "power", "detectable": "power"}
+_HOMES = {"Comparison": "comparison", "compare": "comparison", "family": "comparison", "design": "power", "detectable": "power"}
 
 
 def __getattr__(name: str) -> Any:

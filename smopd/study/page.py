@@ -1,7 +1,7 @@
 """Writes docs/evidence.md from the results committed beside it: `python -m smopd.study.page docs/evidence docs/evidence.md`.
 
-Every number on the page comes from docs/evidence/*.json through the same code that writes a study's report; reading.md, the only part
-written by hand, may not contain any. Figures are written to docs/evidence/NAME/. It leaves out running studies.
+Every number on the page comes from docs/evidence/*.json through the same code that writes a study's report; only reading.md is
+written by hand. Figures are written to docs/evidence/NAME/. It leaves out running studies.
 """
 
 import re
@@ -15,8 +15,8 @@ from smopd.study.results import load_results
 
 INTRO = """# Evidence
 
-What has been measured with this software so far, and what has not. The page is made by `make docs` from `docs/evidence/*.json`, which hold the
-verdict on every item of every run; the runs were made with
+What has been measured with this software so far, and what has not. The page is made by `make docs` from
+`docs/evidence/*.json`, which hold the verdict on every item of every run; the runs were made with
 
 ```
 {commands}

@@ -1,7 +1,7 @@
 """What a study found, as plain data: every cell with its items, its curves and where it comes from. One JSON file holds it all.
 
 A report is made from this alone, so the same file gives the same tables and figures on any machine. It leaves out how the numbers
-are read from run folders (collect.py) and what is computed from them (compare.py, tables.py).
+are read from run folders (collect.py) and what is computed from them (comparison.py, tables.py).
 """
 
 import json

@@ -12,7 +12,6 @@ Thirty-nine bytes a token, readable by anything that reads safetensors. What is 
 """
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from smopd.config import Objective
 from smopd.errors import UserError
+from smopd.files import write_bytes
 from smopd.objective import RolloutLoss
 from smopd.training.scoring_step import ScoredTurn, position_clip
 
@@ -82,10 +82,7 @@ def token_columns(
 
 def write(path: Path, columns: Columns) -> None:
     """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    save_file(columns.values, partial, metadata={"ids": json.dumps(columns.ids)})
-    os.replace(partial, path)
+    write_bytes(path, save(columns.values, metadata={"ids": json.dumps(columns.ids)}))
 
 
 def read(path: Path) -> Columns:

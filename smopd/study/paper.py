@@ -1,0 +1,115 @@
+"""What the paper reports, as data: every accuracy, difference, spread and p-value of its result tables, and where it stands.
+
+The numbers are those of the print, in percent and percentage points; where the paper's own runs give another last digit, a note
+says so. It leaves out the settings (the recipes have them), the related-work and protocol tables, and any judgement.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PaperRun:
+    """One run behind a printed mean."""
+
+    table: str
+    seed: int | None  # None where the paper gives none for the single run
+    full: float
+    sharded: float
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One configuration as printed; None is a number the paper does not give."""
+
+    study: str
+    table: str  # "Table 2", or "text" for what no table holds
+    label: str  # of the row, as printed
+    model: str  # "1.7b", "4b" or "8b"
+    arm: str  # "baseline", "entropy", "outcome" or "combined"
+    steps: int
+    seeds: tuple[int, ...] | None
+    full: float | None = None
+    sharded: float | None = None
+    full_sd: float | None = None  # sample standard deviation over seeds
+    sharded_sd: float | None = None
+    delta: float | None = None  # SHARDED against the baseline
+    delta_full: float | None = None
+    delta_100_steps: float | None = None  # SHARDED against the same configuration after 100 steps
+    gap: float | None = None  # FULL less SHARDED
+    p_two_sided: float | None = None  # Welch, SHARDED against the baseline
+    p_one_sided: float | None = None
+    column: str | None = None  # heading of the SHARDED number in a table with a column a configuration
+    in_text: tuple[str, ...] = ()  # fields that stand in the running text, not in the table
+    runs: tuple[PaperRun, ...] = ()
+    note: str = ""
+
+    def accuracy(self, view: str) -> float | None:
+        """The printed accuracy of a view in percent; None for a view the paper does not have."""
+        return {"full": self.full, "sharded": self.sharded}.get(view.lower())
+
+    def sd(self, view: str) -> float | None:
+        """The printed standard deviation over seeds of a view."""
+        return {"full": self.full_sd, "sharded": self.sharded_sd}.get(view.lower())
+
+
+@dataclass(frozen=True)
+class PaperStudy:
+    """A group of rows that answer one question."""
+
+    name: str
+    title: str
+    tables: tuple[str, ...]  # empty for numbers of the text alone
+
+
+NUMBERS = (
+    "full", "sharded", "full_sd", "sharded_sd", "delta", "delta_full", "delta_100_steps", "gap", "p_two_sided", "p_one_sided",
+)  # fmt: skip
+_SIZE = re.compile(r"(?:.*/)?(?:qwen3-)?(1\.7b|4b|8b)")
+
+
+@cache
+def _plain() -> dict[str, Any]:
+    return json.loads(files("smopd.study").joinpath("paper.json").read_text(encoding="utf-8"))
+
+
+def _row(study: str, plain: dict[str, Any]) -> PaperRow:
+    tuples = {name: tuple(plain[name]) for name in ("seeds", "in_text") if plain.get(name) is not None}
+    runs = tuple(PaperRun(**run) for run in plain.get("runs", ()))
+    return PaperRow(**plain | tuples | {"study": study, "runs": runs})
+
+
+@cache
+def _rows() -> dict[str, tuple[PaperRow, ...]]:
+    return {study["name"]: tuple(_row(study["name"], row) for row in study["rows"]) for study in _plain()["studies"]}
+
+
+PAPER_STUDIES: dict[str, PaperStudy] = {
+    study["name"]: PaperStudy(study["name"], study["title"], tuple(study["tables"])) for study in _plain()["studies"]
+}
+SOURCE: str = _plain()["source"]
+
+
+def paper_rows(study: str) -> list[PaperRow]:
+    """The rows of a study in the order of the print; none for a name the paper does not have."""
+    return list(_rows().get(study, ()))
+
+
+def paper_model(name: str) -> str | None:
+    """The paper's size for a model's name ("qwen3-1.7b", "Qwen/Qwen3-1.7B"); None for a model the paper does not have.
+
+    A quantised or later variant is another model and gets None.
+    """
+    found = _SIZE.fullmatch(name.lower())
+    return found.group(1) if found else None
+
+
+def find(study: str, model: str, arm: str, steps: int | None = None) -> PaperRow | None:
+    """The row of a configuration; without `steps`, the one the study has, unless it has several."""
+    size = paper_model(model)
+    found = [row for row in paper_rows(study) if row.model == size and row.arm == arm and steps in (None, row.steps)]
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,163 @@
+"""A study report as Markdown, as LaTeX tables and as JSON.
+
+LaTeX is plain ASCII and needs only the package booktabs; a character that it cannot print stands as its code point. It leaves out
+what the numbers are (tables.py) and the page (render_html.py).
+"""
+
+import html
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from smopd.study.render import Document, short
+from smopd.study.table_parts import Entry, Number, Table
+from smopd.viewer.svg import visible
+
+_MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # what would begin a code, a link, another column
+_TAG = re.compile(r"<(?=[\w/!?])|&(?=[#\w]+;)")
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "$": r"\$",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$", '"': "{''}",
+    "`": r"\textasciigrave{}", "[": "{[}", "]": "{]}", "*": "{*}",  # after the end of a row they would be read as its options
+    "±": r"$\pm$", "\u2212": "$-$", "–": "--", "—": "---", "×": r"$\times$", "≤": r"$\le$", "≥": r"$\ge$", "Δ": r"$\Delta$",
+    "’": "'", "‘": "`", "…": r"\dots{}", "ß": r"\ss{}",
+}  # fmt: skip
+_ACCENTS = {
+    "\u0300": r"\`", "\u0301": r"\'", "\u0302": r"\^", "\u0303": r"\~", "\u0304": r"\=", "\u0308": r"\"", "\u030a": r"\r",
+    "\u030c": r"\v", "\u0327": r"\c",
+}  # fmt: skip
+
+
+def markdown(text: object) -> str:
+    """Text of unknown origin on one line of Markdown, also inside a table."""
+    plain = " ".join(visible(str(text)).split())
+    return _TAG.sub(lambda found: html.escape(found[0]), _MARKED.sub(r"\\\g<0>", plain))
+
+
+def render_markdown(document: Document) -> str:
+    """The whole report; figures are links into the folder figures/."""
+    results = document.results
+    parts = [f"# {markdown(results.title or results.name)}", markdown(document.subtitle())]
+    parts += [markdown(results.about)] if results.about else []
+    parts.append("\n".join(f"- {markdown(line)}" for line in document.summary))
+    if results.missing:
+        parts.append("**No result yet for:**\n\n" + "\n".join(f"- {markdown(name)}" for name in results.missing))
+    section = None
+    for table in document.tables:
+        parts += [f"## {markdown(table.section)}"] if table.section != section else []
+        parts += [f"### {markdown(table.title)}", markdown(table.caption), _markdown_table(table)]
+        section = table.section
+    parts += ["## Figures"] if document.figures else []
+    for figure in document.figures:
+        title = markdown(figure.title)
+        parts += [f"### {title}", f"![{title}](figures/{figure.name}.svg)", markdown(figure.caption)]
+    if document.sentences:
+        parts += ["## Every comparison in words", "\n".join(f"- {markdown(line)}" for line in document.sentences)]
+    heads, rows = document.provenance()
+    lines = [_line(heads), _line(["---"] * len(heads)), *(_line([markdown(cell) for cell in row]) for row in rows)]
+    about = "One line a run; `report.json` names the runs of every number and has the hashes in full."
+    return "\n\n".join(part for part in [*parts, "## Provenance", about, "\n".join(lines)] if part) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    rules = ["---" if i == 0 or i in table.words else "---:" for i in range(len(table.heads))]
+    lines, group = [_line([markdown(head) for head in table.heads]), _line(rules)], ""
+    for row in table.rows:
+        if row.group != group:
+            group = row.group
+            lines.append(_line([f"**{markdown(group)}**", *[""] * (len(table.heads) - 1)]))
+        lines.append(_line([markdown(row.label), *(markdown(_plain(entry)) for entry in row.entries)]))
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _plain(entry: Entry) -> str:
+    return "".join(part.text if isinstance(part, Number) else part for part in entry)
+
+
+def latex(text: object) -> str:
+    """Text of unknown origin in a LaTeX table: ASCII, nothing in it a command."""
+    plain = unicodedata.normalize("NFC", " ".join(visible(str(text)).split()))
+    return "{}".join("".join(map(_latex_character, part)) for part in re.split("(?<=-)(?=-)", plain))  # two hyphens, not a dash
+
+
+def _latex_character(character: str) -> str:
+    if character in _SPECIAL:
+        return _SPECIAL[character]
+    if " " <= character <= "\x7e":
+        return character
+    pair = unicodedata.normalize("NFD", character)
+    if len(pair) == 2 and pair[1] in _ACCENTS and pair[0].isascii() and pair[0].isalpha():
+        return f"{_ACCENTS[pair[1]]}{{{pair[0]}}}"
+    return rf"\texttt{{U+{ord(character):04X}}}"
+
+
+def latex_table(table: Table, document: Document) -> str:
+    """A file that \\input puts into an article: a comment with the origin, then one tabular."""
+    results, numbers = document.results, table.numbers()
+    wanted = {folder for number in numbers for folder in number.sources}
+    sources = [cell.source for cell in document.runs if cell.source.folder in wanted]
+    comments = [f"{results.name}: {table.title}", table.caption]
+    comments.append("config hashes: " + " ".join(dict.fromkeys(short(s.config) for s in sources)))
+    comments.append("data hash: " + " ".join(dict.fromkeys(s.data for s in sources)))
+    columns = "".join("l" if i == 0 or i in table.words else "r" for i in range(len(table.heads)))
+    lines = [f"% {_comment(comment)}" for comment in comments if comment]
+    lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_line(map(latex, table.heads)), r"\midrule"]
+    group = ""
+    for i, row in enumerate(table.rows):
+        if row.group != group:
+            group = row.group
+            lines += [r"\addlinespace"] if i else []
+            lines.append(rf"\multicolumn{{{len(table.heads)}}}{{l}}{{\textbf{{{latex(group)}}}}} \\")
+        lines.append(_latex_line([latex(row.label), *map(_latex_entry, row.entries)]))
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_entry(entry: Entry) -> str:
+    return "".join(_latex_number(part.text) if isinstance(part, Number) else latex_spaced(part) for part in entry)
+
+
+def latex_spaced(text: str) -> str:
+    """Like `latex`, with a blank at either end kept: the text stands between numbers."""
+    inner = latex(text)
+    return f"{' ' * text.startswith(' ')}{inner}{' ' * (bool(inner) and text.endswith(' '))}"
+
+
+def _latex_number(text: str) -> str:
+    found = re.fullmatch(r"(< )?([+-]?)([\d,.]+)(%?)", text)
+    if not found:
+        return latex(text)
+    less, sign, digits, unit = found.groups()
+    digits = digits.replace(",", "{,}")  # no blank after a comma between digits
+    return f"${'<' if less else ''}{sign}{digits}${latex(unit)}"
+
+
+def _comment(text: str) -> str:
+    return " ".join(visible(text).split()).encode("ascii", "backslashreplace").decode()
+
+
+def render_json(document: Document) -> str:
+    """Every number with its id, its value (twelve digits), its printed form and its runs; and the runs."""
+    results = document.results
+    numbers = [
+        {"id": n.id, "value": None if n.value is None else float(f"{n.value:.12g}"), "text": n.text, "sources": list(n.sources)}
+        for n in document.numbers
+    ]
+    runs = [asdict(c.source) | {"model": c.model, "arm": c.arm, "axes": c.axes} for c in document.runs]
+    top = {name: getattr(results, name) for name in ("name", "title", "reference", "views", "data")}
+    lines = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in top.items()]
+    lists: dict[str, list[Any]] = {"missing": results.missing, "summary": document.summary, "numbers": numbers, "sources": runs}
+    for key, rows in lists.items():  # one line a row, so that a change of one is a change of one line
+        inner = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+        lines.append(f"{json.dumps(key)}: [\n{inner}\n]" if rows else f"{json.dumps(key)}: []")
+    return "{\n" + ",\n".join(lines) + "\n}\n"

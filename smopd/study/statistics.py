@@ -1,0 +1,229 @@
+"""The statistics of studies that compare training methods over seeds and evaluation items.
+
+Two sources of chance stand behind an accuracy: the training seed and the items that happened to be asked. Welch's test sees the
+first alone, the paired tests of smopd.evaluation.statistics the second alone, `clustered` both. Everywhere the treatment comes
+first and the reference second, and a difference is treatment - reference. It leaves out seeds that are paired between arms, and
+words and verdicts, which are comparison.py's.
+"""
+
+from collections.abc import Sequence
+from math import inf, isnan, nan, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtr, stdtrit
+
+from smopd.evaluation.statistics import LEVEL, paired, paired_bootstrap
+
+ROUNDING = 1e-12  # relative; what differs by less differs by floating-point sums only
+FLOOR = 0.5  # of the items' part; see clustered()
+
+
+class Welch(NamedTuple):
+    """Welch's t test; the one-sided p is for mean(a) > mean(b), a direction to be fixed before looking."""
+
+    delta: float
+    t: float
+    df: float
+    p_two_sided: float
+    p_one_sided: float
+
+
+class Clustered(NamedTuple):
+    """A difference judged over seeds and items at once; `seeds_counted` is False where a side has a single seed."""
+
+    delta: float
+    low: float
+    high: float
+    se: float
+    df: float
+    p: float
+    seeds_counted: bool = True
+
+
+class Components(NamedTuple):
+    """The parts of the variance of a difference between two arms; each is already divided by what it is a mean of."""
+
+    seeds_a: float  # over the seeds of a, residual noise included
+    seeds_b: float
+    items: float  # over the items' differences, residual noise included
+    noise_a: float  # seed x item within an arm: what the seeds' and the items' parts both hold
+    noise_b: float
+
+
+class ItemTest(NamedTuple):
+    """Items won and lost by the treatment, the mean difference with its 95% interval over items, and an exact p."""
+
+    gained: int
+    lost: int
+    difference: float
+    low: float
+    high: float
+    p: float
+    test: str
+
+
+def mean_sd(values: ArrayLike) -> tuple[float, float]:
+    """Mean and sample standard deviation (n - 1), which is nan for a single value."""
+    x = numbers(values)
+    if x.ndim != 1:
+        raise ValueError(f"expected one number a seed, found an array of shape {x.shape}")
+    mean = float(x.mean())
+    if len(x) < 2:
+        return mean, nan
+    # Equal values have no spread, though their mean may differ from them in the last digit.
+    return mean, float(x.std(ddof=1)) if np.ptp(x) > ROUNDING * np.abs(x).max() else 0.0
+
+
+def welch(a: ArrayLike, b: ArrayLike) -> Welch:
+    """Welch's t test of treatment a against reference b, one number a seed.
+
+    With fewer than two values on a side t, df and p are nan. Where neither side has any spread, equal means give t 0 and p 1
+    (one-sided 0.5), unequal means t +-inf and p 0 (one-sided 0 or 1), both with n_a + n_b - 2 degrees of freedom. One side
+    without spread is nothing special.
+    """
+    delta, se, df = _welch(a, b)
+    if isnan(se):
+        return Welch(delta, nan, nan, nan, nan)
+    t = delta / se if se else inf * delta if delta else 0.0
+    return Welch(delta, t, df, float(2 * stdtr(df, -abs(t))), float(stdtr(df, -t)))
+
+
+def welch_interval(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
+    """Interval of mean(a) - mean(b) that belongs to `welch`; nan where a side has a single value."""
+    delta, se, df = _welch(a, b)
+    half = _critical(level, df) * se
+    return delta - half, delta + half
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p in the order given; nan stays nan and does not count in the family."""
+    if any(not (isnan(p) or 0 <= p <= 1) for p in p_values):
+        raise ValueError(f"a p lies between 0 and 1, found {list(p_values)}")
+    adjusted, reached = [nan] * len(p_values), 0.0
+    ranked = sorted((p, place) for place, p in enumerate(p_values) if not isnan(p))
+    for rank, (p, place) in enumerate(ranked):
+        reached = max(reached, min(1.0, (len(ranked) - rank) * p))
+        adjusted[place] = reached
+    return adjusted
+
+
+def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
+    """Difference of two arms [seeds, items] on the same items, with seeds and items both drawn by chance.
+
+    An outcome is arm + item + item x arm + seed + seed x item, all but the first by chance. The items themselves cancel, so the
+    variance of the difference is var(item x arm) / items + sum over arms of var(seed) / seeds + var(seed x item) / (seeds *
+    items). The seeds' part (the variance over seeds of their means, as in Welch's test) and the items' part (the variance over
+    items of their differences) hold the last term both, so it is taken away once: V = seeds + max(items - noise, 0). Its degrees
+    of freedom are Satterthwaite's. Two floors: V is at least half the items' part, as a handful of seeds that happen to agree
+    does not undo the noise seen within them, and at least that of one item in items + 2 (the half items of Agresti and Min).
+
+    A floor of the whole items' part looks natural but covers up to 98.5% with 3 seeds, as it only ever adds. Measured coverage
+    of 95% intervals, 20,000 studies each: 94.8 to 96.4% with 3 seeds and 94.8 to 95.4% with 5, for 100, 200 and 400 items,
+    accuracies from 0.4 to 0.95, no, little and much spread over seeds, items of mixed difficulty; 94.3 to 96.8% with 2 seeds.
+    Where all items are about equally hard (a Beta whose parameters add up to 8) and the seeds differ by noise alone, 3 seeds
+    cover 96.8 to 97.5%. Where one arm has nearly all of the spread over seeds, 3 seeds cover 92.4% and 2 seeds 88.7%.
+
+    With a single seed on a side only the items are counted (`seeds_counted` is False): nothing is said about other seeds.
+    """
+    x, y = arms(a, b)
+    n, (n_a, n_b) = x.shape[1], (len(x), len(y))
+    delta = float(x.mean() - y.mean())
+    counted = min(n_a, n_b) > 1
+    if counted:
+        part = components(x, y)
+        variance = part.seeds_a + part.seeds_b + max(part.items - part.noise_a - part.noise_b, 0.0)
+        variance = max(variance, FLOOR * part.items, (n + 2.0) ** -2)
+        squares = part.seeds_a**2 / (n_a - 1) + part.seeds_b**2 / (n_b - 1) + part.items**2 / (n - 1)
+        squares += (part.noise_a**2 / (n_a - 1) + part.noise_b**2 / (n_b - 1)) / (n - 1)
+        most = n_a + n_b + n - 3.0  # what all of them together have
+        df = min(variance**2 / squares, most) if squares > 0 else most
+    else:
+        variance = max(float((x.mean(axis=0) - y.mean(axis=0)).var(ddof=1)) / n, (n + 2.0) ** -2)
+        df = n - 1.0
+    se = sqrt(variance)
+    half = _critical(level, df) * se
+    return Clustered(delta, delta - half, delta + half, se, df, float(2 * stdtr(df, -abs(delta) / se)), counted)
+
+
+def components(a: ArrayLike, b: ArrayLike) -> Components:
+    """The variance components of a difference, from two arms [seeds, items] of at least two seeds each."""
+    x, y = arms(a, b)
+    if min(len(x), len(y)) < 2:
+        raise ValueError(f"the spread over seeds needs two seeds an arm, found {len(x)} and {len(y)}")
+    n = x.shape[1]
+    parts = []
+    for arm in (x, y):
+        by_seed, by_item = arm.mean(axis=1), arm.mean(axis=0)
+        rest = arm - by_seed[:, None] - by_item + arm.mean()
+        noise = float((rest**2).sum()) / ((len(arm) - 1) * (n - 1)) / arm.size
+        parts.append((mean_sd(by_seed)[1] ** 2 / len(arm), noise))
+    items = float((x.mean(axis=0) - y.mean(axis=0)).var(ddof=1)) / n
+    return Components(parts[0][0], parts[1][0], items, parts[0][1], parts[1][1])
+
+
+def item_test(a: ArrayLike, b: ArrayLike) -> ItemTest:
+    """Treatment a against reference b, [seeds, items], over items alone: whether these very runs would differ on other items.
+
+    One seed of rights and wrongs each: the exact McNemar test with its interval. Otherwise an item counts by its mean over seeds:
+    an exact sign test on the items whose means differ (equal ones drop out) and a bootstrap over items for the difference. The
+    sign test asks on how many items a is ahead and the bootstrap by how much, so the two can disagree.
+    """
+    x, y = arms(a, b)
+    once = len(x) == len(y) == 1 and bool(np.isin([x, y], (0, 1)).all())
+    new, old = x.mean(axis=0), y.mean(axis=0)
+    ahead, behind = new - old > ROUNDING, old - new > ROUNDING
+    result = paired(behind.tolist(), ahead.tolist())  # an item on which they are equal is wrong in both: no change
+    low, high = (result.low, result.high) if once else paired_bootstrap(old, new)[:2]
+    test = "exact McNemar" if once else "exact sign test, bootstrap interval"
+    return ItemTest(result.gained, result.lost, float(new.mean() - old.mean()), low, high, result.p, test)
+
+
+def numbers(values: ArrayLike) -> np.ndarray:
+    """The values as floats, refused where there are none or where one isn't a finite number."""
+    try:
+        x = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError("expected numbers, as many in every row") from None
+    if x.size == 0:
+        raise ValueError("expected at least one value, found none")
+    if not np.isfinite(x).all():
+        raise ValueError("expected finite numbers, found nan or infinity among the values")
+    return x
+
+
+def arms(a: ArrayLike, b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Two arms [seeds, items] of shares between 0 and 1, checked to have the same number of items."""
+    x, y = numbers(a), numbers(b)
+    if x.ndim != 2 or y.ndim != 2:
+        raise ValueError(f"expected arrays [seeds, items], found shapes {x.shape} and {y.shape}")
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"the arms must have the same items: {x.shape[1]} and {y.shape[1]}")
+    if x.shape[1] < 2:
+        raise ValueError("a spread over items needs at least two items, found one")
+    if min(x.min(), y.min()) < 0 or max(x.max(), y.max()) > 1:
+        raise ValueError("an item's score is between 0 and 1 (the share of its runs that were right)")
+    return x, y
+
+
+def _welch(a: ArrayLike, b: ArrayLike) -> tuple[float, float, float]:
+    """Difference of the means, its standard error and the degrees of freedom."""
+    x, y = numbers(a), numbers(b)
+    (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)
+    if min(len(x), len(y)) < 2:
+        return mean_a - mean_b, nan, nan
+    if sd_a == sd_b == 0:  # means of equal values carry rounding; the values themselves don't
+        delta = float(x[0] - y[0])
+        return (0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta), 0.0, len(x) + len(y) - 2.0
+    # Divided by the larger one, so that small numbers don't vanish when squared.
+    scale = max(sd_a, sd_b)
+    part_a, part_b = (sd_a / scale) ** 2 / len(x), (sd_b / scale) ** 2 / len(y)
+    df = (part_a + part_b) ** 2 / (part_a**2 / (len(x) - 1) + part_b**2 / (len(y) - 1))
+    return mean_a - mean_b, sqrt(part_a + part_b) * scale, df
+
+
+def _critical(level: float, df: float) -> float:
+    if not 0 < level < 1:
+        raise ValueError(f"a confidence level lies between 0 and 1, found {level}")
+    return float(stdtrit(df, (1 + level) / 2))
