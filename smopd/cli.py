@@ -221,7 +221,10 @@ def report(
         from smopd.results import report_run
 
         pages = [report_run(path)]
-    emit({"report": str(pages[0]), "reports": list(map(str, pages))}) if as_json else print(*pages, sep="\n")
+    if as_json:
+        emit({"report": str(pages[0])} if len(pages) == 1 else {"reports": list(map(str, pages))})
+    else:
+        print(*pages, sep="\n")
 
 
 @app.command()

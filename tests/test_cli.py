@@ -32,6 +32,11 @@ FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.m
         "data stats",
         "data shard",
         "pocket build",
+        "study",
+        "study list",
+        "study power",
+        "study calibration",
+        "study gradients",
     ],
 )
 def test_help_has_an_example(smopd, verb):
@@ -61,6 +66,16 @@ def test_help_has_an_example(smopd, verb):
         (["eval", "pocket", "--out", "empty"], "exists and is not empty"),
         (["eval", "pocket", "--data", "bad.jsonl"], "bad.jsonl, line 2"),
         (["report", "empty"], "empty: not a run folder"),
+        (["report", "empty", "--audit"], "empty: neither a run folder"),
+        (["report", "bad.jsonl"], "bad.jsonl: cannot be read"),
+        (["report", "empty", "--out", "x"], "--out"),
+        (["study", "nosuch"], "nosuch: no such study or file"),
+        (["study", "broken.toml"], "broken.toml: not valid TOML"),
+        (["study", "miniature", "--set", "train.step=3"], "did you mean 'train.steps'?"),
+        (["study", "paper-ablation"], "data.train = train.jsonl: no such file"),
+        (["study", "calibration", "empty"], "empty: has no token log"),
+        (["study", "gradients", "empty"], "empty: not a run folder"),
+        (["eval", "pocket", "--base"], "--base"),
         (["data", "check", "bad.jsonl"], "bad.jsonl, line 2"),
         (["data", "pocket", "bad.jsonl"], "bad.jsonl: exists; nothing was written"),
         (["data", "pocket", "x.jsonl", "--split", "test"], "--split"),
@@ -115,6 +130,9 @@ def test_train_eval_report_round_trip(smopd, tmp_path):
     assert again["views"] == summary["views"]
     one = json.loads(smopd("eval", "pocket", "--limit", "3", "--views", "sharded", "--json")[1])
     assert list(one["views"]) == ["sharded"]
+    base = json.loads(smopd("eval", "r", "--base", "--limit", "6", "--json")[1])
+    assert base["adapter"] is None
+    assert Path(base["folder"]).match("r/eval/base-pocket-eval-*")
     assert json.loads(smopd("report", "r", "--json")[1]) == {"report": "r/report.html"}
     code, _, err = smopd("train", "pocket", "--out", "r", "--set", "seed=1", *FAST)
     assert code == 2
@@ -161,6 +179,25 @@ def test_quickstart_small(smopd, tmp_path):
     assert shown["base"]["views"]["sharded"]["total"] == 12
     assert {c["label"] for c in shown["comparisons"]} == {"FULL: base against trained", "SHARDED: base against trained"}
     assert len((tmp_path / "q" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert smopd("report", "q", "--audit")[0] == 0
+    summary = tmp_path / "q" / "eval" / "trained" / "summary.json"
+    stored = json.loads(summary.read_text())
+    stored["views"]["sharded"]["correct"] += 1
+    summary.write_text(json.dumps(stored))
+    code, out, _ = smopd("report", "q", "--audit")
+    assert code == 1
+    assert "views.sharded.correct" in out
+    assert "report.html" in out
+
+
+def test_power_of_a_design(smopd):
+    words = ("study", "power", "--items", "200", "--seeds", "3", "--seed-sd", "0.6")
+    code, out, _ = smopd(*words)
+    assert code == 0
+    assert out.startswith("With 200 items and 3 seeds an arm you can detect ")
+    points = json.loads(smopd(*words, "--json")[1])["points"]
+    assert points < json.loads(smopd(*words, "--json", "--seed-sd", "2")[1])["points"]
+    assert points > json.loads(smopd(*words, "--json", "--items", "800")[1])["points"]
 
 
 def test_own_data_through_the_same_commands(smopd, tmp_path):

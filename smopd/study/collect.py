@@ -89,7 +89,7 @@ class _Reader:
         if checkpoint and file_digest(checkpoint / "adapter_model.safetensors") != identity["adapter"]:
             raise UserError(f"{evaluation}: is not an evaluation of {checkpoint}; delete it and run the study again")
         outcomes = rejudged(outcomes, self.examples, evaluation) if self.examples else outcomes
-        views = list(dict.fromkeys(o.view for o in outcomes))
+        views: list[str] = list(dict.fromkeys(o.view for o in outcomes))
         right, right_any = ({view: self._counts(outcomes, view, any_turn) for view in views} for any_turn in (False, True))
         metrics, timings = read_jsonl(place / "metrics.jsonl"), read_jsonl(place / "timings.jsonl")
         found = place / "gradients.json"
