@@ -123,6 +123,7 @@ class Objective(Section):
     """The loss of a rollout."""
 
     keep: Annotated[float, Field(gt=0, le=1, description="share of a middle reply's tokens kept; 1 = no mask")] = 0.8
+    eta: Annotated[float, Field(ge=0, le=1, description="how far the final outcome moves a turn's weight; 0 = not at all")] = 0.0
     ranking: Annotated[
         Literal["entropy", "random", "divergence", "inverted"],
         Field(description="the mask keeps the highest of these; inverted drops the highest entropies; controls but for entropy"),
@@ -131,16 +132,15 @@ class Objective(Section):
         Literal["kept", "all"],
         Field(description="a masked reply's loss is divided by its kept tokens, or (control) by all"),
     ] = "kept"
-    eta: Annotated[float, Field(ge=0, le=1, description="how far the final outcome moves a turn's weight; 0 = not at all")] = 0.0
     beta_mid: Annotated[float, Field(ge=0, le=1, description="teacher's share in the middle turns' mixture (0.5 = JS)")] = 0.5
     beta_final: Annotated[float, Field(ge=0, le=1, description="of answer and FULL losses: 1 = reverse KL, 0 = forward KL")] = 1.0
     clip: Annotated[float, Field(gt=0, allow_inf_nan=True, description="cap of one token's divergence, in nats; inf = off")] = 0.5
-    clip_mode: Annotated[
-        Literal["hard", "scale"], Field(description="no gradient above the cap, or its direction kept and its length scaled down")
-    ] = "hard"
     clip_level: Annotated[
         Literal["position", "vocab"], Field(description="cap after the sum over the vocabulary, or each of its terms (OPSD)")
     ] = "position"
+    clip_mode: Annotated[
+        Literal["hard", "scale"], Field(description="no gradient above the cap, or its direction kept and its length scaled down")
+    ] = "hard"
     rho: Annotated[float, Field(ge=0, le=1, description="probability that an example also gets the FULL branch")] = 0.2
     full_branch: Annotated[
         Literal["additive", "exclusive"], Field(description="FULL loss beside the others, or instead of them (MAIGO)")

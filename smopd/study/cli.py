@@ -93,7 +93,11 @@ def study(
                 file=sys.stderr,
             )
             raise typer.Exit(130) from None
-    _finish(folder, listed, as_json)
+        try:
+            _finish(folder, listed, as_json)
+        except KeyboardInterrupt:
+            print("stopped before the report was written; the same command writes it.", file=sys.stderr)
+            raise typer.Exit(130) from None
 
 
 def _run(scheduler: "Scheduler") -> None:

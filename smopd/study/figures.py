@@ -56,6 +56,7 @@ from smopd.study.marks import (
 from smopd.study.results import Results
 from smopd.study.schematic import schematic
 from smopd.study.statistics import mean_sd
+from smopd.viewer.svg import percent
 
 __all__ = ["Figure", "make_figures"]
 
@@ -97,9 +98,8 @@ def ablation(results: Results) -> Figure | None:
                     axes.plot(value, y + 0.28 * thick, **PAPER)
                     numbers.append((label(spot, arm, view, "paper"), value))
                     end, marks.paper = max(end, value), True
-                axes.annotate(
-                    f"{found.mean:.1f}", (min(end, 103), y), (6, 0), textcoords="offset points", va="center", fontsize=7
-                )
+                told = percent(found.mean / 100).removesuffix("%")  # rounded as the tables round
+                axes.annotate(told, (min(end, 103), y), (6, 0), textcoords="offset points", va="center", fontsize=7)
                 numbers.extend(spread_numbers(found, spot, arm, view))
         name_rows(axes, names)
         axes.set(xlim=(0, 114), xticks=range(0, 101, 25), xlabel="accuracy, %", title=words(spot.label, 40, 2))

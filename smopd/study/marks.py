@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from smopd.study.drawing import INK, WIDE, WIDTH, Figure, Spot, Spread, paper_row, percents, primary, render, shown, tint
 from smopd.study.results import Results
 from smopd.study.statistics import mean_sd, welch_interval
-from smopd.viewer.svg import visible
+from smopd.viewer.svg import points, visible
 
 Numbers = list[tuple[str, float]]
 VIEW_MARKERS = ("o", "s", "^", "v", "P", "X")
@@ -74,7 +74,7 @@ def mean_point(
 
 def signed(value: float) -> str:
     """ "+1.5", with the minus that the axes have."""
-    return f"{value:+.1f}".replace("-", "\u2212")
+    return points(value / 100).replace("-", "\u2212")
 
 
 def dot(marker: str, colour: str, label: str) -> Line2D:

@@ -8,6 +8,7 @@ What is finished is not done again, what was interrupted goes on, and a cell tha
 does not matter who ran a cell or how often this was killed. It leaves out what a cell computes.
 """
 
+import ctypes
 import os
 import shlex
 import signal
@@ -187,6 +188,7 @@ class Scheduler:
             process = subprocess.Popen(
                 [sys.executable, "-m", "smopd.cli", *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )  # fmt: skip
         self.running[slot] = (job, process, rest, began)
 
@@ -273,6 +275,11 @@ def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
             os.killpg(process.pid, number)
         except ProcessLookupError:  # it ended in this moment
             return
+
+
+def _end_with_parent() -> None:
+    """Ctrl-C when the scheduler is killed: cells that nobody waits for would hold their folders against its next start."""
+    ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from smopd.errors import UserError
+from smopd.files import Held, locked
 from smopd.study.plan import load_study
 from smopd.study.run import Job, Scheduler, StudyFolder, command_lines, study_folders, time_left, visible_devices
 
@@ -67,6 +68,18 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_pa
     first = next(cell for cell in cells if (cell / "metrics.jsonl").exists())
     rows = (first / "metrics.jsonl").read_text().splitlines()
 
+    taken = len(_logged(tmp_path))
+    killed = smopd(*words, cwd=tmp_path)
+    while len(_logged(tmp_path)) == taken:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    killed.kill()
+    killed.communicate()
+    for cell in cells:  # its cells end with it: nothing holds their folders
+        while (cell / ".lock").exists() and not _free(cell / ".lock"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
     again = smopd(*words, cwd=tmp_path)
     out, err = again.communicate(timeout=600)
     assert again.returncode == 0, err
@@ -85,6 +98,21 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_pa
     assert before == {p: p.stat().st_mtime_ns for p in before}
 
     _audit(folder, tmp_path, cells[0])
+
+
+def _logged(tmp_path: Path) -> list[str]:
+    """Commands that were started, from the logs."""
+    return [
+        line for log in (tmp_path / "out" / "logs").glob("*.log") for line in log.read_text().splitlines() if line[:2] == "$ "
+    ]
+
+
+def _free(lock: Path) -> bool:
+    try:
+        with locked(lock):
+            return True
+    except Held:
+        return False
 
 
 def _audit(folder: StudyFolder, tmp_path: Path, cell: Path) -> None:
