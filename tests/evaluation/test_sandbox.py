@@ -145,7 +145,8 @@ def test_memory_bomb(level: str) -> None:
     for program in ("x = bytearray(1 << 30)", "x = [0]\nwhile True: x += x"):
         result = run(program, timeout=5, memory_mb=256, level=level)
         assert (result.status, "MemoryError" in result.detail) == ("failed", True), result
-    assert run("x = bytearray(1 << 30)", timeout=5, memory_mb=2048, level=level).status == "ok"
+    # A loaded machine takes its time to find a gigabyte.
+    assert run("x = bytearray(1 << 30)", timeout=60, memory_mb=2048, level=level).status == "ok"
     big = run("def f(): return 'x' * (65 << 20)", tests="f()", entry="f", timeout=5, level=level)
     assert big.status in ("failed", "error"), big
 

@@ -92,11 +92,9 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_pa
     assert "Two arms, two seeds" in page
     assert (folder.own / "report" / "figures" / "ablation.pdf").read_bytes().startswith(b"%PDF")
 
-    before = {p: p.stat().st_mtime_ns for cell in cells for p in cell.rglob("*") if p.is_file() and p.name != ".lock"}
-    third = smopd(*words, cwd=tmp_path)
-    assert json.loads(third.communicate(timeout=300)[0])["verdicts"] == found["verdicts"]
-    assert before == {p: p.stat().st_mtime_ns for p in before}
-
+    listed = smopd("study", "tiny.toml", "--out", "out", "--dry-run", "--json", cwd=tmp_path)
+    shown = json.loads(listed.communicate(timeout=120)[0])
+    assert set(shown["cells"].values()) == {"done"}
     _audit(folder, tmp_path, cells[0])
 
 
@@ -125,17 +123,14 @@ def _audit(folder: StudyFolder, tmp_path: Path, cell: Path) -> None:
     row = json.loads(next(line for line in lines if line.strip() and json.loads(line)["correct"]))
     altered = json.dumps(row | {"turns": [t | {"reply": "I do not know."} for t in row["turns"]]}, ensure_ascii=False) + "\n"
     conversations.write_text(kept.replace(json.dumps(row, ensure_ascii=False) + "\n", altered), encoding="utf-8")
+    report = folder.own / "report" / "report.md"
+    report.write_text(report.read_text(encoding="utf-8").replace("baseline", "basement", 1), encoding="utf-8")
     bad = smopd("report", "out", "--audit", "--json", cwd=tmp_path)
     out, _ = bad.communicate(timeout=300)
     problems = json.loads(out)["problems"]
     assert bad.returncode == 1
     assert any(cell.name in line for line in problems)  # the verdict that was recorded is not believed
-    conversations.write_text(kept, encoding="utf-8")
-    report = folder.own / "report" / "report.md"
-    report.write_text(report.read_text(encoding="utf-8").replace("baseline", "basement", 1), encoding="utf-8")
-    worse = smopd("report", "out", "--audit", cwd=tmp_path)
-    assert "report.md" in worse.communicate(timeout=300)[0]
-    assert worse.returncode == 1
+    assert any(line.startswith("report.md: ") and "basement" in line for line in problems)
 
 
 def test_commands_for_a_cluster_are_ordinary_ones(folder, tmp_path):

@@ -51,11 +51,11 @@ def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(tmp_pa
     disturbed = trainer(tmp_path / "b")
     real, tried = loop.score, []
 
-    def small_memory(model, renderer, part, objective, keep, row_tokens, path):
+    def small_memory(model, renderer, part, objective, keep, row_tokens, path, draw):
         tried.append((len(part), disturbed.recomputes, row_tokens))
         if len(part) > 1 or not disturbed.recomputes or row_tokens > 1024:
             raise error
-        return real(model, renderer, part, objective, keep, row_tokens, path)
+        return real(model, renderer, part, objective, keep, row_tokens, path, draw)
 
     monkeypatch.setattr(loop, "score", small_memory)
     with caplog.at_level(logging.WARNING, "smopd"):
