@@ -5,6 +5,7 @@ import os
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. optim.lr=1e-5. May be repeated.")
@@ -13,6 +14,20 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Unsandboxed = Annotated[
     bool, typer.Option("--allow-unsandboxed", help="Run model-written code without isolation where none can be had.")
 ]
+
+
+def verb_with(*others: str) -> type[TyperGroup]:
+    """A group that is a verb itself, its command named `run`: `smopd eval TARGET`. Only the words `others` name further verbs."""
+
+    class Group(TyperGroup):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return super().parse_args(ctx, args if args[:1] and args[0] in others else ["run", *args])
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            name, command, rest = super().resolve_command(ctx, args)
+            return "" if name == "run" else name, command, rest  # its usage line reads "smopd eval", as it is typed
+
+    return Group
 
 
 def silent() -> bool:

@@ -7,30 +7,20 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from smopd.errors import UserError
-from smopd.options import Json, Set, Unsandboxed, emit, permit
+from smopd.options import Json, Set, Unsandboxed, emit, permit, verb_with
 
 if TYPE_CHECKING:
     from smopd.config import Config
 
 
-class _Eval(TyperGroup):
-    """`smopd eval TARGET` is the verb itself; only the word `compare` names another."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args if args[:1] == ["compare"] else ["run", *args])
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, command, rest = super().resolve_command(ctx, args)
-        return "" if name == "run" else name, command, rest  # its usage line reads "smopd eval", as it is typed
-
-
-eval_app = typer.Typer(cls=_Eval, add_completion=False, help="Accuracy of a model, with intervals; compare two of them.")
+eval_app = typer.Typer(
+    cls=verb_with("compare"), add_completion=False, help="Accuracy of a model, with intervals; compare two of them."
+)
 
 
 @eval_app.command("run")

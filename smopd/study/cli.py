@@ -6,32 +6,21 @@ Heavy imports wait until a verb runs.
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from smopd.errors import UserError
-from smopd.options import Json, Set, emit
+from smopd.options import Json, Set, emit, verb_with
 
 if TYPE_CHECKING:
     from smopd.study.run import Job, Scheduler, StudyFolder
 
-VERBS = ("calibration", "gradients", "list", "power")
-
-
-class _Study(TyperGroup):
-    """`smopd study FILE` is the verb itself; only the words of VERBS name others."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args if args[:1] and args[0] in VERBS else ["run", *args])
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, command, rest = super().resolve_command(ctx, args)
-        return "" if name == "run" else name, command, rest  # its usage line reads "smopd study", as it is typed
-
-
-study_app = typer.Typer(cls=_Study, add_completion=False, help="A grid of runs, paired, with statistics; and its controls.")
+study_app = typer.Typer(
+    cls=verb_with("calibration", "gradients", "list", "power"),
+    add_completion=False,
+    help="A grid of runs, paired, with statistics; and its controls.",
+)
 
 
 @study_app.command("run")

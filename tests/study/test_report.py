@@ -7,10 +7,10 @@ import json
 import re
 from dataclasses import replace
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from page_parser import Page
 from synthetic_study import HOSTILE, study
 
 from smopd.study import report
@@ -30,7 +30,6 @@ SVG = """<?xml version="1.0"?>
  <g id="figure_1" clip-path="url(#p1)"><use xlink:href="#m1" x="1"/><!-- a --></g>
 </svg>
 """
-VOID = {"meta", "br", "hr", "img", "input", "link"}
 
 
 def drawn(results: Results) -> list[Figure]:
@@ -41,30 +40,6 @@ def drawn(results: Results) -> list[Figure]:
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "make_figures", drawn)
-
-
-class Page(HTMLParser):
-    """Collects tags and attributes, and fails on an unbalanced tag."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> without a start"
-        assert self.open.pop() == tag
 
 
 STUDIES = {

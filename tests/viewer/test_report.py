@@ -5,12 +5,12 @@ It leaves out looks: those were judged by eye.
 
 import math
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_parser import Page
 
 from smopd.viewer import Accuracy, Comparison, Conversation, ConversationPair, ReportData, render_report, write_report
 from smopd.viewer.report import result_sentence, turn_rows
@@ -29,45 +29,8 @@ from smopd.viewer.svg import (
     tick_labels,
 )
 
-VOID = {"meta", "br", "hr", "img", "input", "link"}
 HOSTILE = """<script>alert("1")</script> 'single' "double" & &amp; [red]markup[/red] </p></div> \x1b[31m\x00\ud800\r\nnext line"""
 EMPTY = ReportData(title="nothing", subtitle="")
-
-
-class Page(HTMLParser):
-    """Collects tags, attributes and text, and fails on an unbalanced tag."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> without a start"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((self.open[-1] if self.open else "", data))
-
-    def named(self, tag: str) -> list[dict[str, str | None]]:
-        """The attributes of every such tag."""
-        return [attrs for name, attrs in self.tags if name == tag]
-
-    def words(self, tag: str) -> list[str]:
-        """The text directly inside every such tag."""
-        return [text for name, text in self.texts if name == tag]
 
 
 def pair(text: str = "fine") -> ConversationPair:
