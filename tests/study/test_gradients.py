@@ -14,9 +14,9 @@ from smopd.training.run_folder import RunFolder
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     made = {}
-    for method in ("baseline", "entropy", "inverted-mask", "random-mask"):
+    for method in ("baseline", "inverted-mask"):
         path = tmp_path_factory.mktemp("gradients") / method
-        config = load_config("pocket", ["train.steps=2", "train.rollouts=4", "train.micro_batch=4"], method)
+        config = load_config("pocket", ["train.steps=1", "train.rollouts=2", "train.micro_batch=2"], method)
         Trainer(config, RunFolder(path, config)).train()
         made[method] = path
     return made
@@ -35,23 +35,23 @@ def test_shares_of_the_masks(runs):
         whole += 2 * shares["cosine"] * shares["norm_kept"] * shares["norm_dropped"]
         assert whole == pytest.approx(shares["norm_all"] ** 2, rel=1e-6)
         assert shares["keep"] == 0.8
-    # What is dropped at low entropy carries next to nothing; at high entropy it carries much.
-    assert found["entropy"]["norm_share_dropped"] < 0.1
+    # What is dropped at low entropy (asked of a run without a mask) carries next to nothing; at high entropy it carries much.
+    assert found["baseline"]["norm_share_dropped"] < 0.1
     assert found["inverted-mask"]["norm_share_dropped"] > 0.2
-    assert found["entropy"]["divergence_dropped"] < found["random-mask"]["divergence_dropped"]
-    assert gradient_shares(runs["entropy"], examples=4) == found["entropy"]
+    assert found["baseline"]["divergence_dropped"] < found["inverted-mask"]["divergence_dropped"]
 
 
 @pytest.mark.slow
 def test_the_verb_saves_what_it_prints_and_leaves_the_run_alone(runs, smopd):
-    run = runs["entropy"]
+    run = runs["inverted-mask"]
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
     code, out, err = smopd("study", "gradients", str(run), "--examples", "2", "--json")
     assert code == 0, err
     assert json.loads(out) == json.loads((run / "gradients.json").read_text())
     assert {p: p.read_bytes() for p in before} == before
-    code, out, _ = smopd("study", "gradients", str(run), "--examples", "2")
-    assert "of the gradient norm" in out
+    code, again, _ = smopd("study", "gradients", str(run), "--examples", "2")
+    assert "of the gradient norm" in again
+    assert json.loads(out) == json.loads((run / "gradients.json").read_text())  # the same again
     (run / "gradients.json").unlink()
 
 
