@@ -40,7 +40,7 @@ _DEFAULTS = {
     k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(("backend", "interactive", "toolbar", "webagg"))
 }
 _STYLE: dict[Any, Any] = _DEFAULTS | {
-    "svg.hashsalt": "smopd", "svg.fonttype": "path", "pdf.fonttype": 42, "text.parse_math": False, "mathtext.default": "regular",
+    "svg.hashsalt": "smopd", "svg.fonttype": "path", "pdf.fonttype": 42, "text.parse_math": False,
     "font.family": ["DejaVu Sans"],
     "font.size": 8, "axes.titlesize": 8.5, "axes.labelsize": 8, "xtick.labelsize": 7.5, "ytick.labelsize": 8,
     "legend.fontsize": 7.5,

@@ -51,14 +51,24 @@ def _box(
     shape = FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.8", fc=colour, ec=edge, lw=0.9)
     shape.set_linestyle("--" if dashed else "-")
     axes.add_patch(shape)
-    # The letters of turns are the only formulas there are; elsewhere a dollar is a dollar.
-    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=9.5, linespacing=1.25, parse_math=True)
+    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=9.5, linespacing=1.25)
+
+
+def _turn(axes: Axes, x: float, y: float, letter: str, index: str, colour: str = USER, edge: str = MUTED, dashed: bool = False) -> None:
+    """A box with the letter of a turn and its index below the line.
+
+    Two texts, not a formula: matplotlib keeps parsed formulas with the settings of whoever drew them first in this process.
+    """
+    _box(axes, x, y, "", colour, edge=edge, dashed=dashed)
+    axes.text(x + (3.25 if index else 3), y + 2.6, letter, ha="right" if index else "center", va="center_baseline", fontsize=9.5)
+    if index:
+        axes.text(x + 3.35, y + 1.9, index, ha="left", va="center_baseline", fontsize=6.5)
 
 
 def _note(
     axes: Axes, x: float, y: float, text: str, size: float = 8.0, side: Literal["left", "center", "right"] = "center"
 ) -> None:
-    axes.text(x, y, text, ha=side, va="center", fontsize=size, color=MUTED, linespacing=1.3, parse_math=True)
+    axes.text(x, y, text, ha=side, va="center", fontsize=size, color=MUTED, linespacing=1.3)
 
 
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = MUTED, dashed: bool = False) -> None:
@@ -77,10 +87,10 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], col
 def _student(axes: Axes) -> None:
     y, reply = ROWS["student"], tint(STUDENT, 0.7)
     _box(axes, 4, y - 1, "student\n(adapter)", tint(STUDENT, 0.55), 13, 7, STUDENT)
-    for x, text in ((22, "$u_1$"), (36, "$u_2$"), (57, "$u_T$"), (84, "$f$")):
-        _box(axes, x, y, text)
-    for x, text in ((29, "$a_1$"), (43, "$a_2$"), (64, "$a_T$"), (91, "$a_f$")):
-        _box(axes, x, y, text, reply, edge=STUDENT)
+    for x, letter, index in ((22, "u", "1"), (36, "u", "2"), (57, "u", "T"), (84, "f", "")):
+        _turn(axes, x, y, letter, index)
+    for x, index in ((29, "1"), (43, "2"), (64, "T"), (91, "f")):
+        _turn(axes, x, y, "a", index, reply, STUDENT)
     _note(axes, 53, y + 2.5, "· · ·", 11)
     _note(axes, 46, y + 8, "dirty history: every reply is sampled and stays in the context")
     _note(axes, 90.5, y + 8, "FULL branch, probability 0.2")
@@ -90,10 +100,10 @@ def _student(axes: Axes) -> None:
 def _teacher(axes: Axes) -> None:
     y, same = ROWS["teacher"], tint(TEACHER, 0.75)
     _box(axes, 4, y - 1, "EMA\nteacher", tint(TEACHER, 0.55), 13, 7, TEACHER)
-    for x, text in ((29, "$u_1$"), (36, "$u_2$"), (57, "$f$"), (84, "$f$")):
-        _box(axes, x, y, text)
-    for x, text in ((43, "$a_2$"), (64, "$a_T$"), (91, "$a_f$")):
-        _box(axes, x, y, text, same, edge=TEACHER, dashed=True)
+    for x, letter, index in ((29, "u", "1"), (36, "u", "2"), (57, "f", ""), (84, "f", "")):
+        _turn(axes, x, y, letter, index)
+    for x, index in ((43, "2"), (64, "T"), (91, "f")):
+        _turn(axes, x, y, "a", index, same, TEACHER, dashed=True)
         _arrow(axes, (x + 3, ROWS["student"] - 0.4), (x + 3, y + 5.4), dashed=True)
     _note(axes, 35.5, y + 9.3, "same tokens,\nscored again", side="center")
     _note(axes, 35.5, y - 2.6, "the user's turns alone")

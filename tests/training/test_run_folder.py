@@ -143,10 +143,13 @@ from pathlib import Path
 from smopd.files import locked
 with locked(Path(sys.argv[1])):
     child = subprocess.Popen(["sleep", "60"])
+    heard, say = os.pipe()
     fork = os.fork()
     if not fork:
+        os.write(say, b"!")
         time.sleep(60)
         os._exit(0)
+    os.read(heard, 1)  # the fork has been scheduled: until then it still has our descriptors
     print(child.pid, fork, flush=True)
     time.sleep(60)
 """
