@@ -9,6 +9,7 @@ import numpy as np
 
 from smopd.study.results import Cell, Results, Source, encode
 
+METRICS = ("loss", "outcome", "clipped/middle", "kept", "entropy/middle", "divergence/middle", "grad_norm")
 HOSTILE = ['<b>&"x"', "a_b % c^d ~ #1 \\textbf{$y$}", "näive | `mask` -- ∑中", "[0] *star* <script>alert(1)</script>"]
 
 
@@ -17,13 +18,21 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def study(chances: Mapping[str, float], *, models: Sequence[str] = ("pocket",), axes: Mapping[str, list[Any]] | None = None,
-          seeds: Sequence[int] = (1, 2, 3, 4, 5), views: Sequence[str] = ("full", "sharded"), items: int = 60, runs: int = 1,
-          spread: float = 0.03, missing: Sequence[tuple[str, int]] = (), measured: bool = False, paper: str = "",
-          number: int = 0) -> Results:  # fmt: skip
-    """A study whose first arm is the reference; `chances` are those of SHARDED, other views are 0.2 better."""
+def study(
+    chances: Mapping[str, float] | Sequence[str], *, models: Sequence[str] = ("pocket",),
+    axes: Mapping[str, list[Any]] | None = None, seeds: Sequence[int] = (1, 2, 3, 4, 5),
+    views: Sequence[str] = ("full", "sharded"), items: int = 60, runs: int = 1, spread: float = 0.03,
+    missing: Sequence[tuple[str, int]] = (), measured: bool = False, steps: int = 40, metrics: Sequence[str] = METRICS,
+    base: bool = True, paper: str = "", number: int = 0,
+) -> Results:  # fmt: skip
+    """A study whose first arm is the reference; `chances` are those of SHARDED, other views are 0.2 better.
+
+    Arms without chances are each a little better than the one before. The same arguments give the same results.
+    """
     draw = np.random.default_rng(number)
     arms = list(chances)
+    if not isinstance(chances, Mapping):
+        chances = {arm: 0.5 + 0.012 * i for i, arm in enumerate(chances)}
     results = Results(
         name="synthetic", title="A synthetic study", about="Nothing was trained.", reference=arms[0], arms=arms,
         models=list(models), axes=dict(axes or {}), seeds=list(seeds), views=list(views), runs=runs,
@@ -46,7 +55,8 @@ def study(chances: Mapping[str, float], *, models: Sequence[str] = ("pocket",), 
         )
 
     for model in models:
-        results.base.append(Cell(model, "base", {}, None, source(f"base/{model}", None, False), r := right(0.3), r))
+        if base:
+            results.base.append(Cell(model, "base", {}, None, source(f"base/{model}", None, False), r := right(0.3), r))
         for point in results.points():
             for arm, chance in chances.items():
                 for seed in seeds:
@@ -55,7 +65,8 @@ def study(chances: Mapping[str, float], *, models: Sequence[str] = ("pocket",), 
                     folder = "-".join(map(str, ["cells/" + model, arm, *point.values(), seed]))
                     cell = Cell(model, arm, point, seed, source(folder, seed, True), r := right(chance), r)
                     if measured:
-                        cell = replace(cell, tokens=_tokens(draw), gradients=_gradients(draw), curves=_curves(draw), seconds=60.0)
+                        curves = _curves(draw, steps, metrics)
+                        cell = replace(cell, tokens=_tokens(draw), gradients=_gradients(draw), curves=curves, seconds=60.0)
                     results.cells.append(cell)
     return results
 
@@ -81,8 +92,9 @@ def _gradients(draw: np.random.Generator) -> dict[str, Any]:
             "norm_share_dropped": float(draw.uniform(0, 0.2)), "cosine": float(draw.uniform(-0.2, 0.4))}  # fmt: skip
 
 
-def _curves(draw: np.random.Generator) -> dict[str, list[float | None]]:
-    return {
-        name: [float(v) for v in np.exp(-np.arange(40) / 20) + draw.normal(0, 0.05, 40)]
-        for name in ("loss", "outcome", "entropy")
-    }
+def _curves(draw: np.random.Generator, steps: int, metrics: Sequence[str]) -> dict[str, list[float | None]]:
+    """A row a step; one step of the last metric has no value, as a step without middle replies has none."""
+    shape = np.exp(-np.arange(steps) / 20)
+    curves: dict[str, list[float | None]] = {name: (shape + draw.normal(0, 0.05, steps)).tolist() for name in metrics}
+    curves[metrics[-1]][3] = None
+    return curves

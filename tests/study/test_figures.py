@@ -19,10 +19,11 @@ from typing import Any, ClassVar
 import matplotlib
 import numpy as np
 import pytest
-from made_up_study import METRICS, make_results
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Sheet
 from scipy import stats
+from synthetic_study import METRICS
+from synthetic_study import study as synthetic
 
 from smopd.study import drawing
 from smopd.study.figures import Figure, ablation, axis_figure, cross_scale, effects, make_figures, seeds
@@ -32,24 +33,27 @@ from smopd.study.results import Results
 from smopd.study.schematic import schematic
 
 FIVE = (1, 2, 3, 4, 5)
+DEFAULTS: dict[str, Any] = {
+    "chances": ("baseline", "entropy", "outcome", "combined"), "models": ("qwen3-1.7b",), "seeds": (42,), "measured": True,
+}  # fmt: skip
 MANY = ["baseline", "random mask", "an arm whose name goes on and on until nobody reads it", *(f"arm {i}" for i in range(9))]
 STUDIES: dict[str, dict[str, Any]] = {
     "one": {"paper": "ablation", "metrics": METRICS[:2], "steps": 80},
-    "five": {"arms": ("baseline", "entropy"), "seeds": FIVE, "steps": 30},
+    "five": {"chances": ("baseline", "entropy"), "seeds": FIVE, "steps": 30},
     "models": {
-        "arms": ("baseline", "entropy"),
+        "chances": ("baseline", "entropy"),
         "models": ("qwen3-1.7b", "qwen3-4b", "qwen3-8b"),
         "paper": "cross-scale",
-        "logs": False,
+        "measured": False,
     },
     "steps": {
-        "arms": ("baseline",),
+        "chances": ("baseline",),
         "axes": {"train.steps": [100, 200, 300, 400]},
         "paper": "step-sweep",
         "steps": 12,
         "metrics": METRICS[:2],
     },
-    "many": {"arms": MANY, "seeds": (1, 2, 3), "logs": False},
+    "many": {"chances": MANY, "seeds": (1, 2, 3), "measured": False},
 }
 
 
@@ -63,9 +67,13 @@ class Kept(Sheet):
         Kept.made.append(self)
 
 
+def make(**settings: Any) -> Results:
+    return synthetic(**DEFAULTS | settings)
+
+
 @cache
 def results(name: str) -> Results:
-    return make_results(**STUDIES[name])
+    return make(**STUDIES[name])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -167,20 +175,20 @@ def test_the_same_results_give_the_same_bytes_here_and_in_another_process(drawn:
     assert [f.svg for f in here[1:]] == [f.svg for f in drawn["steps"][0]]
     code = (
         "import hashlib, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from made_up_study import make_results; from smopd.study.figures import make_figures\n"
+        "from synthetic_study import study; from smopd.study.figures import make_figures\n"
         "import matplotlib; matplotlib.rcParams['font.size'] = 30; matplotlib.rcParams['lines.linewidth'] = 9\n"
-        "for f in make_figures(make_results(**eval(sys.argv[2]))):\n"
+        "for f in make_figures(study(**eval(sys.argv[2]))):\n"
         "    print(hashlib.sha256(f.svg.encode() + f.pdf + f.caption.encode()).hexdigest())\n"
         "assert 'matplotlib.pyplot' not in sys.modules and matplotlib.rcParams['font.size'] == 30\n"
     )
-    command = [sys.executable, "-c", code, str(Path(__file__).parents[1]), repr(STUDIES["steps"])]
+    command = [sys.executable, "-c", code, str(Path(__file__).parents[1]), repr(DEFAULTS | STUDIES["steps"])]
     run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": "12345"})
     digests = [hashlib.sha256(f.svg.encode() + f.pdf + f.caption.encode()).hexdigest() for f in here]
     assert (run.returncode, run.stdout.split()) == (0, digests), run.stderr
 
 
 def test_drawing_in_threads_changes_nothing() -> None:
-    study = make_results(arms=("baseline", "entropy"), logs=False)
+    study = make(chances=("baseline", "entropy"), measured=False)
     alone, found = effects(study), []
     threads = [threading.Thread(target=lambda: found.append(effects(study))) for _ in range(2)]
     for thread in threads:
@@ -201,7 +209,7 @@ def test_figures_appear_exactly_when_the_data_support_them(drawn: Any) -> None:
 
 
 def test_means_and_intervals_of_the_bars() -> None:
-    study = make_results(arms=("baseline", "entropy"), seeds=FIVE, runs=3, logs=False)
+    study = make(chances=("baseline", "entropy"), seeds=FIVE, runs=3, measured=False)
     found = numbers(ablation(study))
     for arm in study.arms:
         for view in study.views:
@@ -214,7 +222,7 @@ def test_means_and_intervals_of_the_bars() -> None:
 
 
 def test_effects_have_the_interval_of_welch() -> None:
-    study = make_results(arms=("baseline", "entropy", "outcome"), seeds=FIVE, logs=False)
+    study = make(chances=("baseline", "entropy", "outcome"), seeds=FIVE, measured=False)
     found = numbers(effects(study))
     for arm in ("entropy", "outcome"):
         a, b = (accuracies(study, "qwen3-1.7b", name, "sharded") for name in (arm, "baseline"))
@@ -242,7 +250,7 @@ def test_the_papers_numbers_stand_beside_ours_only_where_they_are_of_the_same_co
     steps = {figure.name: numbers(figure) for figure in drawn["steps"][0]}["steps"]
     assert steps["qwen3-1.7b/train.steps=200/baseline/sharded/paper"] == 68.5
     for other in ({"models": ("pocket",)}, {"axes": {"objective.keep": [0.5, 0.8]}}, {"axes": {"train.steps": [40, 80]}}):
-        study = make_results(arms=("baseline", "entropy"), paper="ablation", logs=False, **other)  # type: ignore[arg-type]
+        study = make(chances=("baseline", "entropy"), paper="ablation", measured=False, **other)  # type: ignore[arg-type]
         assert not any(name.endswith("paper") for name in numbers(ablation(study)))
 
 
@@ -266,7 +274,7 @@ def test_seeds_have_their_points_mean_and_sample_deviation(drawn: Any) -> None:
 
 def test_an_axis_is_drawn_point_by_point() -> None:
     axes = {"objective.keep": [0.5, 0.8], "train.lr": [1e-6, 1e-4]}
-    study = make_results(arms=("entropy", "random mask", "third"), seeds=(1, 2), axes=axes, logs=False)
+    study = make(chances=("entropy", "random mask", "third"), seeds=(1, 2), axes=axes, measured=False)
     found = numbers(axis_figure(study, "objective.keep"))
     for keep in (0.5, 0.8):
         for rate in (1e-6, 1e-4):
@@ -328,7 +336,7 @@ def test_an_arm_has_one_colour_in_every_figure() -> None:
 
 
 def test_what_is_missing_or_odd_does_not_stop_a_figure() -> None:
-    odd = make_results(arms=("<script>$x$ & \x00 café", "_hidden"), views=("full",), items=20, steps=5)
+    odd = make(chances=("<script>$x$ & \x00 café", "_hidden"), views=("full",), items=20, steps=5)
     cells = list(odd.cells)
     cells[0] = replace(
         cells[0], curves={"loss": [None, float("nan")], "new metric": [1.0, 2.0, float("inf")]}, gradients={"cosine": None}
@@ -340,14 +348,14 @@ def test_what_is_missing_or_odd_does_not_stop_a_figure() -> None:
         ET.fromstring(figure.svg)
     nothing = replace(odd, cells=[], base=[], missing=["all"])
     assert [figure.name for figure in make_figures(nothing)] == ["schematic"]
-    solo = make_results(arms=("solo",), views=("full",), items=10, logs=False, base=False)
+    solo = make(chances=("solo",), views=("full",), items=10, measured=False, base=False)
     assert [figure.name for figure in make_figures(solo)] == ["schematic", "ablation"]
     bare = replace(solo, cells=[replace(cell, tokens=None, gradients=None, curves={}) for cell in solo.cells])
     assert curve_figures(bare) == calibration_figures(bare) == gradient_figures(bare) == []
 
 
 def test_a_whisker_of_no_width_is_drawn() -> None:
-    study = make_results(arms=("baseline", "entropy"), seeds=(1, 2), items=10, logs=False)
+    study = make(chances=("baseline", "entropy"), seeds=(1, 2), items=10, measured=False)
     same = replace(study, cells=[replace(cell, right=study.cells[0].right) for cell in study.cells])
     found = numbers(effects(same))
     assert all(value == 0 for value in found.values())
