@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from smopd.study.comparison import Comparison, compare, family
-    from smopd.study.power import design, detectable
-    from smopd.study.statistics import clustered, holm, mean_sd, welch, welch_interval
+    from smopd.study.power import design, detectable, power_of
+    from smopd.study.statistics import clustered, holm, item_test, mean_sd, welch, welch_interval
 
 __all__ = [
-    "Comparison", "clustered", "compare", "design", "detectable", "family", "holm", "mean_sd", "welch", "welch_interval",
+    "Comparison", "clustered", "compare", "design", "detectable", "family", "holm", "item_test", "mean_sd",
+    "power_of", "welch", "welch_interval",
 ]  # fmt: skip
 
-_HOMES = {"Comparison": "comparison", "compare": "comparison", "family": "comparison", "design": "power", "detectable": "power"}
+_HOMES = {
+    "Comparison": "comparison", "compare": "comparison", "family": "comparison",
+    "design": "power", "detectable": "power", "power_of": "power",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

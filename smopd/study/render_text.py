@@ -1,7 +1,7 @@
 """A study report as Markdown, as LaTeX tables and as JSON.
 
-LaTeX is plain ASCII and needs only the package booktabs; a character that it cannot print stands as its code point. It leaves out
-what the numbers are (tables.py) and the page (render_html.py).
+LaTeX is plain ASCII and needs only the packages booktabs and graphicx; a character that it cannot print stands as its code point.
+It leaves out what the numbers are (tables.py) and the page (render_html.py).
 """
 
 import html
@@ -99,7 +99,7 @@ def _latex_character(character: str) -> str:
 
 
 def latex_table(table: Table, document: Document) -> str:
-    """A file that \\input puts into an article: a comment with the origin, then one tabular."""
+    """A file that \\input puts into an article: comments with the origin, then one tabular, no wider than the line."""
     results, numbers = document.results, table.numbers()
     wanted = {folder for number in numbers for folder in number.sources}
     sources = [cell.source for cell in document.runs if cell.source.folder in wanted]
@@ -107,7 +107,9 @@ def latex_table(table: Table, document: Document) -> str:
     comments.append("config hashes: " + " ".join(dict.fromkeys(short(s.config) for s in sources)))
     comments.append("data hash: " + " ".join(dict.fromkeys(s.data for s in sources)))
     columns = "".join("l" if i == 0 or i in table.words else "r" for i in range(len(table.heads)))
+    comments.append("needs booktabs and graphicx")
     lines = [f"% {_comment(comment)}" for comment in comments if comment]
+    lines.append(r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%")
     lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_line(map(latex, table.heads)), r"\midrule"]
     group = ""
     for i, row in enumerate(table.rows):
@@ -116,7 +118,7 @@ def latex_table(table: Table, document: Document) -> str:
             lines += [r"\addlinespace"] if i else []
             lines.append(rf"\multicolumn{{{len(table.heads)}}}{{l}}{{\textbf{{{latex(group)}}}}} \\")
         lines.append(_latex_line([latex(row.label), *map(_latex_entry, row.entries)]))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"]) + "\n"
 
 
 def _latex_line(cells: Iterable[str]) -> str:

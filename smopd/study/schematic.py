@@ -54,7 +54,9 @@ def _box(
     axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=9.5, linespacing=1.25)
 
 
-def _turn(axes: Axes, x: float, y: float, letter: str, index: str, colour: str = USER, edge: str = MUTED, dashed: bool = False) -> None:
+def _turn(
+    axes: Axes, x: float, y: float, letter: str, index: str, colour: str = USER, edge: str = MUTED, dashed: bool = False
+) -> None:
     """A box with the letter of a turn and its index below the line.
 
     Two texts, not a formula: matplotlib keeps parsed formulas with the settings of whoever drew them first in this process.

@@ -5,6 +5,8 @@ Most cases draw no real figures, which take seconds. It leaves out looks: those 
 
 import json
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -140,11 +142,11 @@ def test_latex_tables_are_balanced_ascii(rendered: tuple[Results, dict[str, byte
         assert text.startswith("% ")
         assert "% data hash: " in text
         assert set(re.search(r"config hashes: (.*)", "\n".join(comments))[1].split()) <= hashes  # type: ignore[index]
-        columns = re.fullmatch(r"\\begin\{tabular\}\{([lr]+)\}", body[0])
+        columns = re.fullmatch(r"\\begin\{tabular\}\{([lr]+)\}", body[1])
         assert columns, path
-        assert body[-1] == r"\end{tabular}"
+        assert (body[0][:11], body[0][-2:], body[-1]) == (r"\resizebox{", "{%", r"\end{tabular}}")
         assert [body.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
-        for line in body[1:-1]:
+        for line in body[2:-1]:
             bare = re.sub(r"\\[\\%_&#${}^~`'\"=]", "", line)  # what is escaped, and the end of the row
             assert bare.count("{") == bare.count("}"), line
             assert bare.count("$") % 2 == 0
@@ -156,6 +158,19 @@ def test_latex_tables_are_balanced_ascii(rendered: tuple[Results, dict[str, byte
             if line.endswith(r"\\") and r"\multicolumn" not in line:
                 assert bare.count("&") == len(columns[1]) - 1
             assert not line.startswith(("[", "*"))
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")
+def test_latex_compiles_and_no_table_is_wider_than_the_line(rendered: tuple[Results, dict[str, bytes]], tmp_path: Path) -> None:
+    _, files = rendered
+    tables = [content.decode() for path, content in files.items() if path.endswith(".tex")]
+    body = "\n".join(rf"\noindent {{{table}}}\par" for table in tables)
+    begin = r"\documentclass{article}\usepackage{booktabs}\usepackage{graphicx}\begin{document}"
+    (tmp_path / "all.tex").write_text("\n".join([begin, body, r"\end{document}"]))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert run.returncode == 0, run.stdout[-2000:]
+    assert not re.findall(r"Overfull \\hbox \((?:[1-9]|\d\d)", run.stdout)
 
 
 def test_json_holds_every_number_with_runs_that_exist(rendered: tuple[Results, dict[str, bytes]]) -> None:
