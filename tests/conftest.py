@@ -20,6 +20,12 @@ torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # started in the background: the tests of Ctrl-C need it heard
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first: one that comes last would leave the other process with nothing to do."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 SHARED = Path(__file__).parents[1].parent / "shared"
 
 
