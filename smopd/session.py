@@ -91,18 +91,19 @@ def evaluate_into(
     finished = load_summary(path)
     if finished is not None:
         return finished
-    known = folder.outcomes()
-    if known:
-        console.print(f"continuing {path} after {len(known)} conversations", markup=False, soft_wrap=True)
 
     def record(fresh: list[Outcome]) -> None:
         if begin:
             begin()
         folder.add(fresh)
 
-    outcomes = run_evaluation(config, examples, label, adapter, known, record)
-    summary = summarise(outcomes) | {"code": code_version()}
-    folder.finish(outcomes, summary)
+    with folder:
+        known = folder.outcomes()
+        if known:
+            console.print(f"continuing {path} after {len(known)} conversations", markup=False, soft_wrap=True)
+        outcomes = run_evaluation(config, examples, label, adapter, known, record)
+        summary = summarise(outcomes) | {"code": code_version()}
+        folder.finish(outcomes, summary)
     return summary
 
 

@@ -8,15 +8,17 @@ played again. It leaves out what is played (evaluate.py) and what is shown (smop
 import json
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
-from smopd.files import digest, write_json, write_text
+from smopd.files import Held, digest, locked, write_json, write_text
 
 Identity = dict[str, Any]
+LOCK = ".lock"
 
 
 def data_digest(examples: Sequence[Example]) -> str:
@@ -25,11 +27,15 @@ def data_digest(examples: Sequence[Example]) -> str:
 
 
 class EvaluationFolder:
-    """One evaluation's files. Making the object only looks; `add` is the first to write."""
+    """One evaluation's files. Making the object only looks; `add` is the first to write.
+
+    Used as a context it is one process's at a time: from the start where there is a folder, else from the first group on.
+    """
 
     def __init__(self, path: Path, identity: Identity) -> None:
         self.path, self.identity = path, identity
-        self._mended = False
+        self._mended = self._held = False
+        self._stack = ExitStack()
         settled = _read(path / "evaluation.json")
         if settled is not None:
             other = [key for key in identity | settled if settled.get(key) != identity.get(key)]
@@ -37,8 +43,29 @@ class EvaluationFolder:
                 lines = [f"{key}: {json.dumps(settled.get(key))} there, {json.dumps(identity.get(key))} now" for key in other]
                 listed = "\n  ".join(lines)
                 raise UserError(f"{path}: holds an evaluation of something else; choose another --out:\n  {listed}")
-        elif path.exists() and (not path.is_dir() or any(p.name != "evaluation.json.partial" for p in path.iterdir())):
+        elif path.exists() and (
+            not path.is_dir() or any(p.name not in (LOCK, "evaluation.json.partial") for p in path.iterdir())
+        ):
             raise UserError(f"{path}: exists and is not empty; nothing was written, choose another --out")
+
+    def __enter__(self) -> Self:
+        if self.path.exists():
+            self._claim()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+        self._stack.close()
+
+    def _claim(self) -> None:
+        try:
+            self._stack.enter_context(locked(self.path / LOCK))
+        except Held as other:
+            what = f"another process plays this evaluation ({other.holder})"
+            raise UserError(f"{self.path}: {what}; wait for it, stop it, or choose another --out") from None
+        except OSError as error:
+            raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
+        self._held = True
 
     def outcomes(self) -> list[Outcome]:
         """The outcomes it already holds, in whole groups."""
@@ -46,6 +73,12 @@ class EvaluationFolder:
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Append one group, and see it on disk before anything else happens. The first one makes the folder."""
+        if not self._held:
+            self._claim()
+            if (self.path / "evaluation.json").exists():  # it was not when we looked
+                raise UserError(
+                    f"{self.path}: another process began this evaluation meanwhile; the same command goes on from there"
+                )
         try:
             if not (self.path / "evaluation.json").exists():
                 write_json(self.path / "evaluation.json", self.identity)

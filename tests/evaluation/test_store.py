@@ -1,6 +1,7 @@
 """Evaluations on disk: refused, mended, continued; interrupted anywhere they end with the numbers of an undisturbed one."""
 
 import json
+import os
 from random import Random
 
 import pytest
@@ -39,9 +40,11 @@ class Moody:
 def run(path, stop_at=None, limit=None):
     """The whole evaluation, or as far as it gets; the number of conversations played."""
     examples = load_examples("pocket:eval:14")
-    folder, player = EvaluationFolder(path, ID), Moody(stop_at)
-    outcomes = evaluate(player, examples, ["full", "sharded"], 2, 5, 4, folder.outcomes(), folder.add)
-    folder.finish(outcomes, summarise(outcomes))
+    player = Moody(stop_at)
+    with EvaluationFolder(path, ID) as folder:
+        outcomes = evaluate(player, examples, ["full", "sharded"], 2, 5, 4, folder.outcomes(), folder.add)
+        folder.finish(outcomes, summarise(outcomes))
+    assert not (path / ".lock").exists()
     return player.played
 
 
@@ -103,6 +106,28 @@ def test_killed_while_the_folder_was_being_made_it_begins_anew(tmp_path):
     (tmp_path / "e" / "evaluation.json.partial").write_text("{")
     assert run(tmp_path / "e") == 56
     assert not (tmp_path / "e" / "evaluation.json.partial").exists()
+
+
+def test_two_at_once_are_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "e", 20)
+    written = (tmp_path / "e" / "conversations.jsonl").read_bytes()
+    with EvaluationFolder(tmp_path / "e", ID), pytest.raises(UserError, match=f"plays this evaluation .pid {os.getpid()} on"):
+        run(tmp_path / "e")
+    assert (tmp_path / "e" / "conversations.jsonl").read_bytes() == written
+    assert run(tmp_path / "e") > 0
+
+
+def test_two_begun_at_once_the_later_one_stops_and_goes_on_when_asked_again(tmp_path):
+    late = EvaluationFolder(tmp_path / "e", ID)
+    with late:
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "e", 20)
+        written = (tmp_path / "e" / "conversations.jsonl").read_bytes()
+        with pytest.raises(UserError, match="meanwhile; the same command goes on"):
+            late.add(late.outcomes()[:1])
+    assert (tmp_path / "e" / "conversations.jsonl").read_bytes() == written
+    assert run(tmp_path / "e") < 56
 
 
 def test_another_evaluation_is_refused_and_the_difference_named(tmp_path):
