@@ -1,7 +1,8 @@
 """Writes docs/evidence.md from the results committed beside it: `python -m smopd.study.page docs/evidence docs/evidence.md`.
 
 Every number on the page comes from docs/evidence/*.json through the same code that writes a study's report; only reading.md is
-written by hand. Figures are written to docs/evidence/NAME/. It leaves out running studies.
+written by hand. The page has the main tables of every study; the whole report is docs/evidence/NAME.md, with its figures in
+docs/evidence/NAME/. It leaves out running studies.
 """
 
 import re
@@ -9,10 +10,13 @@ import sys
 from pathlib import Path
 
 from smopd.files import write_text
-from smopd.study.render_text import render_markdown
+from smopd.study.render import Document
+from smopd.study.render_text import markdown_figures, markdown_opening, markdown_tables, render_markdown
 from smopd.study.report import make_document
 from smopd.study.results import load_results
 
+DETAILS = ("Tests", "Every seed")  # sections that only the whole report has
+ALONG = ("axis-", "steps", "cross-scale")  # figures along an axis say most; where there is none, the effects do
 INTRO = """# Evidence
 
 What has been measured with this software so far, and what has not. The page is made by `make docs` from
@@ -27,30 +31,35 @@ How the intervals, tests and verdicts are computed is in [studies](study.md).
 
 
 def make_page(folder: Path) -> tuple[str, dict[str, str]]:
-    """The page, and the figures by their path inside the folder."""
-    files = sorted(folder.glob("*.json"))
-    figures: dict[str, str] = {}
-    parts, commands = [], []
-    for file in files:
+    """The page, and the reports and figures by their path inside the folder."""
+    parts, commands, files = [], [], {}
+    for file in sorted(folder.glob("*.json"), key=lambda path: path.stem):
         results = load_results(file)
         document = make_document(results)
-        text = render_markdown(document)
-        text = re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
-        parts.append(re.sub(r"\]\(figures/", f"]({folder.name}/{results.name}/", text))
-        figures |= {f"{results.name}/{figure.name}.svg": figure.svg for figure in document.figures}
-        commands += [f"smopd study {results.name} --jobs 2"]
+        parts.append(_brief(document, f"{folder.name}/{results.name}"))
+        files[f"{results.name}.md"] = render_markdown(document).replace("](figures/", f"]({results.name}/")
+        files |= {f"{results.name}/{figure.name}.svg": figure.svg for figure in document.figures}
+        commands.append(f"smopd study {results.name} --jobs 2")
     reading = (folder / "reading.md").read_text(encoding="utf-8").strip()
-    page = "\n\n".join([INTRO.format(commands="\n".join(commands)).strip(), reading, *(part.strip() for part in parts)])
-    return page + "\n", figures
+    page = "\n\n".join([INTRO.format(commands="\n".join(commands)).strip(), reading, *parts])
+    return page + "\n", files
+
+
+def _brief(document: Document, place: str) -> str:
+    tables = [table for table in document.tables if table.section not in DETAILS and table.name != "bins"]
+    figures = [f for f in document.figures if f.name.startswith(ALONG)] or [f for f in document.figures if f.name == "effects"]
+    more = f"Every test, every seed, every run and the other figures: [the whole report]({place}.md)."
+    text = "\n\n".join([markdown_opening(document), markdown_tables(tables), markdown_figures(figures, place), more])
+    return re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
 
 
 def main(folder: Path, page: Path) -> None:
-    """Write the page and the figures; figures of an earlier page that are no longer drawn are removed."""
-    text, figures = make_page(folder)
-    for name, svg in figures.items():
-        write_text(folder / name, svg)
-    for old in folder.glob("*/*.svg"):
-        if old.relative_to(folder).as_posix() not in figures:
+    """Write the page, the reports and the figures; what an earlier page had and this one has not is removed."""
+    text, files = make_page(folder)
+    for name, content in files.items():
+        write_text(folder / name, content)
+    for old in (*folder.glob("*/*.svg"), *(path for path in folder.glob("*.md") if path.name != "reading.md")):
+        if old.relative_to(folder).as_posix() not in files:
             old.unlink()
     write_text(page, text)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from smopd.study.drawing import Figure
 from smopd.study.render import Document, short
 from smopd.study.table_parts import Entry, Number, Table
 from smopd.viewer.svg import visible
@@ -39,27 +40,43 @@ def markdown(text: object) -> str:
 
 def render_markdown(document: Document) -> str:
     """The whole report; figures are links into the folder figures/."""
-    results = document.results
-    parts = [f"# {markdown(results.title or results.name)}", markdown(document.subtitle())]
-    parts += [markdown(results.about)] if results.about else []
-    parts.append("\n".join(f"- {markdown(line)}" for line in document.summary))
-    if results.missing:
-        parts.append("**No result yet for:**\n\n" + "\n".join(f"- {markdown(name)}" for name in results.missing))
-    section = None
-    for table in document.tables:
-        parts += [f"## {markdown(table.section)}"] if table.section != section else []
-        parts += [f"### {markdown(table.title)}", markdown(table.caption), _markdown_table(table)]
-        section = table.section
-    parts += ["## Figures"] if document.figures else []
-    for figure in document.figures:
-        title = markdown(figure.title)
-        parts += [f"### {title}", f"![{title}](figures/{figure.name}.svg)", markdown(figure.caption)]
+    parts = [markdown_opening(document), markdown_tables(document.tables)]
+    parts += ["## Figures", markdown_figures(document.figures, "figures")] if document.figures else []
     if document.sentences:
         parts += ["## Every comparison in words", "\n".join(f"- {markdown(line)}" for line in document.sentences)]
     heads, rows = document.provenance()
     lines = [_line(heads), _line(["---"] * len(heads)), *(_line([markdown(cell) for cell in row]) for row in rows)]
     about = "One line a run; `report.json` names the runs of every number and has the hashes in full."
     return "\n\n".join(part for part in [*parts, "## Provenance", about, "\n".join(lines)] if part) + "\n"
+
+
+def markdown_opening(document: Document) -> str:
+    """Title, size, question and what was found."""
+    results = document.results
+    parts = [f"# {markdown(results.title or results.name)}", markdown(document.subtitle()), markdown(results.about)]
+    parts.append("\n".join(f"- {markdown(line)}" for line in document.summary))
+    if results.missing:
+        parts.append("**No result yet for:**\n\n" + "\n".join(f"- {markdown(name)}" for name in results.missing))
+    return "\n\n".join(part for part in parts if part)
+
+
+def markdown_tables(tables: Sequence[Table]) -> str:
+    """Tables under the headings of their sections."""
+    parts, section = [], None
+    for table in tables:
+        parts += [f"## {markdown(table.section)}"] if table.section != section else []
+        parts += [f"### {markdown(table.title)}", markdown(table.caption), _markdown_table(table)]
+        section = table.section
+    return "\n\n".join(part for part in parts if part)
+
+
+def markdown_figures(figures: Sequence[Figure], folder: str) -> str:
+    """Figures as links into a folder."""
+    parts = []
+    for figure in figures:
+        title = markdown(figure.title)
+        parts += [f"### {title}", f"![{title}]({folder}/{figure.name}.svg)", markdown(figure.caption)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _markdown_table(table: Table) -> str:
