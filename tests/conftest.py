@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,6 +15,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from smopd.cli import main
 from smopd.config import Config, load_config
+from smopd.data import tasks
+from smopd.evaluation import own, workers
 from smopd.models import ChatModel, load_model
 
 torch.set_num_threads(1)
@@ -35,6 +38,16 @@ def shared(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"needs {name} of the public data folder beside the repository")
     return path
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Verifiers of one's own that a test loaded are not there for the next."""
+    yield
+    for task, (_, kind) in own._loaded.items():
+        tasks.forget(task)
+        workers.close(kind)
+    own._loaded.clear()
 
 
 @pytest.fixture(scope="session")

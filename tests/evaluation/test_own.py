@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +28,14 @@ Write = Callable[..., str]
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Iterator[Write]:
-    """Writes a file and says where; whatever was loaded is forgotten afterwards."""
+def write(tmp_path: Path) -> Write:
+    """Writes a file and says where."""
 
     def to(text: str, name: str = "mine.py") -> str:
         (tmp_path / name).write_text(text)
         return str(tmp_path / name)
 
-    yield to
-    for task, (_, kind) in own._loaded.items():
-        tasks.forget(task)
-        workers.close(kind)
-    own._loaded.clear()
+    return to
 
 
 def example(task: str, **answer: Any) -> Example:
