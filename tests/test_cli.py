@@ -231,7 +231,7 @@ def test_an_evaluation_killed_again_and_again_gives_the_numbers_of_an_undisturbe
     words = [sys.executable, "-m", "smopd.cli", "eval", "pocket", "--data", "pocket:eval:6", "--set", "eval.batch=1"]
     file = tmp_path / "part" / "conversations.jsonl"
     draw = Random(7)
-    for _ in range(3):
+    for _ in range(2):
         before = file.stat().st_size if file.exists() else 0
         process = subprocess.Popen([*words, "--out", "part"], cwd=tmp_path, stderr=subprocess.PIPE)
         while process.poll() is None and (file.stat().st_size if file.exists() else 0) <= before:

@@ -235,12 +235,12 @@ def test_mutants_are_rejected(items):
 
 
 @pytest.mark.slow
-def test_mutants_called_equivalent_agree_on_80_larger_databases(items):
+def test_mutants_called_equivalent_agree_on_40_larger_databases(items):
     for kind, item, text, why in survivors(items)[2]:
         suite = _suite(item["schema_sql"], item["reference_sql"], (), time.monotonic() + 60)
         facts = suite.facts | query_facts(parse_one(text, read="sqlite"), suite.schema)
         facts.most = max(facts.most, 20)  # sixty rows a table
-        for connection, expected, _ in _databases(suite, facts, f"more {kind}", 80, time.monotonic() + 600):
+        for connection, expected, _ in _databases(suite, facts, f"more {kind}", 40, time.monotonic() + 600):
             one = _Suite(suite.schema, facts, suite.reference, [(connection, expected)], synthetic=False)
             assert not _difference(one, text, time.monotonic() + 60), (why, item["reference_sql"], text)
             connection.close()
