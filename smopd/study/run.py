@@ -93,7 +93,10 @@ class StudyFolder:
         try:
             write_json(self.own / "study.json", self.study.tree)
             for model in self.study.models:
-                write_text(self.base(model.name) / "config.toml", to_toml(self.study.base_config(model.name)))
+                base = self.base(model.name)
+                # Another study of this place may have played it: what it was played with is what its numbers come from.
+                if not (base / "eval" / "evaluation.json").exists():
+                    write_text(base / "config.toml", to_toml(self.study.base_config(model.name)))
             for cell in self.study.cells:
                 write_text(self.path / "configs" / f"{cell.folder}.toml", to_toml(cell.config))
         except OSError as error:

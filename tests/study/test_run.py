@@ -147,6 +147,22 @@ def test_commands_for_a_cluster_are_ordinary_ones(folder, tmp_path):
     assert not (tmp_path / "out" / "cells").exists()
 
 
+def test_a_study_beside_it_leaves_the_base_models_settings_as_they_were_played(folder, tmp_path):
+    (tmp_path / "other.toml").write_text(STUDY.replace('"tiny"', '"other"').replace("seeds = [1, 2]", "seeds = [3, 4]"))
+    other = StudyFolder(tmp_path / "out", load_study(tmp_path / "other.toml"))
+    config = folder.base("pocket") / "config.toml"
+    assert config == other.base("pocket") / "config.toml"
+    folder.prepare()
+    first = config.read_text()
+    other.prepare()
+    assert config.read_text() != first  # nothing has been played: the later study's
+    folder.prepare()
+    (config.parent / "eval").mkdir()
+    (config.parent / "eval" / "evaluation.json").write_text("{}")
+    other.prepare()
+    assert config.read_text() == first
+
+
 def quick(folder: StudyFolder, name: str, *codes: str) -> Job:
     """A job whose commands are snippets of Python."""
     done = folder.path / name
