@@ -12,15 +12,16 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from smopd.files import read_jsonl
 
 SETTINGS = [
-    "train.steps=2", "train.rollouts=2", "train.checkpoint_every=1", "rollout.middle_tokens=12", "rollout.answer_tokens=16",
+    "train.steps=2", "train.checkpoint_every=1", "rollout.middle_tokens=12", "rollout.answer_tokens=16",
     "lora.r=8", "lora.alpha=16", "optim.lr=1e-4", "eval.tokens=24", "eval.middle_tokens=12", "objective.rho=1.0",
 ]  # fmt: skip
 
 
-def train_and_evaluate(smopd, tmp_path: Path, model: Path, *more: str) -> tuple[Path, Path]:
+def train_and_evaluate(smopd, tmp_path: Path, model: Path, *more: str, rollouts: int = 2) -> tuple[Path, Path]:
     """Two steps and an evaluation of four LiC math items; the folders of the run and of the evaluation."""
     data = shared("data/lic/math.json")
     sets = [f"model.path={model}", f"data.train={data}", "data.train_limit=4", f"data.eval={data}", *SETTINGS, *more]
+    sets.append(f"train.rollouts={rollouts}")
     recipe = tmp_path / "empty.toml"
     recipe.write_text("")
     out = tmp_path / "run"
@@ -31,7 +32,7 @@ def train_and_evaluate(smopd, tmp_path: Path, model: Path, *more: str) -> tuple[
     assert row["eligible_turns"] > 0
     assert row["loss/middle"] > 0
     assert row["grad_norm"] > 0
-    assert row["full_branch"] > 0
+    assert row["full_branch"] == rollouts
     code, said, err = smopd("eval", str(out), "--limit", "4", "--json")
     assert code == 0, err
     summary = json.loads(said)
@@ -65,7 +66,7 @@ def test_qwen3_shape_with_the_real_tokenizer_and_template(smopd, tmp_path, qwen3
 @pytest.mark.slow
 @pytest.mark.smollm2
 def test_smollm2_trains_and_is_evaluated_from_its_gguf_file(smopd, tmp_path):
-    _, evaluation = train_and_evaluate(smopd, tmp_path, smollm2_gguf(), "train.rollouts=1")  # one: a step of two is a minute
+    _, evaluation = train_and_evaluate(smopd, tmp_path, smollm2_gguf(), rollouts=1)  # one: a step of two is a minute
     rows = read_jsonl(evaluation / "conversations.jsonl")
     assert all(turn["reply"].strip() for row in rows for turn in row["turns"][:1])  # a real model has something to say
     words = " ".join(turn["reply"] for row in rows for turn in row["turns"])
