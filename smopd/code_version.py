@@ -1,4 +1,6 @@
-"""Which code made a result: the version, and a hash of the package's own source, as a checkout changes without a new version."""
+"""Which code made a result: the version, and a hash of the package's own source, as a checkout changes
+without a new version.
+"""
 
 import hashlib
 from functools import cache

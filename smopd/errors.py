@@ -1,4 +1,6 @@
-"""Errors that are the user's to mend. The command line prints them without a traceback and exits with their code."""
+"""Errors that are the user's to mend. The command line prints them without a traceback and exits with their
+code.
+"""
 
 
 class UserError(ValueError):
@@ -8,6 +10,8 @@ class UserError(ValueError):
 
 
 class EngineLost(UserError):
-    """Whatever samples replies is gone (every server is down). The run itself is sound: the same command continues it later."""
+    """Whatever samples replies is gone (every server is down). The run itself is sound: the same command
+    continues it later.
+    """
 
     exit_code = 3

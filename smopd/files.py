@@ -1,4 +1,5 @@
-"""Files that are either whole or not there, lines that are on disk before the call returns, and a lock that dies with its holder.
+"""Files that are either whole or not there, lines that are on disk before the call returns, and a lock that
+dies with its holder.
 
 An OSError goes to the caller, who knows what the file was for.
 """
@@ -60,7 +61,9 @@ def jsonl(rows: Iterable[Any]) -> str:
 
 
 def append_jsonl(path: Path, row: Any) -> None:
-    """Add one line in one write and see it on disk; a line that does not fit on the disk leaves nothing behind."""
+    """Add one line in one write and see it on disk; a line that does not fit on the disk leaves nothing
+    behind.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
         before = os.fstat(descriptor).st_size
@@ -141,7 +144,8 @@ _held: set[int] = set()
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock file, which goes when the block ends; the kernel frees the lock of a process that dies. `Held` if it is taken.
+    """Hold a lock file, which goes when the block ends; the kernel frees the lock of a process that dies.
+    `Held` if it is taken.
 
     Gives False where the file system has no locks: then nothing is held.
     """

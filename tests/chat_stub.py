@@ -6,9 +6,9 @@ import time
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from smopd.config import Engine
 from smopd.rollout import Sampling
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
+from smopd.settings import Engine
 
 KEY = "sk-very-secret-0123456789"
 
@@ -20,7 +20,9 @@ def said(text, finish="stop", tokens=3):
 
 
 class Stub:
-    """A server on a free port. `answer(body, headers)` returns a completion, text, or (status, body, headers) to send."""
+    """A server on a free port. `answer(body, headers)` returns a completion, text, or (status, body, headers)
+    to send.
+    """
 
     def __init__(self, answer=lambda body, headers: said("The answer is 4.")):
         self.answer, self.requests, self.gets = answer, [], []
@@ -32,7 +34,14 @@ class Stub:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 with stub.lock:
-                    stub.requests.append({"path": self.path, "body": body, "headers": dict(self.headers), "at": time.monotonic()})
+                    stub.requests.append(
+                        {
+                            "path": self.path,
+                            "body": body,
+                            "headers": dict(self.headers),
+                            "at": time.monotonic(),
+                        }
+                    )
                     stub.now += 1
                     stub.most = max(stub.most, stub.now)
                 answer = stub.answer(body, self.headers)
@@ -50,7 +59,13 @@ class Stub:
 
             def send(self, answer):
                 status, body, headers = answer if isinstance(answer, tuple) else (200, answer, {})
-                data = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+                data = (
+                    body
+                    if isinstance(body, bytes)
+                    else body.encode()
+                    if isinstance(body, str)
+                    else json.dumps(body).encode()
+                )
                 try:
                     self.send_response(status)
                     for name, value in ({"Content-Length": str(len(data))} | headers).items():
@@ -91,7 +106,9 @@ def nobody() -> str:
 
 
 def endpoint(*urls, pause=0.01, model="m", **settings) -> ChatEndpoint:
-    return ChatEndpoint(Engine(servers=list(urls), model=model, **{"retries": 2, "timeout": 10.0} | settings), pause)
+    return ChatEndpoint(
+        Engine(servers=list(urls), model=model, **{"retries": 2, "timeout": 10.0} | settings), pause
+    )
 
 
 def ask(*urls, **settings):

@@ -13,14 +13,16 @@ import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from smopd.cli import main
+from smopd.cli.main import main
 from smopd.config import Config, load_config
 from smopd.data import tasks
-from smopd.evaluation import own, workers
 from smopd.models import ChatModel, load_model
+from smopd.verify import own, workers
 
 torch.set_num_threads(1)
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # started in the background: the tests of Ctrl-C need it heard
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # started in the background: the tests of Ctrl-C need it heard
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -59,7 +61,9 @@ def qwen3() -> PreTrainedTokenizerBase:
 @pytest.fixture(scope="session")
 def pocket_config() -> Config:
     """The pocket recipe, cut to a few seconds."""
-    return load_config("pocket", ["train.steps=4", "train.rollouts=4", "train.micro_batch=4", "train.checkpoint_every=2"])
+    return load_config(
+        "pocket", ["train.steps=4", "train.rollouts=4", "train.micro_batch=4", "train.checkpoint_every=2"]
+    )
 
 
 @pytest.fixture

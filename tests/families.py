@@ -1,7 +1,9 @@
-"""Small random bodies of chat model families, each with its template: what `smopd train` meets in a model folder of that family.
+"""Small random bodies of chat model families, each with its template: what `smopd train` meets in a model
+folder of that family.
 
-Templates are the families' own as trl ships them, or written down here from their model cards. The tokenizer is the pocket
-model's (byte-level, so any text encodes) with the family's special tokens; vocabularies are padded beyond it, as real ones are.
+Templates are the families' own as trl ships them, or written down here from their model cards. The tokenizer
+is the pocket model's (byte-level, so any text encodes) with the family's special tokens; vocabularies are
+padded beyond it, as real ones are.
 """
 
 import json
@@ -38,7 +40,8 @@ SMOLLM2 = (
     "message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}"
     "{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-# https://huggingface.co/mistralai/Mistral-7B-Instruct-v0.3, without its tools: the system prompt stands in the last user turn
+# https://huggingface.co/mistralai/Mistral-7B-Instruct-v0.3, without its tools: the system prompt stands in
+# the last user turn
 MISTRAL = (
     "{%- if messages[0]['role'] == 'system' %}{%- set system_message = messages[0]['content'] %}"
     "{%- set loop_messages = messages[1:] %}{%- else %}{%- set loop_messages = messages %}{%- endif %}{{- bos_token }}"
@@ -80,7 +83,9 @@ class Family:
     def save(self, folder: Path) -> Path:
         """A model folder of this family."""
         tokenizer = AutoTokenizer.from_pretrained(MODEL_DIR)
-        tokenizer.add_special_tokens({"additional_special_tokens": [s for s in self.specials if s != self.end]})
+        tokenizer.add_special_tokens(
+            {"additional_special_tokens": [s for s in self.specials if s != self.end]}
+        )
         tokenizer.add_special_tokens({"eos_token": self.end, **({"bos_token": self.bos} if self.bos else {})})
         tokenizer.chat_template = _trl(self.template) if len(self.template) < 20 else self.template
         tokenizer.save_pretrained(folder)
@@ -149,6 +154,11 @@ def tiny_gguf(path: Path) -> Path:
     for name, shape in shapes.items():
         weight = drawn.normal(size=shape) * 0.1 if len(shape) > 1 else np.ones(shape)
         writer.add_tensor(f"{name}.weight", weight.astype(np.float32))
-    for write in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+    for write in (
+        writer.write_header_to_file,
+        writer.write_kv_data_to_file,
+        writer.write_tensors_to_file,
+        writer.close,
+    ):
         write()
     return path

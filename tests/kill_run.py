@@ -1,10 +1,11 @@
-"""Kill a training run at random moments, let it go on each time, and compare what it leaves with an undisturbed run.
+"""Kill a training run at random moments, let it go on each time, and compare what it leaves with an
+undisturbed run.
 
     python tests/kill_run.py --kills 20 --out /tmp/kills
 
-A third of the kills each is aimed at the start (imports, loading, restoring), at a step (rollout, scoring, update) and at the
-moment a checkpoint is half written. The comparison is byte by byte, without timings.jsonl, which no seed decides. Exit code 1 if
-one byte differs, or if a start that nobody killed fails.
+A third of the kills each is aimed at the start (imports, loading, restoring), at a step (rollout, scoring,
+update) and at the moment a checkpoint is half written. The comparison is byte by byte, without timings.jsonl,
+which no seed decides. Exit code 1 if one byte differs, or if a start that nobody killed fails.
 """
 
 import argparse
@@ -25,8 +26,22 @@ AIMS = ("step", "checkpoint", "start")
 
 
 def command(out: Path, steps: int, every: int) -> list[str]:
-    settings = [f"train.steps={steps}", "train.rollouts=4", f"train.checkpoint_every={every}", "optim.lr=1e-3"]
-    return [sys.executable, "-m", "smopd.cli", "train", "pocket", "--out", str(out), *(w for s in settings for w in ("--set", s))]
+    settings = [
+        f"train.steps={steps}",
+        "train.rollouts=4",
+        f"train.checkpoint_every={every}",
+        "optim.lr=1e-3",
+    ]
+    return [
+        sys.executable,
+        "-m",
+        "smopd.cli",
+        "train",
+        "pocket",
+        "--out",
+        str(out),
+        *(w for s in settings for w in ("--set", s)),
+    ]
 
 
 class Attempt:
@@ -125,7 +140,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     step = median(row["seconds/step"] for row in read_jsonl(straight / "timings.jsonl"))
     start = max(1.0, first.seconds - step * steps)
-    print(f"undisturbed: {steps} steps, {first.seconds:.0f} s ({start:.1f} s to start, {step:.2f} s a step)", flush=True)
+    print(
+        f"undisturbed: {steps} steps, {first.seconds:.0f} s ({start:.1f} s to start, {step:.2f} s a step)",
+        flush=True,
+    )
 
     for number in range(1, 1000):
         aim = AIMS[(number - 1) % len(AIMS)] if number <= given.kills else "end"
@@ -141,7 +159,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     found = differences(straight, killed)
     print(
-        "\n".join(found) or f"the same bytes in {sum(p.is_file() and p.name not in UNCOMPARED for p in killed.rglob('*'))} files"
+        "\n".join(found)
+        or f"the same bytes in {sum(p.is_file() and p.name not in UNCOMPARED for p in killed.rglob('*'))} files"
     )
     return 1 if found else 0
 

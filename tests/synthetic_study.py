@@ -1,4 +1,6 @@
-"""Results of studies that were never run: arms with known chances, every size and every awkward name a report has to stand."""
+"""Results of studies that were never run: arms with known chances, every size and every awkward name a report
+has to stand.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -10,7 +12,12 @@ import numpy as np
 from smopd.study.results import Cell, Results, Source, encode
 
 METRICS = ("loss", "outcome", "clipped/middle", "kept", "entropy/middle", "divergence/middle", "grad_norm")
-HOSTILE = ['<b>&"x"', "a_b % c^d ~ #1 \\textbf{$y$}", "näive | `mask` -- ∑中", "[0] *star* <script>alert(1)</script>"]
+HOSTILE = [
+    '<b>&"x"',
+    "a_b % c^d ~ #1 \\textbf{$y$}",
+    "näive | `mask` -- ∑中",
+    "[0] *star* <script>alert(1)</script>",
+]
 
 
 def digest(*parts: object) -> str:
@@ -27,7 +34,8 @@ def study(
 ) -> Results:  # fmt: skip
     """A study whose first arm is the reference; `chances` are those of SHARDED, other views are 0.2 better.
 
-    Arms without chances are each a little better than the one before. The same arguments give the same results.
+    Arms without chances are each a little better than the one before. The same arguments give the same
+    results.
     """
     draw = np.random.default_rng(number)
     arms = list(chances)
@@ -44,19 +52,29 @@ def study(
     def right(chance: float) -> dict[str, str]:
         found = {}
         for view in views:
-            p = np.clip(chance + (0.0 if view == "sharded" else 0.2) + hard + draw.normal(0, spread), 0.02, 0.98)
+            p = np.clip(
+                chance + (0.0 if view == "sharded" else 0.2) + hard + draw.normal(0, spread), 0.02, 0.98
+            )
             found[view] = encode([int(n) for n in draw.binomial(runs, p)])
         return found
 
     def source(folder: str, seed: int | None, trained: bool) -> Source:
         code = f"0.1.0 {digest('code')}"
         return Source(
-            folder, digest(folder), seed, digest("data"), code if trained else None, code, digest(folder, 1) if trained else None
+            folder,
+            digest(folder),
+            seed,
+            digest("data"),
+            code if trained else None,
+            code,
+            digest(folder, 1) if trained else None,
         )
 
     for model in models:
         if base:
-            results.base.append(Cell(model, "base", {}, None, source(f"base/{model}", None, False), r := right(0.3), r))
+            results.base.append(
+                Cell(model, "base", {}, None, source(f"base/{model}", None, False), r := right(0.3), r)
+            )
         for point in results.points():
             for arm, chance in chances.items():
                 for seed in seeds:
@@ -66,7 +84,13 @@ def study(
                     cell = Cell(model, arm, point, seed, source(folder, seed, True), r := right(chance), r)
                     if measured:
                         curves = _curves(draw, steps, metrics)
-                        cell = replace(cell, tokens=_tokens(draw), gradients=_gradients(draw), curves=curves, seconds=60.0)
+                        cell = replace(
+                            cell,
+                            tokens=_tokens(draw),
+                            gradients=_gradients(draw),
+                            curves=curves,
+                            seconds=60.0,
+                        )
                     results.cells.append(cell)
     return results
 
@@ -77,11 +101,28 @@ def _tokens(draw: np.random.Generator) -> dict[str, Any]:
         low, count, agreement = i / 10, int(draw.integers(1, 5000)), float(draw.uniform(0, 1))
         teacher = low + float(draw.uniform(0, 0.1))
         bins.append(
-            {"low": low, "high": low + 0.1, "count": count, "student": low + 0.05, "teacher": teacher, "agreement": agreement}
+            {
+                "low": low,
+                "high": low + 0.1,
+                "count": count,
+                "student": low + 0.05,
+                "teacher": teacher,
+                "agreement": agreement,
+            }
         )
-    edges = [{"low": i / 5, "high": (i + 1) / 5, "count": 100, "agreement": 0.9 - i / 9, "divergence": i / 20} for i in range(5)]
+    edges = [
+        {"low": i / 5, "high": (i + 1) / 5, "count": 100, "agreement": 0.9 - i / 9, "divergence": i / 20}
+        for i in range(5)
+    ]
     area, ece = float(draw.uniform(0.5, 0.9)), float(draw.uniform(0, 0.2))
-    shares = {"dropped": 0.2, "agreement": 0.81, "agreement_kept": 0.8, "agreement_dropped": 0.95, "clipped": 0.01, "ece": ece}
+    shares = {
+        "dropped": 0.2,
+        "agreement": 0.81,
+        "agreement_kept": 0.8,
+        "agreement_dropped": 0.95,
+        "clipped": 0.01,
+        "ece": ece,
+    }
     auroc = {"auroc": area, "auroc_low": area - 0.02, "auroc_high": area + 0.02}
     more = {"divergence_kept": 0.1, "divergence_dropped": None, "bins": bins, "by_entropy": edges}
     return {"tokens": int(draw.integers(9000, 20000)), "rollouts": 40, **shares, **auroc, **more}
@@ -95,6 +136,8 @@ def _gradients(draw: np.random.Generator) -> dict[str, Any]:
 def _curves(draw: np.random.Generator, steps: int, metrics: Sequence[str]) -> dict[str, list[float | None]]:
     """A row a step; one step of the last metric has no value, as a step without middle replies has none."""
     shape = np.exp(-np.arange(steps) / 20)
-    curves: dict[str, list[float | None]] = {name: (shape + draw.normal(0, 0.05, steps)).tolist() for name in metrics}
+    curves: dict[str, list[float | None]] = {
+        name: (shape + draw.normal(0, 0.05, steps)).tolist() for name in metrics
+    }
     curves[metrics[-1]][3] = None
     return curves

@@ -14,7 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from smopd.config import RECIPES, Config, config_hash, describe, differences, load_config, recipe_names, to_toml
+from smopd.config import (
+    RECIPES,
+    Config,
+    config_hash,
+    describe,
+    differences,
+    load_config,
+    recipe_names,
+    to_toml,
+)
 from smopd.config_io import flatten, leaves, nest
 from smopd.errors import UserError
 from smopd.methods import METHODS
@@ -109,7 +118,11 @@ def test_qwen3_recipes_spell_the_paper_out(name: str) -> None:
 
 def test_pocket_recipe() -> None:
     config = load_config("pocket")
-    assert (config.model.path, config.data.train, config.data.eval) == ("pocket", "pocket:train", "pocket:eval")
+    assert (config.model.path, config.data.train, config.data.eval) == (
+        "pocket",
+        "pocket:train",
+        "pocket:eval",
+    )
     assert config.optim.warmup_steps < config.train.steps
     assert config.train.rollouts % config.train.micro_batch == 0
 
@@ -154,8 +167,14 @@ def test_set_forms(text: str, key: str, value: Any) -> None:
         ),
         ("optim.learning_rate=1", "--set: unknown key 'optim.learning_rate'; did you mean 'optim.lr'?"),
         ("teacher=3", "--set: teacher = 3: expected a table with the keys decay"),
-        ("teacher.decay.x=3", "--set: teacher.decay = a table: expected a number of at least 0 and at most 1"),
-        ('seed=1\nmethod="outcome"', '--set: seed = "1\\nmethod=\\"outcome\\"": expected a whole number of at least 0'),
+        (
+            "teacher.decay.x=3",
+            "--set: teacher.decay = a table: expected a number of at least 0 and at most 1",
+        ),
+        (
+            'seed=1\nmethod="outcome"',
+            '--set: seed = "1\\nmethod=\\"outcome\\"": expected a whole number of at least 0',
+        ),
     ],
 )
 def test_set_complaints(text: str, message: str) -> None:
@@ -192,7 +211,11 @@ def test_set_complaints(text: str, message: str) -> None:
         ("objective.clip_level", "1", 'one of "position", "vocab"'),
         ("lora.targets", "[]", "a non-empty list of strings"),
         ("lora.targets", '["q_proj", 3, 4]', "a non-empty list of strings"),
-        ("eval.views", '["full", "half"]', 'a non-empty list of "full", "concat", "sharded", "recap", "snowball", "simulated"'),
+        (
+            "eval.views",
+            '["full", "half"]',
+            'a non-empty list of "full", "concat", "sharded", "recap", "snowball", "simulated"',
+        ),
         ("optim.lr", "2020-01-01", "a finite number greater than 0"),
     ],
 )
@@ -228,7 +251,10 @@ def test_no_number_is_nan_and_only_the_clip_is_infinite(key: str) -> None:
             "optim.adam.zzz",
             "the tables are model, chat, data, rollout, engine, objective, lora, teacher, optim, train, eval, user, prompts",
         ),
-        ("zzz", "the tables are model, chat, data, rollout, engine, objective, lora, teacher, optim, train, eval, user, prompts"),
+        (
+            "zzz",
+            "the tables are model, chat, data, rollout, engine, objective, lora, teacher, optim, train, eval, user, prompts",
+        ),
     ],
 )
 def test_unknown_keys_name_the_nearest(recipe: Write, key: str, rest: str) -> None:
@@ -236,7 +262,10 @@ def test_unknown_keys_name_the_nearest(recipe: Write, key: str, rest: str) -> No
 
 
 def test_a_quoted_key_with_a_dot_is_shown_as_such(recipe: Write) -> None:
-    assert complaint(recipe('"optim.lr" = 1\n')) == "recipe.toml: unknown key '\"optim.lr\"'; did you mean 'optim.lr'?"
+    assert (
+        complaint(recipe('"optim.lr" = 1\n'))
+        == "recipe.toml: unknown key '\"optim.lr\"'; did you mean 'optim.lr'?"
+    )
 
 
 def test_an_unknown_table_is_reported_key_by_key(recipe: Write) -> None:
@@ -249,7 +278,9 @@ def test_an_unknown_table_is_reported_key_by_key(recipe: Write) -> None:
 
 
 def test_a_value_in_place_of_a_table(recipe: Write) -> None:
-    assert complaint(recipe("teacher = 3\n")) == "recipe.toml: teacher = 3: expected a table with the keys decay"
+    assert (
+        complaint(recipe("teacher = 3\n")) == "recipe.toml: teacher = 3: expected a table with the keys decay"
+    )
     assert "expected a table with the keys decay" in complaint(recipe("[[teacher]]\ndecay = 1\n"))
 
 
@@ -306,7 +337,11 @@ def values(key: str) -> st.SearchStrategy[Any]:
     kind: Any = field.annotation
     limits: dict[str, Any] = {}
     for bound in field.metadata:
-        limits |= {name: getattr(bound, name) for name in ("gt", "ge", "lt", "le", "min_length") if hasattr(bound, name)}
+        limits |= {
+            name: getattr(bound, name)
+            for name in ("gt", "ge", "lt", "le", "min_length")
+            if hasattr(bound, name)
+        }
     if key == "method":
         return st.sampled_from(list(METHODS))
     if kind is bool:
@@ -319,7 +354,12 @@ def values(key: str) -> st.SearchStrategy[Any]:
         low, high = limits.get("gt", limits.get("ge")), limits.get("lt", limits.get("le"))
         unbounded = key == "objective.clip"
         return st.floats(
-            low, high, exclude_min="gt" in limits, exclude_max="lt" in limits, allow_nan=False, allow_infinity=unbounded
+            low,
+            high,
+            exclude_min="gt" in limits,
+            exclude_max="lt" in limits,
+            allow_nan=False,
+            allow_infinity=unbounded,
         )
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
@@ -353,7 +393,12 @@ def test_a_run_folders_config_is_the_config_of_the_run(tmp_path: Path, name: str
 
 def test_the_hash_sees_every_setting() -> None:
     seen = {config_hash(Config())}
-    other = {bool: lambda v: not v, int: lambda v: v + 1, float: lambda v: v / 2 + 0.3, str: lambda v: v + "x"}
+    other = {
+        bool: lambda v: not v,
+        int: lambda v: v + 1,
+        float: lambda v: v / 2 + 0.3,
+        str: lambda v: v + "x",
+    }
     for key, value in flat(Config()).items():
         kind: Any = leaves(Config)[key].annotation
         if key == "method":

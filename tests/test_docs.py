@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from smopd.cli import app
+from smopd.cli.main import app
 from smopd.data import load_examples
 from smopd.evaluation import verify
 
@@ -17,7 +17,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_settings_page_is_current():
-    assert runpy.run_path(str(ROOT / "docs" / "settings.py"))["page"]() == (ROOT / "docs" / "configuration.md").read_text()
+    assert (
+        runpy.run_path(str(ROOT / "docs" / "settings.py"))["page"]()
+        == (ROOT / "docs" / "configuration.md").read_text()
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

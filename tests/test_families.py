@@ -1,4 +1,6 @@
-"""Chat model families end to end: a model folder, `smopd train`, `smopd eval`; and fast scoring equals plain in each."""
+"""Chat model families end to end: a model folder, `smopd train`, `smopd eval`; and fast scoring equals plain
+in each.
+"""
 
 import json
 
@@ -10,13 +12,13 @@ from transformers import AutoModelForCausalLM
 
 from smopd.config import load_config
 from smopd.evaluation.prepare import prepared_examples
-from smopd.evaluation.verifiers import verify_all
 from smopd.models import load_model
+from smopd.models.adapters import attach, student_parameters
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.hf import HFEngine
 from smopd.scoring.passes import body_and_head, packable
-from smopd.training.adapters import attach, student_parameters
 from smopd.training.scoring_step import FAST, PLAIN, Rollout, score
+from smopd.verify.verifiers import verify_all
 
 SETTINGS = [
     "data.train=pocket:train", "data.train_limit=4", "train.steps=2", "train.rollouts=2", "train.checkpoint_every=1",
@@ -45,7 +47,10 @@ def test_trained_and_evaluated_through_the_command_line(smopd, tmp_path, name):
     saved = {}
     for step in (1, 2):
         folder = tmp_path / "run" / "checkpoints" / f"step-{step:06d}"
-        saved[step] = load_file(folder / "adapter_model.safetensors"), load_file(folder / "teacher.safetensors")
+        saved[step] = (
+            load_file(folder / "adapter_model.safetensors"),
+            load_file(folder / "teacher.safetensors"),
+        )
     (student1, teacher1), (student2, teacher2) = saved[1], saved[2]
     assert set(student1) == set(teacher1)
     for key in student1:
@@ -84,7 +89,11 @@ def test_fast_scoring_equals_plain_scoring_and_the_models_own_logits(tmp_path, n
         peft.zero_grad()
         losses, turns = score(peft, chat.renderer, rollouts, config.objective, keep=0.8, path=path)
         torch.stack([loss.total for loss in losses]).mean().backward()
-        stats = [torch.stack([getattr(t.stats, f).detach() for f in t.stats.__dataclass_fields__]) for own in turns for t in own]
+        stats = [
+            torch.stack([getattr(t.stats, f).detach() for f in t.stats.__dataclass_fields__])
+            for own in turns
+            for t in own
+        ]
         found.append([*stats, *(p.grad for p in student_parameters(peft).values())])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -92,7 +101,9 @@ def test_fast_scoring_equals_plain_scoring_and_the_models_own_logits(tmp_path, n
     replies = [turn for rollout in rollouts for c in (rollout.sharded, rollout.full) for turn in c.turns]
     for turn, scored in zip(replies, (t for own in turns for t in own), strict=True):
         with torch.no_grad():
-            logits = peft(input_ids=torch.tensor([[*turn.context, *turn.reply]])).logits[0, len(turn.context) - 1 : -1]
+            logits = peft(input_ids=torch.tensor([[*turn.context, *turn.reply]])).logits[
+                0, len(turn.context) - 1 : -1
+            ]
         own = logits.log_softmax(-1).gather(-1, torch.tensor(turn.reply)[:, None])[:, 0]
         torch.testing.assert_close(scored.stats.student_logp, own, rtol=1e-4, atol=1e-4)
 

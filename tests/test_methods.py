@@ -1,4 +1,6 @@
-"""The declared methods: their values are the paper's, one switch chooses among them, and each source of a value has its rank."""
+"""The declared methods: their values are the paper's, one switch chooses among them, and each source of a
+value has its rank.
+"""
 
 import tomllib
 from pathlib import Path
@@ -30,7 +32,8 @@ def complaint(*args: Any, **kwargs: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "keep", "eta"), [("baseline", 1.0, 0.0), ("entropy", 0.8, 0.0), ("outcome", 1.0, 0.2), ("combined", 0.8, 0.2)]
+    ("name", "keep", "eta"),
+    [("baseline", 1.0, 0.0), ("entropy", 0.8, 0.0), ("outcome", 1.0, 0.2), ("combined", 0.8, 0.2)],
 )
 def test_the_four_configurations_of_the_paper(name: str, keep: float, eta: float) -> None:
     assert METHODS[name].settings == {"objective.keep": keep, "objective.eta": eta}
@@ -97,8 +100,13 @@ def test_a_switch_on_the_command_line_wins_over_the_file_but_not_over_a_set_key(
 def test_unknown_methods(tmp_path: Path) -> None:
     everything = f"The methods are {', '.join(METHODS)}"
     path = write(tmp_path, 'method = "entrpy"\n')
-    assert complaint(path) == f"{path}: method = \"entrpy\": unknown method; did you mean 'entropy'? {everything}"
-    assert complaint(None, ["method=combine"]).startswith("--set: method = \"combine\": unknown method; did you mean 'combined'?")
+    assert (
+        complaint(path)
+        == f"{path}: method = \"entrpy\": unknown method; did you mean 'entropy'? {everything}"
+    )
+    assert complaint(None, ["method=combine"]).startswith(
+        "--set: method = \"combine\": unknown method; did you mean 'combined'?"
+    )
     assert complaint("pocket", method="xyz") == f'--method: method = "xyz": unknown method. {everything}'
     assert "contradicts --method entropy" in complaint("pocket", ["method=outcome"], method="entropy")
     assert load_config("pocket", ["method=outcome"], method="outcome").objective.eta == 0.2

@@ -1,4 +1,6 @@
-"""Real chat models through the same commands as the pocket model: SmolLM2-135M-Instruct, and Qwen3's shape with its tokenizer."""
+"""Real chat models through the same commands as the pocket model: SmolLM2-135M-Instruct, and Qwen3's shape
+with its tokenizer.
+"""
 
 import json
 from pathlib import Path
@@ -17,15 +19,26 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def train_and_evaluate(smopd, tmp_path: Path, model: Path, *more: str, rollouts: int = 2) -> tuple[Path, Path]:
+def train_and_evaluate(
+    smopd, tmp_path: Path, model: Path, *more: str, rollouts: int = 2
+) -> tuple[Path, Path]:
     """Two steps and an evaluation of four LiC math items; the folders of the run and of the evaluation."""
     data = shared("data/lic/math.json")
-    sets = [f"model.path={model}", f"data.train={data}", "data.train_limit=4", f"data.eval={data}", *SETTINGS, *more]
+    sets = [
+        f"model.path={model}",
+        f"data.train={data}",
+        "data.train_limit=4",
+        f"data.eval={data}",
+        *SETTINGS,
+        *more,
+    ]
     sets.append(f"train.rollouts={rollouts}")
     recipe = tmp_path / "empty.toml"
     recipe.write_text("")
     out = tmp_path / "run"
-    code, said, err = smopd("train", str(recipe), "--out", str(out), "--json", *(w for s in sets for w in ("--set", s)))
+    code, said, err = smopd(
+        "train", str(recipe), "--out", str(out), "--json", *(w for s in sets for w in ("--set", s))
+    )
     assert code == 0, err
     row = json.loads(said)["last"]
     assert row["step"] == 2
@@ -66,8 +79,14 @@ def test_qwen3_shape_with_the_real_tokenizer_and_template(smopd, tmp_path, qwen3
 @pytest.mark.slow
 @pytest.mark.smollm2
 def test_smollm2_trains_and_is_evaluated_from_its_gguf_file(smopd, tmp_path):
-    _, evaluation = train_and_evaluate(smopd, tmp_path, smollm2_gguf(), rollouts=1)  # one: a step of two is a minute
+    _, evaluation = train_and_evaluate(
+        smopd, tmp_path, smollm2_gguf(), rollouts=1
+    )  # one: a step of two is a minute
     rows = read_jsonl(evaluation / "conversations.jsonl")
-    assert all(turn["reply"].strip() for row in rows for turn in row["turns"][:1])  # a real model has something to say
+    assert all(
+        turn["reply"].strip() for row in rows for turn in row["turns"][:1]
+    )  # a real model has something to say
     words = " ".join(turn["reply"] for row in rows for turn in row["turns"])
-    assert sum(word in words.lower() for word in ("the", "is", "to", "of", "number")) >= 4  # and says it in English
+    assert (
+        sum(word in words.lower() for word in ("the", "is", "to", "of", "number")) >= 4
+    )  # and says it in English

@@ -40,7 +40,9 @@ class LiveServer:
         }  # fmt: skip
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words]
         with log.open("wb") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=file, stderr=file, env=environment, start_new_session=True
+            )
 
     def wait(self, seconds: float = 240.0) -> None:
         """Until it answers."""

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from smopd.config import Config, Engine
+from smopd.config import Config
 from smopd.rollout.engine import Sampling
 from smopd.rollout.vllm_http import VLLMServers
+from smopd.settings import Engine
 
 END = 1
 SAMPLING = Sampling(temperature=0.7, max_tokens=8, top_p=0.9, top_k=20)
@@ -113,11 +114,15 @@ class Stub:
         if path == "/v1/load_lora_adapter":
             self.loads.append(body["lora_name"])
             if body["lora_name"] in self.adapters:
-                return 400, error(f"The lora adapter '{body['lora_name']}' has already been loaded. If you want ...", 400)
+                return 400, error(
+                    f"The lora adapter '{body['lora_name']}' has already been loaded. If you want ...", 400
+                )
             try:
                 self.adapters[body["lora_name"]] = (Path(body["lora_path"]) / "weights").read_text()
             except OSError:
-                return 404, error(f"The lora adapter '{body['lora_name']}' was not found at '{body['lora_path']}'", 404)
+                return 404, error(
+                    f"The lora adapter '{body['lora_name']}' was not found at '{body['lora_path']}'", 404
+                )
             return b"Success: LoRA adapter added successfully."
         if path == "/v1/unload_lora_adapter":
             self.unloads.append(body["lora_name"])
@@ -130,7 +135,9 @@ class Stub:
         if model != "base" and model not in self.adapters:
             return 404, error(f"The model `{model}` does not exist.", 404)
         ids = sampled(self.adapters.get(model, "base"), body["prompt"], body["seed"])
-        return completion(body, ids[: body["max_tokens"]], "stop" if body["max_tokens"] >= len(ids) else "length")
+        return completion(
+            body, ids[: body["max_tokens"]], "stop" if body["max_tokens"] >= len(ids) else "length"
+        )
 
 
 def error(message, code):
@@ -194,7 +201,9 @@ def play(engine, count=12, sampling=SAMPLING, sessions=None):
     """Generate; the ids of the replies and what they should be for given weights."""
     seeds = [1000 + i for i in range(count)]
     replies = engine.generate(prompts(count), seeds, sampling, sessions)
-    return [list(r.ids) for r in replies], lambda w: [sampled(w, p, s) for p, s in zip(prompts(count), seeds, strict=True)]
+    return [list(r.ids) for r in replies], lambda w: [
+        sampled(w, p, s) for p, s in zip(prompts(count), seeds, strict=True)
+    ]
 
 
 def nobody() -> str:

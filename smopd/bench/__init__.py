@@ -1,1 +1,3 @@
-"""How fast and how large: benchmarks of the head, of the model passes and of a whole scoring step, against other paths."""
+"""How fast and how large: benchmarks of the head, of the model passes and of a whole scoring step, against
+other paths.
+"""

@@ -1,7 +1,8 @@
-"""The child's side of a benchmark: one variant, once. JSON in on standard input, one JSON object out on standard output.
+"""The child's side of a benchmark: one variant, once. JSON in on standard input, one JSON object out on
+standard output.
 
-CPU time is the process's own, so a busy machine lengthens the wait and not the number. Extra memory is the highest resident set
-during the work minus the resident set just before it.
+CPU time is the process's own, so a busy machine lengthens the wait and not the number. Extra memory is the
+highest resident set during the work minus the resident set just before it.
 """
 
 import ctypes
@@ -45,7 +46,9 @@ def measured(work: Work) -> dict[str, Any]:
 
 
 def _trim() -> None:
-    """Give freed memory back to the system: what the warm-up left in the allocator would hide part of the peak."""
+    """Give freed memory back to the system: what the warm-up left in the allocator would hide part of the
+    peak.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)
@@ -66,7 +69,9 @@ def _status(name: str) -> float:
 
 
 def _maxrss() -> float:
-    """Over the whole life of the process: what was needed before the work counts too, so a small peak may read as 0."""
+    """Over the whole life of the process: what was needed before the work counts too, so a small peak may
+    read as 0.
+    """
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
 
 

@@ -1,8 +1,10 @@
-"""`bench head`: from hidden states to the gradient of the masked, clipped loss, at the size of a real vocabulary.
+"""`bench head`: from hidden states to the gradient of the masked, clipped loss, at the size of a real
+vocabulary.
 
-Four ways: `ours` (fused), `plain` (full logits), `trl` (TRL's own chunked kernel) and `bare` (the three matrix products alone,
-the limit). The first three compute the same loss, that of a middle turn with weight 1 in `smopd.objective.rollout_loss`.
-It leaves out the model below the head: hidden states are random. N tokens, d width, V vocabulary.
+Four ways: `ours` (fused), `plain` (full logits), `trl` (TRL's own chunked kernel) and `bare` (the three
+matrix products alone, the limit). The first three compute the same loss, that of a middle turn with weight 1
+in `smopd.objective.rollout_loss`. It leaves out the model below the head: hidden states are random. N tokens,
+d width, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,16 +51,23 @@ class Problem:
         """The same head with the first tokens only, as one reply."""
         student = self.student_Nd[:count].detach().clone().requires_grad_()
         return replace(
-            self, student_Nd=student, teacher_Nd=self.teacher_Nd[:count], tokens_N=self.tokens_N[:count], lengths=[len(student)]
+            self,
+            student_Nd=student,
+            teacher_Nd=self.teacher_Nd[:count],
+            tokens_N=self.tokens_N[:count],
+            lengths=[len(student)],
         )
 
 
 def make_problem(settings: Head) -> Problem:
-    """Random inputs with distributions like a model's: few likely tokens, a teacher near the student on most positions."""
+    """Random inputs with distributions like a model's: few likely tokens, a teacher near the student on most
+    positions.
+    """
     g = torch_generator(settings.seed, "bench head")
     count, width = settings.tokens, settings.width
     weight_Vd = torch.randn(settings.vocabulary, width, generator=g) / width**0.5
-    # The scale of a row is the standard deviation of its logits: at this vocabulary 4 leaves much open, 8 leaves a few tokens.
+    # The scale of a row is the standard deviation of its logits: at this vocabulary 4 leaves much open, 8
+    # leaves a few tokens.
     student_Nd = torch.randn(count, width, generator=g) * (4 + 4 * torch.rand(count, 1, generator=g))
     # Squared, so that most teachers stand close and a few far away, where the divergence passes the clip.
     distance_N1 = 4 * torch.rand(count, 1, generator=g) ** 2
@@ -98,13 +107,16 @@ def _ours(p: Problem) -> Vectors:
 
 
 def _plain(p: Problem) -> Vectors:
-    stats = plain.token_divergence(p.student_Nd, p.teacher_Nd, p.weight_Vd, p.tokens_N, kind="gjs", beta=p.settings.beta)
+    stats = plain.token_divergence(
+        p.student_Nd, p.teacher_Nd, p.weight_Vd, p.tokens_N, kind="gjs", beta=p.settings.beta
+    )
     return stats.divergence, stats.entropy
 
 
 def _trl(p: Problem) -> Vectors:
-    # The function under TRL's distillation trainer: one divergence and one entropy a token, beta in the same convention. Its
-    # trainer averages them; here they go through our clip and mask, so that the loss is the one the others compute.
+    # The function under TRL's distillation trainer: one divergence and one entropy a token, beta in the same
+    # convention. Its trainer averages them; here they go through our clip and mask, so that the loss is the
+    # one the others compute.
     from trl.kernels.chunked_divergence import ChunkedDivergenceFunction
 
     arguments = (p.student_Nd, p.weight_Vd, None, p.teacher_Nd, p.weight_Vd, None, p.settings.beta)
@@ -120,11 +132,18 @@ def _bare(p: Problem) -> None:
         del teacher_NV
 
 
-VARIANTS: dict[str, Callable[[Problem], Vectors | None]] = {OURS: _ours, "plain": _plain, "trl": _trl, "bare": _bare}
+VARIANTS: dict[str, Callable[[Problem], Vectors | None]] = {
+    OURS: _ours,
+    "plain": _plain,
+    "trl": _trl,
+    "bare": _bare,
+}
 
 
 def forward_backward(variant: str, problem: Problem) -> dict[str, torch.Tensor]:
-    """One variant to the gradient of the student's hidden states; the loss and the vectors, where it has them."""
+    """One variant to the gradient of the student's hidden states; the loss and the vectors, where it has
+    them.
+    """
     vectors = VARIANTS[variant](problem)
     if vectors is None:
         return {}
@@ -141,22 +160,32 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
         if not found:
             return {}
         assert problem.student_Nd.grad is not None
-        pieces = zip(found["divergence"].split(problem.lengths), found["entropy"].split(problem.lengths), strict=True)
+        pieces = zip(
+            found["divergence"].split(problem.lengths), found["entropy"].split(problem.lengths), strict=True
+        )
         carrying = torch.cat([needed(d, h, problem.settings) for d, h in pieces])
         return {
             "loss": found["loss"].item(),
             "gradient_norm": problem.student_Nd.grad.norm().item(),
             "clipped": (found["divergence"] > problem.settings.clip).double().mean().item(),
-            "carrying_gradient": carrying.double().mean().item(),  # the share of rows our third product is spared is the rest
+            "carrying_gradient": carrying.double()
+            .mean()
+            .item(),  # the share of rows our third product is spared is the rest
         }
 
     warm = min(8, problem.settings.tokens)
-    return Work(lambda: forward_backward(variant, problem.first(warm)), lambda: forward_backward(variant, problem), facts)
+    return Work(
+        lambda: forward_backward(variant, problem.first(warm)),
+        lambda: forward_backward(variant, problem),
+        facts,
+    )
 
 
 def report(settings: Head, reps: int, slope_tokens: Sequence[int] = (128, 256, 512)) -> dict[str, Any]:
     """Measure all variants, and ours at several N for the slope of its memory."""
-    notes = ["trl: TRL's ChunkedDivergenceFunction on all tokens; the clip and the mask of our loss applied to what it returns"]
+    notes = [
+        "trl: TRL's ChunkedDivergenceFunction on all tokens; the clip and the mask of our loss applied to what it returns"
+    ]
     variants = list(VARIANTS)
     if find_spec("trl") is None:
         variants.remove("trl")
@@ -166,7 +195,9 @@ def report(settings: Head, reps: int, slope_tokens: Sequence[int] = (128, 256, 5
     cases += [Case(f"{OURS}, N={n}", "head", OURS, asdict(replace(settings, tokens=n))) for n in sizes]
     rows = measure(cases, reps, "bench head")
     main, smaller = rows[: len(variants)], rows[len(variants) :]
-    points = sorted([(settings.tokens, main[0].peak_mb), *((n, r.peak_mb) for n, r in zip(sizes, smaller, strict=True))])
+    points = sorted(
+        [(settings.tokens, main[0].peak_mb), *((n, r.peak_mb) for n, r in zip(sizes, smaller, strict=True))]
+    )
     return {
         "bench": "head",
         "machine": machine(),
@@ -185,4 +216,8 @@ def slope(points: Sequence[tuple[int, float]]) -> float | None:
     if len({n for n, _ in points}) < 2:
         return None
     mean_n, mean_mb = sum(n for n, _ in points) / len(points), sum(mb for _, mb in points) / len(points)
-    return 1000 * sum((n - mean_n) * (mb - mean_mb) for n, mb in points) / sum((n - mean_n) ** 2 for n, _ in points)
+    return (
+        1000
+        * sum((n - mean_n) * (mb - mean_mb) for n, mb in points)
+        / sum((n - mean_n) ** 2 for n, _ in points)
+    )

@@ -1,6 +1,8 @@
-"""Conversations for the benchmarks: real shards, replies of random tokens, histories through the chat template.
+"""Conversations for the benchmarks: real shards, replies of random tokens, histories through the chat
+template.
 
-The replies mean nothing; their number and length are what costs. Derived from seeds, so every child builds the same ones.
+The replies mean nothing; their number and length are what costs. Derived from seeds, so every child builds
+the same ones.
 """
 
 from pathlib import Path
@@ -19,7 +21,9 @@ def load_renderer(folder: str | Path) -> Renderer:
     try:
         return Renderer(AutoTokenizer.from_pretrained(str(folder)))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{folder}: no tokenizer can be loaded: {str(error).strip().splitlines()[0]}") from None
+        raise UserError(
+            f"{folder}: no tokenizer can be loaded: {str(error).strip().splitlines()[0]}"
+        ) from None
 
 
 def random_reply(renderer: Renderer, length: int, *seed: int | str) -> tuple[int, ...]:
@@ -30,12 +34,18 @@ def random_reply(renderer: Renderer, length: int, *seed: int | str) -> tuple[int
     reply: list[int] = []
     while len(reply) < length:
         token = draw.randrange(len(tokenizer))
-        if token not in special and renderer.decode([token]).strip() and "\ufffd" not in renderer.decode([token]):
+        if (
+            token not in special
+            and renderer.decode([token]).strip()
+            and "\ufffd" not in renderer.decode([token])
+        ):
             reply.append(token)
     return tuple(reply)
 
 
-def random_conversation(renderer: Renderer, example: Example, length: int, seed: int, history: str = "template") -> Conversation:
+def random_conversation(
+    renderer: Renderer, example: Example, length: int, seed: int, history: str = "template"
+) -> Conversation:
     """One example told shard by shard, every reply `length` random tokens, another for every turn."""
     conversation, context = (
         Conversation(example, "sharded"),

@@ -1,7 +1,8 @@
-"""`bench rollout`: conversations sampled with keys and values kept between turns, against stock `generate` for every turn.
+"""`bench rollout`: conversations sampled with keys and values kept between turns, against stock `generate`
+for every turn.
 
-Real shards, a real model, greedy decoding: both paths must say the same, and the report tells whether they did. It leaves out
-engines in other processes.
+Real shards, a real model, greedy decoding: both paths must say the same, and the report tells whether they
+did. It leaves out engines in other processes.
 """
 
 import hashlib
@@ -32,10 +33,14 @@ class Rollouts:
 
 def chosen_examples(settings: Rollouts) -> list[Example]:
     """The first examples that have the wanted number of turns."""
-    found = [e for e in load_examples(settings.data) if settings.turns in (0, len(e.shards))][: settings.conversations]
+    found = [e for e in load_examples(settings.data) if settings.turns in (0, len(e.shards))][
+        : settings.conversations
+    ]
     if len(found) < settings.conversations:
         turns = f" of {settings.turns} turns" if settings.turns else ""
-        raise UserError(f"{settings.data}: holds only {len(found)} examples{turns}; lower --conversations or change --turns")
+        raise UserError(
+            f"{settings.data}: holds only {len(found)} examples{turns}; lower --conversations or change --turns"
+        )
     return found
 
 
@@ -69,7 +74,9 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
 def report(settings: Rollouts, reps: int) -> dict[str, Any]:
     """Measure both engines."""
     chosen_examples(settings)  # what the user can mend is said before anything is measured
-    kept, stock = measure([Case(name, "rollout", name, asdict(settings)) for name in ENGINES], reps, "bench rollout")
+    kept, stock = measure(
+        [Case(name, "rollout", name, asdict(settings)) for name in ENGINES], reps, "bench rollout"
+    )
     fewer = stock.facts["tokens"] / kept.facts["tokens"]
     same = kept.facts["digest"] == stock.facts["digest"]
     return {

@@ -1,9 +1,10 @@
-"""`bench scoring`: the model passes over whole conversations, packed prefix trees against one padded row for every turn.
+"""`bench scoring`: the model passes over whole conversations, packed prefix trees against one padded row for
+every turn.
 
-Real shards, random replies, a small random Qwen3 body. `student`: dirty contexts, forward and backward; `teacher`: clean
-contexts, forward. `padded`: the turns of a conversation are one batch, padded to its longest; `sorted`: rows of like length are
-batched across conversations, which leaves little padding and is what the plain path does. It leaves out the head
-(`smopd.bench.head`) and adapters (`smopd.bench.step`).
+Real shards, random replies, a small random Qwen3 body. `student`: dirty contexts, forward and backward;
+`teacher`: clean contexts, forward. `padded`: the turns of a conversation are one batch, padded to its
+longest; `sorted`: rows of like length are batched across conversations, which leaves little padding and is
+what the plain path does. It leaves out the head (`smopd.bench.head`) and adapters (`smopd.bench.step`).
 """
 
 import sys
@@ -35,14 +36,18 @@ class Scoring:
     reply: int = 120
     width: int = 256
     layers: int = 4
-    history: str = "template"  # or "verbatim": then every turn's tokens begin the next turn's, and more is shared
+    history: str = (
+        "template"  # or "verbatim": then every turn's tokens begin the next turn's, and more is shared
+    )
     row_tokens: int | None = None  # of one pass; None leaves each path its own default
     seed: int = 0
 
 
 @dataclass
 class Problem:
-    """A body, the sequences of both sides by conversation, and how many tokens went through the body so far, padding included."""
+    """A body, the sequences of both sides by conversation, and how many tokens went through the body so far,
+    padding included.
+    """
 
     body: torch.nn.Module
     sequences: dict[str, list[Sequences]]
@@ -53,10 +58,14 @@ class Problem:
         """[N, d] hidden states that predict the reply tokens of one side."""
         if path == "padded":
             whole = sys.maxsize
-            return torch.cat([plain.reply_hidden(self.body, turns, "cpu", whole) for turns in self.sequences[side]])
+            return torch.cat(
+                [plain.reply_hidden(self.body, turns, "cpu", whole) for turns in self.sequences[side]]
+            )
         module = passes if path == "packed" else plain
         budget = {} if self.row_tokens is None else {"row_tokens": self.row_tokens}
-        return module.reply_hidden(self.body, [turn for turns in self.sequences[side] for turn in turns], "cpu", **budget)
+        return module.reply_hidden(
+            self.body, [turn for turns in self.sequences[side] for turn in turns], "cpu", **budget
+        )
 
     def run(self, side: str, path: str) -> torch.Tensor:
         """What is timed: the student's pass with its backward, or the teacher's without."""
@@ -77,7 +86,10 @@ def make_problem(settings: Scoring) -> Problem:
         turns = random_conversation(renderer, example, settings.reply, settings.seed, settings.history).turns
         sequences["student"].append([(turn.context, turn.reply) for turn in turns])
         sequences["teacher"].append(
-            [(tuple(clean_context(renderer, example, number)), turn.reply) for number, turn in enumerate(turns)]
+            [
+                (tuple(clean_context(renderer, example, number)), turn.reply)
+                for number, turn in enumerate(turns)
+            ]
         )
     torch.manual_seed(derive(settings.seed, "bench body"))
     body = Qwen3Model(
@@ -92,7 +104,8 @@ def make_problem(settings: Scoring) -> Problem:
             max_position_embeddings=32768,
         )
     )
-    # As in training: the table's gradient, as large as the vocabulary, would cost the same on both paths and hide the rest.
+    # As in training: the table's gradient, as large as the vocabulary, would cost the same on both paths and
+    # hide the rest.
     body.embed_tokens.weight.requires_grad_(False)
     problem = Problem(body, sequences, settings.row_tokens)
 
@@ -138,7 +151,9 @@ def report(settings: Scoring, reps: int) -> dict[str, Any]:
         "reps": reps,
         "results": [row.to_json() for row in rows],
         "ratios": {
-            f"{side} packed": ratios(by_name[f"{side} packed"], [by_name[f"{side} {path}"] for path in PATHS[1:]])
+            f"{side} packed": ratios(
+                by_name[f"{side} packed"], [by_name[f"{side} {path}"] for path in PATHS[1:]]
+            )
             for side in SIDES
         },
         "notes": [],

@@ -1,7 +1,8 @@
-"""`bench step`: the scoring part of one training step (both passes, the loss, the backward), fast path against plain path.
+"""`bench step`: the scoring part of one training step (both passes, the loss, the backward), fast path
+against plain path.
 
-Two scenes: `pocket`, the shipped recipe with replies its own model samples, and `smollm2`, a random model of SmolLM2's shape.
-It leaves out sampling and the optimizer, which are the same on both paths.
+Two scenes: `pocket`, the shipped recipe with replies its own model samples, and `smollm2`, a random model of
+SmolLM2's shape. It leaves out sampling and the optimizer, which are the same on both paths.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,13 +18,13 @@ from smopd.chat import Renderer
 from smopd.config import Config, load_config
 from smopd.data import load_examples
 from smopd.errors import UserError
-from smopd.evaluation import verify
 from smopd.models import load_model
+from smopd.models.adapters import attach, student_parameters
 from smopd.pocket import MODEL_DIR
 from smopd.rollout import Driver, HFEngine, Sampling
 from smopd.seeds import rng, torch_generator
-from smopd.training.adapters import attach, student_parameters
 from smopd.training.scoring_step import FAST, PLAIN, Rollout, score
+from smopd.verify import verify
 
 SCENES, PATHS = ("pocket", "smollm2"), {"fast": FAST, "plain": PLAIN}
 
@@ -74,7 +75,9 @@ class Problem:
 
 
 def make_problem(scene: str, settings: Step) -> Problem:
-    """The scene, with a student that has left its teacher: before the first step they are equal and there is no loss."""
+    """The scene, with a student that has left its teacher: before the first step they are equal and there is
+    no loss.
+    """
     if scene not in SCENES:
         raise UserError(f"unknown scene {scene!r}; known: {', '.join(SCENES)}")
     problem = _pocket(settings) if scene == "pocket" else _smollm2(settings)
@@ -164,6 +167,8 @@ def report(settings: Step, reps: int, scenes: tuple[str, ...] = SCENES) -> dict[
         "settings": asdict(settings),
         "reps": reps,
         "results": [row.to_json() for row in rows],
-        "ratios": {f"{scene} fast": ratios(by_name[f"{scene} fast"], [by_name[f"{scene} plain"]]) for scene in scenes},
+        "ratios": {
+            f"{scene} fast": ratios(by_name[f"{scene} fast"], [by_name[f"{scene} plain"]]) for scene in scenes
+        },
         "notes": ["sampling and the optimizer are not timed: they are the same on both paths"],
     }

@@ -1,7 +1,8 @@
 """`bench verify`: verdicts a second, one reply after the other against many at once, for every verifier.
 
-Items are generated, every other reply is right, and both ways must agree. Seconds are of the clock, not of the CPU as in the
-other benchmarks: most of the work is done in other processes. It leaves out starting them: a warm-up sees to that.
+Items are generated, every other reply is right, and both ways must agree. Seconds are of the clock, not of
+the CPU as in the other benchmarks: most of the work is done in other processes. It leaves out starting them:
+a warm-up sees to that.
 """
 
 import random
@@ -12,11 +13,11 @@ from statistics import median
 from typing import Any
 
 from smopd.bench.measure import machine
+from smopd.cli.progress import Progress
 from smopd.data import Example
-from smopd.evaluation import sandbox, workers
-from smopd.evaluation.verifiers import Verdict, verify, verify_all
-from smopd.progress import Progress
 from smopd.seeds import rng
+from smopd.verify import sandbox, workers
+from smopd.verify.verifiers import Verdict, verify, verify_all
 
 Pair = tuple[Example, str]
 
@@ -31,7 +32,9 @@ class Verify:
 
 def _numbers(draw: random.Random, number: int) -> tuple[dict[str, Any], str]:
     value = draw.randrange(10_000)
-    return {"value": str(value)}, f"First 3 of 4, then twice that. So the answer is \\boxed{{{value + number % 2:,}}}."
+    return {
+        "value": str(value)
+    }, f"First 3 of 4, then twice that. So the answer is \\boxed{{{value + number % 2:,}}}."
 
 
 _FORMS = (
@@ -46,14 +49,17 @@ _FORMS = (
 def _expressions(draw: random.Random, number: int) -> tuple[dict[str, Any], str]:
     a, b = draw.randrange(2, 99), draw.randrange(2, 99)
     reference, said = draw.choice(_FORMS)
-    return {"value": reference.format(a=a, b=b, c=a * b)}, f"So $\\boxed{{{said.format(a=a, b=b + number % 2)}}}$."
+    return {
+        "value": reference.format(a=a, b=b, c=a * b)
+    }, f"So $\\boxed{{{said.format(a=a, b=b + number % 2)}}}$."
 
 
 def _actions(draw: random.Random, number: int) -> tuple[dict[str, Any], str]:
     rooms = draw.sample(range(100), 3)
     calls = [{"book": {"room": [room], "day": ["Monday", "Mon"], "note": ["", "none"]}} for room in rooms]
     said = ", ".join(
-        f"book(room={room if number % 2 == 0 or room != rooms[0] else 100}, day='monday')" for room in reversed(rooms)
+        f"book(room={room if number % 2 == 0 or room != rooms[0] else 100}, day='monday')"
+        for room in reversed(rooms)
     )
     return {"calls": calls}, f"From your words: [{said}]"
 
@@ -64,7 +70,9 @@ CREATE TABLE pet (id INTEGER PRIMARY KEY, owner INT, kind TEXT, weight REAL, FOR
 
 def _queries(draw: random.Random, number: int) -> tuple[dict[str, Any], str]:
     age = 20 + number // 4  # a few replies to every reference, as in an evaluation
-    reference = f"SELECT o.name, count(*) FROM owner o JOIN pet p ON p.owner = o.id WHERE o.age > {age} GROUP BY o.id"
+    reference = (
+        f"SELECT o.name, count(*) FROM owner o JOIN pet p ON p.owner = o.id WHERE o.age > {age} GROUP BY o.id"
+    )
     said = f"FROM pet JOIN owner ON owner = owner.id WHERE NOT age {'<' if number % 2 else '<='} {age} GROUP BY owner.id"
     said = f"SELECT name, count(pet.id) {said}"
     return {"schema_sql": _SCHEMA, "reference_sql": reference}, f"```sql\n{said}\n```"
@@ -74,7 +82,10 @@ def _programs(draw: random.Random, number: int) -> tuple[dict[str, Any], str]:
     by = draw.randrange(2, 50)
     tests = "".join(f"    assert candidate({n}) == {n * by}\n" for n in range(5))
     code = f"def times(x):\n    return sum(x for _ in range({by + number % 2}))"
-    return {"entry_point": "times", "test": f"def check(candidate):\n{tests}"}, f"Here it is:\n```python\n{code}\n```"
+    return {
+        "entry_point": "times",
+        "test": f"def check(candidate):\n{tests}",
+    }, f"Here it is:\n```python\n{code}\n```"
 
 
 # By name: the task, its items, and whether it is one of the slow ones.
@@ -110,7 +121,9 @@ def report(settings: Verify, reps: int) -> dict[str, Any]:
         for kind in kinds:
             pairs = items(kind, settings.slow if KINDS[kind][2] else settings.quick)
             seconds: dict[str, list[float]] = {way: [] for way in ways}
-            verdicts = {way: run(pairs[: 4 * workers.width()]) and run(pairs[:1]) for way, run in ways.items()}  # warm-up
+            verdicts = {
+                way: run(pairs[: 4 * workers.width()]) and run(pairs[:1]) for way, run in ways.items()
+            }  # warm-up
             for _ in range(reps):
                 for way, run in ways.items():
                     began = time.perf_counter()
@@ -127,12 +140,18 @@ def report(settings: Verify, reps: int) -> dict[str, Any]:
                     "failed": sum(verdict.status in ("timeout", "error") for verdict in found),
                     "same": found == verdicts["at once"],
                     "per_second": {way: len(pairs) / median(seconds[way]) for way in ways},
-                    "spread": {way: [len(pairs) / max(seconds[way]), len(pairs) / min(seconds[way])] for way in ways},
+                    "spread": {
+                        way: [len(pairs) / max(seconds[way]), len(pairs) / min(seconds[way])] for way in ways
+                    },
                 }
             )
     differ = [row["name"] for row in results if not row["same"]]
     notes = ["by the clock, processes already running; every other reply is right"]
-    notes.append(f"verdicts DIFFER between the two ways: {', '.join(differ)}" if differ else "both ways gave the same verdicts")
+    notes.append(
+        f"verdicts DIFFER between the two ways: {', '.join(differ)}"
+        if differ
+        else "both ways gave the same verdicts"
+    )
     if len(kinds) < len(KINDS):
         notes.append("code left out: neither bubblewrap nor namespaces work here")
     return {

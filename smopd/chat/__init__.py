@@ -4,4 +4,13 @@ from smopd.chat.contexts import DirtyContext, clean_context, full_context, users
 from smopd.chat.template import Renderer
 from smopd.chat.views import VIEWS, View, user_turns
 
-__all__ = ["VIEWS", "DirtyContext", "Renderer", "View", "clean_context", "full_context", "user_turns", "users_context"]
+__all__ = [
+    "VIEWS",
+    "DirtyContext",
+    "Renderer",
+    "View",
+    "clean_context",
+    "full_context",
+    "user_turns",
+    "users_context",
+]

@@ -1,7 +1,7 @@
 """Dirty and clean contexts of a conversation, as token ids (SPEC section 1).
 
-Dirty: what the student saw, its own replies in the history. Clean: what the teacher sees; for a middle turn the
-user turns alone, for the answer turn the FULL view.
+Dirty: what the student saw, its own replies in the history. Clean: what the teacher sees; for a middle turn
+the user turns alone, for the answer turn the FULL view.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,9 @@ def full_context(renderer: Renderer, example: Example) -> list[int]:
 
 def users_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
     """The user turns up to `turn` (counted from 0) and no reply at all: the clean context of a middle turn."""
-    return renderer.ids([*_system(example), *({"role": "user", "content": s} for s in example.shards[: turn + 1])])
+    return renderer.ids(
+        [*_system(example), *({"role": "user", "content": s} for s in example.shards[: turn + 1])]
+    )
 
 
 def clean_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
@@ -32,8 +34,8 @@ def clean_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
 class DirtyContext:
     """The growing context of one conversation, whoever decides what the user says next.
 
-    `template` renders the history anew each turn, as a server would; `verbatim` keeps every token as it was sampled and
-    appends only what the template puts between two replies.
+    `template` renders the history anew each turn, as a server would; `verbatim` keeps every token as it was
+    sampled and appends only what the template puts between two replies.
     """
 
     def __init__(self, renderer: Renderer, example: Example, history: History = "template") -> None:

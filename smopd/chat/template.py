@@ -1,9 +1,10 @@
 """A model's chat template as a renderer: messages in, token ids out.
 
-Templates differ in what they accept. Each difference is found out once, by rendering a probe, never guessed from a name:
-two user turns in a row are merged where the template refuses or drops one, and a system message goes into
-the first user turn where the template refuses or drops it. A default system prompt that a template adds is part of every
-context alike. It leaves out which messages make a context: that is `smopd.chat.contexts`.
+Templates differ in what they accept. Each difference is found out once, by rendering a probe, never guessed
+from a name: two user turns in a row are merged where the template refuses or drops one, and a system message
+goes into the first user turn where the template refuses or drops it. A default system prompt that a template
+adds is part of every context alike. It leaves out which messages make a context: that is
+`smopd.chat.contexts`.
 """
 
 import logging
@@ -24,29 +25,42 @@ _PROBES = ("probealpha", "probebravo", "probecharlie")
 class Renderer:
     """Renders contexts through one tokenizer's chat template."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, thinking: bool = False, end_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, thinking: bool = False, end_ids: Sequence[int] = ()
+    ) -> None:
         if not tokenizer.chat_template:
-            raise UserError(f"{tokenizer.name_or_path}: the tokenizer has no chat template; smopd trains chat models")
+            raise UserError(
+                f"{tokenizer.name_or_path}: the tokenizer has no chat template; smopd trains chat models"
+            )
         self.tokenizer = tokenizer
         self.thinking = thinking
         eos = tokenizer.eos_token_id
         self.end_ids = tuple(dict.fromkeys([*end_ids, *([eos] if eos is not None else [])]))
         if not self.end_ids:
-            raise UserError(f"{tokenizer.name_or_path}: neither the model nor the tokenizer names an end-of-turn token")
+            raise UserError(
+                f"{tokenizer.name_or_path}: neither the model nor the tokenizer names an end-of-turn token"
+            )
         a, b, c = _PROBES
         if not self._takes([_user(a)], [a]):
-            raise UserError(f"{tokenizer.name_or_path}: the chat template cannot render a single user message")
+            raise UserError(
+                f"{tokenizer.name_or_path}: the chat template cannot render a single user message"
+            )
         self.folds_system = not self._takes([{"role": "system", "content": a}, _user(b)], [a, b])
         self.merges_users = not self._takes([_user(a), _user(b), _user(c)], [a, b, c])
         if self.folds_system:
             log.warning("the chat template takes no system message: it goes into the first user turn")
         if self.merges_users:
-            log.warning("the chat template refuses two user turns in a row: in clean contexts they are merged into one")
+            log.warning(
+                "the chat template refuses two user turns in a row: in clean contexts they are merged into one"
+            )
 
     def text(self, messages: Sequence[Message], generation_prompt: bool = True) -> str:
         """The rendered text of a context, with the prompt for the reply."""
         rendered = self.tokenizer.apply_chat_template(
-            self._fit(messages), tokenize=False, add_generation_prompt=generation_prompt, enable_thinking=self.thinking
+            self._fit(messages),
+            tokenize=False,
+            add_generation_prompt=generation_prompt,
+            enable_thinking=self.thinking,
         )
         assert isinstance(rendered, str)
         return rendered
@@ -61,15 +75,18 @@ class Renderer:
 
     def decode(self, reply: Sequence[int]) -> str:
         """What a user sees of a reply: without its end-of-turn token."""
-        text = self.tokenizer.decode(list(reply), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = self.tokenizer.decode(
+            list(reply), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
         assert isinstance(text, str)
         return text
 
     def continuation(self, messages: Sequence[Message], user: str) -> list[int]:
-        """The ids that stand between the end of a reply's tokens and the next one: end of turn, user turn, generation prompt.
+        """The ids that stand between the end of a reply's tokens and the next one: end of turn, user turn,
+        generation prompt.
 
-        `messages` end with a user turn; the reply to it is not part of what is returned. Needed to keep sampled tokens
-        verbatim in the history.
+        `messages` end with a user turn; the reply to it is not part of what is returned. Needed to keep
+        sampled tokens verbatim in the history.
         """
         mark = _PROBES[0]
         rendered = self.text([*messages, {"role": "assistant", "content": mark}, _user(user)])
@@ -103,7 +120,9 @@ class Renderer:
         except (TemplateError, ValueError, TypeError, KeyError):
             return False
         places = [rendered.find(word) for word in words]
-        return -1 not in places and places == sorted(places) and all(rendered.count(word) == 1 for word in words)
+        return (
+            -1 not in places and places == sorted(places) and all(rendered.count(word) == 1 for word in words)
+        )
 
 
 def _user(content: str) -> Message:

@@ -1,7 +1,8 @@
-"""The views of an example: what the user says, turn by turn. Wording is ours, order and content are the example's.
+"""The views of an example: what the user says, turn by turn. Wording is ours, order and content are the
+example's.
 
-It leaves out what the model sees of it (contexts.py) and the one view whose words are not known beforehand: `simulated`, where
-another model plays the user (smopd/evaluation/simulated.py).
+It leaves out what the model sees of it (contexts.py) and the one view whose words are not known beforehand:
+`simulated`, where another model plays the user (smopd/evaluation/simulated.py).
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,9 @@
-"""Is a data set sound? Every line that cannot be read is listed, and what reads well but looks wrong is warned about.
+"""Is a data set sound? Every line that cannot be read is listed, and what reads well but looks wrong is
+warned about.
 
-Errors keep the file from being used; warnings don't. References are checked where that is cheap: numbers and calls all, queries a
-sample, tests only as far as they are Python. It leaves out running code and asking a verifier of one's own.
+Errors keep the file from being used; warnings don't. References are checked where that is cheap: numbers and
+calls all, queries a sample, tests only as far as they are Python. It leaves out running code and asking a
+verifier of one's own.
 """
 
 import ast
@@ -23,7 +25,9 @@ QUERIES = 100  # references run, evenly over the file: each takes a hundredth of
 
 @dataclass
 class Report:
-    """What was found. `errors` are at most MOST of `broken` places; a warning is (what, how many, some examples)."""
+    """What was found. `errors` are at most MOST of `broken` places; a warning is (what, how many, some
+    examples).
+    """
 
     file: str
     examples: list[Example] = field(default_factory=list)
@@ -41,11 +45,15 @@ class Report:
             "shards": {str(k): v for k, v in sorted(shards.items())},
             "errors": self.errors,
             "broken": self.broken,
-            "warnings": [{"what": what, "count": count, "examples": some} for what, count, some in self.warnings],
+            "warnings": [
+                {"what": what, "count": count, "examples": some} for what, count, some in self.warnings
+            ],
         }
 
 
-def check_file(path: str, against: str | None = None, progress: Callable[[int, int], None] = lambda done, of: None) -> Report:
+def check_file(
+    path: str, against: str | None = None, progress: Callable[[int, int], None] = lambda done, of: None
+) -> Report:
     """Read a file and look at every example; a file that is not there is a UserError."""
     report = Report(path)
     if path.startswith(("pocket:", "hf:")):
@@ -65,7 +73,9 @@ def _read(path: Path, report: Report) -> None:
         try:
             example = parse_item(item, where)
             if example.id in seen:
-                raise UserError(f"{where}, field 'id': {example.id!r} is that of {seen[example.id]} too; ids must differ")
+                raise UserError(
+                    f"{where}, field 'id': {example.id!r} is that of {seen[example.id]} too; ids must differ"
+                )
             seen[example.id] = where.removeprefix(f"{path}, ")
             report.examples.append(example)
         except UserError as error:
@@ -92,9 +102,15 @@ def _warn(report: Report, progress: Callable[[int, int], None]) -> None:
                 found["the same request as another"].append(f"{example.id} ({first[key]})")
             first.setdefault(key, example.id)
             problem = check_shards(example.full, example.shards, most_new=1.0, goal=False)
-            if problem and "lost" in problem and example.task != "code":  # code is full of identifiers nobody repeats
-                found[f"shards: {problem.split(':')[0]}"].append(f"{example.id} ({problem.split(': ', 1)[1]})")
-            if (example.task != "database" or example.id in sampled) and (wrong := reference_problem(example)):
+            if (
+                problem and "lost" in problem and example.task != "code"
+            ):  # code is full of identifiers nobody repeats
+                found[f"shards: {problem.split(':')[0]}"].append(
+                    f"{example.id} ({problem.split(': ', 1)[1]})"
+                )
+            if (example.task != "database" or example.id in sampled) and (
+                wrong := reference_problem(example)
+            ):
                 found[wrong].append(example.id)
         if number % 100 == 0 or number == len(report.examples):
             progress(number, len(report.examples))
@@ -105,12 +121,16 @@ def reference_problem(example: Example) -> str | None:
     """What is wrong with an example's reference, as far as that is cheap to say; None where nothing is."""
     answer = example.answer
     if example.task == "math":
-        return None if any(c.isdigit() for c in str(answer["value"])) else "the reference answer holds no number"
+        return (
+            None if any(c.isdigit() for c in str(answer["value"])) else "the reference answer holds no number"
+        )
     if example.task == "actions":
         from smopd.data.training_set.bfcl import render
-        from smopd.evaluation import verify
+        from smopd.verify import verify
 
-        return None if verify(example, render(answer["calls"])).correct else "the reference calls do not verify"
+        return (
+            None if verify(example, render(answer["calls"])).correct else "the reference calls do not verify"
+        )
     if example.task == "database":
         from smopd.data.training_set.spider import shows_something
 
@@ -132,4 +152,6 @@ def _compare(report: Report, against: str) -> None:
     for example in report.examples:
         if why := out.overlap(example.task, example.full, example.answer):
             found[why].append(example.id)
-    report.warnings += [(f"overlap with {against}: {why}", len(ids), ids[:SHOWN]) for why, ids in sorted(found.items())]
+    report.warnings += [
+        (f"overlap with {against}: {why}", len(ids), ids[:SHOWN]) for why, ids in sorted(found.items())
+    ]

@@ -1,13 +1,16 @@
-"""Where a text may be cut: the ends of its sentences, and within one sentence the places where a clause begins.
+"""Where a text may be cut: the ends of its sentences, and within one sentence the places where a clause
+begins.
 
-Never inside quotes, brackets or code. The rules are lists of words, made by reading results on GSM8K, Spider, BFCL and MBPP: no
-grammar is parsed, so some cuts read oddly. It leaves out what is done with the pieces: that is `smopd.data.sharding`.
+Never inside quotes, brackets or code. The rules are lists of words, made by reading results on GSM8K, Spider,
+BFCL and MBPP: no grammar is parsed, so some cuts read oddly. It leaves out what is done with the pieces: that
+is `smopd.data.sharding`.
 """
 
 import re
 from itertools import pairwise
 
-# --- what stays whole -----------------------------------------------------------------------------------------------------
+# --- what stays whole
+# -----------------------------------------------------------------------------------------------------
 _QUOTED = re.compile(
     r"```.*?```|`[^`]+`|(?<![\w\"])\"[^\"]+\"(?![\w\"])|“[^”]*”|‘[^’]*’(?!\w)|(?<![\w'])'(?=\S)(?:[^']|'(?=\w))*'(?!\w)|https?://\S+"
 )
@@ -39,7 +42,8 @@ def whole_spans(text: str) -> list[tuple[int, int]]:
     return outer
 
 
-# --- sentences ------------------------------------------------------------------------------------------------------------
+# --- sentences
+# ------------------------------------------------------------------------------------------------------------
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
@@ -58,7 +62,9 @@ _AMBIGUOUS = _set("no co st fig sat sun mar mon etc inc jr sr a.m p.m u.s u.k") 
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text in one line, joined by single spaces the same text (but for a space missing between two)."""
+    """The sentences of a text in one line, joined by single spaces the same text (but for a space missing
+    between two).
+    """
     spans, cuts = whole_spans(text), [0]
     for end in _END.finditer(text):
         inside = next((s for s in spans if s[0] < end.end() and end.start("gap") < s[1]), None)
@@ -89,7 +95,8 @@ def _ends(before: str, end: re.Match[str], after: str) -> bool:
     return word not in _ABBREVIATIONS
 
 
-# --- clauses ----------------------------------------------------------------------------------------------------------------
+# --- clauses
+# ----------------------------------------------------------------------------------------------------------------
 COMMANDS = (
     "find|list|show|give|return|tell|count|calculate|compute|determine|display|get|retrieve|report|output|select|write|compare|"
     "provide|identify|state|name|describe|sort|order|rank|search|book|send|create|generate|make|play|convert|check|estimate|"
@@ -123,7 +130,11 @@ _INNER_ASK = re.compile(
 
 def asks(text: str) -> bool:
     """Does it begin like a question or a request, or hold a question?"""
-    return text.rstrip("\"'”) ").endswith("?") or _ASKING.match(text) is not None or _INNER_ASK.search(text) is not None
+    return (
+        text.rstrip("\"'”) ").endswith("?")
+        or _ASKING.match(text) is not None
+        or _INNER_ASK.search(text) is not None
+    )
 
 
 _PLAIN_VERB = (
@@ -136,16 +147,16 @@ _VERB = (
     r"gains?|picks?|plays?|drinks?|drank|\w{3,}ed)"
 )
 _PRONOUN = r"(?:he|she|they|it|we|i|you|there|his|her|their|its|my|our|your|each|this|that|these|those|both|another|every)"
-_CLEAR_COMMANDS = (
-    "find|calculate|compute|determine|show|return|tell|retrieve|convert|check|give|provide|fetch|search for|send|create"
-)
+_CLEAR_COMMANDS = "find|calculate|compute|determine|show|return|tell|retrieve|convert|check|give|provide|fetch|search for|send|create"
 _CLAUSE = (  # what must follow "and" for it to join clauses; many a command is a noun too, so it needs its object
     rf"(?:then\b|also\b|finally\b|afterwards\b|{_PRONOUN}\s+(?:\w+\s+){{0,3}}?{_VERB}\b|"
     rf"(?:the\s+|an?\s+)?(?:[\w'-]+\s+){{1,2}}(?:{_PLAIN_VERB})\b|{_ASK}\b|(?:please\s+)?(?:{_CLEAR_COMMANDS})\b|"
     rf"(?:please\s+)?(?:{COMMANDS})\s+(?:the|an?|me|my|it|them|all|their|its|his|her|how|what|this|that|\d)\b|{_VERB}\b)"
 )
 _GAP = r"(?:,\s+|\s+)"
-CONNECTIVE = re.compile(rf"{_GAP}(?=(?:and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}))", re.IGNORECASE)
+CONNECTIVE = re.compile(
+    rf"{_GAP}(?=(?:and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}))", re.IGNORECASE
+)
 _SORTED = (
     r"(?:and )?(?:sorted|sort them|sort the results?|order them|ordered|listed|ranked|arranged|grouped|group) "
     r"(?:by|in|from|alphabetically|based)\b|"
@@ -210,12 +221,19 @@ _BEFORE_PLACE = re.compile(
 
 
 def clauses(sentence: str, connectives_only: bool = False) -> list[str]:
-    """The pieces of one sentence, in order and with their commas; the sentence itself where no place to cut is found."""
+    """The pieces of one sentence, in order and with their commas; the sentence itself where no place to cut
+    is found.
+    """
     leading = _first_cut(sentence)
     cuts = {*leading, *_cuts(CONNECTIVE, sentence)}
     if not connectives_only:
-        # After "For each year, return the name and the number" a turn "and the number" would follow "For each year".
-        cuts |= {cut for cut in _cuts(_OTHER, sentence) if not leading or cut < leading[0] or _ORDERED.match(sentence[cut:])}
+        # After "For each year, return the name and the number" a turn "and the number" would follow "For each
+        # year".
+        cuts |= {
+            cut
+            for cut in _cuts(_OTHER, sentence)
+            if not leading or cut < leading[0] or _ORDERED.match(sentence[cut:])
+        }
         cuts = cuts or set(_cuts(_PLACED, sentence))
     kept = [0]
     for cut in sorted(cuts):
@@ -226,7 +244,9 @@ def clauses(sentence: str, connectives_only: bool = False) -> list[str]:
 
 def _long_enough(piece: str) -> bool:
     words = re.findall(r"[\w$][\w'.,-]*", piece)
-    return len(words) >= (3 if words and words[0].lower() in ("and", "after", "for", "if", "that", "which") else 2)
+    return len(words) >= (
+        3 if words and words[0].lower() in ("and", "after", "for", "if", "that", "which") else 2
+    )
 
 
 def _first_cut(sentence: str) -> list[int]:
@@ -234,7 +254,9 @@ def _first_cut(sentence: str) -> list[int]:
     spans = whole_spans(sentence)
     leading = _LEADING.match(sentence)
     found = [leading.end()] if leading else []
-    for later in _LATER_ASK.finditer(sentence):  # in "how long, in years, will it take" the question has begun before
+    for later in _LATER_ASK.finditer(
+        sentence
+    ):  # in "how long, in years, will it take" the question has begun before
         if not re.search(rf"\b{_ASK}\b", sentence[max([0, *found]) : later.start()], re.IGNORECASE):
             found.append(later.end())
     return [cut for cut in found if not any(a < cut < b for a, b in spans)]
@@ -257,7 +279,8 @@ def _cuts(marker: re.Pattern[str], sentence: str) -> list[int]:
 
 _PAIRED = re.compile(r"\b(?:both|either|neither|between)\b", re.IGNORECASE)
 _ORDERED = re.compile(
-    r"(?:and )?(?:sort|order|list|rank|arrang|group)\w*\b|(?:in|from) .*\border\b|for each|but\b", re.IGNORECASE
+    r"(?:and )?(?:sort|order|list|rank|arrang|group)\w*\b|(?:in|from) .*\border\b|for each|but\b",
+    re.IGNORECASE,
 )
 _VERB_LAST = re.compile(
     r"\b(?:has|have|had|is|are|was|were|be|do|does|did|own|owns|like|get|made|most)\W*$|\w+ed the (?:most|least)\W*$"
@@ -268,7 +291,9 @@ _JOINING = re.compile(
 )
 _ONE_OF_TWO = re.compile(r"and (?:i|he|she|an? \w+) (?:are|were|have)\b", re.IGNORECASE)
 _OBJECT = re.compile(r"\b(?:that|what|which|where) (?:the|an?) [\w' ]{1,30}$", re.IGNORECASE)
-_PREPOSITIONS = _set("for in by of at from near on after before around over against into with during within among under")
+_PREPOSITIONS = _set(
+    "for in by of at from near on after before around over against into with during within among under"
+)
 
 
 def _fits(before: list[str], after: list[str], left: str, right: str) -> bool:
@@ -308,5 +333,7 @@ def _fits(before: list[str], after: list[str], left: str, right: str) -> bool:
     ):
         return False
     return not (
-        word == "then" and last in ("less", "more", "greater", "rather", "older", "younger", "higher", "lower", "since", "by")
+        word == "then"
+        and last
+        in ("less", "more", "greater", "rather", "older", "younger", "higher", "lower", "since", "by")
     )

@@ -1,7 +1,8 @@
 """One task in two paired views, and the reader of files of them.
 
-`load_examples` takes our JSONL, LiC's JSON arrays as they are, `hf:NAME` for the hub, and `pocket:train` / `pocket:eval` for the
-generated pocket world. Every complaint names the file, the line (or item) and the field.
+`load_examples` takes our JSONL, LiC's JSON arrays as they are, `hf:NAME` for the hub, and `pocket:train` /
+`pocket:eval` for the generated pocket world. Every complaint names the file, the line (or item) and the
+field.
 """
 
 import json
@@ -21,7 +22,9 @@ from smopd.errors import UserError
 
 @dataclass(frozen=True)
 class Example:
-    """A task as FULL (one message) and as SHARDED (user turns); `answer` holds what the task's verifier needs."""
+    """A task as FULL (one message) and as SHARDED (user turns); `answer` holds what the task's verifier
+    needs.
+    """
 
     id: str
     task: str
@@ -48,7 +51,9 @@ def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
     if name.startswith("pocket:"):
         examples = _pocket(name)
     else:
-        examples = _examples(name, hub_rows(name, _FIELDS) if name.startswith("hf:") else file_items(Path(name)))
+        examples = _examples(
+            name, hub_rows(name, _FIELDS) if name.startswith("hf:") else file_items(Path(name))
+        )
     seen: dict[str, int] = {}
     for number, example in enumerate(examples, 1):
         if example.id in seen:
@@ -63,13 +68,17 @@ def scorable(examples: list[Example], name: str) -> list[Example]:
     """The same examples; a UserError if one is of a task without a verifier."""
     other = next((e for e in examples if e.task not in scored()), None)
     if other:
-        raise UserError(f"{name}: {other.id}: task {other.task!r} cannot be scored; the tasks that can are {', '.join(scored())}")
+        raise UserError(
+            f"{name}: {other.id}: task {other.task!r} cannot be scored; the tasks that can are {', '.join(scored())}"
+        )
     return examples
 
 
 def save_examples(path: str | Path, examples: list[Example]) -> None:
     """Write our JSONL."""
-    Path(path).write_text("".join(json.dumps(e.to_json(), ensure_ascii=False) + "\n" for e in examples), encoding="utf-8")
+    Path(path).write_text(
+        "".join(json.dumps(e.to_json(), ensure_ascii=False) + "\n" for e in examples), encoding="utf-8"
+    )
 
 
 def _pocket(name: str) -> list[Example]:
@@ -97,7 +106,9 @@ def _examples(name: str, items: Iterable[tuple[str, Any]]) -> list[Example]:
 
 
 def file_items(path: Path) -> Iterator[tuple[str, Any]]:
-    """(place, item) for every line of JSONL or item of a JSON array; where there is no JSON the item is the complaint."""
+    """(place, item) for every line of JSONL or item of a JSON array; where there is no JSON the item is the
+    complaint.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -107,7 +118,11 @@ def file_items(path: Path) -> Iterator[tuple[str, Any]]:
     if text.lstrip().startswith("["):
         items = _json(text, f"{path}", array=True)
         whole = isinstance(items, UserError)  # then there are no items to name
-        yield from [(str(path), items)] if whole else ((f"{path}, item {n}", item) for n, item in enumerate(items, 1))
+        yield from (
+            [(str(path), items)]
+            if whole
+            else ((f"{path}, item {n}", item) for n, item in enumerate(items, 1))
+        )
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -139,7 +154,9 @@ def _from_ours(item: dict[str, Any], where: str) -> Example:
             raise UserError(f"{where}, field '{field}': missing")
     unknown = sorted(set(item) - set(Example.__dataclass_fields__))
     if unknown:
-        raise UserError(f"{where}, field '{unknown[0]}': unknown; an example has {', '.join(Example.__dataclass_fields__)}")
+        raise UserError(
+            f"{where}, field '{unknown[0]}': unknown; an example has {', '.join(Example.__dataclass_fields__)}"
+        )
     return _example(where, item["id"], item["task"], item.get("system", ""), item["shards"], item["full"], item["answer"],
                     item.get("source", ""))  # fmt: skip
 
@@ -149,18 +166,26 @@ def _from_lic(item: dict[str, Any], where: str) -> Example:
     return _example(where, id, task, system, shards, full, answer, "lost in conversation")
 
 
-def _example(where: str, id: Any, task: Any, system: Any, shards: Any, full: Any, answer: Any, source: Any) -> Example:
+def _example(
+    where: str, id: Any, task: Any, system: Any, shards: Any, full: Any, answer: Any, source: Any
+) -> Example:
     for field, value in (("id", id), ("task", task), ("full", full), ("system", system), ("source", source)):
         if not isinstance(value, str) or (field in ("id", "task", "full") and not value.strip()):
-            raise UserError(f"{where}, field '{field}': expected a non-empty text, found {json.dumps(value)[:60]}")
+            raise UserError(
+                f"{where}, field '{field}': expected a non-empty text, found {json.dumps(value)[:60]}"
+            )
     if not isinstance(shards, list) or not shards:
         raise UserError(f"{where}, field 'shards': expected a non-empty list of texts")
     for number, shard in enumerate(shards, 1):
         # LiC's summaries begin with an empty shard; they are read as they are, and nobody plays them.
         if not isinstance(shard, str) or not (shard.strip() or task in UNSCORED):
-            raise UserError(f"{where}, field 'shards', shard {number}: expected a non-empty text, found {json.dumps(shard)[:60]}")
+            raise UserError(
+                f"{where}, field 'shards', shard {number}: expected a non-empty text, found {json.dumps(shard)[:60]}"
+            )
     if task not in (*scored(), *UNSCORED):
-        raise UserError(f"{where}, field 'task': {task!r} cannot be scored; the tasks that can are {', '.join(scored())}")
+        raise UserError(
+            f"{where}, field 'task': {task!r} cannot be scored; the tasks that can are {', '.join(scored())}"
+        )
     if not isinstance(answer, dict):
         raise UserError(f"{where}, field 'answer': expected an object, found {type(answer).__name__}")
     if lacks := missing(task, answer):

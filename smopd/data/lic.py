@@ -1,6 +1,8 @@
-"""Lost in Conversation's own items as examples: all six tasks are read, the four with a verifier here can be scored.
+"""Lost in Conversation's own items as examples: all six tasks are read, the four with a verifier here can be
+scored.
 
-The system prompts are ours; our JSONL may carry any other. It leaves out files and lines, which are `smopd.data.example`'s.
+The system prompts are ours; our JSONL may carry any other. It leaves out files and lines, which are
+`smopd.data.example`'s.
 """
 
 import json
@@ -42,7 +44,9 @@ SUMMARY = (
 def with_system(example: "Example", prompt: str) -> "Example":
     """The example with another system prompt, {functions} and {schema} filled in as in ours."""
     functions = "\n".join(json.dumps(f) for f in example.answer.get("functions") or ())
-    filled = prompt.replace("{functions}", functions).replace("{schema}", str(example.answer.get("schema_sql", "")))
+    filled = prompt.replace("{functions}", functions).replace(
+        "{schema}", str(example.answer.get("schema_sql", ""))
+    )
     return replace(example, system=filled)
 
 
@@ -78,7 +82,9 @@ def _actions(item: dict[str, Any], where: str, need: Callable[[str], Any]) -> Fi
     try:
         full = question[0][0]["content"]
     except (IndexError, KeyError, TypeError):
-        raise UserError(f"{where}, field 'fully_specified_question': expected [[{{'content': ...}}]]") from None
+        raise UserError(
+            f"{where}, field 'fully_specified_question': expected [[{{'content': ...}}]]"
+        ) from None
     system = ACTIONS.format(functions="\n".join(json.dumps(f) for f in functions))
     return system, full, {"calls": need("reference_answer"), "functions": functions}
 
@@ -95,7 +101,9 @@ def _code(item: dict[str, Any], where: str, need: Callable[[str], Any]) -> Field
         raise UserError(f"{where}, field 'test': missing, and so is 'public_test_cases'")
     starter = f"\n\n{item['starter_code']}" if item.get("starter_code") else ""
     full = (
-        f"{item['question_content']}{starter}" if item.get("question_content") else f"Complete this function:\n{need('prompt')}"
+        f"{item['question_content']}{starter}"
+        if item.get("question_content")
+        else f"Complete this function:\n{need('prompt')}"
     )
     return CODE, full, answer
 
@@ -110,7 +118,9 @@ def _summary(item: dict[str, Any], where: str, need: Callable[[str], Any]) -> Fi
     try:
         documents = [f"[{d['document_index']}] {d['document_text']}" for d in need("documents")]
     except (KeyError, TypeError):
-        raise UserError(f"{where}, field 'documents': expected objects with document_index and document_text") from None
+        raise UserError(
+            f"{where}, field 'documents': expected objects with document_index and document_text"
+        ) from None
     return SUMMARY, "\n\n".join([*documents, need("query")]), {"insights": need("insights")}
 
 

@@ -1,9 +1,9 @@
 """Splits requests into shards by asking a language model behind an OpenAI-compatible endpoint.
 
-Every answer passes the checks that the rules pass too (`check_shards`). One that fails is asked for again with the reason told;
-after the last try the rule-based shards are taken, or the request is dropped, and counted. Results go to a cache file as they
-come, so an interrupted build goes on without asking twice. It leaves out where the endpoint is and how it is reached:
-`smopd.rollout.openai`.
+Every answer passes the checks that the rules pass too (`check_shards`). One that fails is asked for again
+with the reason told; after the last try the rule-based shards are taken, or the request is dropped, and
+counted. Results go to a cache file as they come, so an interrupted build goes on without asking twice. It
+leaves out where the endpoint is and how it is reached: `smopd.rollout.openai`.
 """
 
 import hashlib
@@ -43,7 +43,9 @@ WARM = 0.7  # temperature from the second try on: the same words again would fai
 
 
 class LlmSharder:
-    """Texts to shards. `counts` says how many came from the model, the cache and the rules, and how many were dropped."""
+    """Texts to shards. `counts` says how many came from the model, the cache and the rules, and how many were
+    dropped.
+    """
 
     def __init__(
         self,
@@ -56,7 +58,13 @@ class LlmSharder:
     ) -> None:
         if tries < 1:
             raise UserError(f"--tries: expected at least 1, found {tries}")
-        self.endpoint, self.cache, self.tries, self.fallback, self.seed = endpoint, cache, tries, fallback, seed
+        self.endpoint, self.cache, self.tries, self.fallback, self.seed = (
+            endpoint,
+            cache,
+            tries,
+            fallback,
+            seed,
+        )
         self.progress = progress
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -73,7 +81,11 @@ class LlmSharder:
         told = [normalise(text) for text in texts]
         keys = [self._key(text) for text in told]
         self.counts["from the cache"] += sum(key in self._known for key in keys)
-        todo = {key: text for key, text in zip(keys, told, strict=True) if key not in self._known and len(text) <= LONGEST}
+        todo = {
+            key: text
+            for key, text in zip(keys, told, strict=True)
+            if key not in self._known and len(text) <= LONGEST
+        }
         done = 0
 
         def work(pair: tuple[str, str], stopped: threading.Event) -> None:
@@ -100,7 +112,9 @@ class LlmSharder:
         problem = ""
         for attempt in range(self.tries):
             sampling = Sampling(WARM if attempt else 0.0, TOKENS)
-            said = self.endpoint.reply(messages, sampling, derive("llm sharding", self.seed, key, attempt), stopped).text
+            said = self.endpoint.reply(
+                messages, sampling, derive("llm sharding", self.seed, key, attempt), stopped
+            ).text
             found = parse_list(said)
             problem = found if isinstance(found, str) else check_shards(text, found, MOST_NEW) or ""
             if not problem:

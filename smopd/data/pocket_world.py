@@ -1,9 +1,10 @@
 """The pocket world: small sharded tasks that a model of under a million parameters can learn in minutes.
 
-Two families. `math`: a story whose stages must be applied in the order of the day, whatever order the user tells them in.
-`actions`: a function call whose arguments arrive over the turns. A task is a goal and 3 to 6 facts, so 4 to 7 shards, the goal
-first and the rest shuffled. The split of a task is a hash of its content without wording, so no task of one split can
-appear in the other, however it is phrased and whichever seed drew it.
+Two families. `math`: a story whose stages must be applied in the order of the day, whatever order the user
+tells them in. `actions`: a function call whose arguments arrive over the turns. A task is a goal and 3 to 6
+facts, so 4 to 7 shards, the goal first and the rest shuffled. The split of a task is a hash of its content
+without wording, so no task of one split can appear in the other, however it is phrased and whichever seed
+drew it.
 
 It leaves out how a model replies: that is `smopd.pocket.dialogues`.
 """
@@ -30,12 +31,20 @@ LARGEST = 40  # every intermediate value stays within 1..LARGEST, one token each
 MATH_SYSTEM = "Solve the task and give a number."
 GOALS = ("How many {items} does {name} have in the end?", "Find the number of {items} that {name} has at last.",
          "What is the final count of {items} for {name}?", "Tell me how many {items} {name} ends with.")  # fmt: skip
-START = ("{name} starts with {n} {items}.", "At first {name} has {n} {items}.", "In the beginning there are {n} {items}.")
+START = (
+    "{name} starts with {n} {items}.",
+    "At first {name} has {n} {items}.",
+    "In the beginning there are {n} {items}.",
+)
 # A stage's number follows its name at once: a small model binds the two far sooner.
 STEP = {
     "+": ("{when} {n} more come.", "{when} {n} {items} are added.", "{when} {n} new {items} arrive."),
     "-": ("{when} {n} get lost.", "{when} {n} {items} are taken.", "{when} {n} are given away."),
-    "x": ("{when} {n} times as many are there.", "{when} {n} times the {items}.", "{when} {n} times the count."),
+    "x": (
+        "{when} {n} times as many are there.",
+        "{when} {n} times the {items}.",
+        "{when} {n} times the count.",
+    ),
 }
 LEADS = ("", "", "Also, ", "And ", "Oh, ", "Wait, ")
 
@@ -91,7 +100,10 @@ class Task:
     def split(self) -> Split:
         """Decided by content alone."""
         key = derive(
-            "pocket split", self.family, self.function, *(f"{f.slot}{f.op}{f.value}" for f in sorted(self.facts, key=str))
+            "pocket split",
+            self.family,
+            self.function,
+            *(f"{f.slot}{f.op}{f.value}" for f in sorted(self.facts, key=str)),
         )
         return "eval" if key % 10 < EVAL_TENTHS else "train"
 
@@ -136,7 +148,9 @@ def _math_task(r: Random) -> Task:
 
 def _actions_task(r: Random) -> Task:
     names = r.sample(sorted(VALUES), r.randint(3, 6))
-    return Task("actions", tuple(Fact(n, "", r.choice(VALUES[n])) for n in names), r.choice(sorted(FUNCTIONS)))
+    return Task(
+        "actions", tuple(Fact(n, "", r.choice(VALUES[n])) for n in names), r.choice(sorted(FUNCTIONS))
+    )
 
 
 def _sentence(text: str) -> str:
@@ -144,11 +158,17 @@ def _sentence(text: str) -> str:
 
 
 def _led(lead: str, text: str) -> str:
-    return text if not lead else lead + (text if text.split()[0] in (*NAMES, "I") else text[0].lower() + text[1:])
+    return (
+        text
+        if not lead
+        else lead + (text if text.split()[0] in (*NAMES, "I") else text[0].lower() + text[1:])
+    )
 
 
 def tell(task: Task, r: Random, identity: str) -> Told:
-    """Put a task into words: the FULL message in the order of the solution, the shards shuffled behind the goal."""
+    """Put a task into words: the FULL message in the order of the solution, the shards shuffled behind the
+    goal.
+    """
     name, items = r.choice(NAMES), r.choice(ITEMS)
 
     def say(fact: Fact) -> str:
@@ -156,7 +176,9 @@ def tell(task: Task, r: Random, identity: str) -> Told:
             return r.choice(SAY[fact.slot]).format(v=fact.value)
         if fact.slot == "start":
             return r.choice(START).format(name=name, items=items, n=fact.value)
-        return _sentence(r.choice(STEP[fact.op]).format(name=name, items=items, n=fact.value, when=WHEN[fact.slot]))
+        return _sentence(
+            r.choice(STEP[fact.op]).format(name=name, items=items, n=fact.value, when=WHEN[fact.slot])
+        )
 
     told = {fact: say(fact) for fact in task.facts}
     order = list(task.facts)

@@ -1,9 +1,9 @@
 """Splits a request into the turns of a conversation by rule, and checks any split, whoever made it.
 
-The rule (CCOPD's, as far as it goes): normalise white space; split into sentences; where these are fewer than three, split them
-at connectives too, and a single sentence at other clauses; the goal goes first, the rest in order. Every word of the request
-stays, as it was written. It leaves out rewording: "it" is not replaced by what it stands for, which an LLM does better
-(`smopd.data.llm_sharding`).
+The rule (CCOPD's, as far as it goes): normalise white space; split into sentences; where these are fewer than
+three, split them at connectives too, and a single sentence at other clauses; the goal goes first, the rest in
+order. Every word of the request stays, as it was written. It leaves out rewording: "it" is not replaced by
+what it stands for, which an LLM does better (`smopd.data.llm_sharding`).
 """
 
 import re
@@ -16,7 +16,9 @@ FEW = 3  # with fewer sentences than this, they are split at connectives too
 
 
 class Unfit(ValueError):
-    """A request that cannot be told in shards; the text is the reason, the same for all alike so that they can be counted."""
+    """A request that cannot be told in shards; the text is the reason, the same for all alike so that they
+    can be counted.
+    """
 
 
 def normalise(text: str) -> str:
@@ -35,7 +37,9 @@ def pieces(text: str) -> list[str]:
     if len(told) == 1:
         found, first = _split(told[0], connectives_only=False)
         return [found[first], *found[:first], *found[first + 1 :]]
-    asked = [i for i, sentence in enumerate(told) if sentence.endswith("?") and not _COURTESY.fullmatch(sentence)]
+    asked = [
+        i for i, sentence in enumerate(told) if sentence.endswith("?") and not _COURTESY.fullmatch(sentence)
+    ]
     requests = [i for i, sentence in enumerate(told) if asks(sentence)]
     asked, requests = ([i for i in some if not _FURTHER.match(told[i])] or some for some in (asked, requests))
     goal = (asked[-1:] or requests[:1] or [len(told) - 1])[0]
@@ -89,7 +93,9 @@ _ONE = re.compile(r"(?:has|is|was|does|doesn't|hasn't|isn't|wasn't|\w+[^su\W]s)"
 
 
 def _split(sentence: str, connectives_only: bool, goal: bool = True) -> tuple[list[str], int]:
-    """The clauses of one sentence, each as a turn that can stand alone, and which of them is the goal if it has the goal."""
+    """The clauses of one sentence, each as a turn that can stand alone, and which of them is the goal if it
+    has the goal.
+    """
     found = clauses(sentence, connectives_only)
     if len(found) < 2:
         return found, 0
@@ -111,13 +117,21 @@ def _led(piece: str, before: str) -> str:
     """A relative clause with what it is about: "who swim" alone is no turn, "the ones who swim" is."""
     word = piece.split()[1].lower()
     noun = before.split()[-1].rstrip(".,\"'")
-    several = (noun.endswith("s") and not noun.endswith("ss")) or noun in ("people", "men", "women", "children")
-    if not piece.lower().startswith("whose"):  # the verb tells more than the noun, which may stand further to the left
+    several = (noun.endswith("s") and not noun.endswith("ss")) or noun in (
+        "people",
+        "men",
+        "women",
+        "children",
+    )
+    if not piece.lower().startswith(
+        "whose"
+    ):  # the verb tells more than the noun, which may stand further to the left
         several = word in ("have", "are", "were", "do", "don") or (several and _ONE.fullmatch(word) is None)
     return f"the {'ones' if several else 'one'} {piece}"
 
 
-# --- checks ---------------------------------------------------------------------------------------------------------------
+# --- checks
+# ---------------------------------------------------------------------------------------------------------------
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|(?<![\w.])\.\d+")
 _CODE = re.compile(r"\b\w*[A-Za-z]\w*(?:[._]\w*[A-Za-z]\w*)+\b|\b[a-z]+[A-Z]\w*\b|\b[A-Za-z]+\d\w*\b")
@@ -140,7 +154,9 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split(" "))
 
 
 def numbers(text: str) -> Counter[str]:
-    """The numbers of a text as plain digits, so that "1,200" is "1200" and "2.50" is "2.5"; words up to twenty count too."""
+    """The numbers of a text as plain digits, so that "1,200" is "1200" and "2.50" is "2.5"; words up to
+    twenty count too.
+    """
     digits = [n.replace(",", "") for n in _NUMBER.findall(text)]
     digits = [(n.rstrip("0").rstrip(".") if "." in n else n).lstrip("0") or "0" for n in digits]
     digits = [f"0{n}" if n.startswith(".") else n for n in digits]
@@ -175,12 +191,14 @@ def _stem(word: str) -> str:
     return re.sub(r"(?:ing|ies|ied|es|ed|ly|s|d|e|y|er)$", "", word) if len(word) > 3 else word
 
 
-def check_shards(full: str, shards: list[str] | tuple[str, ...], most_new: float = 0.0, goal: bool = True) -> str | None:
+def check_shards(
+    full: str, shards: list[str] | tuple[str, ...], most_new: float = 0.0, goal: bool = True
+) -> str | None:
     """What is wrong with a split, None if nothing: facts lost, facts added, or no goal in front.
 
-    Numbers, names, quoted strings and code identifiers of the request must all occur in the shards; numbers and names in the
-    shards must come from it, and so must all but a share `most_new` of the other content words. `goal=False` leaves the last
-    check out.
+    Numbers, names, quoted strings and code identifiers of the request must all occur in the shards; numbers
+    and names in the shards must come from it, and so must all but a share `most_new` of the other content
+    words. `goal=False` leaves the last check out.
     """
     full, told = normalise(full), normalise(" ".join(shards))
     have, wanted = numbers(told), numbers(full)

@@ -1,4 +1,5 @@
-"""What a data set looks like: counts by task, shards per example, lengths. As numbers, as a table with text bars, as a chart.
+"""What a data set looks like: counts by task, shards per example, lengths. As numbers, as a table with text
+bars, as a chart.
 
 It leaves out whether the data are sound: that is `smopd.data.check`.
 """
@@ -34,9 +35,16 @@ def _spread(values: Sequence[int]) -> dict[str, Any]:
 
 def describe(examples: Sequence[Example]) -> dict[str, Any]:
     """Counts and lengths of a data set, as a whole and by task, tasks in the order of their size."""
-    order = [task for task, _ in sorted(Counter(e.task for e in examples).items(), key=lambda pair: (-pair[1], pair[0]))]
+    order = [
+        task
+        for task, _ in sorted(Counter(e.task for e in examples).items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
     groups = {task: [e for e in examples if e.task == task] for task in order}
-    return {"examples": len(examples), "tasks": {task: _group(some) for task, some in groups.items()}, "all": _group(examples)}
+    return {
+        "examples": len(examples),
+        "tasks": {task: _group(some) for task, some in groups.items()},
+        "all": _group(examples),
+    }
 
 
 def _group(examples: Sequence[Example]) -> dict[str, Any]:
@@ -45,7 +53,10 @@ def _group(examples: Sequence[Example]) -> dict[str, Any]:
     histogram = Counter(len(e.shards) for e in examples)
     return {
         "examples": len(examples),
-        "shards": {**_spread([len(e.shards) for e in examples]), "histogram": {str(n): histogram[n] for n in sorted(histogram)}},
+        "shards": {
+            **_spread([len(e.shards) for e in examples]),
+            "histogram": {str(n): histogram[n] for n in sorted(histogram)},
+        },
         "full_characters": _spread([len(e.full) for e in examples]),
         "full_words": _spread([len(e.full.split()) for e in examples]),
         "shard_characters": _spread([len(s) for e in examples for s in e.shards]),
@@ -64,7 +75,9 @@ def tables(told: dict[str, Any]) -> list["Table"]:
         sizes.add_column(head, justify="right")
     groups = [*told["tasks"].items(), *([("all", told["all"])] if len(told["tasks"]) > 1 else [])]
     for task, group in groups:
-        cells = [_cell(group[key]) for key in ("shards", "full_characters", "shard_words", "system_characters")]
+        cells = [
+            _cell(group[key]) for key in ("shards", "full_characters", "shard_words", "system_characters")
+        ]
         sizes.add_row(task, f"{group['examples']:,}", *cells)
     shards = Table("task", title="Shards per example", title_justify="left")
     shards.add_column("shards", justify="right")
@@ -93,12 +106,19 @@ def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def plot(told: dict[str, Any], name: str, as_html: bool) -> str:
-    """The shares of examples by number of shards, task by task: one SVG, or a page of them with the numbers below."""
+    """The shares of examples by number of shards, task by task: one SVG, or a page of them with the numbers
+    below.
+    """
     from smopd.viewer.svg import CHART_CSS, Bar, bar_chart, esc
 
     def chart(title: str, groups: dict[str, Any]) -> str:
         bars = [
-            Bar(f"{task} ({group['examples']:,})", label, count / group["examples"], text=f"{count / group['examples']:.0%}")
+            Bar(
+                f"{task} ({group['examples']:,})",
+                label,
+                count / group["examples"],
+                text=f"{count / group['examples']:.0%}",
+            )
             for task, group in groups.items()
             for label, count in _bars(group)
         ]
@@ -112,13 +132,18 @@ def plot(told: dict[str, Any], name: str, as_html: bool) -> str:
         return f"{head}{namespace}>{style}{rest}\n"
     rows = "".join(
         f"<tr><td>{esc(task)}</td><td>{group['examples']:,}</td>"
-        + "".join(f"<td>{_cell(group[key])}</td>" for key in ("shards", "full_characters", "shard_words", "system_characters"))
+        + "".join(
+            f"<td>{_cell(group[key])}</td>"
+            for key in ("shards", "full_characters", "shard_words", "system_characters")
+        )
         + "</tr>"
         for task, group in told["tasks"].items()
     )
     names = ("task", "examples", "shards", "characters, full", "words a shard", "characters, system")
     heads = "".join(f"<th>{name}</th>" for name in names)
-    charts = "".join(f"<h2>{esc(t)}</h2>{chart(f'{t}: shards per example', {t: g})}" for t, g in told["tasks"].items())
+    charts = "".join(
+        f"<h2>{esc(t)}</h2>{chart(f'{t}: shards per example', {t: g})}" for t, g in told["tasks"].items()
+    )
     page = "body{font:15px system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60rem;margin:2rem auto}"
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{esc(name)}</title>'

@@ -1,6 +1,7 @@
-"""The tasks an example can have, and what each one's answer must hold. Verifiers of one's own add theirs (`register`).
+"""The tasks an example can have, and what each one's answer must hold. Verifiers of one's own add theirs
+(`register`).
 
-It leaves out how a reply is scored: `smopd.evaluation.verifiers`.
+It leaves out how a reply is scored: `smopd.verify.verifiers`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,9 @@
 """Plays conversations in the views of LIC.md, N runs of each, and has every reply judged.
 
-Success of a conversation is its last reply; success at any turn is recorded beside it. A verifier that failed is counted apart,
-never as plain wrong. Groups of conversations are the same however often the work is interrupted, and a group is recorded whole
-or not at all: so a resumed evaluation gives what an undisturbed one gives. What the numbers are made into is metrics.py's.
+Success of a conversation is its last reply; success at any turn is recorded beside it. A verifier that failed
+is counted apart, never as plain wrong. Groups of conversations are the same however often the work is
+interrupted, and a group is recorded whole or not at all: so a resumed evaluation gives what an undisturbed
+one gives. What the numbers are made into is metrics.py's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +12,8 @@ from typing import Any, Protocol
 
 from smopd.chat.views import View
 from smopd.data import Example
-from smopd.evaluation.verifiers import Verdict, verify_all
 from smopd.rollout.driver import Conversation
+from smopd.verify.verifiers import Verdict, verify_all
 
 Key = tuple[str, int, str]  # view, run, example id
 
@@ -60,7 +61,9 @@ class Player(Protocol):
     def open(self, example: Example, view: View, seed: Sequence[int | str]) -> Conversation:
         """A conversation in which nothing was said yet."""
 
-    def reply(self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]) -> None:
+    def reply(
+        self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
+    ) -> None:
         """One more turn of every conversation."""
 
 
@@ -73,8 +76,12 @@ class User(Protocol):
         """Every example as a conversation, with a verdict on each of its replies."""
 
 
-def groups(examples: Sequence[Example], views: Sequence[View], runs: int, size: int) -> Iterator[tuple[View, int, list[Example]]]:
-    """(view, run, examples) to be played together. Like numbers of turns go together: a group waits for its longest."""
+def groups(
+    examples: Sequence[Example], views: Sequence[View], runs: int, size: int
+) -> Iterator[tuple[View, int, list[Example]]]:
+    """(view, run, examples) to be played together. Like numbers of turns go together: a group waits for its
+    longest.
+    """
     order = sorted(examples, key=lambda e: len(e.shards))
     for view in views:
         for run in range(runs):
@@ -93,7 +100,9 @@ def evaluate(
     record: Callable[[list[Outcome]], None] | None = None,
     user: User | None = None,
 ) -> list[Outcome]:
-    """Every outcome, by view, run and example. `known` ones are not played again; `record` gets each group as it is finished."""
+    """Every outcome, by view, run and example. `known` ones are not played again; `record` gets each group as
+    it is finished.
+    """
     found = {outcome.key: outcome for outcome in known}
     for view, run, chosen in groups(examples, views, runs, group):
         if any((view, run, e.id) not in found for e in chosen):

@@ -1,7 +1,9 @@
-"""From outcomes to numbers: accuracies with intervals, LiC's A90 and U over runs, and one view or model against another.
+"""From outcomes to numbers: accuracies with intervals, LiC's A90 and U over runs, and one view or model
+against another.
 
-Items are what was sampled, so every interval is over items: with one run Wilson's for an accuracy and McNemar's test for a
-difference, with several a bootstrap that draws whole items with all their runs. It leaves out the spread over training seeds.
+Items are what was sampled, so every interval is over items: with one run Wilson's for an accuracy and
+McNemar's test for a difference, with several a bootstrap that draws whole items with all their runs. It
+leaves out the spread over training seeds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,14 +18,22 @@ Scores = dict[str, list[bool]]  # by item, one a run
 
 
 def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Everything summary.json holds: each view by task and by number of shards, and every other view against FULL."""
-    views = {view: [o for o in outcomes if o.view == view] for view in dict.fromkeys(o.view for o in outcomes)}
+    """Everything summary.json holds: each view by task and by number of shards, and every other view against
+    FULL.
+    """
+    views = {
+        view: [o for o in outcomes if o.view == view] for view in dict.fromkeys(o.view for o in outcomes)
+    }
     summary: dict[str, Any] = {
         "runs": len({o.run for o in outcomes}),
         "views": {view: _view(rows) for view, rows in views.items()},
     }
     if "full" in views:
-        summary |= {f"{view}_minus_full": against(views["full"], rows) for view, rows in views.items() if view != "full"}
+        summary |= {
+            f"{view}_minus_full": against(views["full"], rows)
+            for view, rows in views.items()
+            if view != "full"
+        }
     return summary
 
 
@@ -63,13 +73,18 @@ def _view(rows: Sequence[Outcome]) -> dict[str, Any]:
         "any_turn": accuracy(scores(rows, lambda o: o.any_correct)),
         "by_task": _split(rows, lambda o: o.task),
         "by_shards": _split(rows, lambda o: o.shards),
-        "status": {status: sum(o.status == status for o in rows) for status in sorted({o.status for o in rows})},
+        "status": {
+            status: sum(o.status == status for o in rows) for status in sorted({o.status for o in rows})
+        },
         "reply_tokens": sum(tokens) / max(1, len(tokens)),
     }
 
 
 def _split(rows: Sequence[Outcome], by: Callable[[Outcome], Any]) -> dict[str, Any]:
-    return {str(part): accuracy(scores(o for o in rows if by(o) == part)) for part in sorted({by(o) for o in rows})}
+    return {
+        str(part): accuracy(scores(o for o in rows if by(o) == part))
+        for part in sorted({by(o) for o in rows})
+    }
 
 
 def accuracy(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
@@ -80,11 +95,21 @@ def accuracy(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
     # Where every run of every item went alike, a bootstrap has no width; the items are still only so many.
     alike = correct in (0, total)
     low, high = (
-        wilson(correct if runs == 1 else len(means) * bool(correct), len(means)) if runs == 1 or alike else bootstrap(means)
+        wilson(correct if runs == 1 else len(means) * bool(correct), len(means))
+        if runs == 1 or alike
+        else bootstrap(means)
     )
-    found = {"accuracy": float(means.mean()) if len(means) else 0.0, "correct": correct, "total": total, "low": low, "high": high}
+    found = {
+        "accuracy": float(means.mean()) if len(means) else 0.0,
+        "correct": correct,
+        "total": total,
+        "low": low,
+        "high": high,
+    }
     if runs > 1:
-        best, worst = (np.array([np.percentile(np.asarray(r, float), q) for r in right.values()]) for q in (90, 10))
+        best, worst = (
+            np.array([np.percentile(np.asarray(r, float), q) for r in right.values()]) for q in (90, 10)
+        )
         for name, values in (("a90", best), ("unreliability", best - worst)):
             low, high = bootstrap(values)
             found |= {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high}

@@ -1,4 +1,6 @@
-"""The examples a config names, ready to be played and judged: its verifiers loaded, its databases known, its prompts applied."""
+"""The examples a config names, ready to be played and judged: its verifiers loaded, its databases known, its
+prompts applied.
+"""
 
 from typing import Literal
 
@@ -6,9 +8,9 @@ from smopd.config import Config
 from smopd.data import Example, load_examples, scorable
 from smopd.data.lic import with_system
 from smopd.errors import UserError
-from smopd.evaluation import sandbox
-from smopd.evaluation.own import load_verifiers
-from smopd.evaluation.verifiers import use_databases
+from smopd.verify import sandbox
+from smopd.verify.own import load_verifiers
+from smopd.verify.verifiers import use_databases
 
 
 def prepared_examples(config: Config, split: Literal["train", "eval"]) -> list[Example]:

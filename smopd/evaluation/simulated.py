@@ -1,10 +1,12 @@
-"""LiC's own protocol: a model plays the user, reveals at most one shard a turn in its own words, and every attempt is scored.
+"""LiC's own protocol: a model plays the user, reveals at most one shard a turn in its own words, and every
+attempt is scored.
 
-After each reply a classifier says what kind of reply it is; an answer attempt is extracted and verified, and the conversation
-ends at the first correct one, or once all shards are told. All three parts are asked of one OpenAI-compatible endpoint, in our
-own words. An answer of the endpoint that cannot be used is asked for again; if that does not help either, the next shard is
-told verbatim, a reply counts as an attempt, and the whole reply is what is verified: the plain protocol's rules.
-It leaves out LiC's exact prompts, so figures are comparable in kind, not to the decimal.
+After each reply a classifier says what kind of reply it is; an answer attempt is extracted and verified, and
+the conversation ends at the first correct one, or once all shards are told. All three parts are asked of one
+OpenAI-compatible endpoint, in our own words. An answer of the endpoint that cannot be used is asked for
+again; if that does not help either, the next shard is told verbatim, a reply counts as an attempt, and the
+whole reply is what is verified: the plain protocol's rules. It leaves out LiC's exact prompts, so figures are
+comparable in kind, not to the decimal.
 """
 
 import json
@@ -16,15 +18,15 @@ from functools import partial
 from typing import Any
 
 from smopd.chat.template import Message
-from smopd.config import Engine as EngineSettings
-from smopd.config import User as UserSettings
 from smopd.data import Example
 from smopd.evaluation.evaluate import Player
-from smopd.evaluation.verifiers import Verdict, verify_all
 from smopd.rollout.driver import Conversation
 from smopd.rollout.engine import Sampling
 from smopd.rollout.openai import ChatEndpoint, side_by_side
 from smopd.seeds import derive
+from smopd.settings import Engine as EngineSettings
+from smopd.settings import User as UserSettings
+from smopd.verify.verifiers import Verdict, verify_all
 
 log = logging.getLogger("smopd")
 
@@ -87,7 +89,9 @@ class _State:
 
 
 class SimulatedUser:
-    """Plays the user of the view `simulated`. `unusable` counts the answers of its endpoint that were given up."""
+    """Plays the user of the view `simulated`. `unusable` counts the answers of its endpoint that were given
+    up.
+    """
 
     def __init__(self, settings: UserSettings, pause: float = 1.0) -> None:
         shared = settings.model_dump(exclude={"temperature"})
@@ -99,7 +103,9 @@ class SimulatedUser:
     def converse(
         self, player: Player, examples: Sequence[Example], seed: Sequence[int | str]
     ) -> list[tuple[Conversation, list[Verdict]]]:
-        """Every example as a conversation, with a verdict on each reply; what is no attempt has the status no_answer."""
+        """Every example as a conversation, with a verdict on each reply; what is no attempt has the status
+        no_answer.
+        """
         self.endpoint.model()  # asked for here, once: the threads only read it
         states = [_State(player.open(e, "simulated", seed), []) for e in examples]
         before, turn = self.unusable, 0
@@ -116,7 +122,10 @@ class SimulatedUser:
                 s.verdicts.append(next(found) if s.kind == "answer" else no_attempt)
             turn += 1
         if self.unusable > before:
-            log.warning("%d answers of the model that plays the user could not be used, after all tries", self.unusable - before)
+            log.warning(
+                "%d answers of the model that plays the user could not be used, after all tries",
+                self.unusable - before,
+            )
         return [(s.conversation, s.verdicts) for s in states]
 
     def _all(self, states: Sequence[_State], work: Callable[[_State, threading.Event], None]) -> None:
@@ -145,7 +154,9 @@ class SimulatedUser:
                 return fact - 1, message.strip()
             return None
 
-        return self._ask(prompt, Sampling(self.settings.temperature, WORDS), (*seed, "say"), state, read, stopped)
+        return self._ask(
+            prompt, Sampling(self.settings.temperature, WORDS), (*seed, "say"), state, read, stopped
+        )
 
     def _classify(self, seed: Sequence[int | str], state: _State, stopped: threading.Event) -> None:
         """What kind of reply the last one is, and where it is an attempt, the answer in it."""
@@ -161,11 +172,20 @@ class SimulatedUser:
             kind = str(answer.get("kind", "")).strip().lower()
             return kind if kind in KINDS else None
 
-        state.kind = self._ask(prompt, Sampling(0.0, JUDGED), (*seed, "label"), state, label, stopped) or "answer"
+        state.kind = (
+            self._ask(prompt, Sampling(0.0, JUDGED), (*seed, "label"), state, label, stopped) or "answer"
+        )
         state.extracted = reply
         if state.kind == "answer":
             prompt = _EXTRACT.format(form=_FORMS.get(conversation.example.task, ""), reply=reply)
-            copied = self._ask(prompt, Sampling(0.0, EXTRACTED), (*seed, "extract"), state, lambda a: _copied(a, reply), stopped)
+            copied = self._ask(
+                prompt,
+                Sampling(0.0, EXTRACTED),
+                (*seed, "extract"),
+                state,
+                lambda a: _copied(a, reply),
+                stopped,
+            )
             state.extracted = copied or reply
 
     def _ask(
@@ -191,7 +211,9 @@ class SimulatedUser:
 
 
 def _over(state: _State) -> bool:
-    return bool(state.verdicts) and (state.verdicts[-1].correct or len(state.told) == len(state.conversation.example.shards))
+    return bool(state.verdicts) and (
+        state.verdicts[-1].correct or len(state.told) == len(state.conversation.example.shards)
+    )
 
 
 def _talk(conversation: Conversation) -> str:

@@ -1,8 +1,8 @@
 """How sure an accuracy is: an interval for one, and a paired comparison of two on the same items.
 
-Two views of an item (or two models on one item) are paired, so their difference is judged from the items on which they differ.
-Where an item has several runs, the bootstrap draws whole items. It leaves out the spread over training seeds, which is the
-study's business.
+Two views of an item (or two models on one item) are paired, so their difference is judged from the items on
+which they differ. Where an item has several runs, the bootstrap draws whole items. It leaves out the spread
+over training seeds, which is the study's business.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,9 @@ DRAWS = 10_000  # of a bootstrap; the error of a tail of 2.5% is then 0.16 point
 
 @dataclass(frozen=True)
 class Paired:
-    """What changed from `before` to `after`: counts, the difference with its 95% interval, and the two-sided exact McNemar p."""
+    """What changed from `before` to `after`: counts, the difference with its 95% interval, and the two-sided
+    exact McNemar p.
+    """
 
     n: int
     gained: int  # wrong before, right after
@@ -40,13 +42,18 @@ def wilson(correct: int, total: int, level: float = LEVEL) -> tuple[float, float
     centre = (correct + z2 / 2) / (total + z2)
     half = sqrt(z2 * (correct * (total - correct) / total + z2 / 4)) / (total + z2)
     # At the ends the interval touches the end exactly; rounding must not take it away.
-    return (0.0 if correct == 0 else max(0.0, centre - half), 1.0 if correct == total else min(1.0, centre + half))
+    return (
+        0.0 if correct == 0 else max(0.0, centre - half),
+        1.0 if correct == total else min(1.0, centre + half),
+    )
 
 
 def paired(before: Sequence[bool], after: Sequence[bool]) -> Paired:
     """Compare two outcomes of the same items, given in the same order."""
     if len(before) != len(after):
-        raise ValueError(f"paired outcomes must be of the same items: {len(before)} before, {len(after)} after")
+        raise ValueError(
+            f"paired outcomes must be of the same items: {len(before)} before, {len(after)} after"
+        )
     n = len(before)
     gained = sum(1 for b, a in zip(before, after, strict=True) if a and not b)
     lost = sum(1 for b, a in zip(before, after, strict=True) if b and not a)
@@ -55,7 +62,9 @@ def paired(before: Sequence[bool], after: Sequence[bool]) -> Paired:
 
 
 def bootstrap(values: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Percentile interval of the mean, drawing items with replacement; the same values give the same interval."""
+    """Percentile interval of the mean, drawing items with replacement; the same values give the same
+    interval.
+    """
     means = _resampled(np.asarray(values, dtype=float))
     if means is None:
         return 0.0, 1.0
@@ -76,7 +85,9 @@ def paired_bootstrap(before: ArrayLike, after: ArrayLike) -> tuple[float, float,
 
 
 def _resampled(values: np.ndarray) -> np.ndarray | None:
-    """Means of DRAWS samples with replacement. What is drawn depends on the number of items alone, so pairs stay pairs."""
+    """Means of DRAWS samples with replacement. What is drawn depends on the number of items alone, so pairs
+    stay pairs.
+    """
     if not len(values):
         return None
     generator, means = np.random.default_rng(len(values)), []
@@ -94,8 +105,8 @@ def _z(level: float) -> float:
 def _difference_interval(n: int, gained: int, lost: int) -> tuple[float, float]:
     """The interval of Agresti and Min (2005): Wald's, after half an item is added to each of the four cells.
 
-    With g = gained + 1/2, l = lost + 1/2, m = n + 2 it is d +- z * sqrt((g + l - (g - l)^2 / m)) / m around d = (g - l) / m,
-    cut to [-1, 1]. Wald's own has no width at all where nothing, or everything, changed.
+    With g = gained + 1/2, l = lost + 1/2, m = n + 2 it is d +- z * sqrt((g + l - (g - l)^2 / m)) / m around d
+    = (g - l) / m, cut to [-1, 1]. Wald's own has no width at all where nothing, or everything, changed.
     """
     if n == 0:
         return -1.0, 1.0
@@ -106,7 +117,9 @@ def _difference_interval(n: int, gained: int, lost: int) -> tuple[float, float]:
 
 
 def _mcnemar(gained: int, lost: int) -> float:
-    """Twice the chance that a fair coin splits the changed items at least so unevenly, in integers until the last division."""
+    """Twice the chance that a fair coin splits the changed items at least so unevenly, in integers until the
+    last division.
+    """
     changed, fewer = gained + lost, min(gained, lost)
     ways, tail = 1, 0
     for k in range(fewer + 1):

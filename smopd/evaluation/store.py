@@ -1,8 +1,10 @@
-"""An evaluation on disk: evaluation.json says of what, conversations.jsonl grows while it runs, summary.json says it is finished.
+"""An evaluation on disk: evaluation.json says of what, conversations.jsonl grows while it runs, summary.json
+says it is finished.
 
-A folder belongs to one model, one data set and one way of playing; another evaluation is refused. Conversations are written in
-groups, each followed by an empty line: what a crash leaves behind is whole groups and perhaps a torn one, which is cut off and
-played again. It leaves out what is played (evaluate.py) and what is shown (smopd/results.py).
+A folder belongs to one model, one data set and one way of playing; another evaluation is refused.
+Conversations are written in groups, each followed by an empty line: what a crash leaves behind is whole
+groups and perhaps a torn one, which is cut off and played again. It leaves out what is played (evaluate.py)
+and what is shown (smopd/results.py).
 """
 
 import json
@@ -29,7 +31,8 @@ def data_digest(examples: Sequence[Example]) -> str:
 class EvaluationFolder:
     """One evaluation's files. Making the object only looks; `add` is the first to write.
 
-    Used as a context it is one process's at a time: from the start where there is a folder, else from the first group on.
+    Used as a context it is one process's at a time: from the start where there is a folder, else from the
+    first group on.
     """
 
     def __init__(self, path: Path, identity: Identity) -> None:
@@ -40,9 +43,14 @@ class EvaluationFolder:
         if settled is not None:
             other = [key for key in identity | settled if settled.get(key) != identity.get(key)]
             if other:
-                lines = [f"{key}: {json.dumps(settled.get(key))} there, {json.dumps(identity.get(key))} now" for key in other]
+                lines = [
+                    f"{key}: {json.dumps(settled.get(key))} there, {json.dumps(identity.get(key))} now"
+                    for key in other
+                ]
                 listed = "\n  ".join(lines)
-                raise UserError(f"{path}: holds an evaluation of something else; choose another --out:\n  {listed}")
+                raise UserError(
+                    f"{path}: holds an evaluation of something else; choose another --out:\n  {listed}"
+                )
         elif path.exists() and (
             not path.is_dir() or any(p.name not in (LOCK, "evaluation.json.partial") for p in path.iterdir())
         ):
@@ -93,7 +101,9 @@ class EvaluationFolder:
             raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
 
     def finish(self, outcomes: Sequence[Outcome], summary: dict[str, Any]) -> None:
-        """Write the conversations in their final order, then the summary, whose presence says that all is there."""
+        """Write the conversations in their final order, then the summary, whose presence says that all is
+        there.
+        """
         write_text(self.path / "conversations.jsonl", _lines(outcomes))
         write_json(self.path / "summary.json", summary)
 
@@ -120,7 +130,9 @@ def load_outcomes(folder: Path) -> list[Outcome]:
     """The conversations of a finished evaluation."""
     if load_summary(folder) is None:
         what = (
-            "is not finished: the command that began it goes on" if (folder / "evaluation.json").exists() else "is no evaluation"
+            "is not finished: the command that began it goes on"
+            if (folder / "evaluation.json").exists()
+            else "is no evaluation"
         )
         raise UserError(f"{folder}: {what} (no summary.json)")
     path = folder / "conversations.jsonl"
@@ -138,7 +150,9 @@ def _parse(path: Path, text: str) -> list[Outcome]:
             try:
                 found.append(Outcome.from_json(json.loads(line)))
             except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise UserError(f"{path}, line {number}: not a conversation of an evaluation: {error!r}") from None
+                raise UserError(
+                    f"{path}, line {number}: not a conversation of an evaluation: {error!r}"
+                ) from None
     return found
 
 
@@ -148,5 +162,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}; delete the folder or choose another --out") from None
+        raise UserError(
+            f"{path}: cannot be read: {error}; delete the folder or choose another --out"
+        ) from None
     return found

@@ -1,7 +1,9 @@
-"""A method is data: a name, what it is, where it comes from, and the settings that make it differ from the defaults.
+"""A method is data: a name, what it is, where it comes from, and the settings that make it differ from the
+defaults.
 
-Every module of this package declares a list `METHODS`; a new file here is a new entry in the table below. Nothing in this package
-computes: the training loop reads the resolved settings and never asks which method they came from.
+Every module of this package declares a list `METHODS`; a new file here is a new entry in the table below.
+Nothing in this package computes: the training loop reads the resolved settings and never asks which method
+they came from.
 """
 
 import pkgutil

@@ -1,7 +1,8 @@
-"""The controls the SMOPD paper asks for in its section on mechanism scope and did not run, and the cap that keeps its direction.
+"""The controls the SMOPD paper asks for in its section on mechanism scope and did not run, and the cap that
+keeps its direction.
 
-Each differs from `entropy` in one setting, so a study that sets it beside `entropy` and `baseline` says which part of the mask
-matters: the choice of tokens, their number, or the scale of the loss.
+Each differs from `entropy` in one setting, so a study that sets it beside `entropy` and `baseline` says which
+part of the mask matters: the choice of tokens, their number, or the scale of the loss.
 """
 
 from smopd.methods import Method

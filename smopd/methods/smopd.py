@@ -1,8 +1,9 @@
 """The four configurations of the SMOPD paper (arXiv 2608.14647, section 5.4), which differ in two numbers.
 
-`objective.keep` is the paper's beta (the share of highest-entropy tokens of a middle reply that stay in the loss) and
-`objective.eta` its eta (how far the final outcome moves a turn's weight). Left out: everything the four have in common, the
-reliability weight included, which is a default of the config tree; and other systems, which get files of their own.
+`objective.keep` is the paper's beta (the share of highest-entropy tokens of a middle reply that stay in the
+loss) and `objective.eta` its eta (how far the final outcome moves a turn's weight). Left out: everything the
+four have in common, the reliability weight included, which is a default of the config tree; and other
+systems, which get files of their own.
 """
 
 from smopd.methods import Method

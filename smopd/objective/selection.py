@@ -1,6 +1,8 @@
-"""Which tokens of a middle reply carry loss (SPEC 2.4), and how much a middle turn weighs (SPEC 2.5). All of it detached.
+"""Which tokens of a middle reply carry loss (SPEC 2.4), and how much a middle turn weighs (SPEC 2.5). All of
+it detached.
 
-The paper ranks tokens by student entropy. The other rankings are its controls: same rule, same number of tokens, another order.
+The paper ranks tokens by student entropy. The other rankings are its controls: same rule, same number of
+tokens, another order.
 """
 
 from math import ceil, floor
@@ -14,8 +16,12 @@ Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
 Ranking = Literal["entropy", "random", "divergence", "inverted"]
 
 
-def keep_mask(entropy: torch.Tensor, keep: float = 0.8, interpolation: Interpolation = "linear") -> torch.Tensor:
-    """True for the tokens of one reply whose entropy reaches the (1 - keep) quantile. Ties at the threshold are kept."""
+def keep_mask(
+    entropy: torch.Tensor, keep: float = 0.8, interpolation: Interpolation = "linear"
+) -> torch.Tensor:
+    """True for the tokens of one reply whose entropy reaches the (1 - keep) quantile. Ties at the threshold
+    are kept.
+    """
     if not 0 < keep <= 1:
         raise ValueError(f"keep must be in (0, 1], found {keep}")
     if keep == 1 or entropy.numel() == 0:
@@ -44,8 +50,8 @@ def select(
 ) -> torch.Tensor:
     """True for the tokens of one reply that carry loss: the highest `keep` of a ranking.
 
-    `inverted` drops the highest entropies instead of the lowest; `divergence` keeps where student and teacher differ most;
-    `random` keeps by `noise`, a number for every token that whoever calls has drawn.
+    `inverted` drops the highest entropies instead of the lowest; `divergence` keeps where student and teacher
+    differ most; `random` keeps by `noise`, a number for every token that whoever calls has drawn.
     """
     if by == "random":
         if noise is None:

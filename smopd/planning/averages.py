@@ -1,8 +1,10 @@
-"""How long the conversations of a data set are: turns, tokens of shards and prompts, what the chat template adds, reply lengths.
+"""How long the conversations of a data set are: turns, tokens of shards and prompts, what the chat template
+adds, reply lengths.
 
-Taken from the recipe's data and the model's tokenizer where both are on this machine, else from `DEFAULTS`, which
-`python -m smopd.planning.averages DATA TOKENIZER` prints for LiC math and Qwen3's tokenizer. Reply lengths are nobody's to know
-before a run: they are an assumption, a share of the recipe's limits, and options of `smopd plan`.
+Taken from the recipe's data and the model's tokenizer where both are on this machine, else from `DEFAULTS`,
+which `python -m smopd.planning.averages DATA TOKENIZER` prints for LiC math and Qwen3's tokenizer. Reply
+lengths are nobody's to know before a run: they are an assumption, a share of the recipe's limits, and options
+of `smopd plan`.
 """
 
 import sys
@@ -25,7 +27,9 @@ SAMPLE = 256  # examples read: averages need no more
 
 @dataclass(frozen=True)
 class Template:
-    """Tokens that a chat template adds. `repeats`: it writes a reply into the history otherwise than it was sampled."""
+    """Tokens that a chat template adds. `repeats`: it writes a reply into the history otherwise than it was
+    sampled.
+    """
 
     start: int  # in front of the first user turn, a system message's own tokens left out
     user: int  # around a user turn
@@ -103,8 +107,17 @@ def template_of(renderer: "Renderer", with_system: bool = True) -> Template:
     sampled = [*once, *renderer.encode("delta")]
     same = next((k for k, (a, b) in enumerate(zip(sampled, later, strict=False)) if a != b), len(sampled))
     lost = max(0, len(once) - same)
-    between = len(later) - len(once) - size("delta") - size("charlie")  # around a reply in the history, and the next user turn
-    return Template(max(0, start), max(0, user), prompt, lost, max(1, between - user - (prompt - lost)), same < len(sampled))
+    between = (
+        len(later) - len(once) - size("delta") - size("charlie")
+    )  # around a reply in the history, and the next user turn
+    return Template(
+        max(0, start),
+        max(0, user),
+        prompt,
+        lost,
+        max(1, between - user - (prompt - lost)),
+        same < len(sampled),
+    )
 
 
 def _measured(config: Config) -> Averages | None:
@@ -123,7 +136,9 @@ def _measured(config: Config) -> Averages | None:
         tokenizer = AutoTokenizer.from_pretrained(str(path) if path.is_dir() else name, local_files_only=True)
     except (OSError, ValueError, KeyError):
         return None
-    examples = load_examples(data, config.data.train_limit or None)  # a file that is there and broken is an error
+    examples = load_examples(
+        data, config.data.train_limit or None
+    )  # a file that is there and broken is an error
     return measure(examples, Renderer(tokenizer, config.chat.thinking), f"{data} with the model's tokenizer")
 
 

@@ -1,7 +1,8 @@
-"""Operations of a step, part by part: two for every weight and token of a matrix product, as torch's FlopCounterMode counts.
+"""Operations of a step, part by part: two for every weight and token of a matrix product, as torch's
+FlopCounterMode counts.
 
-Base and adapters are kept apart, because the adapters' products run in float32. Elementwise work, norms and the sampler are left
-out: they cost bandwidth, not operations.
+Base and adapters are kept apart, because the adapters' products run in float32. Elementwise work, norms and
+the sampler are left out: they cost bandwidth, not operations.
 """
 
 from dataclasses import dataclass
@@ -37,7 +38,9 @@ def forward(shape: Shape, adapter: int, tokens: float, pairs: float) -> Flops:
     return Flops(2 * tokens * shape.layer * shape.layers + attention(shape, pairs), 2 * tokens * adapter)
 
 
-def backward(shape: Shape, adapter: int, tokens: float, pairs: float, targets: tuple[str, ...] = PROJECTIONS) -> Flops:
+def backward(
+    shape: Shape, adapter: int, tokens: float, pairs: float, targets: tuple[str, ...] = PROJECTIONS
+) -> Flops:
     """The student's: gradients by inputs for the frozen base, by inputs and by weights for the adapter.
 
     The first layer's queries, keys and values read the frozen embeddings: nobody wants the gradient by those.
@@ -49,7 +52,8 @@ def backward(shape: Shape, adapter: int, tokens: float, pairs: float, targets: t
     spared = rank * sum(into for name, (into, _) in per_rank.items() if name in first)
     # Attention computes its scores again rather than keep them: five products for the forward pass's two.
     return Flops(
-        2 * tokens * (shape.layer * shape.layers - unwanted) + 2.5 * attention(shape, pairs), 2 * tokens * (2 * adapter - spared)
+        2 * tokens * (shape.layer * shape.layers - unwanted) + 2.5 * attention(shape, pairs),
+        2 * tokens * (2 * adapter - spared),
     )
 
 

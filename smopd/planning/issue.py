@@ -1,8 +1,10 @@
-"""How long Python and torch take to issue one decoder layer's work while sampling: `python -m smopd.planning.issue`.
+"""How long Python and torch take to issue one decoder layer's work while sampling: `python -m
+smopd.planning.issue`.
 
-A layer 32 wide has next to nothing to compute, so what its sampling takes is the issuing. CPU time of this machine, whose
-processor may be slower or faster than one beside a GPU; there each kernel's launch comes on top. Prints milliseconds a layer with
-the adapter beside the projections and with it merged; `timing.py` has round numbers near them.
+A layer 32 wide has next to nothing to compute, so what its sampling takes is the issuing. CPU time of this
+machine, whose processor may be slower or faster than one beside a GPU; there each kernel's launch comes on
+top. Prints milliseconds a layer with the adapter beside the projections and with it merged; `timing.py` has
+round numbers near them.
 """
 
 import time
@@ -12,10 +14,10 @@ from statistics import median
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from smopd.config import Lora
+from smopd.models.adapters import attach, merged
 from smopd.rollout.engine import Sampling
 from smopd.rollout.hf import HFEngine
-from smopd.training.adapters import attach, merged
+from smopd.settings import Lora
 
 LAYERS, TOKENS, REPETITIONS = 28, 32, 7
 
@@ -39,4 +41,6 @@ def milliseconds(fold: bool) -> float:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(f"adapter beside: {milliseconds(False):.2f} ms a layer; merged: {milliseconds(True):.2f} ms a layer")
+    print(
+        f"adapter beside: {milliseconds(False):.2f} ms a layer; merged: {milliseconds(True):.2f} ms a layer"
+    )

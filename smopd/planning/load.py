@@ -1,7 +1,9 @@
-"""What a step has to compute, in tokens: average conversations, laid out and packed by the same code that training uses.
+"""What a step has to compute, in tokens: average conversations, laid out and packed by the same code that
+training uses.
 
-No text is needed, only lengths: every token of an average conversation gets a number of its own, the template's repetitions
-are repeated, and `PrefixTree` packs the result. It leaves out what the tokens cost (`flops.py`, `memory.py`, `timing.py`).
+No text is needed, only lengths: every token of an average conversation gets a number of its own, the
+template's repetitions are repeated, and `PrefixTree` packs the result. It leaves out what the tokens cost
+(`flops.py`, `memory.py`, `timing.py`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +31,9 @@ class Packed:
 
     def mixed(self, other: "Packed", share: float) -> "Packed":
         """(1 - share) of this and share of the other."""
-        return Packed(*(a + share * (b - a) for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+        return Packed(
+            *(a + share * (b - a) for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
 
     def plus(self, other: "Packed") -> "Packed":
         """Both, one after the other."""
@@ -39,7 +43,9 @@ class Packed:
 
 @dataclass(frozen=True)
 class Conversation:
-    """The token sequences of one example: what the student is scored on, what the teacher is, and the FULL branch of both."""
+    """The token sequences of one example: what the student is scored on, what the teacher is, and the FULL
+    branch of both.
+    """
 
     student: list[Sequence]
     teacher: list[Sequence]
@@ -80,10 +86,14 @@ class Load:
         return sum(call.prefilled for call in self.calls)
 
 
-def conversation(lengths: Averages, turns: int, middle: float, answer: float, keeps_history: bool, number: int) -> Conversation:
+def conversation(
+    lengths: Averages, turns: int, middle: float, answer: float, keeps_history: bool, number: int
+) -> Conversation:
     """An average example of so many turns; `keeps_history`: sampled tokens stay as they are in the history."""
     form = lengths.template
-    fresh = count((number + 1) << 32)  # no token equals another conversation's; the system prompt is everybody's
+    fresh = count(
+        (number + 1) << 32
+    )  # no token equals another conversation's; the system prompt is everybody's
 
     def new(length: float) -> list[int]:
         return [next(fresh) for _ in range(round(length))]
@@ -96,7 +106,11 @@ def conversation(lengths: Averages, turns: int, middle: float, answer: float, ke
     full = (system + new(form.user + lengths.full) + new(form.prompt), new(answer))
     for turn in range(turns):
         last = turn == turns - 1
-        asked, prompt, reply = new(form.user + lengths.shard), new(form.prompt), new(answer if last else middle)
+        asked, prompt, reply = (
+            new(form.user + lengths.shard),
+            new(form.prompt),
+            new(answer if last else middle),
+        )
         dirty, clean = dirty + asked, clean + asked
         student.append((dirty + prompt, reply))
         teacher.append((full[0] if last else clean + prompt, reply))
@@ -156,35 +170,51 @@ def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
     sharded = 1 - share if exclusive else 1.0
     middle = sharded * sum(t - 1 for t in turns) * lengths.middle
     answer = (sharded + share) * rollouts * lengths.answer
-    return Load(student, teacher, middle, answer, list(_calls(config, lengths, played, share, sharded)), rollouts)
+    return Load(
+        student, teacher, middle, answer, list(_calls(config, lengths, played, share, sharded)), rollouts
+    )
 
 
 def largest_load(config: Config, lengths: Averages) -> tuple[Packed, Packed, int]:
-    """The micro-batch that needs most memory: all replies at their limit, the most turns of the data, a FULL branch each.
+    """The micro-batch that needs most memory: all replies at their limit, the most turns of the data, a FULL
+    branch each.
 
     The student's and the teacher's packed rows, and the reply tokens.
     """
     middle, answer = config.rollout.middle_tokens, config.rollout.answer_tokens
     size, turns = min(config.train.micro_batch, config.train.rollouts), max(lengths.turns)
-    played = [conversation(lengths, turns, middle, answer, config.chat.history == "verbatim", k) for k in range(size)]
+    played = [
+        conversation(lengths, turns, middle, answer, config.chat.history == "verbatim", k)
+        for k in range(size)
+    ]
     share = 1.0 if config.objective.rho and config.objective.full_branch == "additive" else 0.0
     tree = config.model.attention == "sdpa"
     student, teacher = _mixed(played, config.train.row_tokens, share, False, tree)
     return student, teacher, round(size * ((turns - 1) * middle + (1 + share) * answer))
 
 
-def _mixed(part: list[Conversation], row_tokens: int, share: float, exclusive: bool, tree: bool) -> tuple[Packed, Packed]:
+def _mixed(
+    part: list[Conversation], row_tokens: int, share: float, exclusive: bool, tree: bool
+) -> tuple[Packed, Packed]:
     """Student and teacher passes of a micro-batch of which `share` has a FULL branch."""
     full = [c.full for c in part]
     found = []
     for own in ([s for c in part for s in c.student], [s for c in part for s in c.teacher]):
         without = pack(own, row_tokens, tree)
-        found.append(without.mixed(pack(full if exclusive else own + full, row_tokens, tree), share) if share else without)
+        found.append(
+            without.mixed(pack(full if exclusive else own + full, row_tokens, tree), share)
+            if share
+            else without
+        )
     return found[0], found[1]
 
 
-def _calls(config: Config, lengths: Averages, played: list[Conversation], share: float, sharded: float) -> Iterator[Decoding]:
-    """The generate calls of a step: of every turn one for the middle replies and one for the answers, and one for FULL."""
+def _calls(
+    config: Config, lengths: Averages, played: list[Conversation], share: float, sharded: float
+) -> Iterator[Decoding]:
+    """The generate calls of a step: of every turn one for the middle replies and one for the answers, and one
+    for FULL.
+    """
     reuses = config.engine.kind != "hf" or config.engine.cache_mb > 0
     for turn in range(max(lengths.turns)):
         for last in (False, True):
@@ -194,7 +224,13 @@ def _calls(config: Config, lengths: Averages, played: list[Conversation], share:
                 some = now[first : first + config.rollout.batch]
                 before = [c.student[turn - 1] for c in some] if turn and reuses else [None] * len(some)
                 call = _call([c.student[turn] for c in some], before, limit)
-                yield replace(call, **{k: getattr(call, k) * sharded for k in ("tokens", "read", "prefilled", "prefill_pairs")})
+                yield replace(
+                    call,
+                    **{
+                        k: getattr(call, k) * sharded
+                        for k in ("tokens", "read", "prefilled", "prefill_pairs")
+                    },
+                )
     if share and played:
         # Fewer than one on average still takes a call of its own, in so many of the steps.
         expected = share * len(played)

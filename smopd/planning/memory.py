@@ -1,9 +1,10 @@
 """Memory by part, from shapes and settings alone.
 
-What the student's pass keeps was read off the saved tensors of Qwen3 and Llama bodies in float32 and bfloat16, and a test reads
-it off again. A micro-batch is differentiated when all of its rows have been through the model, so all of its packed tokens count;
-`train.row_tokens` bounds only what one row needs for itself. Left out: temporaries of single operations and what the allocator
-cannot use; `RESERVE` stands for both.
+What the student's pass keeps was read off the saved tensors of Qwen3 and Llama bodies in float32 and
+bfloat16, and a test reads it off again. A micro-batch is differentiated when all of its rows have been
+through the model, so all of its packed tokens count; `train.row_tokens` bounds only what one row needs for
+itself. Left out: temporaries of single operations and what the allocator cannot use; `RESERVE` stands for
+both.
 """
 
 from dataclasses import dataclass
@@ -18,11 +19,20 @@ from smopd.rollout.kv import GROWTH
 from smopd.scoring.divergence import CHUNK_BYTES
 
 FLOAT = 4
-CONTEXT, RESERVE = 1.0e9, 0.05  # assumption: bytes of the CUDA context and libraries; share of the GPU that cannot be used
+CONTEXT, RESERVE = (
+    1.0e9,
+    0.05,
+)  # assumption: bytes of the CUDA context and libraries; share of the GPU that cannot be used
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
-# Bytes a weight of a quantized layer: nf4 with its scales quantized again (4.127 bits), int8 with one float16 scale a row.
+# Bytes a weight of a quantized layer: nf4 with its scales quantized again (4.127 bits), int8 with one float16
+# scale a row.
 QUANTIZED = {"nf4": 4.127 / 8, "int8": 1.0}
-READERS = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))  # of the same input
+READERS = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("o_proj",),
+    ("gate_proj", "up_proj"),
+    ("down_proj",),
+)  # of the same input
 
 
 @dataclass(frozen=True)
@@ -47,17 +57,26 @@ def weight_bytes(config: Config, shape: Shape) -> float:
     return linear * inner + (shape.parameters - linear) * width
 
 
-def kept_bytes(shape: Shape, rank: int, dtype: str, packed: Packed, targets: tuple[str, ...] = PROJECTIONS) -> float:
+def kept_bytes(
+    shape: Shape, rank: int, dtype: str, packed: Packed, targets: tuple[str, ...] = PROJECTIONS
+) -> float:
     """What the student's forward pass keeps for backward, without recomputation."""
     width, d, q, k = WIDTHS[dtype], shape.hidden, shape.queries, shape.keys
     inputs = {name: into for name, (into, _) in shape.projections().items() if name in targets}
     if width == FLOAT:  # projections that read the same numbers share them
-        copies = sum(next(inputs[name] for name in group if name in inputs) for group in READERS if inputs.keys() & set(group))
+        copies = sum(
+            next(inputs[name] for name in group if name in inputs)
+            for group in READERS
+            if inputs.keys() & set(group)
+        )
     else:  # every adapter turns its input into float32 for itself
         copies = sum(inputs.values())
     norms = 2 * d + (q + k if shape.normed else 0)
-    token = FLOAT * (copies + len(inputs) * rank + norms + shape.heads) + width * (3 * shape.intermediate + 2 * q)
-    # Attention keeps the keys and values along every path, and its mask as numbers, one for every pair of a group's queries.
+    token = FLOAT * (copies + len(inputs) * rank + norms + shape.heads) + width * (
+        3 * shape.intermediate + 2 * q
+    )
+    # Attention keeps the keys and values along every path, and its mask as numbers, one for every pair of a
+    # group's queries.
     attention = width * (2 * k * packed.paths + shape.heads // shape.kv_heads * packed.pairs)
     return shape.layers * (packed.tokens * token + attention) + packed.tokens * d * FLOAT
 
@@ -92,12 +111,16 @@ def cache_token_bytes(shape: Shape, dtype: str) -> int:
 
 
 def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int) -> float:
-    """Of the hf engine at the last turn of its longest conversations: the batch being sampled, and what waits between turns."""
+    """Of the hf engine at the last turn of its longest conversations: the batch being sampled, and what waits
+    between turns.
+    """
     conversations = min(config.rollout.batch, -(-config.train.rollouts // processes))
     context = largest_context(config, lengths)
     of_token = cache_token_bytes(shape, config.model.dtype)
     limit = config.rollout.answer_tokens
-    room = limit if limit <= GROWTH else -(-limit // GROWTH) * GROWTH  # a buffer grows by so many columns at a time
+    room = (
+        limit if limit <= GROWTH else -(-limit // GROWTH) * GROWTH
+    )  # a buffer grows by so many columns at a time
     batch = conversations * (context + room) * of_token
     if not config.engine.cache_mb:
         return batch
@@ -107,7 +130,9 @@ def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int)
 
 
 def server_bytes(config: Config, shape: Shape, lengths: Averages) -> float:
-    """The least that vLLM needs: weights, an adapter, the cache of one longest conversation, two gigabytes for itself."""
+    """The least that vLLM needs: weights, an adapter, the cache of one longest conversation, two gigabytes
+    for itself.
+    """
     adapter = shape.adapter(config.lora.r, tuple(config.lora.targets))
     context = largest_context(config, lengths) + config.rollout.answer_tokens
     width = WIDTHS[config.model.dtype]
@@ -129,11 +154,14 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
     adapter = shape.adapter(config.lora.r, targets) * FLOAT
     student, _, replies = largest_load(config, lengths)
     # One layer is gathered at a time; embeddings and head are gathered beside it.
-    weights = whole / gpus + (whole - shape.head * width) / shape.layers + shape.head * width if sharded else whole
+    weights = (
+        whole / gpus + (whole - shape.head * width) / shape.layers + shape.head * width if sharded else whole
+    )
     parts = {
         "base weights": min(whole, weights),
         "adapters, student and teacher": 2 * adapter,
-        "gradients and optimizer": 4 * adapter,  # the gradient, the micro-batch's that is added to it, two moments
+        "gradients and optimizer": 4
+        * adapter,  # the gradient, the micro-batch's that is added to it, two moments
         "activations, student pass": activation_bytes(config, shape, student),
         "head": head_bytes(config, shape, replies),
         "framework reserve": 0.5e9 if gpu.name == "cpu" else CONTEXT + RESERVE * gpu.memory * 1e9,
@@ -154,7 +182,9 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
     always = sum(parts[name] for name in ("base weights", "adapters, student and teacher", "gradients and optimizer",
                                           "framework reserve"))  # fmt: skip
     engine = parts.get("engine (vLLM's share)", 0.0)
-    scoring = always + parts["activations, student pass"] + parts["head"] + (0.0 if config.engine.sleep else engine)
+    scoring = (
+        always + parts["activations, student pass"] + parts["head"] + (0.0 if config.engine.sleep else engine)
+    )
     return Memory(parts, always + sampling + engine, scoring)
 
 

@@ -1,7 +1,8 @@
 """Brings what a page quotes of `smopd plan` up to date: `python -m smopd.planning.page docs/scaling.md`.
 
-A quotation is a fenced block that begins with `$ smopd plan ...`, or such a block of the command alone with a table behind it. A
-test fails where a quotation is not what the command prints. It leaves out every other command of a page.
+A quotation is a fenced block that begins with `$ smopd plan ...`, or such a block of the command alone with a
+table behind it. A test fails where a quotation is not what the command prints. It leaves out every other
+command of a page.
 """
 
 import re
@@ -36,7 +37,7 @@ def renewed(page: str, run: Callable[[list[str]], str]) -> str:
 
 def main(path: Path) -> None:
     """Rewrite a page in place."""
-    from smopd.cli import app
+    from smopd.cli.main import app
 
     def run(words: list[str]) -> str:
         printed = StringIO()

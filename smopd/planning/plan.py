@@ -130,7 +130,8 @@ def _proposals(config: Config, gpus: int) -> Iterator[Change]:
         yield "train.micro_batch", 1
     if not config.train.recompute:
         yield "train.recompute", True
-    # Wide rows repeat fewer tokens; with recomputation narrow ones need less for themselves. Which is better depends on the data.
+    # Wide rows repeat fewer tokens; with recomputation narrow ones need less for themselves. Which is better
+    # depends on the data.
     for width in (8192, 1024):
         yield "train.row_tokens", width
     if config.rollout.merge:

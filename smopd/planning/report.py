@@ -1,4 +1,6 @@
-"""A plan as text, as one row of a table, and as JSON. Plain text of fixed widths: the same on every terminal, and in the docs."""
+"""A plan as text, as one row of a table, and as JSON. Plain text of fixed widths: the same on every terminal,
+and in the docs.
+"""
 
 import json
 from typing import Any
@@ -62,7 +64,13 @@ def text(recipe: str, plan: Plan) -> str:
     config, load = plan.config, plan.load
     count = plan.shape.parameters / 1e6
     size = f"{count / 1000:.2f} billion" if count >= 1000 else f"{count:.1f} million"
-    split = ", base weights sharded (FSDP2)" if plan.sharded else ", base weights on every GPU" if plan.gpus > 1 else ""
+    split = (
+        ", base weights sharded (FSDP2)"
+        if plan.sharded
+        else ", base weights on every GPU"
+        if plan.gpus > 1
+        else ""
+    )
     lines = [
         f"{recipe}: {_model(plan)}, {size} weights, {config.model.dtype}; {plan.gpus} x {plan.gpu.name} "
         f"({plan.gpu.memory:g} GB){split}; engine {config.engine.kind}",
@@ -107,13 +115,18 @@ def _verdict(plan: Plan) -> list[str]:
     room, peak = plan.gpu.memory, plan.memory.peak / GB
     lines = []
     if plan.sharded and plan.replicated > room * GB:
-        lines.append(f"whole weights on every GPU would need {plan.replicated / GB:.1f} GB: planned with train.shard=true")
+        lines.append(
+            f"whole weights on every GPU would need {plan.replicated / GB:.1f} GB: planned with train.shard=true"
+        )
     share = plan.memory.parts[plan.largest] / GB
     largest = f"largest part: {plan.largest}, {share:.1f} GB"
     if plan.fits:
         return [*lines, f"fits: {peak:.1f} of {room:g} GB; {largest}"]
     lines.append(f"does NOT fit: {peak:.1f} of {room:g} GB; {largest}")
-    wanted = " ".join(f"--set {key}={json.dumps(value) if not isinstance(value, str) else value}" for key, value in plan.changes)
+    wanted = " ".join(
+        f"--set {key}={json.dumps(value) if not isinstance(value, str) else value}"
+        for key, value in plan.changes
+    )
     if wanted and plan.changed_peak <= room * GB:
         lines.append(f"to make it fit ({plan.changed_peak / GB:.1f} GB): {wanted}")
     elif wanted:
@@ -145,7 +158,8 @@ def table(plans: list[Plan]) -> str:
         cells = [
             _model(plan),
             gpus,
-            plan.config.engine.kind + (", merged" if plan.config.rollout.merge and plan.config.engine.kind == "hf" else ""),
+            plan.config.engine.kind
+            + (", merged" if plan.config.rollout.merge and plan.config.engine.kind == "hf" else ""),
             f"{plan.memory.peak / GB:.1f} of {plan.gpu.memory:g}",
             "yes" if plan.fits else "no",
             plan.largest,

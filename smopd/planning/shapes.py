@@ -1,7 +1,8 @@
 """The shape of a decoder: the few numbers of a model's config that memory and operations depend on.
 
-They come from a config on this machine or, where it holds none, from the published numbers of a few models below. It leaves out
-models whose layers are not a plain dense decoder's (mixtures of experts, recurrent layers): those are refused, not guessed at.
+They come from a config on this machine or, where it holds none, from the published numbers of a few models
+below. It leaves out models whose layers are not a plain dense decoder's (mixtures of experts, recurrent
+layers): those are refused, not guessed at.
 """
 
 import json
@@ -43,7 +44,9 @@ class Shape:
     def projections(self) -> dict[str, tuple[int, int]]:
         """(in, out) of the seven linear layers of a decoder layer."""
         d, q, k, ff = self.hidden, self.queries, self.keys, self.intermediate
-        return dict(zip(PROJECTIONS, [(d, q), (d, k), (d, k), (q, d), (d, ff), (d, ff), (ff, d)], strict=True))
+        return dict(
+            zip(PROJECTIONS, [(d, q), (d, k), (d, k), (q, d), (d, ff), (d, ff), (ff, d)], strict=True)
+        )
 
     @property
     def layer(self) -> int:
@@ -64,10 +67,13 @@ class Shape:
     def adapter(self, rank: int, targets: list[str] | tuple[str, ...] = PROJECTIONS) -> int:
         """Weights of one adapter on `targets`."""
         wanted = PROJECTIONS if "all-linear" in targets else targets
-        return self.layers * sum(rank * (a + b) for name, (a, b) in self.projections().items() if name in wanted)
+        return self.layers * sum(
+            rank * (a + b) for name, (a, b) in self.projections().items() if name in wanted
+        )
 
 
-# Published numbers, for a machine without network. The pattern is matched against the last part of model.path.
+# Published numbers, for a machine without network. The pattern is matched against the last part of
+# model.path.
 SHAPES = {
     r"qwen3-0\.6b": Shape(1024, 28, 16, 8, 128, 3072, 151936, True, True),
     r"qwen3-1\.7b": Shape(2048, 28, 16, 8, 128, 6144, 151936, True, True),
@@ -116,7 +122,9 @@ def read_shape(path: Path) -> Shape:
         raise UserError(f"--model-config {path}: cannot be read ({type(error).__name__}); {advice}") from None
     except (ValueError, TypeError, KeyError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"--model-config {path}: transformers does not understand it ({first}); {advice}") from None
+        raise UserError(
+            f"--model-config {path}: transformers does not understand it ({first}); {advice}"
+        ) from None
     return shape_of(model, str(path))
 
 

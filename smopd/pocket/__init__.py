@@ -1,4 +1,6 @@
-"""The pocket model: a small chat model that is shipped with the package and gets lost in conversation as large ones do."""
+"""The pocket model: a small chat model that is shipped with the package and gets lost in conversation as
+large ones do.
+"""
 
 from pathlib import Path
 

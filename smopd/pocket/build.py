@@ -1,7 +1,8 @@
-"""Builds the pocket model from nothing: tokenizer, weights, a Hugging Face folder. Deterministic for a seed and a machine.
+"""Builds the pocket model from nothing: tokenizer, weights, a Hugging Face folder. Deterministic for a seed
+and a machine.
 
-Plain next-token training on the replies of `dialogues`. It leaves out evaluation: `smopd pocket build` does that
-with the same code as `smopd eval`.
+Plain next-token training on the replies of `dialogues`. It leaves out evaluation: `smopd pocket build` does
+that with the same code as `smopd eval`.
 """
 
 import json
@@ -50,7 +51,9 @@ Row = tuple[list[int], list[int]]  # token ids, and the same with everything but
 def dialogues(settings: BuildSettings) -> list[list[Message]]:
     """One dialogue for each told task, of a kind drawn by `settings.kinds`."""
     written = []
-    for index, told in enumerate(islice(tasks("train", derive("pocket build", settings.seed) % 10**6), settings.tasks)):
+    for index, told in enumerate(
+        islice(tasks("train", derive("pocket build", settings.seed) % 10**6), settings.tasks)
+    ):
         r = rng("pocket dialogue", settings.seed, index)
         draw = r.random()
         full, prefix = settings.kinds
@@ -74,7 +77,9 @@ def encode(tokenizer: PreTrainedTokenizerFast, messages: list[Message]) -> Row:
         role = _id(tokenizer, f"<|{message['role']}|>")
         content = tokenizer.encode(message["content"], add_special_tokens=False)
         ids += [role, *content, end]
-        labels += [IGNORED, *content, end] if message["role"] == "assistant" else [IGNORED] * (len(content) + 2)
+        labels += (
+            [IGNORED, *content, end] if message["role"] == "assistant" else [IGNORED] * (len(content) + 2)
+        )
     return ids, labels
 
 
@@ -85,7 +90,9 @@ def _batches(rows: list[Row], settings: BuildSettings) -> list[list[Row]]:
     while len(batches) < settings.steps:
         r = rng("pocket epoch", settings.seed, epoch)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i][0]) + r.random() * 8)
-        chunks = [[rows[i] for i in order[k : k + settings.batch]] for k in range(0, len(order), settings.batch)]
+        chunks = [
+            [rows[i] for i in order[k : k + settings.batch]] for k in range(0, len(order), settings.batch)
+        ]
         r.shuffle(chunks)
         batches += chunks
         epoch += 1
@@ -120,9 +127,13 @@ def _model(tokenizer: PreTrainedTokenizerFast, settings: BuildSettings) -> Qwen3
 
 
 def build(folder: Path, settings: BuildSettings, report: Callable[[int, int, float], None]) -> None:
-    """Train and write the model; `report(step, steps, loss)` is called every 20 steps. `folder` appears only when complete."""
+    """Train and write the model; `report(step, steps, loss)` is called every 20 steps. `folder` appears only
+    when complete.
+    """
     threads = torch.get_num_threads()
-    torch.set_num_threads(settings.threads)  # part of the settings: another number of threads sums in another order
+    torch.set_num_threads(
+        settings.threads
+    )  # part of the settings: another number of threads sums in another order
     try:
         model, tokenizer = _train(settings, report)
     finally:
@@ -138,7 +149,9 @@ def _train(
     tokenizer = train_tokenizer(texts, settings.vocabulary)
     rows = [encode(tokenizer, messages) for messages in written]
     model = _model(tokenizer, settings).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, betas=(0.9, 0.98), weight_decay=settings.weight_decay)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=settings.lr, betas=(0.9, 0.98), weight_decay=settings.weight_decay
+    )
     running = 0.0
     for step, batch in enumerate(_batches(rows, settings), 1):
         rate = min(1.0, step / settings.warmup) * (0.02 + 0.98 * 0.5 * (1 + cos(pi * step / settings.steps)))
@@ -160,7 +173,9 @@ def _train(
     return model, tokenizer
 
 
-def _save(folder: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: BuildSettings) -> None:
+def _save(
+    folder: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: BuildSettings
+) -> None:
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     model.generation_config.do_sample = False

@@ -1,9 +1,10 @@
-"""What the pocket model is trained on: replies to complete tasks, to clean multi-turn prefixes, and dialogues of mixed quality.
+"""What the pocket model is trained on: replies to complete tasks, to clean multi-turn prefixes, and dialogues
+of mixed quality.
 
-In a dialogue most replies build on the guess made before (anchored), the rest derive the answer again from the user's facts.
-Which of the two is a coin whose bias depends on how the user leads in, so a trained model is uncertain where the two part, and
-never confidently wrong. Clean replies slip now and then and mostly take the slip back: a teacher that is
-forced onto a wrong beginning has seen one before.
+In a dialogue most replies build on the guess made before (anchored), the rest derive the answer again from
+the user's facts. Which of the two is a coin whose bias depends on how the user leads in, so a trained model
+is uncertain where the two part, and never confidently wrong. Clean replies slip now and then and mostly take
+the slip back: a teacher that is forced onto a wrong beginning has seen one before.
 """
 
 from dataclasses import dataclass
@@ -60,7 +61,9 @@ def _anchor_math(guess: int, fact: Fact, r: Random) -> Reply:
     # A start that comes late is added on top: the guess already stood for one.
     op, n = fact.op or "+", int(fact.value)
     value = max(0, min(99, apply(op, guess, n)))
-    return Reply(f"{r.choice(ANCHOR_MATH).format(n=guess)}, {n} {OP_WORDS[op]}: {value}." + _close(r, value), value)
+    return Reply(
+        f"{r.choice(ANCHOR_MATH).format(n=guess)}, {n} {OP_WORDS[op]}: {value}." + _close(r, value), value
+    )
 
 
 def _call(task: Task, guess: dict[str, str | int]) -> str:
@@ -88,12 +91,18 @@ def derive(told: Told, known: set[Fact], r: Random) -> Reply:
 
 
 def _anchor(told: Told, guess: Any, fact: Fact, r: Random) -> Reply:
-    return _anchor_math(guess, fact, r) if told.task.family == "math" else _anchor_actions(told.task, guess, r)
+    return (
+        _anchor_math(guess, fact, r) if told.task.family == "math" else _anchor_actions(told.task, guess, r)
+    )
 
 
 def _taken_back(told: Told, guess: Any, known: set[Fact], r: Random) -> Reply:
     """An anchored beginning, then second thoughts and a derivation."""
-    begin = r.choice(ANCHOR_MATH).format(n=guess) if told.task.family == "math" else r.choice(ANCHOR_ACTIONS).rstrip(":")
+    begin = (
+        r.choice(ANCHOR_MATH).format(n=guess)
+        if told.task.family == "math"
+        else r.choice(ANCHOR_ACTIONS).rstrip(":")
+    )
     again = derive(told, known, r)
     return Reply(begin + r.choice(TAKE_BACK) + " " + again.text, again.guess)
 
@@ -125,7 +134,11 @@ Message = dict[str, str]
 def full_dialogue(told: Told, r: Random) -> list[Message]:
     """The complete task in one message."""
     reply = clean_reply(told, set(told.task.facts), told.order[-1], r)
-    return [_say("system", told.example.system), _say("user", told.example.full), _say("assistant", reply.text)]
+    return [
+        _say("system", told.example.system),
+        _say("user", told.example.full),
+        _say("assistant", reply.text),
+    ]
 
 
 def prefix_dialogue(told: Told, r: Random) -> list[Message]:

@@ -5,4 +5,15 @@ from smopd.rollout.engine import Engine, Reply, Sampling, Session, Stop
 from smopd.rollout.hf import HFEngine
 from smopd.rollout.stock import StockEngine
 
-__all__ = ["Conversation", "Driver", "Engine", "HFEngine", "Reply", "Sampling", "Session", "StockEngine", "Stop", "Turn"]
+__all__ = [
+    "Conversation",
+    "Driver",
+    "Engine",
+    "HFEngine",
+    "Reply",
+    "Sampling",
+    "Session",
+    "StockEngine",
+    "Stop",
+    "Turn",
+]

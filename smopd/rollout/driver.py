@@ -1,4 +1,6 @@
-"""The multi-turn driver: plays conversations against any engine, turn by turn, all conversations of a batch side by side."""
+"""The multi-turn driver: plays conversations against any engine, turn by turn, all conversations of a batch
+side by side.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +22,9 @@ class Turn:
     reply: tuple[int, ...]
     stop: Stop
     text: str
-    logps: tuple[float, ...] = field(default=(), compare=False)  # of the reply's tokens, as the engine sampled them
+    logps: tuple[float, ...] = field(
+        default=(), compare=False
+    )  # of the reply's tokens, as the engine sampled them
     tokens: int | None = None  # how many a server counted, where there are no ids
 
 
@@ -32,7 +36,9 @@ class Conversation:
     view: View
     asked: list[str] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
-    context: DirtyContext | None = field(default=None, repr=False, compare=False)  # grows with it, where token ids are at hand
+    context: DirtyContext | None = field(
+        default=None, repr=False, compare=False
+    )  # grows with it, where token ids are at hand
     session: str = field(default="", repr=False, compare=False)
 
     @property
@@ -46,7 +52,12 @@ class Conversation:
             "id": self.example.id,
             "view": self.view,
             "turns": [
-                {"user": user, "reply": turn.text, "stop": str(turn.stop), "tokens": len(turn.reply) or turn.tokens}
+                {
+                    "user": user,
+                    "reply": turn.text,
+                    "stop": str(turn.stop),
+                    "tokens": len(turn.reply) or turn.tokens,
+                }
                 for user, turn in zip(self.asked, self.turns, strict=True)
             ],
         }
@@ -81,11 +92,18 @@ class Driver:
         context = DirtyContext(self.renderer, example, self.history)
         return Conversation(example, view, context=context, session=f"{derive(*seed)}/{example.id}")
 
-    def reply(self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]) -> None:
-        """One more turn of every conversation: what the user says, and the reply. `last`: no further turn is expected."""
+    def reply(
+        self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
+    ) -> None:
+        """One more turn of every conversation: what the user says, and the reply. `last`: no further turn is
+        expected.
+        """
         limits = [self.sampling.max_tokens if ends else self.middle_tokens for ends in last]
         for limit in sorted(set(limits)):  # one batch has one token limit
-            self._turn([(played[i], users[i], seeds[i], last[i]) for i in range(len(played)) if limits[i] == limit], limit)
+            self._turn(
+                [(played[i], users[i], seeds[i], last[i]) for i in range(len(played)) if limits[i] == limit],
+                limit,
+            )
 
     def _turn(self, asked: Sequence[tuple[Conversation, str, int, bool]], limit: int) -> None:
         contexts = [c.context for c, _, _, _ in asked if c.context]  # every one that `open` made has one
@@ -93,8 +111,12 @@ class Driver:
         # Of conversations that end with their first turn nothing is worth keeping.
         single = all(last and not c.turns for c, _, _, last in asked)
         known = None if single else [Session(c.session, not last) for c, _, _, last in asked]
-        drawn = self.engine.generate(prompts, [s for _, _, s, _ in asked], replace(self.sampling, max_tokens=limit), known)
-        for (conversation, user, _, _), context, prompt, reply in zip(asked, contexts, prompts, drawn, strict=True):
+        drawn = self.engine.generate(
+            prompts, [s for _, _, s, _ in asked], replace(self.sampling, max_tokens=limit), known
+        )
+        for (conversation, user, _, _), context, prompt, reply in zip(
+            asked, contexts, prompts, drawn, strict=True
+        ):
             context.answer(reply.ids)
             conversation.asked.append(user)
             said = Turn(tuple(prompt), reply.ids, reply.stop, self.renderer.decode(reply.ids), reply.logps)

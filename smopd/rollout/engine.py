@@ -30,18 +30,22 @@ class Sampling:
 class Reply:
     """The sampled ids, an end-of-turn token included when it was sampled.
 
-    `logps`: the model's own log-probability of each of them, natural, at temperature 1 and over the whole vocabulary (before
-    top-k and top-p): what the training pass will compute for the same tokens.
+    `logps`: the model's own log-probability of each of them, natural, at temperature 1 and over the whole
+    vocabulary (before top-k and top-p): what the training pass will compute for the same tokens.
     """
 
     ids: tuple[int, ...]
     stop: Stop
-    logps: tuple[float, ...] = field(default=(), compare=False)  # rounding differs with the batch, the reply does not
+    logps: tuple[float, ...] = field(
+        default=(), compare=False
+    )  # rounding differs with the batch, the reply does not
 
 
 @dataclass(frozen=True)
 class Session:
-    """The conversation a prompt belongs to. `more`: another turn of it will follow, so keeping what was computed may pay."""
+    """The conversation a prompt belongs to. `more`: another turn of it will follow, so keeping what was
+    computed may pay.
+    """
 
     name: str
     more: bool = True
@@ -62,7 +66,9 @@ class Usage:
 
 
 class Engine(Protocol):
-    """Samples one reply to each prompt. A reply depends on its prompt and its seed, never on the others of the batch."""
+    """Samples one reply to each prompt. A reply depends on its prompt and its seed, never on the others of
+    the batch.
+    """
 
     usage: Usage  # stays empty where an engine cannot know
 
@@ -73,7 +79,9 @@ class Engine(Protocol):
         sampling: Sampling,
         sessions: Sequence[Session] | None = None,
     ) -> list[Reply]:
-        """Replies in the order of the prompts. Prompts of one session, call after call, are turns of one conversation."""
+        """Replies in the order of the prompts. Prompts of one session, call after call, are turns of one
+        conversation.
+        """
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
         """The policy is now `version`: from here on no reply, and no cached prefix, comes from an older one."""

@@ -1,9 +1,10 @@
 """The transformers engine: its own sampling loop, with keys and values kept from turn to turn.
 
-A conversation's next prompt begins, as far as the template lets it, with tokens that went through the model a turn ago; only what
-follows the longest common prefix is computed. Rows that have ended leave the batch. Each reply has its own stream of uniform
-numbers, so its tokens depend neither on the batch nor on what was kept. Models that this cannot serve go to `StockEngine`.
-It leaves out the weights' origin: whichever adapter is active samples.
+A conversation's next prompt begins, as far as the template lets it, with tokens that went through the model a
+turn ago; only what follows the longest common prefix is computed. Rows that have ended leave the batch. Each
+reply has its own stream of uniform numbers, so its tokens depend neither on the batch nor on what was kept.
+Models that this cannot serve go to `StockEngine`. It leaves out the weights' origin: whichever adapter is
+active samples.
 """
 
 import logging
@@ -43,11 +44,13 @@ class _Row:
 class HFEngine:
     """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts.
 
-    `cache_mb` bounds keys and values: half for the batch being sampled, half for conversations between turns, the oldest of
-    which are dropped. 0 keeps nothing between turns and bounds nothing.
+    `cache_mb` bounds keys and values: half for the batch being sampled, half for conversations between turns,
+    the oldest of which are dropped. 0 keeps nothing between turns and bounds nothing.
     """
 
-    def __init__(self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096) -> None:
+    def __init__(
+        self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096
+    ) -> None:
         self.model: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model  # type: ignore[assignment]
         self.end_ids, self.batch, self.limit = list(end_ids), batch, cache_mb * 2**20
         self.stock = StockEngine(model, end_ids, batch)
@@ -76,7 +79,8 @@ class HFEngine:
         was_training = self.model.training
         self.model.eval()
         try:
-            # Prompts with as much to compute share a batch: less padding. Replies do not depend on the grouping.
+            # Prompts with as much to compute share a batch: less padding. Replies do not depend on the
+            # grouping.
             waiting = sorted(rows, key=lambda row: (len(row.prompt) - row.shared, len(row.prompt)))
             while waiting:
                 count = self._fitting(waiting, sampling)
@@ -126,7 +130,8 @@ class HFEngine:
         """Fill in the rows' replies, all of them in one batch at the start."""
         device = self.model.device
         longest = max(len(row.prompt) for row in rows)
-        # Every row computes as many tokens as the one with most to do: rows with less repeat some, where padding would stand.
+        # Every row computes as many tokens as the one with most to do: rows with less repeat some, where
+        # padding would stand.
         block = max(len(row.prompt) - row.shared for row in rows)
         for row in rows:
             row.start = longest - len(row.prompt)

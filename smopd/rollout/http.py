@@ -1,6 +1,8 @@
-"""JSON over HTTP for the engines that talk to servers: addresses, keys, one request, an error that says whether to try again.
+"""JSON over HTTP for the engines that talk to servers: addresses, keys, one request, an error that says
+whether to try again.
 
-It leaves out trying again, which is the callers'. Redirects are refused: they would carry the key to another host.
+It leaves out trying again, which is the callers'. Redirects are refused: they would carry the key to another
+host.
 """
 
 import json
@@ -19,9 +21,11 @@ from smopd.errors import UserError
 
 
 class Unreachable(Exception):
-    """No answer (connection, time-out, server error, too many requests): the same request may work elsewhere or later.
+    """No answer (connection, time-out, server error, too many requests): the same request may work elsewhere
+    or later.
 
-    `status` is the answer's, if there was one; `retry_after` the seconds for which the server asks to be left alone.
+    `status` is the answer's, if there was one; `retry_after` the seconds for which the server asks to be left
+    alone.
     """
 
     def __init__(self, message: str, status: int | None = None, retry_after: float | None = None) -> None:
@@ -49,10 +53,11 @@ def request_json(
     headers: Mapping[str, str] | None = None,
     proxies: bool = False,
 ) -> Any:
-    """POST `body` as JSON, or GET without one; the decoded answer (None for an empty one). Neither error shows the headers.
+    """POST `body` as JSON, or GET without one; the decoded answer (None for an empty one). Neither error
+    shows the headers.
 
-    `timeout` is for the whole answer. `proxies`: go through the proxy that the environment names, if any: it is for the outside
-    world, not for machines of one's own.
+    `timeout` is for the whole answer. `proxies`: go through the proxy that the environment names, if any: it
+    is for the outside world, not for machines of one's own.
     """
     began = time.monotonic()
     data = None if body is None else json.dumps(body).encode()
@@ -64,7 +69,9 @@ def request_json(
     except urllib.error.HTTPError as error:
         told = _words(error)
         if error.code >= 500 or error.code in (408, 409, 425, 429):
-            raise Unreachable(f"{url}: {error.code}: {told}", error.code, _seconds(error.headers["Retry-After"])) from None
+            raise Unreachable(
+                f"{url}: {error.code}: {told}", error.code, _seconds(error.headers["Retry-After"])
+            ) from None
         if 300 <= error.code < 400:
             told = f"redirects to {error.headers['Location']}"
         raise Rejected(error.code, told) from None
@@ -76,7 +83,8 @@ def request_json(
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        # Some calls of vLLM answer with a sentence. Anything else is garbage, and the caller will not find its fields in it.
+        # Some calls of vLLM answer with a sentence. Anything else is garbage, and the caller will not find
+        # its fields in it.
         return text
 
 
@@ -84,17 +92,27 @@ def base_url(url: str) -> str:
     """The address in front of /v1, from a URL with or without it."""
     cut = url.strip().rstrip("/").removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
     if "@" in cut:  # not shown: what stands before it is a secret
-        raise UserError("--url (engine.servers): a user or a password in a URL; a key belongs into the environment")
+        raise UserError(
+            "--url (engine.servers): a user or a password in a URL; a key belongs into the environment"
+        )
     try:
         parts = urlsplit(cut)
         host = parts.hostname and parts.hostname.encode("idna")
-        usable = parts.scheme in ("http", "https") and bool(host) and parts.port != 0 and cut.isascii() and " " not in cut
+        usable = (
+            parts.scheme in ("http", "https")
+            and bool(host)
+            and parts.port != 0
+            and cut.isascii()
+            and " " not in cut
+        )
         usable = usable and "?" not in cut and "#" not in cut
     except ValueError:  # a port that is no number, brackets that do not close, a host that is no name
         usable = False
     if not usable:
         shown = cut.partition("?")[0]  # some services take their key in the query
-        raise UserError(f"--url (engine.servers): {shown!r} is no base URL; expected one such as http://localhost:8000")
+        raise UserError(
+            f"--url (engine.servers): {shown!r} is no base URL; expected one such as http://localhost:8000"
+        )
     return cut
 
 
@@ -102,12 +120,16 @@ def api_key(name: str) -> str:
     """The key in an environment variable, empty if it is not set."""
     key = os.environ.get(name, "").strip() if name else ""
     if not (key.isascii() and key.isprintable()):  # http.client's own complaint would show it
-        raise UserError(f"the environment variable {name} (engine.api_key_env): not a key: it holds more than plain characters")
+        raise UserError(
+            f"the environment variable {name} (engine.api_key_env): not a key: it holds more than plain characters"
+        )
     return key
 
 
 def _read(answer: HTTPResponse, deadline: float) -> bytes:
-    """The whole body. The socket's own time-out starts again with every byte, so it does not bound a body that drips."""
+    """The whole body. The socket's own time-out starts again with every byte, so it does not bound a body
+    that drips.
+    """
     parts = []
     while part := answer.read1(1 << 16):
         parts.append(part)
@@ -119,7 +141,9 @@ def _read(answer: HTTPResponse, deadline: float) -> bytes:
 
 
 def _words(error: urllib.error.HTTPError) -> str:
-    """What the server says of its refusal: the message inside the usual JSON, else the text, else the status line."""
+    """What the server says of its refusal: the message inside the usual JSON, else the text, else the status
+    line.
+    """
     try:
         text = error.read(4000).decode("utf-8", "replace").strip()
     except (OSError, HTTPException):  # it died while it was explaining

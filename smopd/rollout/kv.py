@@ -1,8 +1,9 @@
 """Keys and values of a batch while it is sampled, and of single conversations between their turns.
 
-A batch stands right-aligned in one buffer a layer, with room to grow: a new token is written into its column, nothing is copied.
-What a conversation leaves behind is its own columns and the tokens they belong to, without padding, so the next turn may put
-it into any batch. Shapes: B rows, H key/value heads, C columns, D head width.
+A batch stands right-aligned in one buffer a layer, with room to grow: a new token is written into its column,
+nothing is copied. What a conversation leaves behind is its own columns and the tokens they belong to, without
+padding, so the next turn may put it into any batch. Shapes: B rows, H key/value heads, C columns, D head
+width.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ GROWTH = 128  # columns added when a buffer is full
 
 @dataclass(frozen=True)
 class Kept:
-    """One conversation between two turns: `layers` holds keys and values [2, H, C, D] of `tokens`, a layer each."""
+    """One conversation between two turns: `layers` holds keys and values [2, H, C, D] of `tokens`, a layer
+    each.
+    """
 
     tokens: list[int]
     layers: list[torch.Tensor]
@@ -49,7 +52,9 @@ class BufferLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Make room as wide as the first keys and values need."""
         room = self.length + key_states.shape[2] + GROWTH
-        self.keys, self.values = (t.new_zeros(*t.shape[:2], room, t.shape[3]) for t in (key_states, value_states))
+        self.keys, self.values = (
+            t.new_zeros(*t.shape[:2], room, t.shape[3]) for t in (key_states, value_states)
+        )
         self.is_initialized = True
 
     def update(
@@ -86,9 +91,17 @@ class BatchCache(Cache):
     """The keys and values of a batch, as transformers' models take them."""
 
     def __init__(
-        self, layers: int, columns: int, room: int, kept: Sequence[Kept | None], starts: Sequence[int], shared: Sequence[int]
+        self,
+        layers: int,
+        columns: int,
+        room: int,
+        kept: Sequence[Kept | None],
+        starts: Sequence[int],
+        shared: Sequence[int],
     ) -> None:
-        """`columns` in use, `room` behind them; the first `shared` tokens of a row's `kept` stand from its column `starts` on."""
+        """`columns` in use, `room` behind them; the first `shared` tokens of a row's `kept` stand from its
+        column `starts` on.
+        """
         example = next((k.layers for k, n in zip(kept, shared, strict=True) if k and n), None)
         made = []
         for number in range(layers):
@@ -105,10 +118,15 @@ class BatchCache(Cache):
     def take(self, row: int, start: int, tokens: list[int]) -> Kept:
         """What row `row` leaves behind: the columns of its tokens, from `start` on."""
         span = slice(start, start + len(tokens))
-        return Kept(tokens, [torch.stack([layer.keys[row, :, span], layer.values[row, :, span]]) for layer in self.layers])  # type: ignore[union-attr,index]
+        layers: list[Any] = list(self.layers)
+        return Kept(tokens, [torch.stack([x.keys[row, :, span], x.values[row, :, span]]) for x in layers])
 
     def select(self, rows: Sequence[int]) -> None:
         """Only these rows go on."""
-        for layer in self.layers:
-            chosen = torch.tensor(rows, device=layer.keys.device)  # type: ignore[union-attr]
-            layer.keys, layer.values = layer.keys.index_select(0, chosen), layer.values.index_select(0, chosen)  # type: ignore[union-attr]
+        layers: list[Any] = list(self.layers)
+        for layer in layers:
+            chosen = torch.tensor(rows, device=layer.keys.device)
+            layer.keys, layer.values = (
+                layer.keys.index_select(0, chosen),
+                layer.values.index_select(0, chosen),
+            )

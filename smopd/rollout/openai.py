@@ -1,8 +1,10 @@
-"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer here.
+"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer
+here.
 
-`ChatEndpoint` sends one request at a time from many threads, to whichever server is least busy, and tries again what failed.
-`ChatDriver` plays conversations with it, each at its own pace. It leaves out everything that needs token ids, so training, and
-every sampling setting that some endpoint refuses: only temperature, token limit and seed are sent, the rest is the server's.
+`ChatEndpoint` sends one request at a time from many threads, to whichever server is least busy, and tries
+again what failed. `ChatDriver` plays conversations with it, each at its own pace. It leaves out everything
+that needs token ids, so training, and every sampling setting that some endpoint refuses: only temperature,
+token limit and seed are sent, the rest is the server's.
 """
 
 import logging
@@ -16,13 +18,13 @@ from typing import Any, TypeVar
 
 from smopd.chat.template import Message
 from smopd.chat.views import View, user_turns
-from smopd.config import Engine as EngineSettings
 from smopd.data import Example
 from smopd.errors import EngineLost, UserError
 from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import Sampling, Stop
 from smopd.rollout.http import Rejected, Unreachable, api_key, base_url, request_json
 from smopd.seeds import derive
+from smopd.settings import Engine as EngineSettings
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
@@ -42,7 +44,9 @@ class ChatReply:
 
 @dataclass
 class _Server:
-    """One base URL. A failed one is left alone until `rests_until`, then gets a single request until that succeeds."""
+    """One base URL. A failed one is left alone until `rests_until`, then gets a single request until that
+    succeeds.
+    """
 
     url: str
     in_flight: int = 0
@@ -65,8 +69,8 @@ class _Abandoned(Exception):
 class ChatEndpoint:
     """The servers of `[engine]`, asked for one chat completion at a time. Safe to call from many threads.
 
-    `unreadable` counts the replies that are empty because no try brought an answer with a text in it. `pause` is the wait after
-    a first failure, in seconds; it doubles with every further one.
+    `unreadable` counts the replies that are empty because no try brought an answer with a text in it. `pause`
+    is the wait after a first failure, in seconds; it doubles with every further one.
     """
 
     def __init__(self, settings: EngineSettings, pause: float = 1.0) -> None:
@@ -96,31 +100,52 @@ class ChatEndpoint:
             if not self._name:
                 names = self._ask("/v1/models", None, _names)
                 if not names:
-                    raise UserError(f"{self._servers[0].url}/v1/models: lists no model; name the served one with --served-model")
+                    raise UserError(
+                        f"{self._servers[0].url}/v1/models: lists no model; name the served one with --served-model"
+                    )
                 self._name = names[0]
             return self._name
 
     def reply(
-        self, messages: Sequence[Message], sampling: Sampling, seed: int, stopped: threading.Event | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        seed: int,
+        stopped: threading.Event | None = None,
     ) -> ChatReply:
-        """The reply to a conversation. An answer that stays unreadable is an empty reply; `stopped` ends the waiting early."""
+        """The reply to a conversation. An answer that stays unreadable is an empty reply; `stopped` ends the
+        waiting early.
+        """
         # A seed of 31 bits is one that every server takes.
-        body = {"model": self.model(), "messages": list(messages), "temperature": sampling.temperature, "seed": seed % 2**31}
+        body = {
+            "model": self.model(),
+            "messages": list(messages),
+            "temperature": sampling.temperature,
+            "seed": seed % 2**31,
+        }
         limit = self._limit
         try:
-            said = self._ask("/v1/chat/completions", body | {limit: sampling.max_tokens}, _chat_reply, stopped)
+            said = self._ask(
+                "/v1/chat/completions", body | {limit: sampling.max_tokens}, _chat_reply, stopped
+            )
         except _Refused as refusal:
             if limit != "max_tokens" or "max_completion_tokens" not in refusal.words:
                 raise
             self._limit = "max_completion_tokens"  # OpenAI's newer models know the limit only by this name
-            said = self._ask("/v1/chat/completions", body | {self._limit: sampling.max_tokens}, _chat_reply, stopped)
+            said = self._ask(
+                "/v1/chat/completions", body | {self._limit: sampling.max_tokens}, _chat_reply, stopped
+            )
         if said is None:
             with self._changed:
                 self.unreadable += 1
         return said or ChatReply("", Stop.END)
 
     def _ask(
-        self, path: str, body: dict[str, Any] | None, read: Callable[[Any], T | None], stopped: threading.Event | None = None
+        self,
+        path: str,
+        body: dict[str, Any] | None,
+        read: Callable[[Any], T | None],
+        stopped: threading.Event | None = None,
     ) -> T | None:
         """What `read` makes of the answer; None when the last try brought an answer it can make nothing of."""
         stopped = stopped or threading.Event()
@@ -131,7 +156,8 @@ class ChatEndpoint:
             server = self._take(stopped)
             reached = False
             try:
-                # https is the outside world, which may lie behind a proxy; plain http is a machine of one's own.
+                # https is the outside world, which may lie behind a proxy; plain http is a machine of one's
+                # own.
                 proxies = server.url.startswith("https:")
                 answer = request_json(server.url + path, body, self.settings.timeout, headers, proxies)
                 reached = True
@@ -167,7 +193,11 @@ class ChatEndpoint:
                 sound = [server for server in self._servers if not server.failed]
                 now = time.monotonic()
                 # Without the first condition a dead server, never busy, would draw every request.
-                usable = [s for s in self._servers if not (sound and s.failed) or (s.rests_until < now and not s.in_flight)]
+                usable = [
+                    s
+                    for s in self._servers
+                    if not (sound and s.failed) or (s.rests_until < now and not s.in_flight)
+                ]
                 free = [s for s in usable if s.in_flight < self.settings.concurrency]
                 if free:
                     chosen = min(free, key=lambda s: s.in_flight)
@@ -194,7 +224,9 @@ class ChatEndpoint:
 
     def _refused(self, server: _Server, path: str, error: Rejected) -> _Refused:
         words = self._without_key(str(error))
-        return _Refused(f"{server.url}{path}: refused: {words[:SHOWN]}\n{self._hint(server, error.status)}", words)
+        return _Refused(
+            f"{server.url}{path}: refused: {words[:SHOWN]}\n{self._hint(server, error.status)}", words
+        )
 
     def _hint(self, server: _Server, status: int) -> str:
         """What the user can do about a refusal."""
@@ -219,7 +251,14 @@ class ChatEndpoint:
         """The names a server lists, for a message; none if it does not answer at once."""
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
         try:
-            return _names(request_json(f"{server.url}/v1/models", None, 5.0, headers, server.url.startswith("https:"))) or []
+            return (
+                _names(
+                    request_json(
+                        f"{server.url}/v1/models", None, 5.0, headers, server.url.startswith("https:")
+                    )
+                )
+                or []
+            )
         except (Rejected, Unreachable):
             return []
 
@@ -250,8 +289,12 @@ class ChatDriver:
         """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
         return Conversation(example, view)
 
-    def reply(self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]) -> None:
-        """One more turn of every conversation: what the user says, and the reply. `last`: no further turn is expected."""
+    def reply(
+        self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
+    ) -> None:
+        """One more turn of every conversation: what the user says, and the reply. `last`: no further turn is
+        expected.
+        """
         todo = list(zip(played, users, seeds, last, strict=True))
         with self._counting(played):
             side_by_side(lambda turn, stopped: self._turn(*turn, stopped), todo, self.endpoint.width)
@@ -265,15 +308,21 @@ class ChatDriver:
         empty = self.endpoint.unreadable - before
         if empty:
             replies = sum(len(c.turns) for c in conversations)
-            log.warning("%d of %d replies could not be read, after all tries, and count as empty", empty, replies)
+            log.warning(
+                "%d of %d replies could not be read, after all tries, and count as empty", empty, replies
+            )
 
-    def _converse(self, conversation: Conversation, seed: Sequence[int | str], stopped: threading.Event) -> None:
+    def _converse(
+        self, conversation: Conversation, seed: Sequence[int | str], stopped: threading.Event
+    ) -> None:
         told = user_turns(conversation.example, conversation.view)
         for turn, user in enumerate(told):
             drawn = derive(*seed, conversation.view, conversation.example.id, turn)
             self._turn(conversation, user, drawn, turn == len(told) - 1, stopped)
 
-    def _turn(self, conversation: Conversation, user: str, seed: int, last: bool, stopped: threading.Event) -> None:
+    def _turn(
+        self, conversation: Conversation, user: str, seed: int, last: bool, stopped: threading.Event
+    ) -> None:
         system = conversation.example.system
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
         for asked, turn in zip(conversation.asked, conversation.turns, strict=True):
@@ -286,7 +335,9 @@ class ChatDriver:
 
 
 def side_by_side(work: Callable[[T, threading.Event], None], items: Sequence[T], width: int) -> None:
-    """`work` on every item, at most `width` at once. The first error is raised here, and the event tells the others to end."""
+    """`work` on every item, at most `width` at once. The first error is raised here, and the event tells the
+    others to end.
+    """
     todo: queue.SimpleQueue[T] = queue.SimpleQueue()
     done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stopped = threading.Event()
@@ -325,14 +376,18 @@ def _chat_reply(answer: Any) -> ChatReply | None:
     except (AttributeError, IndexError, KeyError, TypeError):
         return None
     if text is None and finish == "length":
-        text = ""  # a thinking model that spent all its tokens on its thoughts: another try would end the same
+        text = (
+            ""  # a thinking model that spent all its tokens on its thoughts: another try would end the same
+        )
     if not isinstance(text, str):
         return None
     usage = answer.get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
     # Half a surrogate pair is valid in JSON and cannot be written to a file.
     text = text.encode("utf-8", "replace").decode("utf-8")
-    return ChatReply(text, Stop.LENGTH if finish == "length" else Stop.END, tokens if type(tokens) is int else None)
+    return ChatReply(
+        text, Stop.LENGTH if finish == "length" else Stop.END, tokens if type(tokens) is int else None
+    )
 
 
 def _names(answer: Any) -> list[str] | None:

@@ -1,8 +1,10 @@
-"""Many requests over several servers: least busy first, bounded at each, failed ones elsewhere, silent servers set aside.
+"""Many requests over several servers: least busy first, bounded at each, failed ones elsewhere, silent
+servers set aside.
 
-One `map` call hands every item to some server and returns the results in the order of the items: an item has one slot and is
-at any time either waiting, in flight at one server, or done, so none is lost or done twice. What a request is, and how a
-server is asked whether it is well, is the caller's. Only `Unreachable` is tried again; any other error ends the call.
+One `map` call hands every item to some server and returns the results in the order of the items: an item has
+one slot and is at any time either waiting, in flight at one server, or done, so none is lost or done twice.
+What a request is, and how a server is asked whether it is well, is the caller's. Only `Unreachable` is tried
+again; any other error ends the call.
 """
 
 import logging
@@ -64,10 +66,17 @@ class _Call(Generic[T]):
 
 
 class Pool(Generic[S]):
-    """The servers. `probe` raises when a server is not well; `pause` is the wait after a first failure, in seconds."""
+    """The servers. `probe` raises when a server is not well; `pause` is the wait after a first failure, in
+    seconds.
+    """
 
     def __init__(
-        self, servers: Sequence[S], concurrency: int, retries: int, probe: Callable[[S], None], pause: float = 1.0
+        self,
+        servers: Sequence[S],
+        concurrency: int,
+        retries: int,
+        probe: Callable[[S], None],
+        pause: float = 1.0,
     ) -> None:
         self.servers = list(servers)
         self.concurrency, self.retries, self.pause = concurrency, retries, pause
@@ -87,7 +96,9 @@ class Pool(Generic[S]):
             raise self._lost()
 
     def each(self, action: Callable[[S], object]) -> None:
-        """Do something at every usable server, side by side. One that cannot be reached is set aside; other errors are raised."""
+        """Do something at every usable server, side by side. One that cannot be reached is set aside; other
+        errors are raised.
+        """
         errors: list[BaseException] = []
 
         def run(server: S) -> None:
@@ -121,13 +132,19 @@ class Pool(Generic[S]):
         """No server knows any conversation any more."""
         self._homes.clear()
 
-    def map(self, send: Callable[[S, int], T], keys: Sequence[int], sessions: Sequence[str] | None = None) -> list[T]:
+    def map(
+        self, send: Callable[[S, int], T], keys: Sequence[int], sessions: Sequence[str] | None = None
+    ) -> list[T]:
         """`send(server, index)` for every key, in their order.
 
-        A key is what the request's pauses derive from; requests of one session prefer the server that had the last of them.
+        A key is what the request's pauses derive from; requests of one session prefer the server that had the
+        last of them.
         """
         names = list(sessions) if sessions else [""] * len(keys)
-        tasks = [_Task(i, key, self._homes.get(name)) for i, (key, name) in enumerate(zip(keys, names, strict=True))]
+        tasks = [
+            _Task(i, key, self._homes.get(name))
+            for i, (key, name) in enumerate(zip(keys, names, strict=True))
+        ]
         call: _Call[T] = _Call(tasks)
         try:
             for _ in range(min(len(keys), self.concurrency * len(self.servers))):
@@ -154,7 +171,8 @@ class Pool(Generic[S]):
         while True:
             with self._changed:
                 while (picked := self._pick(call)) is None:
-                    # Nothing waits: whoever has a request in flight will put it back and take it again itself.
+                    # Nothing waits: whoever has a request in flight will put it back and take it again
+                    # itself.
                     if call.closed or not call.waiting:
                         return
                     now = time.monotonic()
@@ -203,7 +221,9 @@ class Pool(Generic[S]):
         return None
 
     def _put_back(self, call: _Call[T], task: _Task, server: Server, why: str) -> None:
-        """To another server at once, or, when all have failed it, after a pause; for the last time if it was the last round."""
+        """To another server at once, or, when all have failed it, after a pause; for the last time if it was
+        the last round.
+        """
         task.tried.add(server)
         if not [s for s in self.usable if s not in task.tried]:
             task.rounds += 1
@@ -238,11 +258,15 @@ class Pool(Generic[S]):
             self._changed.notify_all()
 
     def _strike(self, server: Server, at_least: float = 0.0) -> None:
-        server.probe_at = time.monotonic() + max(self._pause(server.strikes, server.url), min(at_least, LONGEST_PAUSE))
+        server.probe_at = time.monotonic() + max(
+            self._pause(server.strikes, server.url), min(at_least, LONGEST_PAUSE)
+        )
         server.strikes += 1
 
     def _pause(self, failures: int, key: int | str) -> float:
-        """Doubling seconds. What failed together must not come back together, and no random state is to be drawn from."""
+        """Doubling seconds. What failed together must not come back together, and no random state is to be
+        drawn from.
+        """
         share = derive("pause", key, failures) / 2**63
         return min(self.pause * 2 ** min(failures, 30), LONGEST_PAUSE) * (0.75 + 0.5 * share)
 

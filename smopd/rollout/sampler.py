@@ -1,7 +1,8 @@
-"""One token from one row of logits: temperature, top-k, top-p, then the token at which a uniform number falls.
+"""One token from one row of logits: temperature, top-k, top-p, then the token at which a uniform number
+falls.
 
-The number comes from outside, one a token, so a draw depends on the row and its own stream and on nothing else. Shapes: B rows,
-V vocabulary, K candidates.
+The number comes from outside, one a token, so a draw depends on the row and its own stream and on nothing
+else. Shapes: B rows, V vocabulary, K candidates.
 """
 
 import torch
@@ -15,8 +16,12 @@ def uniforms(seed: int, count: int) -> torch.Tensor:
     return torch.rand(count, generator=torch_generator(seed), dtype=torch.float64)
 
 
-def pick(logits_BV: torch.Tensor, sampling: Sampling, uniforms_B: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Chosen ids [B], and their log-probabilities [B] at temperature 1 over the whole vocabulary. No numbers: greedy."""
+def pick(
+    logits_BV: torch.Tensor, sampling: Sampling, uniforms_B: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Chosen ids [B], and their log-probabilities [B] at temperature 1 over the whole vocabulary. No numbers:
+    greedy.
+    """
     logits_BV = logits_BV if logits_BV.dtype == torch.float64 else logits_BV.float()
     if uniforms_B is None or sampling.temperature == 0:
         chosen_B1 = logits_BV.argmax(-1, keepdim=True)
@@ -38,7 +43,9 @@ def _candidates(logits_BV: torch.Tensor, sampling: Sampling) -> tuple[torch.Tens
     size = scaled_BV.shape[-1]
     count = min(sampling.top_k, size) if sampling.top_k else size
     if count == size and sampling.top_p >= 1:
-        return torch.arange(size, device=scaled_BV.device).expand_as(scaled_BV), scaled_BV.double().softmax(-1)
+        return torch.arange(size, device=scaled_BV.device).expand_as(scaled_BV), scaled_BV.double().softmax(
+            -1
+        )
     scores_BK, ids_BK = scaled_BV.topk(count, dim=-1)  # the likeliest first
     weights_BK = scores_BK.double().softmax(-1)
     if sampling.top_p < 1:

@@ -1,7 +1,8 @@
 """The plain transformers engine: `generate` from scratch for every turn, left-padded.
 
-The reference that `smopd.rollout.hf` is compared with, and its fallback for models whose attention is more than a mask (a sliding
-window shorter than the context, recurrent layers). It leaves out the weights' origin: whichever adapter is active samples.
+The reference that `smopd.rollout.hf` is compared with, and its fallback for models whose attention is more
+than a mask (a sliding window shorter than the context, recurrent layers). It leaves out the weights' origin:
+whichever adapter is active samples.
 """
 
 from collections.abc import Sequence
@@ -71,15 +72,26 @@ class StockEngine:
     def _generate(self, prompts: list[Sequence[int]], seeds: list[int], sampling: Sampling) -> list[Reply]:
         device = next(self.model.parameters()).device
         longest = max(map(len, prompts))
-        pad = self.end_ids[0]  # any id will do: padding is hidden by the attention mask, never found by its id
+        pad = self.end_ids[
+            0
+        ]  # any id will do: padding is hidden by the attention mask, never found by its id
         ids = torch.tensor([[pad] * (longest - len(p)) + list(p) for p in prompts], device=device)
         mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=device)
-        drawn = Drawn(sampling, torch.stack([uniforms(seed, sampling.max_tokens) for seed in seeds]).to(device), longest)
+        drawn = Drawn(
+            sampling, torch.stack([uniforms(seed, sampling.max_tokens) for seed in seeds]).to(device), longest
+        )
         config = GenerationConfig(
-            max_new_tokens=sampling.max_tokens, do_sample=False, num_beams=1, eos_token_id=self.end_ids, pad_token_id=pad
+            max_new_tokens=sampling.max_tokens,
+            do_sample=False,
+            num_beams=1,
+            eos_token_id=self.end_ids,
+            pad_token_id=pad,
         )
         output = self.model.generate(  # type: ignore[operator]
-            input_ids=ids, attention_mask=mask, generation_config=config, logits_processor=LogitsProcessorList([drawn])
+            input_ids=ids,
+            attention_mask=mask,
+            generation_config=config,
+            logits_processor=LogitsProcessorList([drawn]),
         )
         assert isinstance(output, torch.Tensor)
         logps = torch.stack(drawn.logps, dim=1).tolist()

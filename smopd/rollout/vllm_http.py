@@ -1,8 +1,10 @@
-"""The engine of vLLM servers: token-id prompts over HTTP, and the adapter of the current version loaded at each of them.
+"""The engine of vLLM servers: token-id prompts over HTTP, and the adapter of the current version loaded at
+each of them.
 
-Every request names the adapter of the version it is for, under a name that no other weights ever had, and an answer has to name
-it back: a step cannot be built from mixed versions. A server that was restarted does not know the name and is given the adapter
-again. It leaves out balancing and retries (`smopd/rollout/pool.py`) and the starting of servers, which is the user's:
+Every request names the adapter of the version it is for, under a name that no other weights ever had, and an
+answer has to name it back: a step cannot be built from mixed versions. A server that was restarted does not
+know the name and is given the adapter again. It leaves out balancing and retries (`smopd/rollout/pool.py`)
+and the starting of servers, which is the user's:
 
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank R --generation-config vllm
 """
@@ -14,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from smopd.config import Config
 from smopd.errors import UserError
 from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Usage
 from smopd.rollout.http import Rejected, Unreachable, api_key, base_url, request_json
@@ -29,11 +30,14 @@ from smopd.rollout.vllm_shared import (
     sampling_fields,
     served_model,
 )
+from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
 
 PROBE_SECONDS = 10.0  # for the calls a sound server answers at once
-PROBE_TEXT = "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"  # another tokenizer will hardly cut this the same way
+PROBE_TEXT = (
+    "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"  # another tokenizer will hardly cut this the same way
+)
 
 
 class _Served(Server):
@@ -49,15 +53,17 @@ class _Served(Server):
 
 
 class VLLMServers:
-    """Samples at the servers of `[engine]`. `folder` takes the adapters where `engine.adapters` names no folder.
+    """Samples at the servers of `[engine]`. `folder` takes the adapters where `engine.adapters` names no
+    folder.
 
-    `encode`: if given, each server's tokenizer is compared with it. `lora`: whether adapters will be sent at all (not for the
-    evaluation of a base model). `pause`: seconds after a first failure; they double with every further one.
+    `encode`: if given, each server's tokenizer is compared with it. `lora`: whether adapters will be sent at
+    all (not for the evaluation of a base model). `pause`: seconds after a first failure; they double with
+    every further one.
     """
 
     def __init__(
         self,
-        config: Config,
+        config: Settings,
         end_ids: Sequence[int],
         folder: Path,
         encode: Callable[[str], Sequence[int]] | None = None,
@@ -74,7 +80,9 @@ class VLLMServers:
         self._reader = ReplyReader(end_ids)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
         self._adapter: Adapter | None = None
-        self._store = AdapterStore(Path(settings.adapters) if settings.adapters else folder / "served", folder)
+        self._store = AdapterStore(
+            Path(settings.adapters) if settings.adapters else folder / "served", folder
+        )
         servers = [_Served(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
         self._pool = Pool(servers, settings.concurrency, settings.retries, self._inspect, pause)
         self._pool.start()
@@ -92,7 +100,9 @@ class VLLMServers:
         sampling: Sampling,
         sessions: Sequence[Session] | None = None,
     ) -> list[Reply]:
-        """Replies in the order of the prompts, all of them from the adapter of the last `refresh`, or from the base before it."""
+        """Replies in the order of the prompts, all of them from the adapter of the last `refresh`, or from
+        the base before it.
+        """
         adapter = self._adapter
 
         def send(server: _Served, i: int) -> tuple[Reply, int | None]:
@@ -107,12 +117,16 @@ class VLLMServers:
         return [reply for reply, _ in answers]
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Save the adapter under a new name and load it everywhere. A server that is away gets it with its first request."""
+        """Save the adapter under a new name and load it everywhere. A server that is away gets it with its
+        first request.
+        """
         if not self._rank:
             raise ValueError("made for a base model: VLLMServers(lora=False)")
         old, new = self._adapter, self._store.write(version, save)
         self._adapter = new
-        self._rank = max(self._rank, max_rank(adapter_rank(new.path)))  # an evaluated adapter's may be larger than the config's
+        self._rank = max(
+            self._rank, max_rank(adapter_rank(new.path))
+        )  # an evaluated adapter's may be larger than the config's
         self._pool.forget_homes()
         self._pool.each(lambda server: self._load(server, new))
         if old:
@@ -131,8 +145,13 @@ class VLLMServers:
     def _complete(
         self, server: _Served, adapter: Adapter | None, prompt: Sequence[int], seed: int, sampling: Sampling
     ) -> tuple[Reply, int | None]:
-        """One reply from one server and its cached prompt tokens if told, the adapter loaded first where it is missing."""
-        fields = sampling_fields(sampling, seed, self._end_ids) | {"prompt": list(prompt), "return_token_ids": True}
+        """One reply from one server and its cached prompt tokens if told, the adapter loaded first where it
+        is missing.
+        """
+        fields = sampling_fields(sampling, seed, self._end_ids) | {
+            "prompt": list(prompt),
+            "return_token_ids": True,
+        }
         for _ in range(2):
             load = self._load(server, adapter) if adapter else 0
             model = adapter.name if adapter else server.base
@@ -141,7 +160,9 @@ class VLLMServers:
             except Rejected as error:
                 if error.status != 404 or not adapter:
                     raise self._refusal(server, error) from None
-                with server.loading:  # it was restarted, perhaps noticed by another request that has loaded the adapter since
+                with (
+                    server.loading
+                ):  # it was restarted, perhaps noticed by another request that has loaded the adapter since
                     if server.loads == load:
                         server.loaded = ""
                 continue
@@ -165,7 +186,9 @@ class VLLMServers:
                 raise ValueError("the answer is to another prompt")
             return self._reader.read(ids, logps, choice["finish_reason"], limit)
         except (KeyError, TypeError, IndexError, AttributeError):
-            raise Unreachable(f"{server.url}: no completion with token ids and log-probabilities: {str(answer)[:200]}") from None
+            raise Unreachable(
+                f"{server.url}: no completion with token ids and log-probabilities: {str(answer)[:200]}"
+            ) from None
         except UserError:
             raise
         except ValueError as error:
@@ -179,15 +202,23 @@ class VLLMServers:
             if server.aside:  # the thread that held the lock before found out
                 raise Unreachable(server.aside)
             try:
-                self._call(server, "/v1/load_lora_adapter", {"lora_name": adapter.name, "lora_path": str(adapter.path)})
+                self._call(
+                    server,
+                    "/v1/load_lora_adapter",
+                    {"lora_name": adapter.name, "lora_path": str(adapter.path)},
+                )
             except Rejected as error:
                 # The name is of these weights and no others: if the server knows it, it has what it needs.
                 if "already been loaded" not in error.message:
                     raise self._not_loaded(server, error.message) from None
             except Unreachable as error:
-                if error.status == 500 and self._well(server):  # vLLM's way of saying that the adapter does not fit
+                if error.status == 500 and self._well(
+                    server
+                ):  # vLLM's way of saying that the adapter does not fit
                     raise self._not_loaded(server, str(error)) from None
-                self._pool.set_aside(server, error)  # before the lock is free: not every waiting thread has to find out
+                self._pool.set_aside(
+                    server, error
+                )  # before the lock is free: not every waiting thread has to find out
                 raise
             server.loaded = adapter.name
             server.loads += 1
@@ -199,7 +230,10 @@ class VLLMServers:
         for name in sorted(server.unused - {keep}):
             try:
                 self._call(server, "/v1/unload_lora_adapter", {"lora_name": name}, PROBE_SECONDS)
-            except (Rejected, Unreachable) as error:  # unknown to a restarted server; else it only costs the server memory
+            except (
+                Rejected,
+                Unreachable,
+            ) as error:  # unknown to a restarted server; else it only costs the server memory
                 log.debug("%s: %s is not unloaded: %s", server.url, name, error)
             server.unused.discard(name)
 
@@ -228,7 +262,9 @@ class VLLMServers:
             self._call(server, "/v1/load_lora_adapter", timeout=PROBE_SECONDS)
         except Rejected as error:
             if error.status == 404:
-                raise UserError(f"{server.url}: takes no adapters while it runs; start it with\n  {self._command()}") from None
+                raise UserError(
+                    f"{server.url}: takes no adapters while it runs; start it with\n  {self._command()}"
+                ) from None
 
     def _check_tokenizer(self, server: _Served, encode: Callable[[str], Sequence[int]]) -> None:
         body = {"model": server.base, "prompt": PROBE_TEXT, "add_special_tokens": False}
@@ -237,12 +273,19 @@ class VLLMServers:
         except (Rejected, KeyError, TypeError):
             return  # switched off there, which proves nothing
         if cut != list(encode(PROBE_TEXT)):
-            raise UserError(f"{server.url}: its model {server.base} has another tokenizer than model.path = {self._model}")
+            raise UserError(
+                f"{server.url}: its model {server.base} has another tokenizer than model.path = {self._model}"
+            )
 
     def _warn_of_another_model(self, server: _Served) -> None:
         """By the last part of the path only: on another machine the same model may stand elsewhere."""
         if server.root and PurePath(server.root).name != PurePath(self._model).name:
-            log.warning("%s serves %s; it has to be the model.path of this run, %s", server.url, server.root, self._model)
+            log.warning(
+                "%s serves %s; it has to be the model.path of this run, %s",
+                server.url,
+                server.root,
+                self._model,
+            )
 
     def _well(self, server: _Served) -> bool:
         try:
@@ -262,7 +305,9 @@ class VLLMServers:
         hint = ""
         if error.status in (401, 403):
             name = self._settings.api_key_env
-            hint = f"\nit was sent the key in {name}" if self._key else f"\nno key was sent: {name} is not set"
+            hint = (
+                f"\nit was sent the key in {name}" if self._key else f"\nno key was sent: {name} is not set"
+            )
             hint += " (engine.api_key_env names the environment variable)"
         return UserError(f"{server.url}: refused: {error}{hint}")
 
@@ -272,7 +317,9 @@ class VLLMServers:
             "--generation-config vllm"
         )
 
-    def _call(self, server: Server, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> Any:
+    def _call(
+        self, server: Server, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None
+    ) -> Any:
         """One request with the key, which no error shows: servers like to repeat what they were sent."""
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
         try:

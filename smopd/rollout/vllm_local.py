@@ -1,7 +1,8 @@
 """The engine of vLLM inside this process: one GPU samples and trains.
 
-vLLM is imported only when the engine is made, and made to keep off what is the trainer's: standard output, random states, the
-number of threads. It leaves out several GPUs or machines: those are servers (`smopd/rollout/vllm_http.py`).
+vLLM is imported only when the engine is made, and made to keep off what is the trainer's: standard output,
+random states, the number of threads. It leaves out several GPUs or machines: those are servers
+(`smopd/rollout/vllm_http.py`).
 """
 
 import gc
@@ -19,15 +20,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from smopd.config import Config
 from smopd.errors import UserError
 from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Usage
-from smopd.rollout.vllm_shared import Adapter, AdapterStore, ReplyReader, lora_rank, max_rank, sampling_fields, served_model
+from smopd.rollout.vllm_shared import (
+    Adapter,
+    AdapterStore,
+    ReplyReader,
+    lora_rank,
+    max_rank,
+    sampling_fields,
+    served_model,
+)
 from smopd.seeds import derive
+from smopd.settings import Settings
 
 SETTINGS = {
-    # In this process, not in a child: the trainer may hold a CUDA context, which no fork survives; Ctrl-C would reach the child
-    # too and end it while the trainer saves; and nothing of it can be left over when the trainer is killed.
+    # In this process, not in a child: the trainer may hold a CUDA context, which no fork survives; Ctrl-C
+    # would reach the child too and end it while the trainer saves; and nothing of it can be left over when
+    # the trainer is killed.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # standard output is for results
 }
@@ -41,7 +51,7 @@ class VLLMEngine:
     `rank`: the largest of the adapters to come; that of the config if not given; 0 for the base alone.
     """
 
-    def __init__(self, config: Config, end_ids: Sequence[int], rank: int | None = None) -> None:
+    def __init__(self, config: Settings, end_ids: Sequence[int], rank: int | None = None) -> None:
         self.end_ids = list(end_ids)
         self.usage = Usage()
         self._reader = ReplyReader(end_ids)
@@ -103,13 +113,17 @@ class VLLMEngine:
         except BaseException as error:
             self._abort()
             if isinstance(error, ValueError | self._vllm.exceptions.VLLMClientError):
-                raise UserError(f"vLLM refuses to sample: {error}\nengine.max_length bounds context and reply") from None
+                raise UserError(
+                    f"vLLM refuses to sample: {error}\nengine.max_length bounds context and reply"
+                ) from None
             raise
         replies = []
         for prompt, output in zip(prompts, outputs, strict=True):
             assert output.prompt_token_ids == list(prompt), "a reply to another prompt"
             (said,) = output.outputs
-            logps = [of_step[token].logprob for token, of_step in zip(said.token_ids, said.logprobs, strict=True)]
+            logps = [
+                of_step[token].logprob for token, of_step in zip(said.token_ids, said.logprobs, strict=True)
+            ]
             replies.append(self._reader.read(said.token_ids, logps, said.finish_reason, sampling.max_tokens))
             cached = output.num_cached_tokens or 0
             self.usage.prompt += len(prompt)
@@ -118,10 +132,11 @@ class VLLMEngine:
         return replies
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Load the adapter under a name and a number of its own, drop the one before and everything computed with it.
+        """Load the adapter under a name and a number of its own, drop the one before and everything computed
+        with it.
 
-        vLLM takes a number it knows for the adapter it knows, whatever the path: with the old number it would go on sampling
-        from the old weights.
+        vLLM takes a number it knows for the adapter it knows, whatever the path: with the old number it would
+        go on sampling from the old weights.
         """
         self._wake_up()
         old, new = self._adapter, self._store.write(version, save)
@@ -130,7 +145,10 @@ class VLLMEngine:
             engine.remove_lora(self._request.lora_int_id)
         self._swaps += 1
         # Set before it is loaded: should that fail, nothing is sampled from the base by mistake.
-        self._adapter, self._request = new, self._vllm.lora.request.LoRARequest(new.name, self._swaps, str(new.path))
+        self._adapter, self._request = (
+            new,
+            self._vllm.lora.request.LoRARequest(new.name, self._swaps, str(new.path)),
+        )
         try:
             engine.add_lora(self._request)
         except (ValueError, RuntimeError, self._vllm.exceptions.VLLMError) as error:
@@ -177,8 +195,12 @@ def _import_vllm() -> Any:
         import vllm.lora.request
         import vllm.platforms
     except ImportError as error:
-        raise UserError(f"engine.kind = \"vllm\": vLLM cannot be imported ({error}): pip install 'smopd[vllm]'") from None
-    for handler in logging.getLogger("vllm").handlers:  # it may have been imported before, with its own idea of where to log
+        raise UserError(
+            f"engine.kind = \"vllm\": vLLM cannot be imported ({error}): pip install 'smopd[vllm]'"
+        ) from None
+    for handler in logging.getLogger(
+        "vllm"
+    ).handlers:  # it may have been imported before, with its own idea of where to log
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(sys.stderr)
     return vllm
@@ -200,7 +222,9 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def _own_threads() -> Iterator[None]:
-    """vLLM's CPU worker replaces torch.set_num_threads and tells child processes which libraries to load first."""
+    """vLLM's CPU worker replaces torch.set_num_threads and tells child processes which libraries to load
+    first.
+    """
     set_num_threads, count = torch.set_num_threads, torch.get_num_threads()
     names = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LOCAL_WORLD_SIZE")
     kept = {name: os.environ.get(name) for name in names}
@@ -221,7 +245,9 @@ def _own_threads() -> Iterator[None]:
 def _own_random_state() -> Iterator[None]:
     """vLLM seeds and draws from the random states of the process, which are the trainer's."""
     python, numpy = random.getstate(), np.random.get_state()
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    devices = (
+        [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    )
     try:
         with torch.random.fork_rng(devices):
             yield

@@ -1,4 +1,5 @@
-"""What the two vLLM engines share: how a reply is asked for and read, the model and rank they serve, adapters on disk.
+"""What the two vLLM engines share: how a reply is asked for and read, the model and rank they serve, adapters
+on disk.
 
 It leaves out vLLM itself: nothing here imports it.
 """
@@ -16,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smopd.config import Config
 from smopd.errors import UserError
 from smopd.models import resolve_adapter
 from smopd.pocket import MODEL_DIR
 from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Stop
+from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM takes as max_lora_rank
 
 
-def served_model(config: Config) -> str:
+def served_model(config: Settings) -> str:
     """The folder or hub id that vLLM is to load."""
     if config.model.path == "pocket":
         return str(MODEL_DIR)
@@ -35,7 +36,7 @@ def served_model(config: Config) -> str:
     return str(folder) if folder.is_dir() else config.model.path
 
 
-def lora_rank(config: Config) -> int:
+def lora_rank(config: Settings) -> int:
     """The rank of the adapter that is trained: the starting adapter's own, else the configured one."""
     return adapter_rank(resolve_adapter(config.model.adapter)) if config.model.adapter else config.lora.r
 
@@ -57,8 +58,8 @@ def max_rank(rank: int) -> int:
 def sampling_fields(sampling: Sampling, seed: int, end_ids: Sequence[int]) -> dict[str, Any]:
     """vLLM's names for one request, for `SamplingParams` and for the completions call alike.
 
-    Every field that a model's generation_config.json can set is given, so that the defaults of a server never colour a
-    rollout; ignore_eos, because which tokens end a reply is said by `stop_token_ids` alone.
+    Every field that a model's generation_config.json can set is given, so that the defaults of a server never
+    colour a rollout; ignore_eos, because which tokens end a reply is said by `stop_token_ids` alone.
     """
     return {
         "temperature": sampling.temperature,
@@ -84,7 +85,9 @@ class ReplyReader:
         self._told = False
 
     def read(self, ids: Sequence[int], logps: Sequence[float], finish: str | None, limit: int) -> Reply:
-        """ValueError: this is not a whole reply. UserError: it is one, but the server ends replies where we do not."""
+        """ValueError: this is not a whole reply. UserError: it is one, but the server ends replies where we
+        do not.
+        """
         if not 0 < len(ids) <= limit or len(logps) != len(ids):
             raise ValueError(f"{len(ids)} tokens and {len(logps)} log-probabilities for a limit of {limit}")
         if finish not in ("stop", "length"):
@@ -100,7 +103,10 @@ class ReplyReader:
             )
         if len(ids) < limit and not self._told:
             self._told = True
-            log.warning("vLLM's context is full: replies are cut before their limit of %d tokens; raise its max_model_len", limit)
+            log.warning(
+                "vLLM's context is full: replies are cut before their limit of %d tokens; raise its max_model_len",
+                limit,
+            )
         return Reply(tuple(ids), Stop.LENGTH, tuple(logps))
 
 
@@ -113,9 +119,11 @@ class Adapter:
 
 
 class AdapterStore:
-    """Adapter folders under a root that other runs may use too, each under a name of (machine, run, process, count, version).
+    """Adapter folders under a root that other runs may use too, each under a name of (machine, run, process,
+    count, version).
 
-    A process that was killed leaves its folders behind; `sweep` removes those of the same run whose process is gone.
+    A process that was killed leaves its folders behind; `sweep` removes those of the same run whose process
+    is gone.
     """
 
     _alive: set[str] = set()  # noqa: RUF012 - the stores of this process, shared on purpose

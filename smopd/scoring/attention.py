@@ -1,11 +1,12 @@
 """Attention over a packed prefix tree in which a token is only ever compared with its own ancestors.
 
-A mask over the packed row computes every pair of tokens and throws most of them away: of a row of 2,048 tokens an average token
-sees a few hundred. Here each unbranched run of tokens (a segment) attends to the runs above it and to itself, so the work
-is that of the separate sequences with their shared prefixes counted once.
+A mask over the packed row computes every pair of tokens and throws most of them away: of a row of 2,048
+tokens an average token sees a few hundred. Here each unbranched run of tokens (a segment) attends to the runs
+above it and to itself, so the work is that of the separate sequences with their shared prefixes counted once.
 
-transformers looks its attention up by name at every call. `install` puts a function in the place of "sdpa" that hands everything
-on to it that asks for nothing of this file. The mask is passed all the same: what ignores the tree is slower, not wrong.
+transformers looks its attention up by name at every call. `install` puts a function in the place of "sdpa"
+that hands everything on to it that asks for nothing of this file. The mask is passed all the same: what
+ignores the tree is slower, not wrong.
 """
 
 from typing import Any
@@ -17,12 +18,15 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from smopd.scoring.tree import Segment
 
-# Queries taken at once. Smaller blocks compare fewer pairs that causality then hides, larger ones make fewer calls.
+# Queries taken at once. Smaller blocks compare fewer pairs that causality then hides, larger ones make fewer
+# calls.
 BLOCK = 256
 
 
 def install() -> None:
-    """Let every model with "sdpa" attention take `prefix_tree` and `shared_heads`; calls without them are what they were."""
+    """Let every model with "sdpa" attention take `prefix_tree` and `shared_heads`; calls without them are
+    what they were.
+    """
     AttentionInterface.register("sdpa", tree_or_sdpa_attention)
 
 
@@ -38,7 +42,9 @@ def tree_or_sdpa_attention(
     shared_heads: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' "sdpa", and attention along `prefix_tree` or without copies of `shared_heads` where a call asks for it."""
+    """transformers' "sdpa", and attention along `prefix_tree` or without copies of `shared_heads` where a
+    call asks for it.
+    """
     if shared_heads and attention_mask is not None:
         return shared_attention(query, key, value, attention_mask, scaling).transpose(1, 2).contiguous(), None
     if prefix_tree is None:
@@ -62,10 +68,13 @@ def tree_attention(
     group = heads // kv_heads
     lengths = [segment.stop - segment.start for segment in segments]
     blocks = [[min(BLOCK, length - first) for first in range(0, length, BLOCK)] for length in lengths]
-    # Splitting once and joining runs, rather than picking rows, keeps the backward pass to the rows that were used. A group's
-    # queries stand one after the other before the head they share, which need not be repeated for them.
+    # Splitting once and joining runs, rather than picking rows, keeps the backward pass to the rows that were
+    # used. A group's queries stand one after the other before the head they share, which need not be repeated
+    # for them.
     keys, values = key.split(lengths, dim=2), value.split(lengths, dim=2)
-    queries = iter(query.view(kv_heads, group, -1, width).split([count for own in blocks for count in own], dim=2))
+    queries = iter(
+        query.view(kv_heads, group, -1, width).split([count for own in blocks for count in own], dim=2)
+    )
     found = []
     for number, segment in enumerate(segments):
         path = [*segment.ancestors, number]
@@ -92,11 +101,15 @@ def shared_attention(
     mask: torch.Tensor,  # [B, 1, Q, C]
     scaling: float | None = None,
 ) -> torch.Tensor:
-    """[B, H, Q, D] without repeating keys and values for the queries that share them (that copies a whole cache each token)."""
+    """[B, H, Q, D] without repeating keys and values for the queries that share them (that copies a whole
+    cache each token).
+    """
     batch, heads, length, width = query.shape
     kv_heads = key.shape[1]
     folded = query.reshape(batch, kv_heads, heads // kv_heads * length, width)
-    out = F.scaled_dot_product_attention(folded, key, value, mask.repeat(1, 1, heads // kv_heads, 1), scale=scaling)
+    out = F.scaled_dot_product_attention(
+        folded, key, value, mask.repeat(1, 1, heads // kv_heads, 1), scale=scaling
+    )
     return out.view(batch, heads, length, out.shape[-1])
 
 

@@ -1,13 +1,15 @@
-"""The per-token operation without an [N, V] tensor alive: divergence, entropies, log-probabilities and the gradient in one go.
+"""The per-token operation without an [N, V] tensor alive: divergence, entropies, log-probabilities and the
+gradient in one go.
 
-With a frozen head, row i of the loss depends on row i of the hidden states alone. So the forward pass, chunk of rows by chunk of
-rows, makes both logits (two products), the statistics, and dD_i/dh_i (a third product), and keeps only that [N, d] matrix;
-backward scales its rows. A chunk's logits stand in two buffers, which the gradient takes over; elementwise work runs over tiles
-of the vocabulary that fit the cache. Shapes: N tokens, d width, V vocabulary, n rows of a chunk, v entries of a tile.
+With a frozen head, row i of the loss depends on row i of the hidden states alone. So the forward pass, chunk
+of rows by chunk of rows, makes both logits (two products), the statistics, and dD_i/dh_i (a third product),
+and keeps only that [N, d] matrix; backward scales its rows. A chunk's logits stand in two buffers, which the
+gradient takes over; elementwise work runs over tiles of the vocabulary that fit the cache. Shapes: N tokens,
+d width, V vocabulary, n rows of a chunk, v entries of a tile.
 
-With s, t the two distributions and L = log s - log m (gjs) or log s - log t (rkl), the gradient by student logits is
-gjs: (1-b) * s * (L - sum s*L)     rkl: s * (L - sum s*L)     fkl: s - t
-Under a soft cap c (logits c * tanh(z / c)) it is times 1 - (logits / c)^2, which stands in a third buffer.
+With s, t the two distributions and L = log s - log m (gjs) or log s - log t (rkl), the gradient by student
+logits is gjs: (1-b) * s * (L - sum s*L)     rkl: s * (L - sum s*L)     fkl: s - t Under a soft cap c (logits
+c * tanh(z / c)) it is times 1 - (logits / c)^2, which stands in a third buffer.
 """
 
 from collections.abc import Callable
@@ -18,11 +20,17 @@ import torch
 from smopd.scoring import plain
 from smopd.scoring.stats import Kind, TokenStats, check_arguments
 
-Divergence = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # student logits [n, V], teacher logits [n, V] -> [n]
-Needed = Callable[[TokenStats, int], torch.Tensor]  # statistics of reply k, and k -> which of its tokens will carry loss
+Divergence = Callable[
+    [torch.Tensor, torch.Tensor], torch.Tensor
+]  # student logits [n, V], teacher logits [n, V] -> [n]
+Needed = Callable[
+    [TokenStats, int], torch.Tensor
+]  # statistics of reply k, and k -> which of its tokens will carry loss
 
 CHUNK_BYTES = 400_000_000  # for the two logit buffers of a chunk
-TILE_ENTRIES = 1 << 16  # of a chunk's rows at once in elementwise work: a quarter megabyte, within the second-level cache
+TILE_ENTRIES = (
+    1 << 16
+)  # of a chunk's rows at once in elementwise work: a quarter megabyte, within the second-level cache
 
 
 def token_divergence(
@@ -38,18 +46,28 @@ def token_divergence(
     lengths: list[int] | None = None,
     needed: Needed | None = None,
 ) -> TokenStats:
-    """Divergence, entropies and log-probabilities of `tokens` [N] under hidden states [N, d] and a shared head [V, d].
+    """Divergence, entropies and log-probabilities of `tokens` [N] under hidden states [N, d] and a shared
+    head [V, d].
 
-    `kind` may be any function of two chunks of logits; its gradient then comes from autograd inside the chunk. `temperature`
-    softens the two distributions of the divergence; entropies and log-probabilities are at temperature 1. `vocab_clip` caps each
-    vocabulary entry's contribution before the sum. `chunk_size` bounds the rows computed at once (default: by memory). With
-    `lengths` (reply by reply) and `needed`, tokens that will carry no loss cost no gradient product, and get no gradient.
+    `kind` may be any function of two chunks of logits; its gradient then comes from autograd inside the
+    chunk. `temperature` softens the two distributions of the divergence; entropies and log-probabilities are
+    at temperature 1. `vocab_clip` caps each vocabulary entry's contribution before the sum. `chunk_size`
+    bounds the rows computed at once (default: by memory). With `lengths` (reply by reply) and `needed`,
+    tokens that will carry no loss cost no gradient product, and get no gradient.
     """
     check_arguments(student_hidden, teacher_hidden, tokens, kind, beta)
     if lm_head_weight.requires_grad and torch.is_grad_enabled() and not callable(kind):
         # Rows are no longer independent: the head's own gradient sums over all of them.
         return plain.token_divergence(
-            student_hidden, teacher_hidden, lm_head_weight, tokens, kind, beta, temperature, chunk_size, vocab_clip
+            student_hidden,
+            teacher_hidden,
+            lm_head_weight,
+            tokens,
+            kind,
+            beta,
+            temperature,
+            chunk_size,
+            vocab_clip,
         )
     count, vocabulary = student_hidden.shape[0], lm_head_weight.shape[0]
     wide = torch.float64 if student_hidden.dtype == torch.float64 else torch.float32
@@ -57,12 +75,16 @@ def token_divergence(
     size = chunk_size or max(1, CHUNK_BYTES // ((2 if softcap is None else 3) * vocabulary * wide.itemsize))
     replies = lengths if lengths is not None and needed is not None else [count]
     with_gradient = student_hidden.requires_grad and torch.is_grad_enabled()
-    options = _Options(kind, beta, temperature, vocab_clip, needed, _plan(replies, size), wide, with_gradient, softcap)
+    options = _Options(
+        kind, beta, temperature, vocab_clip, needed, _plan(replies, size), wide, with_gradient, softcap
+    )
     columns = _Fused.apply(student_hidden, teacher_hidden.detach(), lm_head_weight.detach(), tokens, options)
     return TokenStats(*columns)
 
 
-Piece = tuple[int, int | None]  # rows, and the number of the reply they are the whole of; None for a part of one
+Piece = tuple[
+    int, int | None
+]  # rows, and the number of the reply they are the whole of; None for a part of one
 
 
 def _plan(lengths: list[int], size: int) -> list[list[Piece]]:
@@ -99,9 +121,17 @@ class _Options:
         if vocab_clip is not None and not callable(kind):
             cap, name = vocab_clip, kind
             self.kind = lambda s, t: (
-                plain.divergence_terms(s.log_softmax(-1), t.log_softmax(-1), name, beta).clamp_max(cap).sum(-1)
+                plain.divergence_terms(s.log_softmax(-1), t.log_softmax(-1), name, beta)
+                .clamp_max(cap)
+                .sum(-1)
             )
-        self.needed, self.plan, self.wide, self.with_gradient, self.softcap = needed, plan, wide, with_gradient, softcap
+        self.needed, self.plan, self.wide, self.with_gradient, self.softcap = (
+            needed,
+            plan,
+            wide,
+            with_gradient,
+            softcap,
+        )
 
 
 class _Fused(torch.autograd.Function):
@@ -120,7 +150,9 @@ class _Fused(torch.autograd.Function):
         columns = [torch.empty(count, dtype=options.wide, device=student.device) for _ in range(5)]
         gradient = torch.zeros_like(student) if options.with_gradient else None
         rows = max((sum(length for length, _ in chunk) for chunk in options.plan), default=0)
-        buffers = [torch.empty(rows, weight.shape[0], dtype=options.wide, device=student.device) for _ in range(2)]
+        buffers = [
+            torch.empty(rows, weight.shape[0], dtype=options.wide, device=student.device) for _ in range(2)
+        ]
         first = 0
         for chunk in options.plan:
             part = slice(first, first := first + sum(length for length, _ in chunk))
@@ -177,7 +209,9 @@ def _wanted(stats: TokenStats, chunk: list[Piece], needed: Needed | None) -> tor
     pieces = zip(stats.split([length for length, _ in chunk]), chunk, strict=True)
     return torch.cat(
         [
-            needed(reply, number) if needed and number is not None else torch.ones_like(reply.divergence, dtype=torch.bool)
+            needed(reply, number)
+            if needed and number is not None
+            else torch.ones_like(reply.divergence, dtype=torch.bool)
             for reply, (_, number) in pieces
         ]
     )
@@ -205,22 +239,32 @@ def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _score(
     zs: torch.Tensor, zt: torch.Tensor, tokens: torch.Tensor, options: _Options
 ) -> tuple[TokenStats, torch.Tensor | None, float]:
-    """Statistics of a chunk; dD/dz_s in place of the student's logits, where wanted, and the factor it still needs."""
+    """Statistics of a chunk; dD/dz_s in place of the student's logits, where wanted, and the factor it still
+    needs.
+    """
     by_logits: torch.Tensor | None = None
     divergence: torch.Tensor | None = None
     factor = 1.0
     if callable(options.kind):
         divergence, by_logits = _by_autograd(zs, zt, options.kind, options.temperature, options.with_gradient)
-    soft = (zs / options.temperature, zt / options.temperature) if divergence is None and options.temperature != 1 else None
+    soft = (
+        (zs / options.temperature, zt / options.temperature)
+        if divergence is None and options.temperature != 1
+        else None
+    )
     log_sums = _normaliser(zs), _normaliser(zt)
-    student_logp, teacher_logp = (z.gather(-1, tokens[:, None]).sub_(c)[:, 0] for z, c in zip((zs, zt), log_sums, strict=True))
+    student_logp, teacher_logp = (
+        z.gather(-1, tokens[:, None]).sub_(c)[:, 0] for z, c in zip((zs, zt), log_sums, strict=True)
+    )
     if divergence is None and soft is None:
         divergence, entropy, teacher_entropy, factor = _sums(zs, zt, *log_sums, options)
         by_logits = zs
     else:
         entropy, teacher_entropy = _entropy(zs, log_sums[0]), _entropy(zt, log_sums[1])
         if soft is not None:
-            divergence, _, _, factor = _sums(soft[0], soft[1], _normaliser(soft[0]), _normaliser(soft[1]), options)
+            divergence, _, _, factor = _sums(
+                soft[0], soft[1], _normaliser(soft[0]), _normaliser(soft[1]), options
+            )
             by_logits, factor = soft[0], factor / options.temperature
     assert divergence is not None
     return TokenStats(divergence, entropy, teacher_entropy, student_logp, teacher_logp), by_logits, factor
@@ -229,9 +273,11 @@ def _score(
 def _sums(
     zs: torch.Tensor, zt: torch.Tensor, log_sum_s: torch.Tensor, log_sum_t: torch.Tensor, options: _Options
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
-    """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes, if one is wanted.
+    """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes, if one
+    is wanted.
 
-    Everything is made of four inner products a row: s.log s, t.log t, s.log m, t.log m (for a KL divergence m is the other one).
+    Everything is made of four inner products a row: s.log s, t.log t, s.log m, t.log m (for a KL divergence m
+    is the other one).
     """
     kind, beta = options.kind, options.beta
     s_own, t_own, s_cross, t_cross = (zs.new_zeros(zs.shape[0]) for _ in range(4))

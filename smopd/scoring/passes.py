@@ -1,8 +1,8 @@
 """Hidden states at the positions that predict each reply token, for a list of context + reply sequences.
 
-The sequences are packed into prefix trees, so whatever turns have in common goes through the model once. The head is applied by
-`token_divergence`, to reply positions only. A model whose attention is not plain causal attention (a sliding window shorter than
-a sequence, a recurrent layer) takes the plain, padded path instead.
+The sequences are packed into prefix trees, so whatever turns have in common goes through the model once. The
+head is applied by `token_divergence`, to reply positions only. A model whose attention is not plain causal
+attention (a sliding window shorter than a sequence, a recurrent layer) takes the plain, padded path instead.
 """
 
 from collections.abc import Sequence
@@ -26,14 +26,20 @@ LOGIT_FIELDS = {
 
 
 def body_and_head(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.Tensor]:
-    """The decoder that yields hidden states, and the weight of the head on top of it, with its soft cap where it has one."""
+    """The decoder that yields hidden states, and the weight of the head on top of it, with its soft cap where
+    it has one.
+    """
     causal: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[assignment,operator]
     head = causal.get_output_embeddings()
     body = getattr(causal, causal.base_model_prefix, None)
     if head is None or body is None or not isinstance(head, torch.nn.Linear):
-        raise UserError(f"{type(causal).__name__}: has no plain linear lm_head on a decoder; smopd cannot score with it")
+        raise UserError(
+            f"{type(causal).__name__}: has no plain linear lm_head on a decoder; smopd cannot score with it"
+        )
     if head.weight.requires_grad:
-        raise UserError("the lm_head is trainable; smopd trains adapters on the projections and keeps embeddings and head frozen")
+        raise UserError(
+            "the lm_head is trainable; smopd trains adapters on the projections and keeps embeddings and head frozen"
+        )
     softcap = getattr(causal.config.get_text_config(), "final_logit_softcapping", None)
     return body, plain.CappedHead.of(head.weight, softcap) if softcap else head.weight
 
@@ -45,7 +51,9 @@ def whole(weight: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def check_head(model: torch.nn.Module, ids: Sequence[int]) -> None:
-    """Refuse models whose logits are not their head, and its soft cap, applied to their hidden states (scaling, a bias)."""
+    """Refuse models whose logits are not their head, and its soft cap, applied to their hidden states
+    (scaling, a bias).
+    """
     body, part = body_and_head(model)
     weight = whole(part)
     row = torch.tensor([list(ids)[:16]], device=weight.device)
@@ -67,28 +75,44 @@ def _logit_changes(causal: Any) -> str:
     """What a model says of its logits."""
     config = causal.config.get_text_config()
     found = [
-        f"config.{name} = {getattr(config, name)}" for name, none in LOGIT_FIELDS.items() if getattr(config, name, none) != none
+        f"config.{name} = {getattr(config, name)}"
+        for name, none in LOGIT_FIELDS.items()
+        if getattr(config, name, none) != none
     ]
     found += ["a bias on the head"] if causal.get_output_embeddings().bias is not None else []
     return ", ".join(found) or "logit scaling, or something else behind the head"
 
 
 def packable(body: torch.nn.Module, longest: int) -> bool:
-    """Whether an attention mask alone decides what a token of this model sees, for sequences up to `longest` tokens."""
+    """Whether an attention mask alone decides what a token of this model sees, for sequences up to `longest`
+    tokens.
+    """
     config: Any = body.config.get_text_config()  # type: ignore[operator,union-attr]
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) or longest
     # Older configs name a window without saying which layers have it.
-    windowed = longest > window and ("sliding_attention" in kinds or getattr(config, "layer_types", None) is None)
-    if getattr(config, "alibi", False):  # positions as biases of the scores, which a packed row would get wrong
+    windowed = longest > window and (
+        "sliding_attention" in kinds or getattr(config, "layer_types", None) is None
+    )
+    if getattr(
+        config, "alibi", False
+    ):  # positions as biases of the scores, which a packed row would get wrong
         return False
-    return config._attn_implementation in PACKABLE and kinds <= {"full_attention", "sliding_attention"} and not windowed
+    return (
+        config._attn_implementation in PACKABLE
+        and kinds <= {"full_attention", "sliding_attention"}
+        and not windowed
+    )
 
 
 def reply_hidden(
-    body: torch.nn.Module, sequences: Sequence[Scored], device: torch.device | str = "cpu", row_tokens: int = 2048
+    body: torch.nn.Module,
+    sequences: Sequence[Scored],
+    device: torch.device | str = "cpu",
+    row_tokens: int = 2048,
 ) -> torch.Tensor:
-    """[N, d] hidden states that predict the reply tokens of all sequences, in order; N is the sum of reply lengths.
+    """[N, d] hidden states that predict the reply tokens of all sequences, in order; N is the sum of reply
+    lengths.
 
     At most `row_tokens` packed tokens go through the model at once (or one sequence, if that is longer).
     """
@@ -103,7 +127,8 @@ def reply_hidden(
         hidden_Ld = _packed_pass(body, tree, device)
         for k, index in zip(chosen, tree.index, strict=True):
             context, reply = sequences[k]
-            # Position p of a sequence predicts its token p + 1, so reply token i is predicted at len(context) - 1 + i.
+            # Position p of a sequence predicts its token p + 1, so reply token i is predicted at len(context)
+            # - 1 + i.
             states[k] = hidden_Ld[index[len(context) - 1 : len(context) - 1 + len(reply)].to(device)]
     return torch.cat([state for state in states if state is not None])
 
@@ -126,7 +151,11 @@ def _packed_pass(body: torch.nn.Module, tree: PrefixTree, device: torch.device |
         attention.install()
         extra["prefix_tree"] = tree.segments()
     output = body(
-        input_ids=tree.input_ids[None], position_ids=tree.position_ids[None], attention_mask=mask, use_cache=False, **extra
+        input_ids=tree.input_ids[None],
+        position_ids=tree.position_ids[None],
+        attention_mask=mask,
+        use_cache=False,
+        **extra,
     )
     return output.last_hidden_state[0]
 

@@ -1,9 +1,10 @@
-"""The plain path: full logits and one padded row a turn, every intermediate in sight. Slow, and right: the reference of the tests
-and of `smopd bench`, the fallback where the head is trained or a model's attention can't be packed.
+"""The plain path: full logits and one padded row a turn, every intermediate in sight. Slow, and right: the
+reference of the tests and of `smopd bench`, the fallback where the head is trained or a model's attention
+can't be packed.
 
-A model that soft-caps its logits (Gemma 2: z = cap * tanh(z / cap)) has a `CappedHead`, whose cap every scoring function applies.
-Softmax in float32 whatever the inputs (float64 stays float64), natural logarithm. Shapes: N reply tokens, d hidden width,
-V vocabulary.
+A model that soft-caps its logits (Gemma 2: z = cap * tanh(z / cap)) has a `CappedHead`, whose cap every
+scoring function applies. Softmax in float32 whatever the inputs (float64 stays float64), natural logarithm.
+Shapes: N reply tokens, d hidden width, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ Scored = tuple[Sequence[int], Sequence[int]]  # context ids, reply ids
 
 
 class CappedHead(torch.Tensor):
-    """The weight of a head whose logits are soft-capped. The cap goes where the weight goes, so that no caller can forget it."""
+    """The weight of a head whose logits are soft-capped. The cap goes where the weight goes, so that no
+    caller can forget it.
+    """
 
     softcap: float
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # what is computed from it is a plain tensor
@@ -26,8 +29,13 @@ class CappedHead(torch.Tensor):
     @staticmethod
     def of(weight: torch.Tensor, softcap: float) -> "CappedHead":
         """The same weight, not copied, with its cap."""
-        if type(weight) not in (torch.Tensor, torch.nn.Parameter):  # a sharded weight would lose its cap when it is gathered
-            raise UserError(f"a soft-capped head must be a plain tensor, not {type(weight).__name__}: train without train.shard")
+        if type(weight) not in (
+            torch.Tensor,
+            torch.nn.Parameter,
+        ):  # a sharded weight would lose its cap when it is gathered
+            raise UserError(
+                f"a soft-capped head must be a plain tensor, not {type(weight).__name__}: train without train.shard"
+            )
         head = torch.Tensor._make_subclass(CappedHead, weight.detach(), weight.requires_grad)
         head.softcap = softcap
         return head
@@ -56,11 +64,13 @@ def token_divergence(
     lengths: object = None,
     needed: object = None,
 ) -> TokenStats:
-    """Divergence, entropies and log-probabilities of `tokens` [N] under hidden states [N, d] and a shared head [V, d].
+    """Divergence, entropies and log-probabilities of `tokens` [N] under hidden states [N, d] and a shared
+    head [V, d].
 
-    `temperature` softens the two distributions of the divergence; entropies and log-probabilities are at temperature 1.
-    `vocab_clip` caps each vocabulary entry's contribution before the sum. `chunk_size` bounds the rows computed at once.
-    `lengths` and `needed` are the fast path's and change nothing here: every token gets its gradient.
+    `temperature` softens the two distributions of the divergence; entropies and log-probabilities are at
+    temperature 1. `vocab_clip` caps each vocabulary entry's contribution before the sum. `chunk_size` bounds
+    the rows computed at once. `lengths` and `needed` are the fast path's and change nothing here: every token
+    gets its gradient.
     """
     check_arguments(student_hidden, teacher_hidden, tokens, kind, beta)
     count = student_hidden.shape[0]
@@ -70,7 +80,9 @@ def token_divergence(
                kind, beta, temperature, vocab_clip)
         for i in range(0, max(count, 1), size)
     ]  # fmt: skip
-    return TokenStats(*(torch.cat([getattr(p, name) for p in pieces]) for name in TokenStats.__dataclass_fields__))
+    return TokenStats(
+        *(torch.cat([getattr(p, name) for p in pieces]) for name in TokenStats.__dataclass_fields__)
+    )
 
 
 def _chunk(
@@ -106,7 +118,9 @@ def _chunk(
     )
 
 
-def divergence_terms(student_NV: torch.Tensor, teacher_NV: torch.Tensor, kind: Kind, beta: float) -> torch.Tensor:
+def divergence_terms(
+    student_NV: torch.Tensor, teacher_NV: torch.Tensor, kind: Kind, beta: float
+) -> torch.Tensor:
     """The contribution of every vocabulary entry, from two log-distributions.
 
     gjs: m = b*t + (1-b)*s, b*KL(t||m) + (1-b)*KL(s||m); rkl: KL(s||t); fkl: KL(t||s).
@@ -139,9 +153,13 @@ def _wide(logits: torch.Tensor) -> torch.Tensor:
 
 
 def reply_hidden(
-    body: torch.nn.Module, sequences: Sequence[Scored], device: torch.device | str = "cpu", row_tokens: int = 8192
+    body: torch.nn.Module,
+    sequences: Sequence[Scored],
+    device: torch.device | str = "cpu",
+    row_tokens: int = 8192,
 ) -> torch.Tensor:
-    """[N, d] hidden states that predict the reply tokens of all sequences, in order: one right-padded row a sequence.
+    """[N, d] hidden states that predict the reply tokens of all sequences, in order: one right-padded row a
+    sequence.
 
     Rows of like length go through the model together, at most `row_tokens` tokens, padding included, at once.
     """
@@ -155,12 +173,16 @@ def reply_hidden(
             batches.append([i])
     for chosen in batches:
         longest = len(rows[chosen[0]])
-        # Padding stands behind every real token, and the mask comes from lengths: a pad id may be a model's end token.
+        # Padding stands behind every real token, and the mask comes from lengths: a pad id may be a model's
+        # end token.
         ids = torch.tensor([rows[i] + [0] * (longest - len(rows[i])) for i in chosen], device=device)
-        mask = torch.tensor([[1] * len(rows[i]) + [0] * (longest - len(rows[i])) for i in chosen], device=device)
+        mask = torch.tensor(
+            [[1] * len(rows[i]) + [0] * (longest - len(rows[i])) for i in chosen], device=device
+        )
         hidden_BLd = body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
         for i, hidden_Ld in zip(chosen, hidden_BLd, strict=True):
             context, reply = sequences[i]
-            # Position p holds the prediction of token p + 1, so reply token i is predicted at len(context) - 1 + i.
+            # Position p holds the prediction of token p + 1, so reply token i is predicted at len(context) -
+            # 1 + i.
             states[i] = hidden_Ld[len(context) - 1 : len(context) - 1 + len(reply)]
     return torch.cat([state for state in states if state is not None])

@@ -24,12 +24,18 @@ class TokenStats:
         return [TokenStats(*pieces) for pieces in zip(*columns, strict=True)]
 
 
-def check_arguments(student: torch.Tensor, teacher: torch.Tensor, tokens: torch.Tensor, kind: object, beta: float) -> None:
+def check_arguments(
+    student: torch.Tensor, teacher: torch.Tensor, tokens: torch.Tensor, kind: object, beta: float
+) -> None:
     """Refuse rows that do not line up and divergences that do not exist."""
     if not (student.shape[0] == teacher.shape[0] == tokens.shape[0]):
         counts = f"{student.shape[0]}, {teacher.shape[0]}, {tokens.shape[0]}"
         raise ValueError(f"student, teacher and tokens must have one row a token: {counts}")
     if not callable(kind) and kind not in ("gjs", "rkl", "fkl"):
-        raise ValueError(f"unknown divergence {kind!r}; known: gjs, rkl, fkl, or a function of two chunks of logits")
+        raise ValueError(
+            f"unknown divergence {kind!r}; known: gjs, rkl, fkl, or a function of two chunks of logits"
+        )
     if kind == "gjs" and not 0 < beta < 1:
-        raise ValueError(f"gjs needs 0 < beta < 1, found {beta}: at both ends it is identically zero; use rkl or fkl")
+        raise ValueError(
+            f"gjs needs 0 < beta < 1, found {beta}: at both ends it is identically zero; use rkl or fkl"
+        )

@@ -1,9 +1,10 @@
 """Packs token sequences into one row in which every shared prefix stands once.
 
-The sequences of a rollout (each turn's context and reply) form a trie. Laid out depth-first, token k is an ancestor of token q,
-or q itself, exactly when k <= q < subtree_end[k]: one comparison is the whole attention mask, for any chat template. Sorting the
-sequences is the depth-first walk: neighbours share their longest common prefix, and what follows it is new. Sequences that
-share nothing are separate trees in the same row, and cannot see each other by the same comparison.
+The sequences of a rollout (each turn's context and reply) form a trie. Laid out depth-first, token k is an
+ancestor of token q, or q itself, exactly when k <= q < subtree_end[k]: one comparison is the whole attention
+mask, for any chat template. Sorting the sequences is the depth-first walk: neighbours share their longest
+common prefix, and what follows it is new. Sequences that share nothing are separate trees in the same row,
+and cannot see each other by the same comparison.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,9 @@ import torch
 
 @dataclass(frozen=True)
 class Segment:
-    """An unbranched run of a packed row, from `start` to before `stop`; `ancestors`: the segments above it, from the root."""
+    """An unbranched run of a packed row, from `start` to before `stop`; `ancestors`: the segments above it,
+    from the root.
+    """
 
     start: int
     stop: int
@@ -34,11 +37,15 @@ class PrefixTree:
 
     @staticmethod
     def pack(sequences: Sequence[Sequence[int]]) -> "PrefixTree":
-        """Pack any sequences, duplicates and prefixes of one another included; near-linear in their total length."""
+        """Pack any sequences, duplicates and prefixes of one another included; near-linear in their total
+        length.
+        """
         arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
         nothing = np.empty(0, dtype=np.int64)
         ids, depths, index = [nothing], [nothing], [nothing] * len(arrays)
-        closed: list[tuple[np.ndarray, int]] = []  # nodes that get no further descendant, and where the row stood then
+        closed: list[
+            tuple[np.ndarray, int]
+        ] = []  # nodes that get no further descendant, and where the row stood then
         length, path, previous = 0, nothing, nothing
         for k in _sorted(arrays):
             tokens = arrays[k]
@@ -54,7 +61,9 @@ class PrefixTree:
         for nodes, end in closed:
             subtree_end[nodes] = end
         joined_ids, joined_depths = (torch.from_numpy(np.concatenate(parts)) for parts in (ids, depths))
-        return PrefixTree(joined_ids, joined_depths, torch.from_numpy(subtree_end), [torch.from_numpy(p) for p in index])
+        return PrefixTree(
+            joined_ids, joined_depths, torch.from_numpy(subtree_end), [torch.from_numpy(p) for p in index]
+        )
 
     def to(self, device: torch.device | str) -> "PrefixTree":
         """The same row on another device (`index` stays: it is used to pick rows, wherever they are)."""
@@ -80,7 +89,9 @@ class PrefixTree:
         return (place <= place[:, None]) & (place[:, None] < self.subtree_end)
 
     def additive_mask(self, dtype: torch.dtype) -> torch.Tensor:
-        """The same as numbers to add to scores: eager attention adds, and would add a boolean mask as zeros and ones."""
+        """The same as numbers to add to scores: eager attention adds, and would add a boolean mask as zeros
+        and ones.
+        """
         hidden = torch.zeros(1, dtype=dtype).new_full((), torch.finfo(dtype).min)
         return torch.where(self.attention_mask(), hidden.new_zeros(()), hidden.to(self.input_ids.device))
 
@@ -88,16 +99,20 @@ class PrefixTree:
         """The same as a mask_mod of flex_attention."""
         end = self.subtree_end
 
-        def visible(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        def visible(
+            batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor
+        ) -> torch.Tensor:
             return (key <= query) & (query < end[key])
 
         return visible
 
 
 def rows_within(sequences: Sequence[Sequence[int]], budget: int) -> list[list[int]]:
-    """Which sequences share a packed row: neighbours in sorted order, up to `budget` packed tokens (or one longer sequence).
+    """Which sequences share a packed row: neighbours in sorted order, up to `budget` packed tokens (or one
+    longer sequence).
 
-    Every cut packs the prefix it cuts through twice, so the cuts are those with the fewest packed tokens in all.
+    Every cut packs the prefix it cuts through twice, so the cuts are those with the fewest packed tokens in
+    all.
     """
     arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
     order = _sorted(arrays)
@@ -106,7 +121,8 @@ def rows_within(sequences: Sequence[Sequence[int]], budget: int) -> list[list[in
     fewest = [0]  # packed tokens of the first n sequences
     last_row = [0]  # where the last row of that packing begins
     for n in range(1, len(order) + 1):
-        # A row that ends with sequence n - 1 and begins ever earlier: its size grows by one difference a step.
+        # A row that ends with sequence n - 1 and begins ever earlier: its size grows by one difference a
+        # step.
         best, begin = fewest[n - 1] + lengths[n - 1], n - 1
         tail = 0
         for first in range(n - 2, -1, -1):

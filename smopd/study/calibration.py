@@ -1,10 +1,12 @@
-"""Does low student entropy mean that the clean teacher agrees? Answered from the token log of a run (smopd/training/tokens.py).
+"""Does low student entropy mean that the clean teacher agrees? Answered from the token log of a run
+(smopd/training/tokens.py).
 
-The tokens are those of the middle replies, as sampled. The teacher *agrees* with a token if it gives it at least half the
-probability the student gives it. The reliability diagram sets the student's probability of the sampled token against the
-teacher's; AUROC is the chance that, of one token the teacher disagrees with and one it agrees with, the first has the higher
-entropy (0.5: entropy says nothing; below: it misleads). Its interval draws whole rollouts, since tokens of one are not
-independent. It leaves out any claim about truth: the teacher is a copy of the student that sees a clean context.
+The tokens are those of the middle replies, as sampled. The teacher *agrees* with a token if it gives it at
+least half the probability the student gives it. The reliability diagram sets the student's probability of the
+sampled token against the teacher's; AUROC is the chance that, of one token the teacher disagrees with and one
+it agrees with, the first has the higher entropy (0.5: entropy says nothing; below: it misleads). Its interval
+draws whole rollouts, since tokens of one are not independent. It leaves out any claim about truth: the
+teacher is a copy of the student that sees a clean context.
 """
 
 from itertools import pairwise
@@ -35,7 +37,9 @@ def load_tokens(run: Path, part: str = "middle") -> Tokens:
         values = {name: column.numpy() for name, column in logged.values.items()}
         chosen = values["part"] == PARTS.index(part)
         values["rollout"] = values["rollout"].astype(np.int64) + rollouts
-        values["step"] = np.full(len(chosen), int(path.name.removeprefix("step-").removesuffix(".safetensors")))
+        values["step"] = np.full(
+            len(chosen), int(path.name.removeprefix("step-").removesuffix(".safetensors"))
+        )
         rollouts += len(logged.ids)
         for name, column in values.items():
             columns.setdefault(name, []).append(column[chosen])
@@ -43,12 +47,17 @@ def load_tokens(run: Path, part: str = "middle") -> Tokens:
 
 
 def calibration(tokens: Tokens) -> dict[str, Any] | None:
-    """The diagram's bins, AUROC with its 95% interval, the calibration error, and kept against dropped tokens."""
+    """The diagram's bins, AUROC with its 95% interval, the calibration error, and kept against dropped
+    tokens.
+    """
     entropy = tokens["entropy"].astype(float)
     count = len(entropy)
     if not count:
         return None
-    student, teacher = np.exp(tokens["student_logp"].astype(float)), np.exp(tokens["teacher_logp"].astype(float))
+    student, teacher = (
+        np.exp(tokens["student_logp"].astype(float)),
+        np.exp(tokens["teacher_logp"].astype(float)),
+    )
     agrees = tokens["teacher_logp"].astype(float) - tokens["student_logp"] >= AGREES
     divergence, kept = tokens["divergence"].astype(float), tokens["kept"].astype(bool)
     area, low, high = auroc_interval(entropy, ~agrees, tokens["rollout"])
@@ -57,13 +66,29 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
     for number in range(BINS):
         own = place == number
         if own.any():
-            means = {"student": student[own].mean(), "teacher": teacher[own].mean(), "agreement": agrees[own].mean()}
-            bins.append({"low": number / BINS, "high": (number + 1) / BINS, "count": int(own.sum()), **_rounded(means)})
+            means = {
+                "student": student[own].mean(),
+                "teacher": teacher[own].mean(),
+                "agreement": agrees[own].mean(),
+            }
+            bins.append(
+                {
+                    "low": number / BINS,
+                    "high": (number + 1) / BINS,
+                    "count": int(own.sum()),
+                    **_rounded(means),
+                }
+            )
     edges = np.unique(np.quantile(entropy, np.linspace(0, 1, BINS + 1)))
     by_entropy = []
     for first, last in pairwise(edges) if len(edges) > 1 else [(edges[0], edges[0])]:
         own = (entropy >= first) & ((entropy < last) | (last == edges[-1]))
-        means = {"low": first, "high": last, "agreement": agrees[own].mean(), "divergence": divergence[own].mean()}
+        means = {
+            "low": first,
+            "high": last,
+            "agreement": agrees[own].mean(),
+            "divergence": divergence[own].mean(),
+        }
         by_entropy.append({"count": int(own.sum()), **_rounded(means)})
     masked = ~kept
     found: dict[str, Any] = {
@@ -85,7 +110,9 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
 
 
 def auroc(score: np.ndarray, event: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The chance that an event's score is higher than a non-event's, ties counting half; NaN where one of them is missing."""
+    """The chance that an event's score is higher than a non-event's, ties counting half; NaN where one of
+    them is missing.
+    """
     values, place = np.unique(score, return_inverse=True)
     weight = np.ones(len(score)) if weight is None else weight
     with_event = np.bincount(place, weight * event, len(values))
@@ -95,13 +122,19 @@ def auroc(score: np.ndarray, event: np.ndarray, weight: np.ndarray | None = None
     return float((with_event * (below + without / 2)).sum() / pairs) if pairs else float("nan")
 
 
-def auroc_interval(score: np.ndarray, event: np.ndarray, cluster: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
+def auroc_interval(
+    score: np.ndarray, event: np.ndarray, cluster: np.ndarray, seed: int = 0
+) -> tuple[float, float, float]:
     """AUROC and its 95% interval by a bootstrap over clusters."""
     _, place = np.unique(cluster, return_inverse=True)
     clusters = int(place.max()) + 1 if len(place) else 0
     draw = np.random.default_rng(seed)
     drawn = [
-        auroc(score, event, np.bincount(draw.integers(0, clusters, clusters), minlength=clusters)[place].astype(float))
+        auroc(
+            score,
+            event,
+            np.bincount(draw.integers(0, clusters, clusters), minlength=clusters)[place].astype(float),
+        )
         for _ in range(DRAWS)
     ]
     found = [area for area in drawn if not np.isnan(area)]
@@ -112,6 +145,8 @@ def auroc_interval(score: np.ndarray, event: np.ndarray, cluster: np.ndarray, se
 def _rounded(values: dict[str, Any]) -> dict[str, Any]:
     """Six digits, and None for what is no number: results are JSON."""
     return {
-        name: value if value is None or isinstance(value, int) else (float(f"{value:.6g}") if np.isfinite(value) else None)
+        name: value
+        if value is None or isinstance(value, int)
+        else (float(f"{value:.6g}") if np.isfinite(value) else None)
         for name, value in values.items()
     }

@@ -1,4 +1,5 @@
-"""From the folders of a study to its results. Nothing is taken on trust twice: with `rejudge` every reply is verified anew.
+"""From the folders of a study to its results. Nothing is taken on trust twice: with `rejudge` every reply is
+verified anew.
 
 It leaves out statistics and what is shown.
 """
@@ -9,27 +10,39 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from smopd.cli.progress import Progress
 from smopd.config import Config, config_hash, load_config
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import data_digest, load_identity, load_outcomes, load_summary
-from smopd.evaluation.verifiers import verify_all
 from smopd.files import file_digest, read_json, read_jsonl
-from smopd.progress import Progress
 from smopd.study.calibration import calibration, load_tokens
 from smopd.study.plan import PlannedCell
 from smopd.study.results import Cell, Results, Source, encode
 from smopd.study.run import StudyFolder
+from smopd.verify.verifiers import verify_all
 
-CURVES = ("loss", "outcome", "clipped/middle", "kept", "entropy/middle", "divergence/middle", "delta", "weight", "grad_norm")
+CURVES = (
+    "loss",
+    "outcome",
+    "clipped/middle",
+    "kept",
+    "entropy/middle",
+    "divergence/middle",
+    "delta",
+    "weight",
+    "grad_norm",
+)
 
 
 def collect(folder: StudyFolder, rejudge: bool = False) -> Results:
     """The results of every finished cell; the unfinished ones are named in `missing`."""
     study = folder.study
-    places: list[tuple[PlannedCell | None, str, Path]] = [(None, model.name, folder.base(model.name)) for model in study.models]
+    places: list[tuple[PlannedCell | None, str, Path]] = [
+        (None, model.name, folder.base(model.name)) for model in study.models
+    ]
     places += [(cell, cell.model, folder.cell(cell)) for cell in study.cells]
     config = study.cells[0].config
     reader = _Reader(folder.path, config, rejudge)
@@ -47,7 +60,9 @@ def collect(folder: StudyFolder, rejudge: bool = False) -> Results:
                 base.append(reader.cell(place, evaluation, model, "base", {}, None))
             progress.update(number)
     if not cells and not base:
-        raise UserError(f"{folder.path}: no cell of the study {study.name} is finished yet; run: smopd study {study.name}")
+        raise UserError(
+            f"{folder.path}: no cell of the study {study.name} is finished yet; run: smopd study {study.name}"
+        )
     return Results(
         name=study.name,
         title=study.title,
@@ -80,17 +95,29 @@ class _Reader:
             examples = prepared_examples(config, "eval")
             self.examples, self.data = {e.id: e for e in examples}, data_digest(examples)
 
-    def cell(self, place: Path, evaluation: Path, model: str, arm: str, axes: dict[str, Any], seed: int | None) -> Cell:
-        identity, summary, outcomes = load_identity(evaluation), load_summary(evaluation) or {}, load_outcomes(evaluation)
+    def cell(
+        self, place: Path, evaluation: Path, model: str, arm: str, axes: dict[str, Any], seed: int | None
+    ) -> Cell:
+        identity, summary, outcomes = (
+            load_identity(evaluation),
+            load_summary(evaluation) or {},
+            load_outcomes(evaluation),
+        )
         self.data = self.data or identity["examples"]
         if identity["examples"] != self.data:
-            raise UserError(f"{evaluation}: played other examples than the rest of the study; delete it and run the study")
+            raise UserError(
+                f"{evaluation}: played other examples than the rest of the study; delete it and run the study"
+            )
         checkpoint = None if seed is None else _last_checkpoint(place)
         if checkpoint and file_digest(checkpoint / "adapter_model.safetensors") != identity["adapter"]:
-            raise UserError(f"{evaluation}: is not an evaluation of {checkpoint}; delete it and run the study again")
+            raise UserError(
+                f"{evaluation}: is not an evaluation of {checkpoint}; delete it and run the study again"
+            )
         outcomes = rejudged(outcomes, self.examples, evaluation) if self.examples else outcomes
         views: list[str] = list(dict.fromkeys(o.view for o in outcomes))
-        right, right_any = ({view: self._counts(outcomes, view, any_turn) for view in views} for any_turn in (False, True))
+        right, right_any = (
+            {view: self._counts(outcomes, view, any_turn) for view in views} for any_turn in (False, True)
+        )
         metrics, timings = read_jsonl(place / "metrics.jsonl"), read_jsonl(place / "timings.jsonl")
         found = place / "gradients.json"
         return Cell(
@@ -109,7 +136,11 @@ class _Reader:
             ),
             right=right,
             right_any=right_any,
-            curves={name: [_short(row.get(name)) for row in metrics] for name in CURVES if any(name in row for row in metrics)},
+            curves={
+                name: [_short(row.get(name)) for row in metrics]
+                for name in CURVES
+                if any(name in row for row in metrics)
+            },
             tokens=calibration(load_tokens(place)) if (place / "tokens").is_dir() else None,
             gradients=read_json(found) if found.exists() else None,
             seconds=_short(sum(row["seconds/step"] for row in timings)) if timings else None,
@@ -119,7 +150,9 @@ class _Reader:
         found: dict[str, int] = {}
         for outcome in outcomes:
             if outcome.view == view:
-                found[outcome.id] = found.get(outcome.id, 0) + (outcome.any_correct if any_turn else outcome.correct)
+                found[outcome.id] = found.get(outcome.id, 0) + (
+                    outcome.any_correct if any_turn else outcome.correct
+                )
         self.items = self.items or list(found)
         if set(found) != set(self.items):
             raise UserError(f"{self.root}: the cells of the study have not played the same items")
@@ -127,17 +160,27 @@ class _Reader:
 
 
 def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], source: Path) -> list[Outcome]:
-    """The same conversations with fresh verdicts on every reply. A simulated user judged by its own rule, which stays."""
+    """The same conversations with fresh verdicts on every reply. A simulated user judged by its own rule,
+    which stays.
+    """
     played = [o for o in outcomes if o.view != "simulated"]
     if strange := next((o for o in played if o.id not in examples), None):
-        raise UserError(f"{source}: the conversation {strange.id!r} is of no example of the data {source} was evaluated on")
+        raise UserError(
+            f"{source}: the conversation {strange.id!r} is of no example of the data {source} was evaluated on"
+        )
     verdicts = iter(verify_all([(examples[o.id], turn["reply"]) for o in played for turn in o.turns]))
     fresh = []
     for outcome in outcomes:
         if outcome.view != "simulated":
             own = [next(verdicts) for _ in outcome.turns]
             last, anywhere = own[-1], any(verdict.correct for verdict in own)
-            outcome = replace(outcome, correct=last.correct, any_correct=anywhere, extracted=last.extracted, status=last.status)
+            outcome = replace(
+                outcome,
+                correct=last.correct,
+                any_correct=anywhere,
+                extracted=last.extracted,
+                status=last.status,
+            )
         fresh.append(outcome)
     return fresh
 
@@ -145,7 +188,9 @@ def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], sourc
 def _last_checkpoint(place: Path) -> Path:
     found = sorted((place / "checkpoints").glob("step-*"))
     if not found:
-        raise UserError(f"{place}: has an evaluation but no checkpoint; delete the folder and run the study again")
+        raise UserError(
+            f"{place}: has an evaluation but no checkpoint; delete the folder and run the study again"
+        )
     return found[-1]
 
 

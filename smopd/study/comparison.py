@@ -1,10 +1,11 @@
 """A treatment against a reference over seeds, with the words to say about it.
 
-Two questions are asked, and a gain or a loss needs a yes to both. Welch's test over seeds: would other seeds show it again on
-these items? Its p decides, and Holm corrects it over a family: it asks for one accuracy a seed and nothing else, so every study
-has it and a reader can repeat it. The clustered interval: would other items show it too? Welch's p alone finds a difference in up
-to 15% of studies of two equal methods, as all seeds share the luck of the items. With a single seed on a side nothing is called a
-gain or a loss. It leaves out paired seeds and what a study's tables look like.
+Two questions are asked, and a gain or a loss needs a yes to both. Welch's test over seeds: would other seeds
+show it again on these items? Its p decides, and Holm corrects it over a family: it asks for one accuracy a
+seed and nothing else, so every study has it and a reader can repeat it. The clustered interval: would other
+items show it too? Welch's p alone finds a difference in up to 15% of studies of two equal methods, as all
+seeds share the luck of the items. With a single seed on a side nothing is called a gain or a loss. It leaves
+out paired seeds and what a study's tables look like.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,18 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from smopd.study.statistics import Clustered, ItemTest, Welch, clustered, holm, item_test, mean_sd, numbers, welch, welch_interval
+from smopd.study.statistics import (
+    Clustered,
+    ItemTest,
+    Welch,
+    clustered,
+    holm,
+    item_test,
+    mean_sd,
+    numbers,
+    welch,
+    welch_interval,
+)
 from smopd.viewer.svg import p_value, points
 
 Verdict = Literal["gain", "loss", "inside run-to-run variation", "single seed"]
@@ -50,17 +62,22 @@ class Comparison:
         return {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__ if name != "scale"}
 
 
-def compare(a: ArrayLike, b: ArrayLike, *, names: tuple[str, str] = ("a", "b"), alpha: float = 0.05) -> Comparison:
+def compare(
+    a: ArrayLike, b: ArrayLike, *, names: tuple[str, str] = ("a", "b"), alpha: float = 0.05
+) -> Comparison:
     """Compare treatment a with reference b: one accuracy a seed, or arrays [seeds, items] on the same items.
 
-    Accuracies of 1 and less are read as fractions, larger ones as percent; that only matters for the sentence. A gain or a loss
-    needs p_adjusted < alpha, a difference larger than the spread over seeds, and, where the items are known, a clustered interval
-    without 0. Accuracies alone that have no spread over seeds in either arm are never a gain or a loss: accuracies are counts, so
-    equal ones only say that the spread was too small for these seeds to show.
+    Accuracies of 1 and less are read as fractions, larger ones as percent; that only matters for the
+    sentence. A gain or a loss needs p_adjusted < alpha, a difference larger than the spread over seeds, and,
+    where the items are known, a clustered interval without 0. Accuracies alone that have no spread over seeds
+    in either arm are never a gain or a loss: accuracies are counts, so equal ones only say that the spread
+    was too small for these seeds to show.
     """
     x, y = numbers(a), numbers(b)
     if x.ndim != y.ndim or x.ndim not in (1, 2):
-        raise ValueError(f"expected one accuracy a seed or [seeds, items] on both sides, found shapes {x.shape} and {y.shape}")
+        raise ValueError(
+            f"expected one accuracy a seed or [seeds, items] on both sides, found shapes {x.shape} and {y.shape}"
+        )
     known = x.ndim == 2
     over_both = clustered(x, y, 1 - alpha) if known else None
     over_items = item_test(x, y) if known else None
@@ -95,14 +112,18 @@ def compare(a: ArrayLike, b: ArrayLike, *, names: tuple[str, str] = ("a", "b"), 
 
 
 def family(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons, corrected after Holm for being looked at together; those with a single seed don't count."""
+    """The same comparisons, corrected after Holm for being looked at together; those with a single seed don't
+    count.
+    """
     p_values = [_deciding(one) for one in comparisons]
     size = sum(not isnan(p) for p in p_values)
     return [_judged(one, p, max(size, 1)) for one, p in zip(comparisons, holm(p_values), strict=True)]
 
 
 def _deciding(one: Comparison) -> float:
-    """Welch's two-sided p; without any spread over seeds that would be a 0 made out of nothing, so the clustered p or 1 is it."""
+    """Welch's two-sided p; without any spread over seeds that would be a 0 made out of nothing, so the
+    clustered p or 1 is it.
+    """
     if _spreadless(one):
         return one.clustered.p if one.clustered else 1.0
     return one.welch.p_two_sided

@@ -1,8 +1,9 @@
-"""What every figure of a study shares: its form, the colours of arms, intervals over seeds, and writing it out.
+"""What every figure of a study shares: its form, the colours of arms, intervals over seeds, and writing it
+out.
 
-A figure is an SVG and a PDF that come out byte for byte the same for the same input and the same matplotlib. Text in the SVG is
-drawn as outlines: a page then needs no font, and labels take the room they were laid out for. It leaves out what is drawn
-(figures.py, figures_axes.py, figures_training.py, schematic.py).
+A figure is an SVG and a PDF that come out byte for byte the same for the same input and the same matplotlib.
+Text in the SVG is drawn as outlines: a page then needs no font, and labels take the room they were laid out
+for. It leaves out what is drawn (figures.py, figures_axes.py, figures_training.py, schematic.py).
 """
 
 import io
@@ -31,13 +32,34 @@ from smopd.viewer.svg import visible
 INK, MUTED, RULE = "#1f2328", "#59636e", "#d9dee3"
 WIDTH = 6.5  # inches; with three panels side by side a figure is WIDE
 WIDE = 8.2
-# Colours of Okabe and Ito, then of Tol: told apart with any colour vision. The paper's arms have the same colour in every study.
-ARM_COLOURS = {"base": "#c3cad1", "baseline": "#7d8894", "entropy": "#0072b2", "outcome": "#e69f00", "combined": "#009e73"}
-OTHER_COLOURS = ("#cc79a7", "#d55e00", "#56b4e9", "#332288", "#999933", "#882255", "#44aa99", "#aa4499", "#8c6d31", "#117733")
+# Colours of Okabe and Ito, then of Tol: told apart with any colour vision. The paper's arms have the same
+# colour in every study.
+ARM_COLOURS = {
+    "base": "#c3cad1",
+    "baseline": "#7d8894",
+    "entropy": "#0072b2",
+    "outcome": "#e69f00",
+    "combined": "#009e73",
+}
+OTHER_COLOURS = (
+    "#cc79a7",
+    "#d55e00",
+    "#56b4e9",
+    "#332288",
+    "#999933",
+    "#882255",
+    "#44aa99",
+    "#aa4499",
+    "#8c6d31",
+    "#117733",
+)
 MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", ">", "h")
-# What the reader's matplotlibrc says must not change a figure, so every setting is given; the backend is not a matter of looks.
+# What the reader's matplotlibrc says must not change a figure, so every setting is given; the backend is not
+# a matter of looks.
 _DEFAULTS = {
-    k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(("backend", "interactive", "toolbar", "webagg"))
+    k: v
+    for k, v in matplotlib.rcParamsDefault.items()
+    if not k.startswith(("backend", "interactive", "toolbar", "webagg"))
 }
 _STYLE: dict[Any, Any] = _DEFAULTS | {
     "svg.hashsalt": "smopd", "svg.fonttype": "path", "pdf.fonttype": 42, "text.parse_math": False,
@@ -92,22 +114,29 @@ def render(
     name: str, title: str, caption: str, numbers: list[tuple[str, float]], size: tuple[float, float],
     draw: Callable[[Sheet], None], arranged: bool = True,
 ) -> Figure:  # fmt: skip
-    """Have `draw` fill a sheet of that size in inches, arranged unless it has places of its own, and write it out."""
+    """Have `draw` fill a sheet of that size in inches, arranged unless it has places of its own, and write it
+    out.
+    """
     with _styled():
         sheet = Sheet(figsize=size, layout="constrained" if arranged else None)
         draw(sheet)
         svg, pdf = io.BytesIO(), io.BytesIO()
         heading = visible(title)
-        # Straight to the two writers: savefig would draw everything once more, and lay it out again for the second form.
+        # Straight to the two writers: savefig would draw everything once more, and lay it out again for the
+        # second form.
         nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
         FigureCanvasSVG(sheet).print_svg(svg, metadata={"Title": heading} | nothing)
         sheet.set_layout_engine("none")
-        FigureCanvasPdf(sheet).print_pdf(pdf, metadata={"Title": heading, "CreationDate": None, "Creator": None})
+        FigureCanvasPdf(sheet).print_pdf(
+            pdf, metadata={"Title": heading, "CreationDate": None, "Creator": None}
+        )
     return Figure(name, heading, visible(caption), _tidy(svg.getvalue().decode()), pdf.getvalue(), numbers)
 
 
 def _tidy(svg: str) -> str:
-    """Without addresses on the web (a DTD, the vocabularies of metadata) and without names of groups that nothing refers to."""
+    """Without addresses on the web (a DTD, the vocabularies of metadata) and without names of groups that
+    nothing refers to.
+    """
     svg = re.sub(r"<!DOCTYPE[^>]*>\s*|<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
     return re.sub(r' id="([^"]*)"', lambda m: m.group() if m.group(1) in used else "", svg)
@@ -133,7 +162,9 @@ def tint(colour: str, share: float) -> str:
 def words(text: object, width: int = 22, lines: int = 3) -> str:
     """A name of any length as a few short lines."""
     parts = textwrap.wrap(visible(str(text)), width) or [""]
-    return "\n".join(parts if len(parts) <= lines else [*parts[: lines - 1], parts[lines - 1][: width - 1] + "…"])
+    return "\n".join(
+        parts if len(parts) <= lines else [*parts[: lines - 1], parts[lines - 1][: width - 1] + "…"]
+    )
 
 
 def primary(results: Results) -> str | None:
@@ -167,12 +198,19 @@ def spots(results: Results) -> list[Spot]:
     found = [(model, point) for model in results.models for point in results.points()]
     found = [(m, p) for m, p in found if any(c.model == m and c.axes == p for c in results.cells)]
     several = len({m for m, _ in found}) > 1
-    return [Spot(m, p, ", ".join(([m] if several else []) + _differing(p, [q for _, q in found]))) for m, p in found]
+    return [
+        Spot(m, p, ", ".join(([m] if several else []) + _differing(p, [q for _, q in found])))
+        for m, p in found
+    ]
 
 
 def _differing(point: dict[str, Any], points: list[dict[str, Any]]) -> list[str]:
     """The settings of a point in which the points differ."""
-    return [f"{name}={value}" for name, value in point.items() if any(other.get(name) != value for other in points)]
+    return [
+        f"{name}={value}"
+        for name, value in point.items()
+        if any(other.get(name) != value for other in points)
+    ]
 
 
 def slug(text: str) -> str:
@@ -218,5 +256,10 @@ def legend(sheet: Sheet, handles: Sequence[Any], columns: int = 4) -> None:
     if handles:
         labels = [words(handle.get_label(), 30, 2) for handle in handles]
         sheet.legend(
-            handles, labels, loc="outside upper center", ncols=min(columns, len(handles)), handlelength=1.6, columnspacing=1.4
+            handles,
+            labels,
+            loc="outside upper center",
+            ncols=min(columns, len(handles)),
+            handlelength=1.6,
+            columnspacing=1.4,
         )

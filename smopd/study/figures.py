@@ -1,9 +1,10 @@
-"""The figures of a study: accuracy of every arm, its difference from the reference, models side by side, and seeds.
+"""The figures of a study: accuracy of every arm, its difference from the reference, models side by side, and
+seeds.
 
-Accuracies are in percent and differences in percentage points, over seeds; the paper's numbers stand beside ours as hollow
-diamonds where the study repeats one of the paper's. The values of an axis are drawn in figures_axes.py, what was logged in
-training in figures_training.py, the method in schematic.py. It leaves out intervals over items and every test: the tables have
-those.
+Accuracies are in percent and differences in percentage points, over seeds; the paper's numbers stand beside
+ours as hollow diamonds where the study repeats one of the paper's. The values of an axis are drawn in
+figures_axes.py, what was logged in training in figures_training.py, the method in schematic.py. It leaves out
+intervals over items and every test: the tables have those.
 """
 
 from typing import Any
@@ -66,7 +67,13 @@ def make_figures(results: Results) -> list[Figure]:
     made: list[Figure | None] = [ablation(results), effects(results), cross_scale(results), seeds(results)]
     made += [axis_figure(results, setting) for setting in results.axes]
     drawn = [figure for figure in made if figure is not None]
-    return [schematic(), *drawn, *curve_figures(results), *calibration_figures(results), *gradient_figures(results)]
+    return [
+        schematic(),
+        *drawn,
+        *curve_figures(results),
+        *calibration_figures(results),
+        *gradient_figures(results),
+    ]
 
 
 def ablation(results: Results) -> Figure | None:
@@ -83,7 +90,11 @@ def ablation(results: Results) -> Figure | None:
 
     def panel(axes: Axes, spot: Spot) -> None:
         for row, arm in enumerate(names):
-            cells = [based[spot.model]] if arm == "base" and spot.model in based else results.group(spot.model, arm, spot.point)
+            cells = (
+                [based[spot.model]]
+                if arm == "base" and spot.model in based
+                else results.group(spot.model, arm, spot.point)
+            )
             for place, view in enumerate(results.views):
                 found = spread(percents(results, cells, view))
                 if found is None:
@@ -91,7 +102,9 @@ def ablation(results: Results) -> Figure | None:
                 y = row + (place - (len(results.views) - 1) / 2) * thick
                 axes.barh(y, found.mean, thick * 0.92, lw=0, **bar_style(colours[arm], results, view))
                 # A base model has no seeds: its bar needs no point that says how many there were.
-                end = found.mean if arm == "base" else mean_point(axes, found, y, colours[arm], "o", 3.2, marks)
+                end = (
+                    found.mean if arm == "base" else mean_point(axes, found, y, colours[arm], "o", 3.2, marks)
+                )
                 paper = paper_row(results, spot, arm)
                 value = paper.accuracy(view) if paper else None
                 if value is not None:
@@ -99,10 +112,14 @@ def ablation(results: Results) -> Figure | None:
                     numbers.append((label(spot, arm, view, "paper"), value))
                     end, marks.paper = max(end, value), True
                 told = percent(found.mean / 100).removesuffix("%")  # rounded as the tables round
-                axes.annotate(told, (min(end, 103), y), (6, 0), textcoords="offset points", va="center", fontsize=7)
+                axes.annotate(
+                    told, (min(end, 103), y), (6, 0), textcoords="offset points", va="center", fontsize=7
+                )
                 numbers.extend(spread_numbers(found, spot, arm, view))
         name_rows(axes, names)
-        axes.set(xlim=(0, 114), xticks=range(0, 101, 25), xlabel="accuracy, %", title=words(spot.label, 40, 2))
+        axes.set(
+            xlim=(0, 114), xticks=range(0, 101, 25), xlabel="accuracy, %", title=words(spot.label, 40, 2)
+        )
         axes.grid(axis="x")
 
     def draw(sheet: Sheet) -> None:
@@ -120,7 +137,11 @@ def ablation(results: Results) -> Figure | None:
 def effects(results: Results) -> Figure | None:
     """Difference of every arm from the reference, with the 95% interval."""
     arms = [arm for arm in arms_with_results(results) if arm != results.reference]
-    places = [spot for spot in spots(results) if any(delta(results, spot, arm, v) for arm in arms for v in results.views)]
+    places = [
+        spot
+        for spot in spots(results)
+        if any(delta(results, spot, arm, v) for arm in arms for v in results.views)
+    ]
     if not places:
         return None
     colours, numbers, marks = arm_colours(results), Numbers(), Marks()
@@ -138,9 +159,16 @@ def effects(results: Results) -> Figure | None:
                 colour = colours[arm] if place == 0 else tint(colours[arm], 0.35)
                 mean_point(axes, found, y, colour, VIEW_MARKERS[place % len(VIEW_MARKERS)], 5, marks)
                 note = axes.annotate(
-                    signed(found.mean), (found.mean, y), (0, 4.5), textcoords="offset points", ha="center", fontsize=6.5
+                    signed(found.mean),
+                    (found.mean, y),
+                    (0, 4.5),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=6.5,
                 )
-                note.set_bbox({"fc": "white", "ec": "none", "pad": 0.3})  # the zero line must not run through it
+                note.set_bbox(
+                    {"fc": "white", "ec": "none", "pad": 0.3}
+                )  # the zero line must not run through it
                 numbers.extend(spread_numbers(found, spot, arm, view, "delta"))
                 value = paper_delta(results, spot, arm, view)
                 if value is not None:
@@ -149,27 +177,37 @@ def effects(results: Results) -> Figure | None:
                     marks.paper = True
         name_rows(axes, arms)
         axes.margins(x=0.12)
-        axes.set(xlabel=words(f"difference from {results.reference}, points", 44, 2), title=words(spot.label, 40, 2))
+        axes.set(
+            xlabel=words(f"difference from {results.reference}, points", 44, 2),
+            title=words(spot.label, 40, 2),
+        )
         axes.grid(axis="x")
 
     def draw(sheet: Sheet) -> None:
         for axes, spot in zip(grid(sheet, len(places), sharex=True, sharey=True), places, strict=True):
             panel(axes, spot)
         keys = [
-            dot(VIEW_MARKERS[i % len(VIEW_MARKERS)], MUTED if not i else tint(MUTED, 0.35), shown(v)) for i, v in enumerate(views)
+            dot(VIEW_MARKERS[i % len(VIEW_MARKERS)], MUTED if not i else tint(MUTED, 0.35), shown(v))
+            for i, v in enumerate(views)
         ]
         legend(sheet, [*keys, *marks.keys("o")])
 
     size = panel_size(len(places), max(2.2, 1.1 + len(arms) * (0.24 * len(views) + 0.1)))
     caption = f"Difference of every arm from {results.reference}, in percentage points."
-    return finish("effects", f"Effect against {results.reference}", caption, numbers, size, draw, marks, OVER_BOTH)
+    return finish(
+        "effects", f"Effect against {results.reference}", caption, numbers, size, draw, marks, OVER_BOTH
+    )
 
 
 def cross_scale(results: Results) -> Figure | None:
-    """Difference from the reference against the models, one panel a point of the axes; drawn for two models and more."""
+    """Difference from the reference against the models, one panel a point of the axes; drawn for two models
+    and more.
+    """
     view = primary(results)
     arms = [arm for arm in arms_with_results(results) if arm != results.reference]
-    places = [spot for spot in spots(results) if view and any(delta(results, spot, arm, view) for arm in arms)]
+    places = [
+        spot for spot in spots(results) if view and any(delta(results, spot, arm, view) for arm in arms)
+    ]
     models = [model for model in results.models if any(spot.model == model for spot in places)]
     points = [point for point in results.points() if any(spot.point == point for spot in places)]
     if len(models) < 2 or view is None:
@@ -192,7 +230,9 @@ def cross_scale(results: Results) -> Figure | None:
                     axes.plot(x + 0.05, value, **PAPER)
                     numbers.append((label(spot, arm, view, "delta", "paper"), value))
                     marks.paper = True
-            axes.plot(*zip(*line, strict=True), color=tint(colours[arm], 0.5), lw=0.9, zorder=1) if line else None
+            axes.plot(
+                *zip(*line, strict=True), color=tint(colours[arm], 0.5), lw=0.9, zorder=1
+            ) if line else None
         axes.set_xticks(range(len(models)), [words(model, 14) for model in models])
         axes.set_xlim(-0.5, len(models) - 0.5)
         axes.set_title(words(", ".join(f"{k}={v}" for k, v in point.items()), 40, 2))
@@ -226,21 +266,37 @@ def seeds(results: Results) -> Figure | None:
             values = percents(results, cells, view)
             if not values:
                 continue
-            where = [row + 0.26 * (2 * i / max(1, len(values) - 1) - 1) if len(values) > 1 else row for i in range(len(values))]
+            where = [
+                row + 0.26 * (2 * i / max(1, len(values) - 1) - 1) if len(values) > 1 else row
+                for i in range(len(values))
+            ]
             axes.plot(
-                values, where, marker=shapes[arm], ls="none", ms=3.8, mfc=tint(colours[arm], 0.45), mec=colours[arm], mew=0.6
+                values,
+                where,
+                marker=shapes[arm],
+                ls="none",
+                ms=3.8,
+                mfc=tint(colours[arm], 0.45),
+                mec=colours[arm],
+                mew=0.6,
             )
             mean, sd = mean_sd(values)
-            axes.plot([mean, mean], [row - 0.34, row + 0.34], color=colours[arm], lw=2.4, solid_capstyle="butt")
+            axes.plot(
+                [mean, mean], [row - 0.34, row + 0.34], color=colours[arm], lw=2.4, solid_capstyle="butt"
+            )
             numbers.append((label(spot, arm, view, "mean"), mean))
-            numbers.extend((label(spot, arm, view, f"seed {c.seed}"), v) for c, v in zip(cells, values, strict=True))
+            numbers.extend(
+                (label(spot, arm, view, f"seed {c.seed}"), v) for c, v in zip(cells, values, strict=True)
+            )
             if len(values) > 1:
                 axes.errorbar(mean, row, xerr=sd, color=INK, lw=1, capsize=3)
                 numbers.append((label(spot, arm, view, "sd"), sd))
             paper = paper_row(results, spot, arm)
             value = paper.accuracy(view) if paper else None
             if paper and value is not None:
-                axes.errorbar(value, row + 0.42, xerr=paper.sd(view), color=MUTED, elinewidth=0.8, capsize=2, fmt="none")
+                axes.errorbar(
+                    value, row + 0.42, xerr=paper.sd(view), color=MUTED, elinewidth=0.8, capsize=2, fmt="none"
+                )
                 axes.plot(value, row + 0.42, **PAPER)
                 numbers.append((label(spot, arm, view, "paper"), value))
                 marks.paper = True

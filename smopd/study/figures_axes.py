@@ -1,4 +1,5 @@
-"""Accuracy against the values of a setting that a study varies: training steps, the share of tokens kept, whatever has an axis.
+"""Accuracy against the values of a setting that a study varies: training steps, the share of tokens kept,
+whatever has an axis.
 
 It leaves out the model and the arms, which are no axes and have figures of their own (figures.py).
 """
@@ -55,7 +56,9 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
     rests: list[tuple[Spot, list[Spot]]] = []  # a panel: what it shows besides the axis, and its spots
     for spot in spots(results):
         rest = {k: v for k, v in spot.point.items() if k != setting}
-        group = next((group for first, group in rests if (first.model, first.point) == (spot.model, rest)), None)
+        group = next(
+            (group for first, group in rests if (first.model, first.point) == (spot.model, rest)), None
+        )
         if group is None:
             rests.append((Spot(spot.model, rest, ""), group := []))
         group.append(spot)
@@ -80,7 +83,16 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
                 continue
             path.append((x, found.mean))
             if found.seeds > 1:
-                axes.plot([x + 0.4 * near] * len(own), own, marker=".", ms=3.5, mew=0, ls="none", color=colour, zorder=2)
+                axes.plot(
+                    [x + 0.4 * near] * len(own),
+                    own,
+                    marker=".",
+                    ms=3.5,
+                    mew=0,
+                    ls="none",
+                    color=colour,
+                    zorder=2,
+                )
             marker = VIEW_MARKERS[place % len(VIEW_MARKERS)] if len(parts) == 1 else shapes[arm]
             mean_point(axes, found, x, colour, marker, 4.6, marks, upright=True)
             numbers.extend(spread_numbers(found, spot, arm, view))
@@ -91,7 +103,13 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
                 numbers.append((label(spot, arm, view, "paper"), value))
                 marks.paper = True
         if path:
-            axes.plot(*zip(*path, strict=True), color=colour, ls=("-", "--", ":", "-.")[place % 4], lw=1.2, zorder=1.5)
+            axes.plot(
+                *zip(*path, strict=True),
+                color=colour,
+                ls=("-", "--", ":", "-.")[place % 4],
+                lw=1.2,
+                zorder=1.5,
+            )
 
     def named(arm: str, view: str) -> str:
         return f"{arm}, {shown(view)}" if len(arms) > 1 else shown(view)
@@ -119,14 +137,14 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
 
     name = "steps" if setting == "train.steps" else f"axis-{setting}"
     title = "Accuracy against training steps" if name == "steps" else f"Accuracy against {setting}"
-    caption = (
-        f"Accuracy in {listed(results.views)} against {setting}; small dots are single seeds. The axis does not begin at zero."
-    )
+    caption = f"Accuracy in {listed(results.views)} against {setting}; small dots are single seeds. The axis does not begin at zero."
     return finish(name, title, caption, numbers, panel_size(len(panels), 3.4), draw, marks)
 
 
 def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
-    """Where the values of an axis stand and what is written there: to scale where that can be read, else evenly spaced."""
+    """Where the values of an axis stand and what is written there: to scale where that can be read, else
+    evenly spaced.
+    """
     labels = [words(value, 14) for value in values]
     even = [float(i) for i in range(len(values))]
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):

@@ -1,7 +1,9 @@
-"""Figures of what was logged in training: curves, the student's confidence against the clean teacher's, the gradient's shares.
+"""Figures of what was logged in training: curves, the student's confidence against the clean teacher's, the
+gradient's shares.
 
-There is one of each for every model and point of the axes that has the log; where one arm runs over an axis, its curves
-share a figure. Curves are smoothed lightly for the eye. It leaves out the accuracies (figures.py) and how the logs are read.
+There is one of each for every model and point of the axes that has the log; where one arm runs over an axis,
+its curves share a figure. Curves are smoothed lightly for the eye. It leaves out the accuracies (figures.py)
+and how the logs are read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,7 +44,11 @@ METRICS = {
 }  # fmt: skip
 BANDS = 6  # of more lines than this the bands would hide each other
 PANELS = 9  # more curves than this would be too small to read
-SHARES = {"tokens_dropped": "tokens", "divergence_dropped": "divergence", "norm_share_dropped": "gradient norm"}
+SHARES = {
+    "tokens_dropped": "tokens",
+    "divergence_dropped": "divergence",
+    "norm_share_dropped": "gradient norm",
+}
 DASHES = ("-", "--", "-.", ":")
 
 
@@ -65,7 +71,15 @@ def figures_of(results: Results) -> list[tuple[Spot, Lines]]:
     colours, shapes = arm_colours(results), arm_markers(results)
     if len(arms) != 1 or len(places) == len({spot.model for spot in places}):
         return [
-            (spot, {arm: Line(spot, arm, results.group(spot.model, arm, spot.point), colours[arm], shapes[arm]) for arm in arms})
+            (
+                spot,
+                {
+                    arm: Line(
+                        spot, arm, results.group(spot.model, arm, spot.point), colours[arm], shapes[arm]
+                    )
+                    for arm in arms
+                },
+            )
             for spot in places
         ]
     found: dict[str, Lines] = {}
@@ -85,7 +99,9 @@ def curve_figures(results: Results) -> list[Figure]:
 
 def _curves(at: Spot, lines: Lines) -> Figure | None:
     cells = {name: line.cells for name, line in lines.items()}
-    known = dict.fromkeys([*METRICS, *(key for group in cells.values() for cell in group for key in cell.curves)])
+    known = dict.fromkeys(
+        [*METRICS, *(key for group in cells.values() for cell in group for key in cell.curves)]
+    )
     stacked = {key: {name: _stacked(group, key) for name, group in cells.items()} for key in known}
     data = {key: {n: rows for n, rows in by.items() if rows is not None} for key, by in stacked.items()}
     metrics = [key for key, by in data.items() if by][:PANELS]
@@ -118,7 +134,10 @@ def _curves(at: Spot, lines: Lines) -> Figure | None:
             panel(axes, key)
         for axes in panels[-3:]:
             axes.set_xlabel("step")
-        keys = [Line2D([], [], color=lines[n].colour, ls=DASHES[i % len(DASHES)], label=n) for i, n in enumerate(names)]
+        keys = [
+            Line2D([], [], color=lines[n].colour, ls=DASHES[i % len(DASHES)], label=n)
+            for i, n in enumerate(names)
+        ]
         legend(sheet, keys, 5)
 
     several = any(len(group) > 1 for group in cells.values())
@@ -144,7 +163,9 @@ def _stacked(cells: Sequence[Cell], key: str) -> np.ndarray | None:
 
 
 def smoothed(row: np.ndarray, window: int) -> np.ndarray:
-    """Every value as the mean of its neighbours, half a window to each side; a gap stays one where nothing is near."""
+    """Every value as the mean of its neighbours, half a window to each side; a gap stays one where nothing is
+    near.
+    """
     half = window // 2
     pieces = (row[max(0, i - half) : i + half + 1] for i in range(len(row)))
     return np.array([np.nanmean(p) if np.isfinite(p).any() else np.nan for p in pieces])
@@ -156,7 +177,9 @@ def _over_seeds(of: Any, rows: np.ndarray) -> np.ndarray:
 
 
 def calibration_figures(results: Results) -> list[Figure]:
-    """The student's confidence against the clean teacher's, agreement by entropy, and AUROC, where there is a token log."""
+    """The student's confidence against the clean teacher's, agreement by entropy, and AUROC, where there is a
+    token log.
+    """
     made = []
     for at, lines in figures_of(results):
         logs = {name: [cell.tokens for cell in line.cells if cell.tokens] for name, line in lines.items()}
@@ -185,10 +208,14 @@ def _calibration(at: Spot, lines: Lines, logs: dict[str, list[dict[str, Any]]]) 
             for one in deciles:
                 one["middle"] = (one.get("low", 0.0) + one.get("high", 0.0)) / 2
             curve(middle, name, deciles, "middle", "agreement", marker=lines[name].marker)
-            for place, (kind, group) in enumerate([*(("bin", b) for b in bins), *(("entropy", b) for b in deciles)]):
+            for place, (kind, group) in enumerate(
+                [*(("bin", b) for b in bins), *(("entropy", b) for b in deciles)]
+            ):
                 number = place - (len(bins) if kind == "entropy" else 0)
                 wanted = ("student", "teacher", "agreement") if kind == "bin" else ("middle", "agreement")
-                numbers.extend((label(spot, arm, f"{kind} {number}", key), group[key]) for key in wanted if key in group)
+                numbers.extend(
+                    (label(spot, arm, f"{kind} {number}", key), group[key]) for key in wanted if key in group
+                )
         for row, (name, tokens) in enumerate(logs.items()):
             spot, arm, *_ = lines[name]
             found = spread([v for v in (finite(t.get("auroc")) for t in tokens) if v is not None])
@@ -196,14 +223,29 @@ def _calibration(at: Spot, lines: Lines, logs: dict[str, list[dict[str, Any]]]) 
                 continue
             only = next(t for t in tokens if finite(t.get("auroc")) is not None)
             low, high = (finite(only.get(f"auroc_{end}")) for end in ("low", "high"))
-            if found.seeds == 1 and low is not None and high is not None:  # the interval over rollouts of the only run
+            if (
+                found.seeds == 1 and low is not None and high is not None
+            ):  # the interval over rollouts of the only run
                 right.plot([low, high], [row, row], color=lines[name].colour, lw=0.9, marker="|", ms=5)
-                numbers.extend([(label(spot, arm, "auroc", "low"), low), (label(spot, arm, "auroc", "high"), high)])
+                numbers.extend(
+                    [(label(spot, arm, "auroc", "low"), low), (label(spot, arm, "auroc", "high"), high)]
+                )
             mean_point(right, found, row, lines[name].colour, lines[name].marker, 5, marks)
-            right.annotate(f"{found.mean:.2f}", (found.mean, row), (0, 5), textcoords="offset points", ha="center", fontsize=7)
+            right.annotate(
+                f"{found.mean:.2f}",
+                (found.mean, row),
+                (0, 5),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
+            )
             numbers.extend(spread_numbers(found, spot, arm, "auroc"))
         left.set(
-            xlim=(0, 1), ylim=(0, 1.02), xlabel="student's probability", ylabel="teacher's probability", title="sampled token"
+            xlim=(0, 1),
+            ylim=(0, 1.02),
+            xlabel="student's probability",
+            ylabel="teacher's probability",
+            title="sampled token",
         )
         middle.set(xlabel="student's entropy, nats", ylabel="share of tokens", title="teacher agrees")
         middle.margins(y=0.1)
@@ -213,7 +255,10 @@ def _calibration(at: Spot, lines: Lines, logs: dict[str, list[dict[str, Any]]]) 
         right.set(xlabel="AUROC", title="entropy finds disagreement")
         for axes in (left, middle, right):
             axes.grid(axis="x" if axes is right else "both")
-        keys = [Line2D([], [], color=lines[name].colour, marker=lines[name].marker, ms=4, label=name) for name in logs]
+        keys = [
+            Line2D([], [], color=lines[name].colour, marker=lines[name].marker, ms=4, label=name)
+            for name in logs
+        ]
         legend(sheet, [*keys, Line2D([], [], color=MUTED, ls="--", label="teacher agrees, share")], 5)
 
     of = f" ({at.label})" if at.label else ""
@@ -224,14 +269,23 @@ def _calibration(at: Spot, lines: Lines, logs: dict[str, list[dict[str, Any]]]) 
         "over rollouts where there is a single seed."
     )
     size = (WIDE, max(3.3, 1.5 + 0.32 * len(logs)))
-    return finish(of_spot("calibration", at), f"Calibration of middle-turn tokens{of}", caption, numbers, size, draw, marks, "")
+    return finish(
+        of_spot("calibration", at),
+        f"Calibration of middle-turn tokens{of}",
+        caption,
+        numbers,
+        size,
+        draw,
+        marks,
+        "",
+    )
 
 
 def pooled(logs: Iterable[dict[str, Any]], name: str, keys: Sequence[str]) -> list[dict[str, float]]:
     """The bins of several runs as one, weighted by count.
 
-    Bins of probability belong together by their ends. Those of entropy are quantiles of a run, of which the lowest may fall
-    together, so they belong together by their place from the top.
+    Bins of probability belong together by their ends. Those of entropy are quantiles of a run, of which the
+    lowest may fall together, so they belong together by their place from the top.
     """
     groups: dict[float, list[dict[str, Any]]] = {}
     for log in logs:
@@ -252,12 +306,18 @@ def pooled(logs: Iterable[dict[str, Any]], name: str, keys: Sequence[str]) -> li
 
 
 def gradient_figures(results: Results) -> list[Figure]:
-    """How much of the tokens, the divergence and the gradient the mask drops, and the angle between the parts."""
+    """How much of the tokens, the divergence and the gradient the mask drops, and the angle between the
+    parts.
+    """
     made = []
     for at, lines in figures_of(results):
-        logs = {name: [cell.gradients for cell in line.cells if cell.gradients] for name, line in lines.items()}
         logs = {
-            name: found for name, found in logs.items() if any(finite(g.get(key)) is not None for g in found for key in SHARES)
+            name: [cell.gradients for cell in line.cells if cell.gradients] for name, line in lines.items()
+        }
+        logs = {
+            name: found
+            for name, found in logs.items()
+            if any(finite(g.get(key)) is not None for g in found for key in SHARES)
         }
         if logs:
             made.append(_gradients(at, lines, logs))
@@ -266,7 +326,9 @@ def gradient_figures(results: Results) -> list[Figure]:
 
 def _gradients(at: Spot, lines: Lines, logs: dict[str, list[dict[str, Any]]]) -> Figure:
     numbers, marks = Numbers(), Marks()
-    shares = [key for key in SHARES if any(finite(g.get(key)) is not None for group in logs.values() for g in group)]
+    shares = [
+        key for key in SHARES if any(finite(g.get(key)) is not None for group in logs.values() for g in group)
+    ]
     angle = any(finite(g.get("cosine")) is not None for group in logs.values() for g in group)
 
     def values(name: str, key: str) -> list[float]:
@@ -290,7 +352,9 @@ def _gradients(at: Spot, lines: Lines, logs: dict[str, list[dict[str, Any]]]) ->
                 lw=0,
                 hatch="////",
             )
-            axes.annotate(f"{dropped:.0f}", (100, row), (3, 0), textcoords="offset points", va="center", fontsize=7)
+            axes.annotate(
+                f"{dropped:.0f}", (100, row), (3, 0), textcoords="offset points", va="center", fontsize=7
+            )
             numbers.append((label(spot, arm, key), dropped))
         axes.set(xlim=(0, 113), xticks=(0, 50, 100), xlabel="%", title=SHARES[key])
 
@@ -306,11 +370,19 @@ def _gradients(at: Spot, lines: Lines, logs: dict[str, list[dict[str, Any]]]) ->
                 if found is not None:
                     mean_point(panels[-1], found, row, lines[name].colour, "o", 5, marks)
                     numbers.extend(spread_numbers(found, spot, arm, "cosine"))
-            panels[-1].set(xlim=(-1.05, 1.05), xticks=(-1, 0, 1), xlabel="cosine", title="kept and dropped part")
+            panels[-1].set(
+                xlim=(-1.05, 1.05), xticks=(-1, 0, 1), xlabel="cosine", title="kept and dropped part"
+            )
             panels[-1].grid(axis="x")
         for axes in panels:
             name_rows(axes, list(logs))
-        dropped = Patch(facecolor=tint(MUTED, 0.75), edgecolor=MUTED, hatch="////", lw=0, label="dropped (the number, in %)")
+        dropped = Patch(
+            facecolor=tint(MUTED, 0.75),
+            edgecolor=MUTED,
+            hatch="////",
+            lw=0,
+            label="dropped (the number, in %)",
+        )
         legend(sheet, [Patch(facecolor=MUTED, lw=0, label="kept"), dropped, *marks.keys("o")])
 
     of = f" ({at.label})" if at.label else ""

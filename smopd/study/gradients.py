@@ -1,9 +1,11 @@
-"""How much of the middle turns' gradient do the tokens have that a mask drops? Measured on a run's weights, on fresh rollouts.
+"""How much of the middle turns' gradient do the tokens have that a mask drops? Measured on a run's weights,
+on fresh rollouts.
 
-The middle loss with a fixed denominator is a sum over tokens, so its gradient by the adapter splits exactly into the part of the
-kept tokens and the part of the dropped ones. Reported are the norms of both, the angle between them, and how many tokens and how
-much divergence were dropped. The mask is the run's own; for a run without one it is the paper's 80% by entropy, asked
-as a question. It leaves out answer turns and the FULL branch, which no mask touches.
+The middle loss with a fixed denominator is a sum over tokens, so its gradient by the adapter splits exactly
+into the part of the kept tokens and the part of the dropped ones. Reported are the norms of both, the angle
+between them, and how many tokens and how much divergence were dropped. The mask is the run's own; for a run
+without one it is the paper's 80% by entropy, asked as a question. It leaves out answer turns and the FULL
+branch, which no mask touches.
 """
 
 from pathlib import Path
@@ -11,24 +13,26 @@ from typing import Any
 
 import torch
 
+from smopd.cli.progress import Progress, waiting
 from smopd.config import Config, load_config
 from smopd.errors import UserError
 from smopd.evaluation.prepare import prepared_examples
 from smopd.models import load_model, resolve_adapter
+from smopd.models.adapters import attach, merged, student_parameters
 from smopd.objective import RolloutLoss, rollout_loss
-from smopd.progress import Progress, waiting
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.factory import make_engine
 from smopd.seeds import rng
 from smopd.training import checkpoint
-from smopd.training.adapters import attach, merged, student_parameters
 from smopd.training.scoring_step import FAST, Rollout, ScoredTurn, position_clip, score
 
 KEEP = 0.8  # asked of runs that mask nothing
 
 
 def gradient_shares(run: Path, examples: int = 32, at: str = "") -> dict[str, Any]:
-    """The split on `examples` training examples, with the weights of the checkpoint `at` (default the newest)."""
+    """The split on `examples` training examples, with the weights of the checkpoint `at` (default the
+    newest).
+    """
     config = load_config(run / "config.toml") if (run / "config.toml").exists() else None
     if config is None:
         raise UserError(f"{run}: not a run folder (no config.toml)")
@@ -46,7 +50,9 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "") -> dict[str, An
     rng(config.seed, "gradients").shuffle(chosen)
     engine = make_engine(config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})}),
                          chat.renderer, config.rollout.batch, run / "adapters", model)  # fmt: skip
-    sampling = Sampling(config.rollout.temperature, config.rollout.answer_tokens, config.rollout.top_p, config.rollout.top_k)
+    sampling = Sampling(
+        config.rollout.temperature, config.rollout.answer_tokens, config.rollout.top_p, config.rollout.top_k
+    )
     driver = Driver(engine, chat.renderer, sampling, config.rollout.middle_tokens, config.chat.history)
     with merged(model):
         played = driver.play(chosen[:examples], "sharded", (config.seed, "gradients", step))
@@ -99,7 +105,9 @@ def _counts(turns: list[ScoredTurn], loss: RolloutLoss, clip: float) -> torch.Te
     for stats, mask in zip(middle, loss.masks, strict=True):
         capped = stats.divergence.detach().clamp_max(clip).double().cpu()
         dropped = ~mask.cpu()
-        found += torch.tensor([len(capped), int(dropped.sum()), capped.sum().item(), capped[dropped].sum().item()]).double()
+        found += torch.tensor(
+            [len(capped), int(dropped.sum()), capped.sum().item(), capped[dropped].sum().item()]
+        ).double()
     return found
 
 

@@ -1,4 +1,5 @@
-"""What several figures of a study draw: points with their intervals, bars of a view, differences, and the words below.
+"""What several figures of a study draw: points with their intervals, bars of a view, differences, and the
+words below.
 
 It leaves out which figures there are and what each shows (figures.py, figures_axes.py).
 """
@@ -11,7 +12,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 from matplotlib.lines import Line2D
 
-from smopd.study.drawing import INK, WIDE, WIDTH, Figure, Spot, Spread, paper_row, percents, primary, render, shown, tint
+from smopd.study.drawing import (
+    INK,
+    WIDE,
+    WIDTH,
+    Figure,
+    Spot,
+    Spread,
+    paper_row,
+    percents,
+    primary,
+    render,
+    shown,
+    tint,
+)
 from smopd.study.results import Results
 from smopd.study.statistics import mean_sd, welch_interval
 from smopd.viewer.svg import points, visible
@@ -20,7 +34,15 @@ Numbers = list[tuple[str, float]]
 VIEW_MARKERS = ("o", "s", "^", "v", "P", "X")
 OVER_SEEDS = "Whiskers are 95% intervals of the mean over seeds (Student's t)."
 OVER_BOTH = "Whiskers are 95% intervals over seeds (Welch), both arms' seeds counted."
-PAPER: dict[str, Any] = {"marker": "D", "mfc": "white", "mec": INK, "mew": 0.9, "ms": 4.4, "ls": "none", "zorder": 4}
+PAPER: dict[str, Any] = {
+    "marker": "D",
+    "mfc": "white",
+    "mec": INK,
+    "mew": 0.9,
+    "ms": 4.4,
+    "ls": "none",
+    "zorder": 4,
+}
 
 
 class Marks:
@@ -55,20 +77,39 @@ def finish(
 
 
 def mean_point(
-    axes: Axes, found: Spread, at: float, colour: str, marker: str, size: float, marks: Marks, upright: bool = False
+    axes: Axes,
+    found: Spread,
+    at: float,
+    colour: str,
+    marker: str,
+    size: float,
+    marks: Marks,
+    upright: bool = False,
 ) -> float:
     """A mean with its whisker, hollow and bare for a single seed; returns the far end of what was drawn."""
     x, y = (at, found.mean) if upright else (found.mean, at)
     end = found.mean
     if found.low is not None and found.high is not None:
         error = [[found.mean - found.low], [found.high - found.mean]]
-        ink = colour if upright else INK  # lines of several arms may cross; a bar may have the colour of its whisker
+        ink = (
+            colour if upright else INK
+        )  # lines of several arms may cross; a bar may have the colour of its whisker
         errors: Any = {"yerr" if upright else "xerr": error}
         axes.errorbar(x, y, **errors, fmt="none", ecolor=ink, elinewidth=0.9, capsize=2, zorder=2.5)
         end, marks.whisker = found.high, True
     else:
         marks.single = True
-    axes.plot(x, y, marker=marker, ms=size, mfc="white" if found.seeds == 1 else colour, mec=colour, mew=1.1, ls="none", zorder=3)
+    axes.plot(
+        x,
+        y,
+        marker=marker,
+        ms=size,
+        mfc="white" if found.seeds == 1 else colour,
+        mec=colour,
+        mew=1.1,
+        ls="none",
+        zorder=3,
+    )
     return end
 
 
@@ -108,8 +149,13 @@ def spread_numbers(found: Spread, spot: Spot, *parts: str) -> Numbers:
 
 
 def delta(results: Results, spot: Spot, arm: str, view: str) -> Spread | None:
-    """Difference from the reference in points, with Welch's 95% interval over seeds where both have two and more."""
-    a, b = (percents(results, results.group(spot.model, name, spot.point), view) for name in (arm, results.reference))
+    """Difference from the reference in points, with Welch's 95% interval over seeds where both have two and
+    more.
+    """
+    a, b = (
+        percents(results, results.group(spot.model, name, spot.point), view)
+        for name in (arm, results.reference)
+    )
     if not a or not b or arm == results.reference:
         return None
     difference = mean_sd(a)[0] - mean_sd(b)[0]

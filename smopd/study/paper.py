@@ -1,7 +1,9 @@
-"""What the paper reports, as data: every accuracy, difference, spread and p-value of its result tables, and where it stands.
+"""What the paper reports, as data: every accuracy, difference, spread and p-value of its result tables, and
+where it stands.
 
-The numbers are those of the print, in percent and percentage points; where the paper's own runs give another last digit, a note
-says so. It leaves out the settings (the recipes have them), the related-work and protocol tables, and any judgement.
+The numbers are those of the print, in percent and percentage points; where the paper's own runs give another
+last digit, a note says so. It leaves out the settings (the recipes have them), the related-work and protocol
+tables, and any judgement.
 """
 
 import json
@@ -85,11 +87,15 @@ def _row(study: str, plain: dict[str, Any]) -> PaperRow:
 
 @cache
 def _rows() -> dict[str, tuple[PaperRow, ...]]:
-    return {study["name"]: tuple(_row(study["name"], row) for row in study["rows"]) for study in _plain()["studies"]}
+    return {
+        study["name"]: tuple(_row(study["name"], row) for row in study["rows"])
+        for study in _plain()["studies"]
+    }
 
 
 PAPER_STUDIES: dict[str, PaperStudy] = {
-    study["name"]: PaperStudy(study["name"], study["title"], tuple(study["tables"])) for study in _plain()["studies"]
+    study["name"]: PaperStudy(study["name"], study["title"], tuple(study["tables"]))
+    for study in _plain()["studies"]
 }
 SOURCE: str = _plain()["source"]
 
@@ -100,7 +106,8 @@ def paper_rows(study: str) -> list[PaperRow]:
 
 
 def paper_model(name: str) -> str | None:
-    """The paper's size for a model's name ("qwen3-1.7b", "Qwen/Qwen3-1.7B"); None for a model the paper does not have.
+    """The paper's size for a model's name ("qwen3-1.7b", "Qwen/Qwen3-1.7B"); None for a model the paper does
+    not have.
 
     A quantised or later variant is another model and gets None.
     """
@@ -111,5 +118,9 @@ def paper_model(name: str) -> str | None:
 def find(study: str, model: str, arm: str, steps: int | None = None) -> PaperRow | None:
     """The row of a configuration; without `steps`, the one the study has, unless it has several."""
     size = paper_model(model)
-    found = [row for row in paper_rows(study) if row.model == size and row.arm == arm and steps in (None, row.steps)]
+    found = [
+        row
+        for row in paper_rows(study)
+        if row.model == size and row.arm == arm and steps in (None, row.steps)
+    ]
     return found[0] if len(found) == 1 else None

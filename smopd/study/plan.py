@@ -7,8 +7,9 @@
     [set]                                name = "half"                  name = "4b"
     "data.eval" = "pocket:eval:401-800"  set = {"objective.keep" = 0.5} recipe = "qwen3-4b"
 
-Every cell is an ordinary run with a config of its own. Cells are known by the hash of their settings, so studies that share a
-folder share what they have in common. It leaves out running (run.py) and reading results (collect.py).
+Every cell is an ordinary run with a config of its own. Cells are known by the hash of their settings, so
+studies that share a folder share what they have in common. It leaves out running (run.py) and reading results
+(collect.py).
 """
 
 import re
@@ -25,7 +26,13 @@ from smopd.files import digest
 from smopd.methods import METHODS
 
 STUDIES = Path(__file__).parent / "studies"
-SHARED = ("data.eval", "eval.", "data.verifiers", "data.databases", "prompts.")  # one evaluation for all cells
+SHARED = (
+    "data.eval",
+    "eval.",
+    "data.verifiers",
+    "data.databases",
+    "prompts.",
+)  # one evaluation for all cells
 
 
 @dataclass(frozen=True)
@@ -109,14 +116,18 @@ def study_names() -> list[str]:
 
 
 def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
-    """A shipped study by name, or a TOML file, with `a.b=value` settings for all cells; UserError tells what is wrong with it."""
+    """A shipped study by name, or a TOML file, with `a.b=value` settings for all cells; UserError tells what
+    is wrong with it.
+    """
     name, path = str(source), Path(source)
     if name in study_names():
         path = STUDIES / f"{name}.toml"
         name = f"{name}.toml"
     elif not path.is_file():
         what = "is a folder" if path.is_dir() else "no such study or file"
-        raise UserError(f"{name}: {what}{choices(path.name.removesuffix('.toml'), study_names(), 'shipped studies')}")
+        raise UserError(
+            f"{name}: {what}{choices(path.name.removesuffix('.toml'), study_names(), 'shipped studies')}"
+        )
     tree = read_toml(path, name)
     given = dict(map(parse_override, overrides))
     if given and isinstance(tree.get("set", {}), dict):
@@ -136,13 +147,19 @@ def parse_study(tree: dict[str, Any], source: str) -> Study:
     arms = [Arm(n, m, s) for n, m, s in reader.tables("arms", "method")]
     models = [Base(n, r or "", s) for n, r, s in reader.tables("models", "recipe")]
     if models and recipe:
-        reader.problems.append(f"{source}: recipe: each of the [[models]] names its own; delete one of the two")
+        reader.problems.append(
+            f"{source}: recipe: each of the [[models]] names its own; delete one of the two"
+        )
     if not models:
         if not recipe:
-            reader.problems.append(f"{source}: recipe: missing; a shipped recipe ({', '.join(recipe_names())}) or a TOML file")
+            reader.problems.append(
+                f"{source}: recipe: missing; a shipped recipe ({', '.join(recipe_names())}) or a TOML file"
+            )
         models = [Base(slug(Path(recipe).name.removesuffix(".toml")), recipe)]
     if not arms:
-        reader.problems.append(f'{source}: arms: missing; begin each with [[arms]] and give it a name, e.g. name = "baseline"')
+        reader.problems.append(
+            f'{source}: arms: missing; begin each with [[arms]] and give it a name, e.g. name = "baseline"'
+        )
     reference = reader.string("reference", arms[0].name if arms else "")
     if arms and reference not in [arm.name for arm in arms]:
         reader.problems.append(
@@ -156,16 +173,35 @@ def parse_study(tree: dict[str, Any], source: str) -> Study:
         for seed, model, point, arm in product(seeds, models, product(*axes.values()), arms)
     ]
     _check_grid(cells, source)
-    study = Study(name, title or name, about, reference, paper, place or slug(name), seeds, arms, models, axes, cells, tree)
+    study = Study(
+        name,
+        title or name,
+        about,
+        reference,
+        paper,
+        place or slug(name),
+        seeds,
+        arms,
+        models,
+        axes,
+        cells,
+        tree,
+    )
     if slug(name) != name:
-        raise UserError(f"{source}: name = {name!r}: it names a folder; lower case letters, digits, '.', '_' and single '-' only")
+        raise UserError(
+            f"{source}: name = {name!r}: it names a folder; lower case letters, digits, '.', '_' and single '-' only"
+        )
     return study
 
 
-def _cell(source: str, common: dict[str, Any], model: Base, arm: Arm, point: dict[str, Any], seed: int) -> PlannedCell:
+def _cell(
+    source: str, common: dict[str, Any], model: Base, arm: Arm, point: dict[str, Any], seed: int
+) -> PlannedCell:
     given = common | model.set | arm.set | point | {"seed": seed}
     try:
-        config = load_config(model.recipe, [f"{key}={scalar(value)}" for key, value in given.items()], arm.method)
+        config = load_config(
+            model.recipe, [f"{key}={scalar(value)}" for key, value in given.items()], arm.method
+        )
     except UserError as error:
         raise UserError(f"{source}: {model.name}, {arm.name}: {error}") from None
     return PlannedCell(model.name, arm.name, point, seed, config, settings_hash(config))
@@ -180,11 +216,15 @@ def check_files(study: Study) -> None:
 
 
 def _check_grid(cells: list[PlannedCell], source: str) -> None:
-    """Two cells that are the same run, or an evaluation that is not the same for all, make comparisons that mean nothing."""
+    """Two cells that are the same run, or an evaluation that is not the same for all, make comparisons that
+    mean nothing.
+    """
     seen: dict[str, PlannedCell] = {}
     for cell in cells:
         if twin := seen.get(cell.key):
-            raise UserError(f"{source}: '{twin.label}' and '{cell.label}' have the same settings: one of them changes nothing")
+            raise UserError(
+                f"{source}: '{twin.label}' and '{cell.label}' have the same settings: one of them changes nothing"
+            )
         seen[cell.key] = cell
     first = {k: v for k, v in flatten(cells[0].config.model_dump()).items() if k.startswith(SHARED)}
     for cell in cells:
@@ -222,7 +262,9 @@ class _Reader:
 
     def settings(self, table: Any, where: str) -> dict[str, Any]:
         if not isinstance(table, dict):
-            self.problems.append(f'{self.source}: {where}: expected a table of settings, e.g. "train.steps" = 100')
+            self.problems.append(
+                f'{self.source}: {where}: expected a table of settings, e.g. "train.steps" = 100'
+            )
             return {}
         flat = flatten(table)
         for key, value in flat.items():
@@ -259,7 +301,9 @@ class _Reader:
         for number, row in enumerate(rows, 1):
             where = f"[[{key}]] {number}"
             if extra := [k for k in row if k not in ("name", own, "set")]:
-                self.problems.append(f"{self.source}: {where}: unknown key '{extra[0]}'; the keys are name, {own}, set")
+                self.problems.append(
+                    f"{self.source}: {where}: unknown key '{extra[0]}'; the keys are name, {own}, set"
+                )
             name, value = row.get("name", row.get(own)), row.get(own)
             if not isinstance(name, str) or not name.strip():
                 self.problems.append(f"{self.source}: {where}: name: missing, or no text")
@@ -280,10 +324,25 @@ class _Reader:
         return found
 
     def unknown(self) -> None:
-        keys = ["name", "title", "about", "paper", "place", "recipe", "seeds", "reference", "set", "axes", "arms", "models"]
+        keys = [
+            "name",
+            "title",
+            "about",
+            "paper",
+            "place",
+            "recipe",
+            "seeds",
+            "reference",
+            "set",
+            "axes",
+            "arms",
+            "models",
+        ]
         for key in self.tree:
             if key not in keys:
-                self.problems.append(f"{self.source}: unknown key '{key}'{choices(key, keys, 'keys of a study')}")
+                self.problems.append(
+                    f"{self.source}: unknown key '{key}'{choices(key, keys, 'keys of a study')}"
+                )
 
     def stop(self) -> None:
         if self.problems:

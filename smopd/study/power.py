@@ -1,8 +1,9 @@
 """How small a difference a study can find, given its items and its seeds an arm.
 
-The chance to find a difference is that of `clustered` in statistics.py, worked out over the distribution of its variance
-estimate: with three seeds an arm the usual noncentral t promises up to ten points of power too much. Arms are taken to vary alike
-and means to be normal. It leaves out the correction for several comparisons (a smaller `alpha` stands for it).
+The chance to find a difference is that of `clustered` in statistics.py, worked out over the distribution of
+its variance estimate: with three seeds an arm the usual noncentral t promises up to ten points of power too
+much. Arms are taken to vary alike and means to be normal. It leaves out the correction for several
+comparisons (a smaller `alpha` stands for it).
 """
 
 from dataclasses import dataclass
@@ -33,9 +34,10 @@ class Spreads(TypedDict):
 class Design:
     """What a pair of arms says about the next study: all are fractions, not percent.
 
-    `seed_sd` is the standard deviation of an arm's accuracy over seeds on `items` items. `discordance` is the standard deviation
-    over items of the difference between the two arms' chances of getting the item right (item x arm). `noise` is the standard
-    deviation of one run of one item around what its arm, its seed and the item make expected (seed x item).
+    `seed_sd` is the standard deviation of an arm's accuracy over seeds on `items` items. `discordance` is the
+    standard deviation over items of the difference between the two arms' chances of getting the item right
+    (item x arm). `noise` is the standard deviation of one run of one item around what its arm, its seed and
+    the item make expected (seed x item).
     """
 
     items: int
@@ -44,13 +46,21 @@ class Design:
     noise: float
 
     def at(self, items: int) -> Spreads:
-        """The keywords of `detectable` for another number of items: noise averages out over items, a seed's own level doesn't."""
+        """The keywords of `detectable` for another number of items: noise averages out over items, a seed's
+        own level doesn't.
+        """
         level = max(self.seed_sd**2 - self.noise**2 / self.items, 0.0)
-        return {"seed_sd": sqrt(level + self.noise**2 / items), "discordance": self.discordance, "noise": self.noise}
+        return {
+            "seed_sd": sqrt(level + self.noise**2 / items),
+            "discordance": self.discordance,
+            "noise": self.noise,
+        }
 
 
 def design(a: ArrayLike, b: ArrayLike) -> Design:
-    """Estimate a design from two arms [seeds, items] of at least two seeds each; both arms count alike in each spread."""
+    """Estimate a design from two arms [seeds, items] of at least two seeds each; both arms count alike in
+    each spread.
+    """
     x, y = arms(a, b)
     part, n = components(x, y), x.shape[1]
     seeds = (part.seeds_a * len(x) + part.seeds_b * len(y)) / 2
@@ -71,10 +81,11 @@ def power_of(
 ) -> float:
     """Chance that `clustered` finds a true difference `effect` (a fraction) at the two-sided level alpha.
 
-    `noise` only matters for the floor of the test's variance and for single seeds; None takes all of `seed_sd` to be noise, the
-    most it can be. A `seed_sd` below noise / sqrt(items) is raised to it, as it holds the noise. With one seed an arm the items
-    alone are judged and `effect` is that of these two runs. `verdict` asks for the chance that `compare` says gain or loss, which
-    needs Welch's p too: up to six points lower with three seeds, much lower with two, the same from five on, none with one.
+    `noise` only matters for the floor of the test's variance and for single seeds; None takes all of
+    `seed_sd` to be noise, the most it can be. A `seed_sd` below noise / sqrt(items) is raised to it, as it
+    holds the noise. With one seed an arm the items alone are judged and `effect` is that of these two runs.
+    `verdict` asks for the chance that `compare` says gain or loss, which needs Welch's p too: up to six
+    points lower with three seeds, much lower with two, the same from five on, none with one.
     """
     se, critical = _thresholds(items, seeds, seed_sd, discordance, noise, alpha, verdict)
     return _power(effect, se, critical)
@@ -91,7 +102,9 @@ def detectable(
     alpha: float = 0.05,
     verdict: bool = False,
 ) -> float:
-    """Smallest true difference, as a fraction, found with the given power; see `power_of`. It may exceed what is possible (1)."""
+    """Smallest true difference, as a fraction, found with the given power; see `power_of`. It may exceed what
+    is possible (1).
+    """
     if not alpha < power < 1:
         raise ValueError(f"power lies between alpha ({alpha}) and 1, found {power}")
     se, critical = _thresholds(items, seeds, seed_sd, discordance, noise, alpha, verdict)
@@ -116,7 +129,14 @@ def sentence(
 ) -> str:
     """What a design can detect, in words."""
     found = detectable(
-        items, seeds, seed_sd=seed_sd, discordance=discordance, noise=noise, power=power, alpha=alpha, verdict=verdict
+        items,
+        seeds,
+        seed_sd=seed_sd,
+        discordance=discordance,
+        noise=noise,
+        power=power,
+        alpha=alpha,
+        verdict=verdict,
     )
     arm = "1 seed an arm" if seeds == 1 else f"{seeds} seeds an arm"
     if found > 1:
@@ -128,9 +148,17 @@ def sentence(
 
 
 def _thresholds(
-    items: int, seeds: int, seed_sd: float, discordance: float, noise: float | None, alpha: float, verdict: bool
+    items: int,
+    seeds: int,
+    seed_sd: float,
+    discordance: float,
+    noise: float | None,
+    alpha: float,
+    verdict: bool,
 ) -> tuple[float, np.ndarray]:
-    """True standard error of the difference, and equally likely values of how large an observed one has to be."""
+    """True standard error of the difference, and equally likely values of how large an observed one has to
+    be.
+    """
     if items < 2 or seeds < 1:
         raise ValueError(f"a design needs two items and one seed, found {items} and {seeds}")
     if not 0 < alpha < 1:

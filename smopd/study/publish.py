@@ -1,7 +1,9 @@
-"""What `smopd report` does with a study: its page, tables and figures from the cells on disk, and the audit of them.
+"""What `smopd report` does with a study: its page, tables and figures from the cells on disk, and the audit
+of them.
 
-The audit trusts nothing between the conversations and the page: every reply is verified anew, every number computed anew, every
-file of the report rendered anew, and whatever differs is named. An evaluation folder of a single run is audited likewise.
+The audit trusts nothing between the conversations and the page: every reply is verified anew, every number
+computed anew, every file of the report rendered anew, and whatever differs is named. An evaluation folder of
+a single run is audited likewise.
 """
 
 from pathlib import Path
@@ -11,11 +13,11 @@ from smopd.evaluation.metrics import summarise
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import load_outcomes
 from smopd.files import read_json
-from smopd.results import STAGES, report_data
 from smopd.study.collect import collect, rejudged
 from smopd.study.report import audit_report, write_study_report
 from smopd.study.results import Results, load_results, save_results
 from smopd.study.run import StudyFolder, study_folders
+from smopd.viewer.results import STAGES, report_data
 
 
 def publish(folder: StudyFolder) -> tuple[Results, Path]:
@@ -40,7 +42,9 @@ def audit(path: Path) -> list[str]:
         return audit_run(path)
     folders = study_folders(path)
     if not folders:
-        raise UserError(f"{path}: neither a run folder (no config.toml) nor the folder of a study (no studies/*/study.json)")
+        raise UserError(
+            f"{path}: neither a run folder (no config.toml) nor the folder of a study (no studies/*/study.json)"
+        )
     problems = []
     for folder in folders:
         report, stored = folder.own / "report", folder.own / "results.json"
@@ -78,5 +82,9 @@ def _unlike(stored: object, fresh: object, place: str = "") -> list[str]:
     """The leaves of `fresh` that `stored` does not have."""
     if isinstance(fresh, dict):
         there = stored if isinstance(stored, dict) else {}
-        return [line for key, value in fresh.items() for line in _unlike(there.get(key), value, f"{place}.{key}".strip("."))]
+        return [
+            line
+            for key, value in fresh.items()
+            for line in _unlike(there.get(key), value, f"{place}.{key}".strip("."))
+        ]
     return [] if stored == fresh else [f"{place}: {stored!r} there, {fresh!r} from the conversations"]

@@ -1,4 +1,5 @@
-"""What every form of a study report is made from: the tables, the figures, the sentences, and the runs numbered from 1.
+"""What every form of a study report is made from: the tables, the figures, the sentences, and the runs
+numbered from 1.
 
 The forms themselves are in render_html.py and render_text.py; writing and checking files in report.py.
 """
@@ -50,7 +51,9 @@ class Document:
     @cached_property
     def sets(self) -> dict[tuple[str, ...], int]:
         """Every set of runs that some number was computed from, numbered from 1 in order of its first use."""
-        return {folders: place for place, folders in enumerate(dict.fromkeys(n.sources for n in self.numbers), 1)}
+        return {
+            folders: place for place, folders in enumerate(dict.fromkeys(n.sources for n in self.numbers), 1)
+        }
 
     def subtitle(self) -> str:
         """The size of the study in a line."""
@@ -70,7 +73,17 @@ class Document:
             s = cell.source
             name = ", ".join(part for part in (cell.model, cell.arm, point_label(cell.axes)) if part)
             seed = "" if s.seed is None else str(s.seed)
-            row = [str(place), name, s.folder, seed, s.config, s.data, s.trained_by or "", s.evaluated_by, s.adapter or ""]
+            row = [
+                str(place),
+                name,
+                s.folder,
+                seed,
+                s.config,
+                s.data,
+                s.trained_by or "",
+                s.evaluated_by,
+                s.adapter or "",
+            ]
             rows.append(row if full else [*row[:3], *map(short, row[3:])])
         return heads, rows
 

@@ -1,7 +1,8 @@
 """A study report as one HTML page: no script, no outside resource, light and dark, and it prints.
 
-Every number of a table is a link to the set of runs it was computed from; its tooltip tells its id, its unrounded value and those
-runs. It looks like a run's report, whose styles it takes over. It leaves out what the numbers are (tables.py).
+Every number of a table is a link to the set of runs it was computed from; its tooltip tells its id, its
+unrounded value and those runs. It looks like a run's report, whose styles it takes over. It leaves out what
+the numbers are (tables.py).
 """
 
 import importlib.metadata
@@ -55,13 +56,20 @@ WIDE = 500  # points; a wider drawing gets the whole width of the page
 def render_html(document: Document) -> str:
     """The page as one string."""
     results = document.results
-    head = [f"<h1>{esc(results.title or results.name)}</h1>", f'<p class="subtitle">{esc(document.subtitle())}</p>']
+    head = [
+        f"<h1>{esc(results.title or results.name)}</h1>",
+        f'<p class="subtitle">{esc(document.subtitle())}</p>',
+    ]
     head += [f'<p class="lede">{esc(results.about)}</p>'] if results.about else []
-    head.append('<ul class="findings">' + "".join(f"<li>{_minus(line)}</li>" for line in document.summary) + "</ul>")
+    head.append(
+        '<ul class="findings">' + "".join(f"<li>{_minus(line)}</li>" for line in document.summary) + "</ul>"
+    )
     if results.missing:
         names = "".join(f"<li>{esc(name)}</li>" for name in results.missing)
         count = len(results.missing)
-        head.append(f'<div class="warning"><b>No result yet for {count} cell{"s" * (count > 1)}</b><ul>{names}</ul></div>')
+        head.append(
+            f'<div class="warning"><b>No result yet for {count} cell{"s" * (count > 1)}</b><ul>{names}</ul></div>'
+        )
     sections = []
     for title, tables in sections_of(document):
         body = "".join(_table(table, document) for table in tables)
@@ -69,9 +77,12 @@ def render_html(document: Document) -> str:
     plates = "".join(_figure(figure) for figure in document.figures)
     sections.insert(1, _section("Figures", f'<div class="plates">{plates}</div>' if plates else ""))
     words = "".join(f"<li>{_minus(line)}</li>" for line in document.sentences)
-    sections.append(_section("Every comparison in words", _fold("Sentences", f"<ul>{words}</ul>") if words else ""))
+    sections.append(
+        _section("Every comparison in words", _fold("Sentences", f"<ul>{words}</ul>") if words else "")
+    )
     sections.append(_section("Provenance", _provenance(document)))
-    # The policy makes the promise of the first line binding: a browser would refuse any script or outside resource.
+    # The policy makes the promise of the first line binding: a browser would refuse any script or outside
+    # resource.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     body = f"<header>{''.join(head)}</header>\n{''.join(sections)}"
     return (
@@ -92,7 +103,9 @@ def sections_of(document: Document) -> list[tuple[str, list[Table]]]:
 
 
 def inline_svg(figure: Figure) -> str:
-    """The drawing as a part of a page: no prolog, no metadata, no style sheet of its own, ids that no other drawing has."""
+    """The drawing as a part of a page: no prolog, no metadata, no style sheet of its own, ids that no other
+    drawing has.
+    """
     text = figure.svg[figure.svg.index("<svg") :].strip()
     text = re.sub(r"<(metadata|style)\b[^>]*>.*?</\1>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
@@ -124,18 +137,25 @@ def _fold(summary: str, body: str) -> str:
 
 def _table(table: Table, document: Document) -> str:
     heads = "".join(
-        f'<th scope="col"{_words(table, i)}>{esc(head.replace(", ", NEAR))}</th>' for i, head in enumerate(table.heads)
+        f'<th scope="col"{_words(table, i)}>{esc(head.replace(", ", NEAR))}</th>'
+        for i, head in enumerate(table.heads)
     )
     body, group = [], ""
     for row in table.rows:
         if row.group != group:
             group = row.group
-            body.append(f'<tr class="group"><th scope="rowgroup" colspan="{len(table.heads)}">{esc(group)}</th></tr>\n')
-        cells = "".join(f"<td{_words(table, i)}>{_entry(entry, document)}</td>" for i, entry in enumerate(row.entries, 1))
+            body.append(
+                f'<tr class="group"><th scope="rowgroup" colspan="{len(table.heads)}">{esc(group)}</th></tr>\n'
+            )
+        cells = "".join(
+            f"<td{_words(table, i)}>{_entry(entry, document)}</td>" for i, entry in enumerate(row.entries, 1)
+        )
         body.append(f'<tr><th scope="row">{esc(row.label)}</th>{cells}</tr>\n')
     inner = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>\n{"".join(body)}</tbody></table></div>'
     inner = f'<p class="caption">{esc(table.caption)}</p>{inner}' if table.caption else inner
-    return f'<h3 id="table-{esc(table.name)}">{esc(table.title)}</h3>' + (_fold("Show the table", inner) if table.fold else inner)
+    return f'<h3 id="table-{esc(table.name)}">{esc(table.title)}</h3>' + (
+        _fold("Show the table", inner) if table.fold else inner
+    )
 
 
 def _words(table: Table, column: int) -> str:
@@ -159,7 +179,10 @@ def _figure(figure: Figure) -> str:
     drawing = f'<div class="plate">{inline_svg(figure)}</div>'
     width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg)
     css = ' class="wide"' if width and float(width[1]) > WIDE else ""
-    title, caption = f"<figcaption>{esc(figure.title)}</figcaption>", f'<p class="caption">{esc(figure.caption)}</p>'
+    title, caption = (
+        f"<figcaption>{esc(figure.title)}</figcaption>",
+        f'<p class="caption">{esc(figure.caption)}</p>',
+    )
     return f"<figure{css}>{title}{drawing}{caption}</figure>\n"
 
 
@@ -168,7 +191,10 @@ def _provenance(document: Document) -> str:
     top = "".join(f'<th scope="col">{esc(head)}</th>' for head in heads)
     body = []
     for row in rows:
-        cells = "".join(f'<td title="{esc(c)}">{esc(short(c))}</td>' if short(c) != c else f"<td>{esc(c)}</td>" for c in row[1:])
+        cells = "".join(
+            f'<td title="{esc(c)}">{esc(short(c))}</td>' if short(c) != c else f"<td>{esc(c)}</td>"
+            for c in row[1:]
+        )
         body.append(f'<tr id="run-{row[0]}"><th scope="row">{row[0]}</th>{cells}</tr>\n')
     table = f'<div class="scroll origin"><table><thead><tr>{top}</tr></thead><tbody>\n{"".join(body)}</tbody></table></div>'
     sets = []

@@ -1,7 +1,7 @@
 """A study report as Markdown, as LaTeX tables and as JSON.
 
-LaTeX is plain ASCII and needs only the packages booktabs and graphicx; a character that it cannot print stands as its code point.
-It leaves out what the numbers are (tables.py) and the page (render_html.py).
+LaTeX is plain ASCII and needs only the packages booktabs and graphicx; a character that it cannot print
+stands as its code point. It leaves out what the numbers are (tables.py) and the page (render_html.py).
 """
 
 import html
@@ -43,9 +43,16 @@ def render_markdown(document: Document) -> str:
     parts = [markdown_opening(document), markdown_tables(document.tables)]
     parts += ["## Figures", markdown_figures(document.figures, "figures")] if document.figures else []
     if document.sentences:
-        parts += ["## Every comparison in words", "\n".join(f"- {markdown(line)}" for line in document.sentences)]
+        parts += [
+            "## Every comparison in words",
+            "\n".join(f"- {markdown(line)}" for line in document.sentences),
+        ]
     heads, rows = document.provenance()
-    lines = [_line(heads), _line(["---"] * len(heads)), *(_line([markdown(cell) for cell in row]) for row in rows)]
+    lines = [
+        _line(heads),
+        _line(["---"] * len(heads)),
+        *(_line([markdown(cell) for cell in row]) for row in rows),
+    ]
     about = "One line a run; `report.json` names the runs of every number and has the hashes in full."
     return "\n\n".join(part for part in [*parts, "## Provenance", about, "\n".join(lines)] if part) + "\n"
 
@@ -53,10 +60,16 @@ def render_markdown(document: Document) -> str:
 def markdown_opening(document: Document) -> str:
     """Title, size, question and what was found."""
     results = document.results
-    parts = [f"# {markdown(results.title or results.name)}", markdown(document.subtitle()), markdown(results.about)]
+    parts = [
+        f"# {markdown(results.title or results.name)}",
+        markdown(document.subtitle()),
+        markdown(results.about),
+    ]
     parts.append("\n".join(f"- {markdown(line)}" for line in document.summary))
     if results.missing:
-        parts.append("**No result yet for:**\n\n" + "\n".join(f"- {markdown(name)}" for name in results.missing))
+        parts.append(
+            "**No result yet for:**\n\n" + "\n".join(f"- {markdown(name)}" for name in results.missing)
+        )
     return "\n\n".join(part for part in parts if part)
 
 
@@ -101,7 +114,9 @@ def _plain(entry: Entry) -> str:
 def latex(text: object) -> str:
     """Text of unknown origin in a LaTeX table: ASCII, nothing in it a command."""
     plain = unicodedata.normalize("NFC", " ".join(visible(str(text)).split()))
-    return "{}".join("".join(map(_latex_character, part)) for part in re.split("(?<=-)(?=-)", plain))  # two hyphens, not a dash
+    return "{}".join(
+        "".join(map(_latex_character, part)) for part in re.split("(?<=-)(?=-)", plain)
+    )  # two hyphens, not a dash
 
 
 def _latex_character(character: str) -> str:
@@ -116,7 +131,9 @@ def _latex_character(character: str) -> str:
 
 
 def latex_table(table: Table, document: Document) -> str:
-    """A file that \\input puts into an article: comments with the origin, then one tabular, no wider than the line."""
+    """A file that \\input puts into an article: comments with the origin, then one tabular, no wider than the
+    line.
+    """
     results, numbers = document.results, table.numbers()
     wanted = {folder for number in numbers for folder in number.sources}
     sources = [cell.source for cell in document.runs if cell.source.folder in wanted]
@@ -127,7 +144,12 @@ def latex_table(table: Table, document: Document) -> str:
     comments.append("needs booktabs and graphicx")
     lines = [f"% {_comment(comment)}" for comment in comments if comment]
     lines.append(r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%")
-    lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_line(map(latex, table.heads)), r"\midrule"]
+    lines += [
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        _latex_line(map(latex, table.heads)),
+        r"\midrule",
+    ]
     group = ""
     for i, row in enumerate(table.rows):
         if row.group != group:
@@ -143,7 +165,9 @@ def _latex_line(cells: Iterable[str]) -> str:
 
 
 def _latex_entry(entry: Entry) -> str:
-    return "".join(_latex_number(part.text) if isinstance(part, Number) else latex_spaced(part) for part in entry)
+    return "".join(
+        _latex_number(part.text) if isinstance(part, Number) else latex_spaced(part) for part in entry
+    )
 
 
 def latex_spaced(text: str) -> str:
@@ -169,13 +193,23 @@ def render_json(document: Document) -> str:
     """Every number with its id, its value (twelve digits), its printed form and its runs; and the runs."""
     results = document.results
     numbers = [
-        {"id": n.id, "value": None if n.value is None else float(f"{n.value:.12g}"), "text": n.text, "sources": list(n.sources)}
+        {
+            "id": n.id,
+            "value": None if n.value is None else float(f"{n.value:.12g}"),
+            "text": n.text,
+            "sources": list(n.sources),
+        }
         for n in document.numbers
     ]
     runs = [asdict(c.source) | {"model": c.model, "arm": c.arm, "axes": c.axes} for c in document.runs]
     top = {name: getattr(results, name) for name in ("name", "title", "reference", "views", "data")}
     lines = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in top.items()]
-    lists: dict[str, list[Any]] = {"missing": results.missing, "summary": document.summary, "numbers": numbers, "sources": runs}
+    lists: dict[str, list[Any]] = {
+        "missing": results.missing,
+        "summary": document.summary,
+        "numbers": numbers,
+        "sources": runs,
+    }
     for key, rows in lists.items():  # one line a row, so that a change of one is a change of one line
         inner = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
         lines.append(f"{json.dumps(key)}: [\n{inner}\n]" if rows else f"{json.dumps(key)}: []")

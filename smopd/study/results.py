@@ -1,7 +1,9 @@
-"""What a study found, as plain data: every cell with its items, its curves and where it comes from. One JSON file holds it all.
+"""What a study found, as plain data: every cell with its items, its curves and where it comes from. One JSON
+file holds it all.
 
-A report is made from this alone, so the same file gives the same tables and figures on any machine. It leaves out how the numbers
-are read from run folders (collect.py) and what is computed from them (comparison.py, tables.py).
+A report is made from this alone, so the same file gives the same tables and figures on any machine. It leaves
+out how the numbers are read from run folders (collect.py) and what is computed from them (comparison.py,
+tables.py).
 """
 
 import json
@@ -32,14 +34,18 @@ class Source:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: a model, an arm, values of the axes, a seed; and what came out. A base model has the arm "base" and no seed."""
+    """One run: a model, an arm, values of the axes, a seed; and what came out. A base model has the arm
+    "base" and no seed.
+    """
 
     model: str
     arm: str
     axes: dict[str, Any]
     seed: int | None
     source: Source
-    right: dict[str, str]  # view -> one digit an item, in the study's order: in how many of its runs it was right (base 36)
+    right: dict[
+        str, str
+    ]  # view -> one digit an item, in the study's order: in how many of its runs it was right (base 36)
     right_any: dict[str, str]  # the same for "right at any turn"
     curves: dict[str, list[float | None]] = field(default_factory=dict)  # metric -> a value a step
     tokens: dict[str, Any] | None = None  # calibration of the token log, see calibration.py
@@ -79,7 +85,9 @@ class Results:
 
     def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
         """The seeds of one point of the grid, in order of the seed."""
-        found = [c for c in self.cells if c.model == model and c.arm == arm and (axes is None or c.axes == axes)]
+        found = [
+            c for c in self.cells if c.model == model and c.arm == arm and (axes is None or c.axes == axes)
+        ]
         return sorted(found, key=lambda c: c.seed or 0)
 
     def points(self) -> list[dict[str, Any]]:
@@ -118,7 +126,9 @@ def load_results(path: Path) -> Results:
     if not isinstance(plain, dict) or set(plain) != wanted:
         raise UserError(f"{path}: not the results of a study (expected the keys {', '.join(sorted(wanted))})")
     try:
-        cells, base = ([Cell(**c | {"source": Source(**c["source"])}) for c in plain[name]] for name in ("cells", "base"))
+        cells, base = (
+            [Cell(**c | {"source": Source(**c["source"])}) for c in plain[name]] for name in ("cells", "base")
+        )
         return Results(**plain | {"cells": cells, "base": base})
     except (TypeError, KeyError) as error:
         raise UserError(f"{path}: not the results of a study: {error}") from None

@@ -1,11 +1,13 @@
-"""Runs the cells of a study: each the ordinary commands `smopd train` and `smopd eval` in processes of their own, some at a time.
+"""Runs the cells of a study: each the ordinary commands `smopd train` and `smopd eval` in processes of their
+own, some at a time.
 
     OUT/cells/NAME/           an ordinary run folder, its evaluation in eval/trained       OUT/configs/NAME.toml   its settings
     OUT/base/NAME/eval/       the untrained model on the same items                        OUT/logs/NAME.log       what it printed
     OUT/studies/STUDY/        study.json, status.json, results.json, report/
 
-What is finished is not done again, what was interrupted goes on, and a cell that failed is tried again: the folders decide, so it
-does not matter who ran a cell or how often this was killed. It leaves out what a cell computes.
+What is finished is not done again, what was interrupted goes on, and a cell that failed is tried again: the
+folders decide, so it does not matter who ran a cell or how often this was killed. It leaves out what a cell
+computes.
 """
 
 import ctypes
@@ -66,7 +68,9 @@ class StudyFolder:
 
     def cell(self, cell: PlannedCell) -> Path:
         """The cell's run folder, whichever study named it."""
-        return next(iter(sorted((self.path / "cells").glob(f"*-{cell.key}"))), self.path / "cells" / cell.folder)
+        return next(
+            iter(sorted((self.path / "cells").glob(f"*-{cell.key}"))), self.path / "cells" / cell.folder
+        )
 
     def base(self, model: str) -> Path:
         """The folder of an untrained model; its evaluation is in eval/."""
@@ -79,13 +83,31 @@ class StudyFolder:
             folder = self.base(model.name)
             command = ["eval", str(folder), "--base", "--out", str(folder / "eval")]
             made.append(
-                Job(f"base-{folder.name}", f"{model.name}, untrained", folder, folder / "eval" / "summary.json", [command])
+                Job(
+                    f"base-{folder.name}",
+                    f"{model.name}, untrained",
+                    folder,
+                    folder / "eval" / "summary.json",
+                    [command],
+                )
             )
         for cell in self.study.cells:
             folder, config = self.cell(cell), self.path / "configs" / f"{cell.folder}.toml"
             evaluation = folder / "eval" / "trained"
-            commands = [["train", str(config), "--out", str(folder)], ["eval", str(folder), "--out", str(evaluation)]]
-            made.append(Job(cell.folder, cell.label, folder, evaluation / "summary.json", commands, cell.config.train.steps))
+            commands = [
+                ["train", str(config), "--out", str(folder)],
+                ["eval", str(folder), "--out", str(evaluation)],
+            ]
+            made.append(
+                Job(
+                    cell.folder,
+                    cell.label,
+                    folder,
+                    evaluation / "summary.json",
+                    commands,
+                    cell.config.train.steps,
+                )
+            )
         return made
 
     def prepare(self) -> None:
@@ -94,7 +116,8 @@ class StudyFolder:
             write_json(self.own / "study.json", self.study.tree)
             for model in self.study.models:
                 base = self.base(model.name)
-                # Another study of this place may have played it: what it was played with is what its numbers come from.
+                # Another study of this place may have played it: what it was played with is what its numbers
+                # come from.
                 if not (base / "eval" / "evaluation.json").exists():
                     write_text(base / "config.toml", to_toml(self.study.base_config(model.name)))
             for cell in self.study.cells:
@@ -110,7 +133,9 @@ class StudyFolder:
             with locked(self.own / ".lock"):
                 yield
         except Held as other:
-            raise UserError(f"{self.own}: another process runs this study ({other.holder}); wait for it or stop it") from None
+            raise UserError(
+                f"{self.own}: another process runs this study ({other.holder}); wait for it or stop it"
+            ) from None
 
     def save_status(self, jobs: list[Job]) -> None:
         """What is known of every cell, for whoever looks."""
@@ -129,13 +154,24 @@ class StudyFolder:
 
 def study_folders(path: Path) -> list[StudyFolder]:
     """The studies that were run in a folder; or the one whose own folder it is."""
-    owns = [path] if (path / "study.json").exists() else sorted(p.parent for p in path.glob("studies/*/study.json"))
-    return [StudyFolder(own.parent.parent, parse_study(read_json(own / "study.json"), str(own / "study.json"))) for own in owns]
+    owns = (
+        [path]
+        if (path / "study.json").exists()
+        else sorted(p.parent for p in path.glob("studies/*/study.json"))
+    )
+    return [
+        StudyFolder(own.parent.parent, parse_study(read_json(own / "study.json"), str(own / "study.json")))
+        for own in owns
+    ]
 
 
 def command_lines(jobs: list[Job]) -> list[str]:
     """The unfinished jobs as shell commands, one line each, for a cluster's scheduler."""
-    return [" && ".join(shlex.join(["smopd", *command]) for command in job.commands) for job in jobs if not job.done]
+    return [
+        " && ".join(shlex.join(["smopd", *command]) for command in job.commands)
+        for job in jobs
+        if not job.done
+    ]
 
 
 class Scheduler:
@@ -147,7 +183,9 @@ class Scheduler:
         self.running: dict[int, tuple[Job, subprocess.Popen[bytes], list[list[str]], float]] = {}  # by slot
 
     def run(self, report: Callable[["Scheduler"], None]) -> None:
-        """Until every job is done or has failed for good. Ctrl-C stops the running ones, which save what they have."""
+        """Until every job is done or has failed for good. Ctrl-C stops the running ones, which save what they
+        have.
+        """
         waiting = [job for job in self.jobs if not job.done]
         told = 0.0
         try:
@@ -226,7 +264,9 @@ class Scheduler:
 
 
 def time_left(scheduler: Scheduler) -> float | None:
-    """Seconds until the whole grid is done, from the time that the work done so far has taken; None before there is any."""
+    """Seconds until the whole grid is done, from the time that the work done so far has taken; None before
+    there is any.
+    """
     longest = max((job.steps for job in scheduler.jobs), default=0) or 1
     running = {id(job): began for job, _, _, began in scheduler.running.values()}
     worked = spent = ahead = 0.0
@@ -248,7 +288,10 @@ def _part(job: Job) -> float:
     """How far a cell is, from the rows it has written."""
     if not job.steps:
         return 0.0
-    metrics, conversations = job.folder / "metrics.jsonl", job.folder / "eval" / "trained" / "conversations.jsonl"
+    metrics, conversations = (
+        job.folder / "metrics.jsonl",
+        job.folder / "eval" / "trained" / "conversations.jsonl",
+    )
     if conversations.exists():
         return 1 - EVALUATION_SHARE / 2
     steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
@@ -281,7 +324,9 @@ def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ctrl-C when the scheduler is killed: cells that nobody waits for would hold their folders against its next start."""
+    """Ctrl-C when the scheduler is killed: cells that nobody waits for would hold their folders against its
+    next start.
+    """
     ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
 
 

@@ -1,6 +1,8 @@
-"""The method in one drawing: the student's rollout, the teacher's clean contexts, the entropy mask, and the two updates.
+"""The method in one drawing: the student's rollout, the teacher's clean contexts, the entropy mask, and the
+two updates.
 
-It leaves out the formulas, which docs/method.md has, and everything that depends on a run: it is the same in every report.
+It leaves out the formulas, which docs/method.md has, and everything that depends on a run: it is the same in
+every report.
 """
 
 from functools import cache
@@ -48,32 +50,60 @@ def _box(
     dashed: bool = False,
 ) -> None:  # fmt: skip
     """A rounded box with its lower left corner at (x, y)."""
-    shape = FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.8", fc=colour, ec=edge, lw=0.9)
+    shape = FancyBboxPatch(
+        (x, y), width, height, boxstyle="round,pad=0,rounding_size=0.8", fc=colour, ec=edge, lw=0.9
+    )
     shape.set_linestyle("--" if dashed else "-")
     axes.add_patch(shape)
     axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=9.5, linespacing=1.25)
 
 
 def _turn(
-    axes: Axes, x: float, y: float, letter: str, index: str, colour: str = USER, edge: str = MUTED, dashed: bool = False
+    axes: Axes,
+    x: float,
+    y: float,
+    letter: str,
+    index: str,
+    colour: str = USER,
+    edge: str = MUTED,
+    dashed: bool = False,
 ) -> None:
     """A box with the letter of a turn and its index below the line.
 
-    Two texts, not a formula: matplotlib keeps parsed formulas with the settings of whoever drew them first in this process.
+    Two texts, not a formula: matplotlib keeps parsed formulas with the settings of whoever drew them first in
+    this process.
     """
     _box(axes, x, y, "", colour, edge=edge, dashed=dashed)
-    axes.text(x + (3.25 if index else 3), y + 2.6, letter, ha="right" if index else "center", va="center_baseline", fontsize=9.5)
+    axes.text(
+        x + (3.25 if index else 3),
+        y + 2.6,
+        letter,
+        ha="right" if index else "center",
+        va="center_baseline",
+        fontsize=9.5,
+    )
     if index:
         axes.text(x + 3.35, y + 1.9, index, ha="left", va="center_baseline", fontsize=6.5)
 
 
 def _note(
-    axes: Axes, x: float, y: float, text: str, size: float = 8.0, side: Literal["left", "center", "right"] = "center"
+    axes: Axes,
+    x: float,
+    y: float,
+    text: str,
+    size: float = 8.0,
+    side: Literal["left", "center", "right"] = "center",
 ) -> None:
     axes.text(x, y, text, ha=side, va="center", fontsize=size, color=MUTED, linespacing=1.3)
 
 
-def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = MUTED, dashed: bool = False) -> None:
+def _arrow(
+    axes: Axes,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    colour: str = MUTED,
+    dashed: bool = False,
+) -> None:
     style = {
         "arrowstyle": "-|>",
         "color": colour,
@@ -121,7 +151,15 @@ def _losses(axes: Axes) -> None:
             gone = masked and i in lowest
             x, height = left + 2.2 * i, 1.2 + 5.3 * (ENTROPIES[i] if masked else 0.35)
             fill = "white" if gone else tint(TEACHER, 0.35)
-            bar = Rectangle((x, y), 1.8, height, fc=fill, ec=MUTED if gone else TEACHER, lw=0.8, hatch="//////" if gone else "")
+            bar = Rectangle(
+                (x, y),
+                1.8,
+                height,
+                fc=fill,
+                ec=MUTED if gone else TEACHER,
+                lw=0.8,
+                hatch="//////" if gone else "",
+            )
             axes.add_patch(bar)
         axes.plot([left - 0.4, left + 2.2 * count], [y, y], color=MUTED, lw=0.8)
     for x, top in ((46, 8.3), (67, 4.6), (94, 4.6)):
@@ -136,12 +174,24 @@ def _updates(axes: Axes) -> None:
     y = ROWS["update"]
     for x in (39, 66.5, 92.5):
         _arrow(axes, (x, ROWS["loss"] - 5.9), (x, y + 5.4))
-    _box(axes, 25, y, "loss: each token's divergence capped at 0.5, middle turns weighted by reliability", "white", 74, 5)
+    _box(
+        axes,
+        25,
+        y,
+        "loss: each token's divergence capped at 0.5, middle turns weighted by reliability",
+        "white",
+        74,
+        5,
+    )
     _box(axes, 4, y, "optimizer", "white", 13, 5, INK)
     _arrow(axes, (24.6, y + 2.5), (17.4, y + 2.5), INK)
     # The step goes around the teacher: no gradient reaches it.
-    axes.plot([4, 1.6, 1.6], [y + 2.5, y + 2.5, ROWS["student"] + 2.5], color=INK, lw=1.1, solid_joinstyle="miter")
+    axes.plot(
+        [4, 1.6, 1.6], [y + 2.5, y + 2.5, ROWS["student"] + 2.5], color=INK, lw=1.1, solid_joinstyle="miter"
+    )
     _arrow(axes, (1.6, ROWS["student"] + 2.5), (3.6, ROWS["student"] + 2.5), INK)
     _note(axes, 2.6, ROWS["loss"] + 3, "gradient step", side="left")
     _arrow(axes, (10.5, ROWS["student"] - 1.4), (10.5, ROWS["teacher"] + 6.4), TEACHER)
-    _note(axes, 11.5, (ROWS["student"] + ROWS["teacher"] + 5) / 2, "moving average,\n0.99 a step", side="left")
+    _note(
+        axes, 11.5, (ROWS["student"] + ROWS["teacher"] + 5) / 2, "moving average,\n0.99 a step", side="left"
+    )

@@ -1,9 +1,10 @@
 """The statistics of studies that compare training methods over seeds and evaluation items.
 
-Two sources of chance stand behind an accuracy: the training seed and the items that happened to be asked. Welch's test sees the
-first alone, the paired tests of smopd.evaluation.statistics the second alone, `clustered` both. Everywhere the treatment comes
-first and the reference second, and a difference is treatment - reference. It leaves out seeds that are paired between arms, and
-words and verdicts, which are comparison.py's.
+Two sources of chance stand behind an accuracy: the training seed and the items that happened to be asked.
+Welch's test sees the first alone, the paired tests of smopd.evaluation.statistics the second alone,
+`clustered` both. Everywhere the treatment comes first and the reference second, and a difference is treatment
+- reference. It leaves out seeds that are paired between arms, and words and verdicts, which are
+comparison.py's.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,9 @@ class Welch(NamedTuple):
 
 
 class Clustered(NamedTuple):
-    """A difference judged over seeds and items at once; `seeds_counted` is False where a side has a single seed."""
+    """A difference judged over seeds and items at once; `seeds_counted` is False where a side has a single
+    seed.
+    """
 
     delta: float
     low: float
@@ -43,7 +46,9 @@ class Clustered(NamedTuple):
 
 
 class Components(NamedTuple):
-    """The parts of the variance of a difference between two arms; each is already divided by what it is a mean of."""
+    """The parts of the variance of a difference between two arms; each is already divided by what it is a
+    mean of.
+    """
 
     seeds_a: float  # over the seeds of a, residual noise included
     seeds_b: float
@@ -53,7 +58,9 @@ class Components(NamedTuple):
 
 
 class ItemTest(NamedTuple):
-    """Items won and lost by the treatment, the mean difference with its 95% interval over items, and an exact p."""
+    """Items won and lost by the treatment, the mean difference with its 95% interval over items, and an exact
+    p.
+    """
 
     gained: int
     lost: int
@@ -79,9 +86,9 @@ def mean_sd(values: ArrayLike) -> tuple[float, float]:
 def welch(a: ArrayLike, b: ArrayLike) -> Welch:
     """Welch's t test of treatment a against reference b, one number a seed.
 
-    With fewer than two values on a side t, df and p are nan. Where neither side has any spread, equal means give t 0 and p 1
-    (one-sided 0.5), unequal means t +-inf and p 0 (one-sided 0 or 1), both with n_a + n_b - 2 degrees of freedom. One side
-    without spread is nothing special.
+    With fewer than two values on a side t, df and p are nan. Where neither side has any spread, equal means
+    give t 0 and p 1 (one-sided 0.5), unequal means t +-inf and p 0 (one-sided 0 or 1), both with n_a + n_b -
+    2 degrees of freedom. One side without spread is nothing special.
     """
     delta, se, df = _welch(a, b)
     if isnan(se):
@@ -112,20 +119,24 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
     """Difference of two arms [seeds, items] on the same items, with seeds and items both drawn by chance.
 
-    An outcome is arm + item + item x arm + seed + seed x item, all but the first by chance. The items themselves cancel, so the
-    variance of the difference is var(item x arm) / items + sum over arms of var(seed) / seeds + var(seed x item) / (seeds *
-    items). The seeds' part (the variance over seeds of their means, as in Welch's test) and the items' part (the variance over
-    items of their differences) hold the last term both, so it is taken away once: V = seeds + max(items - noise, 0). Its degrees
-    of freedom are Satterthwaite's. Two floors: V is at least half the items' part, as a handful of seeds that happen to agree
-    does not undo the noise seen within them, and at least that of one item in items + 2 (the half items of Agresti and Min).
+    An outcome is arm + item + item x arm + seed + seed x item, all but the first by chance. The items
+    themselves cancel, so the variance of the difference is var(item x arm) / items + sum over arms of
+    var(seed) / seeds + var(seed x item) / (seeds * items). The seeds' part (the variance over seeds of their
+    means, as in Welch's test) and the items' part (the variance over items of their differences) hold the
+    last term both, so it is taken away once: V = seeds + max(items - noise, 0). Its degrees of freedom are
+    Satterthwaite's. Two floors: V is at least half the items' part, as a handful of seeds that happen to
+    agree does not undo the noise seen within them, and at least that of one item in items + 2 (the half items
+    of Agresti and Min).
 
-    A floor of the whole items' part looks natural but covers up to 98.5% with 3 seeds, as it only ever adds. Measured coverage
-    of 95% intervals, 20,000 studies each: 94.8 to 96.4% with 3 seeds and 94.8 to 95.4% with 5, for 100, 200 and 400 items,
-    accuracies from 0.4 to 0.95, no, little and much spread over seeds, items of mixed difficulty; 94.3 to 96.8% with 2 seeds.
-    Where all items are about equally hard (a Beta whose parameters add up to 8) and the seeds differ by noise alone, 3 seeds
-    cover 96.8 to 97.5%. Where one arm has nearly all of the spread over seeds, 3 seeds cover 92.4% and 2 seeds 88.7%.
+    A floor of the whole items' part looks natural but covers up to 98.5% with 3 seeds, as it only ever adds.
+    Measured coverage of 95% intervals, 20,000 studies each: 94.8 to 96.4% with 3 seeds and 94.8 to 95.4% with
+    5, for 100, 200 and 400 items, accuracies from 0.4 to 0.95, no, little and much spread over seeds, items
+    of mixed difficulty; 94.3 to 96.8% with 2 seeds. Where all items are about equally hard (a Beta whose
+    parameters add up to 8) and the seeds differ by noise alone, 3 seeds cover 96.8 to 97.5%. Where one arm
+    has nearly all of the spread over seeds, 3 seeds cover 92.4% and 2 seeds 88.7%.
 
-    With a single seed on a side only the items are counted (`seeds_counted` is False): nothing is said about other seeds.
+    With a single seed on a side only the items are counted (`seeds_counted` is False): nothing is said about
+    other seeds.
     """
     x, y = arms(a, b)
     n, (n_a, n_b) = x.shape[1], (len(x), len(y))
@@ -144,7 +155,9 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
         df = n - 1.0
     se = sqrt(variance)
     half = _critical(level, df) * se
-    return Clustered(delta, delta - half, delta + half, se, df, float(2 * stdtr(df, -abs(delta) / se)), counted)
+    return Clustered(
+        delta, delta - half, delta + half, se, df, float(2 * stdtr(df, -abs(delta) / se)), counted
+    )
 
 
 def components(a: ArrayLike, b: ArrayLike) -> Components:
@@ -164,17 +177,21 @@ def components(a: ArrayLike, b: ArrayLike) -> Components:
 
 
 def item_test(a: ArrayLike, b: ArrayLike) -> ItemTest:
-    """Treatment a against reference b, [seeds, items], over items alone: whether these very runs would differ on other items.
+    """Treatment a against reference b, [seeds, items], over items alone: whether these very runs would differ
+    on other items.
 
-    One seed of rights and wrongs each: the exact McNemar test with its interval. Otherwise an item counts by its mean over seeds:
-    an exact sign test on the items whose means differ (equal ones drop out) and a bootstrap over items for the difference. The
-    sign test asks on how many items a is ahead and the bootstrap by how much, so the two can disagree.
+    One seed of rights and wrongs each: the exact McNemar test with its interval. Otherwise an item counts by
+    its mean over seeds: an exact sign test on the items whose means differ (equal ones drop out) and a
+    bootstrap over items for the difference. The sign test asks on how many items a is ahead and the bootstrap
+    by how much, so the two can disagree.
     """
     x, y = arms(a, b)
     once = len(x) == len(y) == 1 and bool(np.isin([x, y], (0, 1)).all())
     new, old = x.mean(axis=0), y.mean(axis=0)
     ahead, behind = new - old > ROUNDING, old - new > ROUNDING
-    result = paired(behind.tolist(), ahead.tolist())  # an item on which they are equal is wrong in both: no change
+    result = paired(
+        behind.tolist(), ahead.tolist()
+    )  # an item on which they are equal is wrong in both: no change
     low, high = (result.low, result.high) if once else paired_bootstrap(old, new)[:2]
     test = "exact McNemar" if once else "exact sign test, bootstrap interval"
     return ItemTest(result.gained, result.lost, float(new.mean() - old.mean()), low, high, result.p, test)
@@ -215,7 +232,11 @@ def _welch(a: ArrayLike, b: ArrayLike) -> tuple[float, float, float]:
         return mean_a - mean_b, nan, nan
     if sd_a == sd_b == 0:  # means of equal values carry rounding; the values themselves don't
         delta = float(x[0] - y[0])
-        return (0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta), 0.0, len(x) + len(y) - 2.0
+        return (
+            (0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta),
+            0.0,
+            len(x) + len(y) - 2.0,
+        )
     # Divided by the larger one, so that small numbers don't vanish when squared.
     scale = max(sd_a, sd_b)
     part_a, part_b = (sd_a / scale) ** 2 / len(x), (sd_b / scale) ** 2 / len(y)

@@ -1,7 +1,7 @@
 """What tables are put together from: numbers that know their runs, rows, and the comparisons of a study.
 
-An id says where a number belongs: table, model, point of the axes, arm, view, what. It leaves out the tables themselves
-(tables.py, tables_more.py) and how they look (render_html.py, render_text.py).
+An id says where a number belongs: table, model, point of the axes, arm, view, what. It leaves out the tables
+themselves (tables.py, tables_more.py) and how they look (render_html.py, render_text.py).
 """
 
 import json
@@ -20,7 +20,9 @@ NONE = "\u2013"  # where a row has nothing to print
 
 @dataclass(frozen=True)
 class Number:
-    """One printed number: a stable id, the value it was rounded from (shares, not percent), and the folders of its runs."""
+    """One printed number: a stable id, the value it was rounded from (shares, not percent), and the folders
+    of its runs.
+    """
 
     id: str
     value: float | None  # None for what is not defined, such as a test of one seed
@@ -56,7 +58,9 @@ class Table:
 
     def numbers(self) -> list[Number]:
         """In reading order."""
-        return [part for row in self.rows for entry in row.entries for part in entry if isinstance(part, Number)]
+        return [
+            part for row in self.rows for entry in row.entries for part in entry if isinstance(part, Number)
+        ]
 
 
 class Place(NamedTuple):
@@ -93,7 +97,9 @@ def ordered_views(results: Results) -> list[str]:
 
 def grid(results: Results) -> list[tuple[str, dict[str, Any], str]]:
     """Every (model, point, arm) of the study in the order of its file, whether it has results or not."""
-    return [(model, point, arm) for model in results.models for point in results.points() for arm in results.arms]
+    return [
+        (model, point, arm) for model in results.models for point in results.points() for arm in results.arms
+    ]
 
 
 def with_view(cells: list[Cell], view: str) -> list[Cell]:
@@ -141,16 +147,27 @@ class Maker:
         name = "/".join(str(part).replace("%", "%25").replace("/", "%2F") for part in path if part != "")
         return Number(name, finite(value), text, tuple(dict.fromkeys(cell.source.folder for cell in cells)))
 
-    def one(self, path: Path, key: str, value: float, show: Callable[[float], str], cells: Iterable[Cell]) -> Entry:
+    def one(
+        self, path: Path, key: str, value: float, show: Callable[[float], str], cells: Iterable[Cell]
+    ) -> Entry:
         """A number alone in its place."""
         return (self.number([*path, key], value, show(value), cells),)
 
-    def interval(self, path: Path, keys: tuple[str, str], low: float, high: float, cells: list[Cell]) -> Entry:
+    def interval(
+        self, path: Path, keys: tuple[str, str], low: float, high: float, cells: list[Cell]
+    ) -> Entry:
         """[low, high] in points."""
-        ends = [self.number([*path, key], value, points(value), cells) for key, value in zip(keys, (low, high), strict=True)]
-        return ("[", ends[0], ", ", ends[1], "]") if all(end.value is not None for end in ends) else (ends[0],)
+        ends = [
+            self.number([*path, key], value, points(value), cells)
+            for key, value in zip(keys, (low, high), strict=True)
+        ]
+        return (
+            ("[", ends[0], ", ", ends[1], "]") if all(end.value is not None for end in ends) else (ends[0],)
+        )
 
-    def spread(self, path: Path, values: Sequence[float], show: Callable[[float], str], cells: list[Cell]) -> Entry:
+    def spread(
+        self, path: Path, values: Sequence[float], show: Callable[[float], str], cells: list[Cell]
+    ) -> Entry:
         """Mean and sample standard deviation over seeds; the mean alone for one."""
         if not values:
             return EMPTY
@@ -175,12 +192,18 @@ class Maker:
         return [*(f"{view.upper()}, %" for view in self.results.views), *(["gap"] if self.has_gap else [])]
 
     def effect(self, model: str, point: dict[str, Any], arm: str, view: str) -> Comparison | None:
-        """The comparison with the reference; None where one of the two has no result, and for the reference itself."""
+        """The comparison with the reference; None where one of the two has no result, and for the reference
+        itself.
+        """
         return self.effects[view].get(Place(model, point_label(point), arm))
 
     def pair(self, model: str, point: dict[str, Any], arm: str, view: str) -> list[Cell]:
         """The runs behind a comparison: the arm's and the reference's."""
-        return [c for name in (arm, self.results.reference) for c in with_view(self.results.group(model, name, point), view)]
+        return [
+            c
+            for name in (arm, self.results.reference)
+            for c in with_view(self.results.group(model, name, point), view)
+        ]
 
     def judged(self, model: str, point: dict[str, Any], arm: str, view: str) -> Entry:
         """The verdict of a row, or why it has none."""
@@ -189,7 +212,11 @@ class Maker:
         found = self.effect(model, point, arm, view)
         if found:
             return (found.verdict,)
-        return ("no result" if not with_view(self.results.group(model, arm, point), view) else "no reference result",)
+        return (
+            "no result"
+            if not with_view(self.results.group(model, arm, point), view)
+            else "no reference result",
+        )
 
     def difference(self, table: str, model: str, point: dict[str, Any], arm: str, view: str) -> list[Entry]:
         """Difference, clustered interval, Welch p, adjusted p, verdict."""
@@ -197,7 +224,11 @@ class Maker:
         if not found:
             return [EMPTY, EMPTY, EMPTY, EMPTY, verdict]
         path, cells = self.path(table, model, point, arm, view), self.pair(model, point, arm, view)
-        low, high = (found.clustered.low, found.clustered.high) if found.clustered else (found.welch_low, found.welch_high)
+        low, high = (
+            (found.clustered.low, found.clustered.high)
+            if found.clustered
+            else (found.welch_low, found.welch_high)
+        )
         return [
             self.one(path, "delta", found.delta, points, cells),
             self.interval(path, ("low", "high"), low, high, cells),

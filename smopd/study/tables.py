@@ -1,7 +1,9 @@
-"""From a study's results to its tables, in which every number knows its runs, and to the sentences that sum it up.
+"""From a study's results to its tables, in which every number knows its runs, and to the sentences that sum
+it up.
 
-A difference is called a gain or a loss only where `compare` calls it one, corrected for all comparisons of its view. It leaves
-out how a table looks (render_html.py, render_text.py), the statistics (comparison.py, power.py), and what tables_more.py has.
+A difference is called a gain or a loss only where `compare` calls it one, corrected for all comparisons of
+its view. It leaves out how a table looks (render_html.py, render_text.py), the statistics (comparison.py,
+power.py), and what tables_more.py has.
 """
 
 import math
@@ -33,7 +35,17 @@ from smopd.study.table_parts import (
 from smopd.study.tables_more import calibration_tables, gradient_table, paper_table
 from smopd.viewer.svg import p_value, points
 
-__all__ = ["VERDICTS", "Entry", "Number", "Row", "Table", "compare_all", "comparison_sentences", "make_tables", "verdict_lines"]
+__all__ = [
+    "VERDICTS",
+    "Entry",
+    "Number",
+    "Row",
+    "Table",
+    "compare_all",
+    "comparison_sentences",
+    "make_tables",
+    "verdict_lines",
+]
 
 LEVEL = 0.05
 MANY = 8  # arms that one sentence can tell in full
@@ -46,7 +58,13 @@ def make_tables(results: Results, effects: Effects | None = None) -> list[Table]
     make, views = Maker(results, effects), ordered_views(results)
     made = [main_table(make), *(effects_table(make, view) for view in views[1:])]
     made += [table for view in views for table in (seed_tests(make, view), item_tests(make, view))]
-    made += [power_table(make), paper_table(make), *calibration_tables(make), gradient_table(make), per_seed(make)]
+    made += [
+        power_table(make),
+        paper_table(make),
+        *calibration_tables(make),
+        gradient_table(make),
+        per_seed(make),
+    ]
     return [table for table in made if table.rows]
 
 
@@ -59,20 +77,26 @@ def main_table(make: Maker) -> Table:
             base = [cell for cell in r.base if cell.model == model and cell.axes in ({}, point)]
             if base:
                 shown = make.accuracies(["base", model], base)
-                rows.append(Row("base model", (EMPTY, *shown, EMPTY, EMPTY, EMPTY, EMPTY, ("not trained",)), group))
+                rows.append(
+                    Row("base model", (EMPTY, *shown, EMPTY, EMPTY, EMPTY, EMPTY, ("not trained",)), group)
+                )
             for arm in r.arms:
                 path, cells = make.path("main", model, point, arm), r.group(model, arm, point)
                 seeds = make.number([*path, "seeds"], len(cells), str(len(cells)), cells)
                 of = f" of {len(r.seeds)}" if len(cells) < len(r.seeds) else ""
                 entries = [(seeds, of) if of else (seeds,), *make.accuracies(path, cells)]
-                rows.append(Row(arm, (*entries, *make.difference("main", model, point, arm, make.primary)), group))
+                rows.append(
+                    Row(arm, (*entries, *make.difference("main", model, point, arm, make.primary)), group)
+                )
     heads = ["arm", "seeds", *make.accuracy_heads(), f"{make.primary.upper()} difference", *DIFFERENCE]
     caption = (
         f"Mean ± sample standard deviation over seeds. Differences from {r.reference} in percentage points, with an "
         "interval over seeds and items (over items alone for a single seed); p: Welch's test over seeds, two-sided; Holm:"
         f" corrected for {_family(make, make.primary)}, to which the base model does not belong."
     )
-    return Table("main", "Results", "Base model and arms", caption, tuple(heads), tuple(rows), (len(heads) - 1,))
+    return Table(
+        "main", "Results", "Base model and arms", caption, tuple(heads), tuple(rows), (len(heads) - 1,)
+    )
 
 
 def effects_table(make: Maker, view: str) -> Table:
@@ -103,7 +127,17 @@ def seed_tests(make: Maker, view: str) -> Table:
             make.one(path, "run-to-run", found.run_to_run, lambda sd: points(sd, sign=False), cells),
         ]
 
-    heads = ("arm", "difference", "Welch 95%", "t", "df", "p two-sided", "p one-sided", "run-to-run sd", "verdict")
+    heads = (
+        "arm",
+        "difference",
+        "Welch 95%",
+        "t",
+        "df",
+        "p two-sided",
+        "p one-sided",
+        "run-to-run sd",
+        "verdict",
+    )
     caption = (
         f"Welch's test on the accuracies of the seeds, each arm against {make.results.reference}, not corrected; "
         "one-sided: for the arm being better. Run-to-run: standard deviation over seeds, pooled over both."
@@ -129,7 +163,18 @@ def item_tests(make: Maker, view: str) -> Table:
             make.one(path, "clustered-p", c.p, p_value, cells),
         ]
 
-    heads = ("arm", "better", "worse", "difference", "items 95%", "p", "test", "clustered 95%", "p, clustered", "verdict")
+    heads = (
+        "arm",
+        "better",
+        "worse",
+        "difference",
+        "items 95%",
+        "p",
+        "test",
+        "clustered 95%",
+        "p, clustered",
+        "verdict",
+    )
     caption = (
         f"Better, worse: items that were right more and less often than with {make.results.reference}. Their test and "
         "interval (exact for one seed each, else a bootstrap) hold for these very runs; the clustered ones count seeds "
@@ -144,9 +189,13 @@ def per_seed(make: Maker) -> Table:
     for model, point, arm in grid(r):
         for cell in r.group(model, arm, point):
             path = make.path("per-seed", model, point, arm, cell.seed)
-            rows.append(Row(arm, ((str(cell.seed),), *make.accuracies(path, [cell])), make.group(model, point)))
+            rows.append(
+                Row(arm, ((str(cell.seed),), *make.accuracies(path, [cell])), make.group(model, point))
+            )
     heads = ("arm", "seed", *make.accuracy_heads())
-    return Table("per-seed", "Every seed", "Accuracy of every run", "", heads, tuple(rows), fold=len(rows) > 12)
+    return Table(
+        "per-seed", "Every seed", "Accuracy of every run", "", heads, tuple(rows), fold=len(rows) > 12
+    )
 
 
 def power_table(make: Maker) -> Table:
@@ -155,7 +204,9 @@ def power_table(make: Maker) -> Table:
     for model in r.models:
         for point in r.points():
             for view in ordered_views(r):
-                found, seeds, cells = _design(make, view, [(model, p, arm) for m, p, arm in grid(r) if (m, p) == (model, point)])
+                found, seeds, cells = _design(
+                    make, view, [(model, p, arm) for m, p, arm in grid(r) if (m, p) == (model, point)]
+                )
                 if found is None:
                     continue
                 path, size = make.path("power", model, point, view), len(make.effects[view])
@@ -164,7 +215,9 @@ def power_table(make: Maker) -> Table:
                     make.one(path, "seeds", seeds, lambda n: f"{n:.0f}", cells),
                     make.one(path, "items", found.items, lambda n: f"{n:,.0f}", cells),
                     make.one(path, "seed-sd", found.seed_sd, lambda sd: points(sd, sign=False), cells),
-                    make.one(path, "discordance", found.discordance, lambda sd: points(sd, sign=False), cells),
+                    make.one(
+                        path, "discordance", found.discordance, lambda sd: points(sd, sign=False), cells
+                    ),
                     make.one(path, "detectable", least[0], _up, cells),
                     make.one(path, "detectable-family", least[1], _up, cells),
                 )
@@ -180,7 +233,9 @@ def power_table(make: Maker) -> Table:
 
 
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
-    """What the study found, in plain sentences: gains, losses, what cannot be told from chance, single seeds, gaps, power."""
+    """What the study found, in plain sentences: gains, losses, what cannot be told from chance, single seeds,
+    gaps, power.
+    """
     make, lines = Maker(results, effects), []
     words = {
         "gain": f"gain over {results.reference}",
@@ -190,7 +245,9 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
     }
     for view in ordered_views(results):
         for verdict in VERDICTS:
-            those = [(place, found) for place, found in make.effects[view].items() if found.verdict == verdict]
+            those = [
+                (place, found) for place, found in make.effects[view].items() if found.verdict == verdict
+            ]
             short = len(those) > MANY and verdict not in ("gain", "loss")  # the table has the rest
             some = [_brief(make, place, found, short) for place, found in those]
             lines += [f"{view.upper()}, {words[verdict]}: {'; '.join(some)}."] if some else []
@@ -211,7 +268,9 @@ def comparison_sentences(results: Results, effects: Effects | None = None) -> li
     make, lines = Maker(results, effects), []
     for view in ordered_views(results):
         for place, found in make.effects[view].items():
-            where = "" if make.single else ", ".join(part for part in (place.model, place.point) if part) + ", "
+            where = (
+                "" if make.single else ", ".join(part for part in (place.model, place.point) if part) + ", "
+            )
             lines.append(f"{where}{view.upper()}: {found.sentence}.")
     return lines
 
@@ -223,7 +282,11 @@ def _compared(make: Maker, view: str, entries: Entries, kind: str, title: str, c
     for model, point, arm in grid(r) if make.effects[view] else ():
         if arm != r.reference:
             found, path = make.effect(model, point, arm, view), make.path(name, model, point, arm, view)
-            shown = entries(found, path, make.pair(model, point, arm, view)) if found else [EMPTY] * (len(heads) - 2)
+            shown = (
+                entries(found, path, make.pair(model, point, arm, view))
+                if found
+                else [EMPTY] * (len(heads) - 2)
+            )
             rows.append(Row(arm, (*shown, make.judged(model, point, arm, view)), make.group(model, point)))
     return Table(name, "Tests", title, caption, heads, tuple(rows), words)
 
@@ -240,20 +303,28 @@ def _brief(make: Maker, place: Place, found: Comparison, short: bool) -> str:
     return f"{place.arm}{where} {points(found.delta)}" + ("" if short else f" points{interval}{test}")
 
 
-def _design(make: Maker, view: str, places: list[tuple[str, dict[str, Any], str]]) -> tuple[Design | None, int, list[Cell]]:
-    """Spreads over the comparisons at some places (root mean squares), the fewest seeds of an arm among them, and their runs."""
+def _design(
+    make: Maker, view: str, places: list[tuple[str, dict[str, Any], str]]
+) -> tuple[Design | None, int, list[Cell]]:
+    """Spreads over the comparisons at some places (root mean squares), the fewest seeds of an arm among them,
+    and their runs.
+    """
     r, found, seeds = make.results, [], []
     cells: dict[str, Cell] = {}
     for model, point, arm in places:
         effect = make.effect(model, point, arm, view)
         if effect and effect.clustered and min(effect.seeds) > 1:
-            a, b = (r.matrix(with_view(r.group(model, name, point), view), view) for name in (arm, r.reference))
+            a, b = (
+                r.matrix(with_view(r.group(model, name, point), view), view) for name in (arm, r.reference)
+            )
             found.append(design(a, b))
             seeds.append(min(effect.seeds))
             cells |= {cell.source.folder: cell for cell in make.pair(model, point, arm, view)}
     if not found:
         return None, 0, []
-    typical = {name: math.sqrt(np.mean([_spreads(one)[name] ** 2 for one in found])) for name in _spreads(found[0])}
+    typical = {
+        name: math.sqrt(np.mean([_spreads(one)[name] ** 2 for one in found])) for name in _spreads(found[0])
+    }
     return Design(found[0].items, **typical), min(seeds), list(cells.values())
 
 

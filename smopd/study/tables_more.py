@@ -1,4 +1,5 @@
-"""The tables beside the comparison itself: the paper's numbers, the tokens of a run, what a mask drops of the gradient.
+"""The tables beside the comparison itself: the paper's numbers, the tokens of a run, what a mask drops of the
+gradient.
 
 Each is empty where the study has nothing for it. It leaves out the accuracies and tests (tables.py).
 """
@@ -44,20 +45,44 @@ def paper_table(make: Maker) -> Table:
                     delta = make.one(path, "delta", found.delta, points, both)
                 if found and theirs is not None:
                     key = f"{printed.model}-{printed.steps}/less-paper"
-                    apart = (make.number([*path, *key.split("/")], gap := found.delta - theirs / 100, points(gap), both),)
-                where = ", ".join(dict.fromkeys(part for part in (printed.table, printed.label, printed.column) if part))
+                    apart = (
+                        make.number(
+                            [*path, *key.split("/")], gap := found.delta - theirs / 100, points(gap), both
+                        ),
+                    )
+                where = ", ".join(
+                    dict.fromkeys(part for part in (printed.table, printed.label, printed.column) if part)
+                )
                 entries: tuple[Entry, ...] = (
                     (view.upper(),), ours, (_text(accuracy, "{:.1f}"),), delta, (_text(theirs, "{:+.1f}"),), apart,
                     make.judged(model, point, arm, view), (f"{printed.model.upper()}, {printed.steps} steps: {where}",),
                 )  # fmt: skip
                 rows.append(Row(arm, entries, make.group(model, point)))
-    heads = ("arm", "view", "ours, %", "paper, %", "our difference", "paper's", "ours less paper's", "our verdict", "paper")
+    heads = (
+        "arm",
+        "view",
+        "ours, %",
+        "paper, %",
+        "our difference",
+        "paper's",
+        "ours less paper's",
+        "our verdict",
+        "paper",
+    )
     caption = (
         f"Differences from {r.reference} in percentage points; where the paper prints none, that of its printed "
         "accuracies. A model that the paper does not have stands beside each of the paper's: then only the direction and "
         "the size of an effect can be compared."
     )
-    return Table("paper", "Beside the paper", f"Ours and the paper's: {r.paper}", caption, heads, tuple(rows), (1, 7, 8))
+    return Table(
+        "paper",
+        "Beside the paper",
+        f"Ours and the paper's: {r.paper}",
+        caption,
+        heads,
+        tuple(rows),
+        (1, 7, 8),
+    )
 
 
 def calibration_tables(make: Maker) -> list[Table]:
@@ -78,16 +103,32 @@ def calibration_tables(make: Maker) -> list[Table]:
             rows.append(Row(f"{low:g} to {high:g}", tuple(entries), group))
     title = "Tokens by the student's probability of them"
     bins = Table("bins", "Tokens", title, "", ("probability", *BINS.values()), tuple(rows), fold=True)
-    return [_arms(make, "calibration", _tokens, CALIBRATION, ("Tokens", "Does entropy tell?", caption), "auroc"), bins]
+    return [
+        _arms(make, "calibration", _tokens, CALIBRATION, ("Tokens", "Does entropy tell?", caption), "auroc"),
+        bins,
+    ]
 
 
 def gradient_table(make: Maker) -> Table:
     """What a mask drops of the middle turns' gradient."""
     caption = "The gradient of the middle turns, split into that of the kept and of the dropped tokens. Mean ± sd over seeds."
-    return _arms(make, "gradients", lambda cell: cell.gradients, GRADIENTS, ("Gradients", "What the mask drops", caption))
+    return _arms(
+        make,
+        "gradients",
+        lambda cell: cell.gradients,
+        GRADIENTS,
+        ("Gradients", "What the mask drops", caption),
+    )
 
 
-def _arms(make: Maker, name: str, pick: Pick, columns: dict[str, str], words: tuple[str, str, str], bounded: str = "") -> Table:
+def _arms(
+    make: Maker,
+    name: str,
+    pick: Pick,
+    columns: dict[str, str],
+    words: tuple[str, str, str],
+    bounded: str = "",
+) -> Table:
     """A row for every arm with measurements; `bounded` is one that every run has an interval of."""
     rows = []
     for model, point, arm in grid(make.results):
@@ -96,19 +137,29 @@ def _arms(make: Maker, name: str, pick: Pick, columns: dict[str, str], words: tu
             path = make.path(name, model, point, arm)
             entries = _means(make, path, cells, pick, list(columns))
             if bounded:
-                low, high = (entry[:1] for entry in _means(make, path, cells, pick, [f"{bounded}_low", f"{bounded}_high"]))
+                low, high = (
+                    entry[:1]
+                    for entry in _means(make, path, cells, pick, [f"{bounded}_low", f"{bounded}_high"])
+                )
                 entries.append(EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]"))
             rows.append(Row(arm, tuple(entries), make.group(model, point)))
-    return Table(name, *words, ("arm", *columns.values(), *(["95% interval"] if bounded else [])), tuple(rows))
+    return Table(
+        name, *words, ("arm", *columns.values(), *(["95% interval"] if bounded else [])), tuple(rows)
+    )
 
 
 def _means(make: Maker, path: Path, cells: list[Cell], pick: Pick, columns: Sequence[str]) -> list[Entry]:
     entries = []
     for key in columns:
-        found = [(value, cell) for cell in cells if (value := finite((pick(cell) or {}).get(key))) is not None]
+        found = [
+            (value, cell) for cell in cells if (value := finite((pick(cell) or {}).get(key))) is not None
+        ]
         entries.append(
             make.spread(
-                [*path, key], [value for value, _ in found], whole if key in COUNTS else plain, [cell for _, cell in found]
+                [*path, key],
+                [value for value, _ in found],
+                whole if key in COUNTS else plain,
+                [cell for _, cell in found],
             )
         )
     return entries
@@ -123,7 +174,9 @@ def _bin(cell: Cell, low: float) -> Measured:
 
 
 def _printed(study: str, model: str, arm: str, steps: int | None) -> list[PaperRow]:
-    """The paper's rows of an arm: those of the same model, or of each of its models where it does not have ours."""
+    """The paper's rows of an arm: those of the same model, or of each of its models where it does not have
+    ours.
+    """
     if paper_model(model) is not None:
         row = find(study, model, arm, steps)
         return [row] if row else []
@@ -136,13 +189,20 @@ def _printed_effect(row: PaperRow, view: str, reference: str) -> float | None:
     if printed is not None or row.arm == reference:
         return printed
     wanted = (row.model, row.steps, row.table, reference)
-    same = [other for other in paper_rows(row.study) if (other.model, other.steps, other.table, other.arm) == wanted]
+    same = [
+        other
+        for other in paper_rows(row.study)
+        if (other.model, other.steps, other.table, other.arm) == wanted
+    ]
     a, b = row.accuracy(view), same[0].accuracy(view) if same else None
     return None if a is None or b is None else round(a - b, 6)
 
 
 def _steps(point: dict[str, Any]) -> int | None:
-    return next((value for name, value in point.items() if name.split(".")[-1] == "steps" and isinstance(value, int)), None)
+    return next(
+        (value for name, value in point.items() if name.split(".")[-1] == "steps" and isinstance(value, int)),
+        None,
+    )
 
 
 def _text(value: float | None, form: str) -> str:

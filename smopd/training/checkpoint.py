@@ -1,4 +1,5 @@
-"""One checkpoint: a folder that is complete or not there, and says itself whether it is still what was written.
+"""One checkpoint: a folder that is complete or not there, and says itself whether it is still what was
+written.
 
     adapter_model.safetensors, adapter_config.json   the student, in plain PEFT format
     teacher.safetensors                              the teacher's matrices
@@ -6,8 +7,8 @@
     state.json                                       step, hash of the settings, version
     checksums.json                                   SHA-256 of every file; written last
 
-Nothing is pickled, and the same state gives the same bytes. It leaves out which checkpoint is used and which are kept
-(run_folder.py).
+Nothing is pickled, and the same state gives the same bytes. It leaves out which checkpoint is used and which
+are kept (run_folder.py).
 """
 
 import hashlib
@@ -26,7 +27,7 @@ from smopd.code_version import code_version
 from smopd.config import Config, settings_hash
 from smopd.errors import UserError
 from smopd.files import file_digest, sync, write_json
-from smopd.training.adapters import STUDENT, load_parameters, save_teacher, teacher_parameters
+from smopd.models.adapters import STUDENT, load_parameters, save_teacher, teacher_parameters
 
 CHECKSUMS = "checksums.json"
 REQUIRED = (
@@ -42,12 +43,15 @@ REQUIRED = (
 def save_adapter(model: PeftModel, folder: Path) -> None:
     """The student's adapter in plain PEFT format."""
     model.save_pretrained(str(folder), selected_adapters=[STUDENT], save_embedding_layers=False)
-    # safetensors makes files that only their owner reads; a server that loads the adapter may be another user.
+    # safetensors makes files that only their owner reads; a server that loads the adapter may be another
+    # user.
     shutil.copymode(folder / "adapter_config.json", folder / "adapter_model.safetensors")
 
 
 def write(final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config) -> None:
-    """Write a checkpoint beside its place, see it on disk, then move it there. What stood there before is replaced."""
+    """Write a checkpoint beside its place, see it on disk, then move it there. What stood there before is
+    replaced.
+    """
     partial = final.with_name(f".partial-{final.name}")
     shutil.rmtree(partial, ignore_errors=True)
     try:

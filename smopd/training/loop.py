@@ -1,7 +1,8 @@
 """The training loop: roll out, score, step, average. It runs any method, because a method is only settings.
 
-Every random choice is derived from (seed, purpose, step, example, turn), so a run that was stopped and started again repeats
-the uninterrupted one, on any number of processes: each takes a share of a step's rollouts, and what they compute is added up.
+Every random choice is derived from (seed, purpose, step, example, turn), so a run that was stopped and
+started again repeats the uninterrupted one, on any number of processes: each takes a share of a step's
+rollouts, and what they compute is added up.
 """
 
 import logging
@@ -16,18 +17,18 @@ import torch
 from peft import PeftModel
 
 from smopd.chat import Renderer
-from smopd.config import Config, Optim
+from smopd.config import Config
 from smopd.errors import EngineLost, UserError
 from smopd.evaluation.prepare import prepared_examples
-from smopd.evaluation.verifiers import verify_all
 from smopd.models import load_model, resolve_adapter
+from smopd.models.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
 from smopd.objective import RolloutLoss, masked
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.factory import make_engine
 from smopd.scoring.passes import check_head
 from smopd.seeds import derive, rng
+from smopd.settings import Optim
 from smopd.training import sharding
-from smopd.training.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
 from smopd.training.interrupt import interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
@@ -35,6 +36,7 @@ from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 from smopd.training.scoring_step import FAST, Rollout, ScoredTurn, score
 from smopd.training.tokens import token_columns
+from smopd.verify.verifiers import verify_all
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
@@ -81,11 +83,20 @@ class Trainer:
         if self.sharded:
             sharding.shard(self.model)
         check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
-        sampling = Sampling(config.rollout.temperature, config.rollout.answer_tokens, config.rollout.top_p, config.rollout.top_k)
+        sampling = Sampling(
+            config.rollout.temperature,
+            config.rollout.answer_tokens,
+            config.rollout.top_p,
+            config.rollout.top_k,
+        )
         rank = max(adapter.r for adapter in self.model.peft_config.values())  # type: ignore[attr-defined]
-        adapters = folder.path / "adapters" / (f"process-{self.processes.rank}" if self.processes.count > 1 else "")
+        adapters = (
+            folder.path / "adapters" / (f"process-{self.processes.rank}" if self.processes.count > 1 else "")
+        )
         self.engine = make_engine(config, self.renderer, config.rollout.batch, adapters, self.model, rank)
-        self.driver = Driver(self.engine, self.renderer, sampling, config.rollout.middle_tokens, config.chat.history)
+        self.driver = Driver(
+            self.engine, self.renderer, sampling, config.rollout.middle_tokens, config.chat.history
+        )
         if self.processes.first:
             folder.begin()
         saved = self.processes.tell(folder.soundest() if self.processes.first else None)
@@ -136,10 +147,14 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint of the current step."""
         if self.processes.first:
-            self.folder.save_checkpoint(self.step, self.model, self.optimizer, self.config.train.keep_checkpoints)
+            self.folder.save_checkpoint(
+                self.step, self.model, self.optimizer, self.config.train.keep_checkpoints
+            )
 
     def take_step(self, step: int, protect: Callable[[], Any]) -> dict[str, Any]:
-        """One update; the row of metrics it leaves behind. `protect()` keeps Ctrl-C from parting the weights from their row."""
+        """One update; the row of metrics it leaves behind. `protect()` keeps Ctrl-C from parting the weights
+        from their row.
+        """
         began = time.perf_counter()
         settings = self.config.objective
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, where a recipe has some
@@ -150,10 +165,15 @@ class Trainer:
         losses, scored = self._scored(own, keep, step)
         self.processes.add_up([p.grad for p in self.student if p.grad is not None])
         differentiated = time.perf_counter()
-        # One row for all processes, made from all rollouts in their order: it does not depend on who computed what.
-        everything = self.processes.gather([(r, _plain(x), _plain(y)) for r, x, y in zip(own, losses, scored, strict=True)])
+        # One row for all processes, made from all rollouts in their order: it does not depend on who computed
+        # what.
+        everything = self.processes.gather(
+            [(r, _plain(x), _plain(y)) for r, x, y in zip(own, losses, scored, strict=True)]
+        )
         rollouts = [r for r, _, _ in everything]
-        used = self.processes.gather([(self.engine.usage.reused - usage.reused, self.engine.usage.prompt - usage.prompt)])
+        used = self.processes.gather(
+            [(self.engine.usage.reused - usage.reused, self.engine.usage.prompt - usage.prompt)]
+        )
         prompt = sum(p for _, p in used)
         row = {
             "step": step,
@@ -181,13 +201,17 @@ class Trainer:
                 if self.config.train.save_rollouts or row["skipped"]:
                     self.folder.save_rollouts(step, records)
                 if self.config.train.save_tokens:
-                    columns = token_columns(records, [x for _, x, _ in everything], [y for _, _, y in everything], settings)
+                    columns = token_columns(
+                        records, [x for _, x, _ in everything], [y for _, _, y in everything], settings
+                    )
                     self.folder.save_tokens(step, columns)
                 self.folder.add_metrics(row)
         return row
 
     def _scored(self, rollouts: list[Rollout], keep: float, step: int) -> Scores:
-        """Losses and statistics of our rollouts; their gradient, divided by the rollouts of all processes, is in `grad`."""
+        """Losses and statistics of our rollouts; their gradient, divided by the rollouts of all processes, is
+        in `grad`.
+        """
         losses: list[RolloutLoss] = []
         scored: list[list[ScoredTurn]] = []
         for parameter in self.student:
@@ -205,7 +229,9 @@ class Trainer:
         return losses, scored
 
     def _differentiated(self, part: list[Rollout], keep: float, step: int) -> Scores:
-        """Score one micro-batch and add its gradient, whole or not at all; without memory again with less of it at a time."""
+        """Score one micro-batch and add its gradient, whole or not at all; without memory again with less of
+        it at a time.
+        """
         while True:
             try:
                 return self._attempt(part, keep, step)
@@ -216,9 +242,17 @@ class Trainer:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             if not self.sharded and len(part) > 1:
-                log.warning("out of memory in scoring %d rollouts: again in two parts, which changes nothing else", len(part))
-                halves = [self._differentiated(half, keep, step) for half in (part[: len(part) // 2], part[len(part) // 2 :])]
-                return [x for losses, _ in halves for x in losses], [y for _, scored in halves for y in scored]
+                log.warning(
+                    "out of memory in scoring %d rollouts: again in two parts, which changes nothing else",
+                    len(part),
+                )
+                halves = [
+                    self._differentiated(half, keep, step)
+                    for half in (part[: len(part) // 2], part[len(part) // 2 :])
+                ]
+                return [x for losses, _ in halves for x in losses], [
+                    y for _, scored in halves for y in scored
+                ]
             self._use_less(reason)
 
     def _use_less(self, reason: str) -> None:
@@ -229,12 +263,19 @@ class Trainer:
                 "set train.recompute=true, lower train.row_tokens or the token limits of [rollout], or use a smaller model "
                 "(smopd plan tells what fits)"
             )
-        if not self.recomputes:  # all rows of a rollout stay in memory until backward: smaller ones alone would not help
+        if (
+            not self.recomputes
+        ):  # all rows of a rollout stay in memory until backward: smaller ones alone would not help
             self._recompute()
-            log.warning("out of memory in scoring: from now on with train.recompute, which changes nothing else")
+            log.warning(
+                "out of memory in scoring: from now on with train.recompute, which changes nothing else"
+            )
         else:
             self.row_tokens = max(SMALLEST_ROW, self.row_tokens // 2)
-            log.warning("out of memory in scoring: again with rows of %d tokens, which changes nothing else", self.row_tokens)
+            log.warning(
+                "out of memory in scoring: again with rows of %d tokens, which changes nothing else",
+                self.row_tokens,
+            )
 
     def _recompute(self) -> None:
         base: Any = self.model.get_base_model()
@@ -244,8 +285,14 @@ class Trainer:
     def _attempt(self, part: list[Rollout], keep: float, step: int) -> Scores:
         path = self.aligned.path() if self.aligned else FAST
         draw = (self.config.seed, step)
-        losses, turns = score(self.model, self.renderer, part, self.config.objective, keep, self.row_tokens, path, draw)
-        loss = torch.stack([x.total for x in losses]).sum() / self.config.train.rollouts if losses else torch.zeros(())
+        losses, turns = score(
+            self.model, self.renderer, part, self.config.objective, keep, self.row_tokens, path, draw
+        )
+        loss = (
+            torch.stack([x.total for x in losses]).sum() / self.config.train.rollouts
+            if losses
+            else torch.zeros(())
+        )
         loss = self.aligned.anchored(loss) if self.aligned else loss
         if loss.requires_grad:
             found = torch.autograd.grad(loss, self.student, allow_unused=True)
@@ -260,13 +307,20 @@ class Trainer:
         examples = self.processes.share([self.examples[i] for i in self._drawn(step)])
         full_branch = [rng(seed, "full branch", step, e.id).random() < settings.rho for e in examples]
         exclusive = settings.full_branch == "exclusive"
-        sharded_examples = [e for e, drawn in zip(examples, full_branch, strict=True) if not (drawn and exclusive)]
+        sharded_examples = [
+            e for e, drawn in zip(examples, full_branch, strict=True) if not (drawn and exclusive)
+        ]
         full_examples = [e for e, drawn in zip(examples, full_branch, strict=True) if drawn]
         with self.sampling(step - 1):
-            sharded = {c.example.id: c for c in self.driver.play(sharded_examples, "sharded", (seed, "rollout", step))}
+            sharded = {
+                c.example.id: c
+                for c in self.driver.play(sharded_examples, "sharded", (seed, "rollout", step))
+            }
             full = {c.example.id: c for c in self.driver.play(full_examples, "full", (seed, "rollout", step))}
         self.engine.sleep()
-        verdicts = dict(zip(sharded, verify_all([(c.example, c.final_text) for c in sharded.values()]), strict=True))
+        verdicts = dict(
+            zip(sharded, verify_all([(c.example, c.final_text) for c in sharded.values()]), strict=True)
+        )
         return [Rollout(sharded.get(e.id), full.get(e.id), verdicts.get(e.id)) for e in examples]
 
     def sampling(self, version: int) -> Any:
@@ -279,7 +333,9 @@ class Trainer:
         return merged(self.model) if self.config.rollout.merge else nullcontext()
 
     def _drawn(self, step: int) -> list[int]:
-        """Indices of the step's examples: a fresh shuffle every epoch, batches running through it without a gap."""
+        """Indices of the step's examples: a fresh shuffle every epoch, batches running through it without a
+        gap.
+        """
         count, batch = len(self.examples), self.config.train.rollouts
         places = range((step - 1) * batch, step * batch)
         self._orders = {e: self._orders.get(e) or self._shuffled(e) for e in {p // count for p in places}}
@@ -291,7 +347,9 @@ class Trainer:
         return order
 
     def _update(self, step: int) -> dict[str, Any]:
-        """Clip, optimizer step, teacher average. A gradient that is zero everywhere or not finite changes nothing."""
+        """Clip, optimizer step, teacher average. A gradient that is zero everywhere or not finite changes
+        nothing.
+        """
         optim = self.config.optim
         norm = torch.nn.utils.clip_grad_norm_(self.student, optim.grad_clip or float("inf"))
         rate = learning_rate(step, self.config.train.steps, optim)
@@ -302,11 +360,18 @@ class Trainer:
             self.optimizer.step()
             update_teacher(self.model, self.config.teacher.decay)
         elif finite:
-            log.warning("step %d: no reply gave a gradient (all empty, or all capped); the step changed nothing", step)
+            log.warning(
+                "step %d: no reply gave a gradient (all empty, or all capped); the step changed nothing", step
+            )
         else:
             log.warning("step %d: the gradient is not finite; the step changed nothing", step)
         self.optimizer.zero_grad(set_to_none=True)
-        return {"grad_norm": norm.item() if finite else None, "lr": rate, "skipped": int(not finite), "empty": int(norm == 0)}
+        return {
+            "grad_norm": norm.item() if finite else None,
+            "lr": rate,
+            "skipped": int(not finite),
+            "empty": int(norm == 0),
+        }
 
     def _check_skipped(self) -> None:
         """Stop where one step after the other has no finite gradient: more of the same would not mend it."""
@@ -328,9 +393,13 @@ def check_objective(config: Config) -> None:
     """A UserError for a setting that another one makes idle."""
     objective = config.objective
     if objective.clip_mode == "scale" and objective.clip_level == "vocab":
-        raise UserError("objective.clip_mode: scale is for caps of a whole position; set objective.clip_level=position")
+        raise UserError(
+            "objective.clip_mode: scale is for caps of a whole position; set objective.clip_level=position"
+        )
     if objective.keep == 1 and (objective.ranking != "entropy" or objective.denominator != "kept"):
-        raise UserError("objective.ranking, objective.denominator: there is no mask with objective.keep=1; lower it, e.g. to 0.8")
+        raise UserError(
+            "objective.ranking, objective.denominator: there is no mask with objective.keep=1; lower it, e.g. to 0.8"
+        )
 
 
 def _no_memory(error: Exception) -> bool:
@@ -343,7 +412,9 @@ def learning_rate(step: int, total: int, optim: Optim) -> float:
     if step <= optim.warmup_steps:
         return optim.lr * step / optim.warmup_steps
     progress = (step - optim.warmup_steps) / max(1, total - optim.warmup_steps)
-    factor = {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + cos(pi * progress))}[optim.schedule]
+    factor = {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + cos(pi * progress))}[
+        optim.schedule
+    ]
     return optim.lr * factor
 
 

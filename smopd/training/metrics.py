@@ -1,4 +1,6 @@
-"""One row of metrics.jsonl from what a step did. Ratios are over the whole step, not averages of micro-batches."""
+"""One row of metrics.jsonl from what a step did. Ratios are over the whole step, not averages of
+micro-batches.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,9 +29,14 @@ def _turns(rollouts: Sequence[Rollout]) -> dict[str, list[Turn]]:
 
 
 def step_metrics(
-    rollouts: Sequence[Rollout], losses: Sequence[RolloutLoss], scored: Sequence[Sequence[ScoredTurn]], keep: float
+    rollouts: Sequence[Rollout],
+    losses: Sequence[RolloutLoss],
+    scored: Sequence[Sequence[ScoredTurn]],
+    keep: float,
 ) -> dict[str, Any]:
-    """Losses by part, clipped and kept fractions, entropies, deltas, weights, lengths, stop reasons, outcomes."""
+    """Losses by part, clipped and kept fractions, entropies, deltas, weights, lengths, stop reasons,
+    outcomes.
+    """
     row: dict[str, Any] = {"loss": _mean([loss.total.item() for loss in losses])}
     turns = _turns(rollouts)
     stats = [turn for group in scored for turn in group]
@@ -40,7 +47,9 @@ def step_metrics(
         row[f"clipped/{part}"] = over / of if of else None
         own = [t.stats for t in stats if t.part == part]
         row[f"entropy/{part}"] = torch.cat([s.entropy for s in own]).mean().item() if own else None
-        row[f"divergence/{part}"] = torch.cat([s.divergence.detach() for s in own]).mean().item() if own else None
+        row[f"divergence/{part}"] = (
+            torch.cat([s.divergence.detach() for s in own]).mean().item() if own else None
+        )
         row[f"reply_tokens/{part}"] = _mean([len(t.reply) for t in turns[part]])
     gaps = torch.cat([turn.gap() for turn in stats]) if stats else torch.zeros(0)
     middle = sum(loss.middle_tokens for loss in losses)

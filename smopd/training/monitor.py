@@ -1,7 +1,8 @@
-"""Watching a run while it trains: evaluations every few steps, the best of them, when to stop early, and trackers.
+"""Watching a run while it trains: evaluations every few steps, the best of them, when to stop early, and
+trackers.
 
-Evaluations are written beside the metrics and decide nothing but when to stop and which checkpoint is kept as the best. It
-leaves out the evaluations before and after a run, which are `smopd eval`'s.
+Evaluations are written beside the metrics and decide nothing but when to stop and which checkpoint is kept as
+the best. It leaves out the evaluations before and after a run, which are `smopd eval`'s.
 """
 
 from types import TracebackType
@@ -28,7 +29,11 @@ class Monitor:
 
     def __init__(self, trainer: "Trainer") -> None:
         self.trainer, self.settings = trainer, trainer.config.train
-        self.examples = prepared_examples(trainer.config, "eval")[: self.settings.eval_limit] if self.settings.eval_every else []
+        self.examples = (
+            prepared_examples(trainer.config, "eval")[: self.settings.eval_limit]
+            if self.settings.eval_every
+            else []
+        )
         self.trackers: list[GeneralTracker] = []
 
     def __enter__(self) -> "Monitor":
@@ -44,19 +49,28 @@ class Monitor:
             try:
                 made.start()
             except ImportError as error:
-                raise UserError(f"train.trackers: {name} is not installed ({error}): pip install 'smopd[track]'") from None
-            made.store_init_configuration({key: _scalar(value) for key, value in flatten(config.model_dump()).items()})
+                raise UserError(
+                    f"train.trackers: {name} is not installed ({error}): pip install 'smopd[track]'"
+                ) from None
+            made.store_init_configuration(
+                {key: _scalar(value) for key, value in flatten(config.model_dump()).items()}
+            )
             self.trackers.append(made)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for tracker in self.trackers:
             tracker.finish()
 
     def log(self, row: dict[str, Any]) -> None:
         """Pass one step's row on."""
         for tracker in self.trackers:
-            tracker.log({key: value for key, value in row.items() if isinstance(value, (int, float))}, step=row["step"])
+            tracker.log(
+                {key: value for key, value in row.items() if isinstance(value, (int, float))},
+                step=row["step"],
+            )
 
     def due(self, step: int) -> bool:
         """Whether an evaluation follows this step."""
@@ -78,7 +92,9 @@ class Monitor:
         )  # fmt: skip
         trainer.model.eval()
         with trainer.sampling(step):
-            own = evaluate(driver, trainer.processes.share(self.examples), VIEWS, 1, trainer.config.seed, settings.batch)
+            own = evaluate(
+                driver, trainer.processes.share(self.examples), VIEWS, 1, trainer.config.seed, settings.batch
+            )
         outcomes: list[Outcome] = trainer.processes.gather(own)
         if not trainer.processes.first:
             return

@@ -1,7 +1,7 @@
 """The processes of a run: which share of a step is ours, what all of them add up to, and who writes.
 
-`torchrun` or `accelerate launch` starts them; without a launcher there is one, and every function here does nothing. It leaves
-out sharded weights (sharding.py).
+`torchrun` or `accelerate launch` starts them; without a launcher there is one, and every function here does
+nothing. It leaves out sharded weights (sharding.py).
 """
 
 import os
@@ -22,7 +22,9 @@ class Processes:
         self._state = PartialState(cpu=not torch.cuda.is_available())
         self.rank, self.count = self._state.process_index, self._state.num_processes
         self.device: torch.device = self._state.device
-        self.asks_to_shard = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"  # accelerate launch --use_fsdp
+        self.asks_to_shard = (
+            os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+        )  # accelerate launch --use_fsdp
 
     @property
     def first(self) -> bool:

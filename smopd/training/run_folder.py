@@ -1,4 +1,5 @@
-"""A run is a folder. Everything in it is written whole, by one process at a time, and a run that was killed finds what it needs.
+"""A run is a folder. Everything in it is written whole, by one process at a time, and a run that was killed
+finds what it needs.
 
     config.toml         the settings                       rollouts/       the conversations of each step
     metrics.jsonl       a row a step, no times in it       tokens/         on request, see tokens.py
@@ -6,7 +7,8 @@
     evaluations.jsonl   accuracy while training            eval/           accuracy before and after training
                                                            report.html     from `smopd report`
 
-It leaves out what a run does; it only knows where things stand and refuses a folder that belongs to something else.
+It leaves out what a run does; it only knows where things stand and refuses a folder that belongs to something
+else.
 """
 
 import logging
@@ -41,14 +43,20 @@ class RunFolder:
         self._damaged: set[Path] = set()
         settled = path / "config.toml"
         if settled.exists():
-            other = [line for line in differences(load_config(settled), config) if not line.startswith(MAY_CHANGE)]
+            other = [
+                line for line in differences(load_config(settled), config) if not line.startswith(MAY_CHANGE)
+            ]
             if other:
                 listed = "\n  ".join(other)
                 raise UserError(
                     f"{path}: holds a run of another configuration; choose another --out or the same settings:\n  {listed}"
                 )
-        elif path.exists() and (not path.is_dir() or any(p.name not in (LOCK, "config.toml.partial") for p in path.iterdir())):
-            raise UserError(f"{path}: exists and is not a run folder (no config.toml); nothing was written, choose another --out")
+        elif path.exists() and (
+            not path.is_dir() or any(p.name not in (LOCK, "config.toml.partial") for p in path.iterdir())
+        ):
+            raise UserError(
+                f"{path}: exists and is not a run folder (no config.toml); nothing was written, choose another --out"
+            )
 
     def begin(self) -> None:
         """Make the folder with its config, once everything the run needs is known to be there."""
@@ -58,7 +66,9 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Only one process works on a run: another is refused. May be taken again inside. A run not begun leaves no folder."""
+        """Only one process works on a run: another is refused. May be taken again inside. A run not begun
+        leaves no folder.
+        """
         if self._locked:
             yield
             return
@@ -74,7 +84,10 @@ class RunFolder:
                     "wait for it, stop it, or choose another --out"
                 ) from None
             if not works:
-                log.warning("%s: this file system has no locks: do not start the same run twice at the same time", self.path)
+                log.warning(
+                    "%s: this file system has no locks: do not start the same run twice at the same time",
+                    self.path,
+                )
             self._locked = True
             try:
                 yield
@@ -88,7 +101,11 @@ class RunFolder:
             yield
         except (OSError, SafetensorError) as error:
             where = getattr(error, "filename", None) or path
-            why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error).rpartition("I/O error: ")[2]
+            why = (
+                (error.strerror or str(error))
+                if isinstance(error, OSError)
+                else str(error).rpartition("I/O error: ")[2]
+            )
             sound = next((c for c in reversed(self.checkpoints()) if checkpoint.damage(c) is None), None)
             safe = (
                 f"The last complete checkpoint (step {_step(sound)}) is intact: once this is mended, the same command continues."
@@ -125,17 +142,23 @@ class RunFolder:
         return read_jsonl(self.evaluations_file)
 
     def cut_metrics(self, step: int) -> None:
-        """Go back to `step`: without rows of steps that will be repeated, and without what a crash left unfinished."""
+        """Go back to `step`: without rows of steps that will be repeated, and without what a crash left
+        unfinished.
+        """
         with self._writing(self.path):
             for file in (self.metrics_file, self.timings_file, self.evaluations_file):
                 if file.exists():
                     kept = jsonl(row for row in read_jsonl(file) if row["step"] <= step)
                     if kept.encode() != file.read_bytes():
                         write_text(file, kept)
-            for left in (p for name in ("", "rollouts", "tokens") for p in (self.path / name).glob("*.partial")):
+            for left in (
+                p for name in ("", "rollouts", "tokens") for p in (self.path / name).glob("*.partial")
+            ):
                 left.unlink()
             checkpoint.sweep(self.path / "checkpoints")
-        self.prune(self.config.train.keep_checkpoints, step)  # a kill may have come between a checkpoint and its pruning
+        self.prune(
+            self.config.train.keep_checkpoints, step
+        )  # a kill may have come between a checkpoint and its pruning
 
     def add_metrics(self, row: dict[str, Any]) -> None:
         """Append one step's row; on disk when this returns."""
@@ -152,12 +175,18 @@ class RunFolder:
             write_jsonl(self.evaluations_file, [*others, {"step": step, "metric": metric, "value": value}])
 
     def best(self) -> tuple[int, float] | None:
-        """Step and value of the highest evaluation, the earlier of equal ones. The metric is the one recorded first."""
+        """Step and value of the highest evaluation, the earlier of equal ones. The metric is the one recorded
+        first.
+        """
         return max(self._values().items(), key=lambda pair: (pair[1], -pair[0]), default=None)
 
     def _values(self) -> dict[int, float]:
         rows = self.evaluations()
-        return {r["step"]: r["value"] for r in rows if r["metric"] == rows[0]["metric"] and math.isfinite(r["value"])}
+        return {
+            r["step"]: r["value"]
+            for r in rows
+            if r["metric"] == rows[0]["metric"] and math.isfinite(r["value"])
+        }
 
     def checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
@@ -169,8 +198,12 @@ class RunFolder:
         """What writes the student's adapter into a folder, in plain PEFT format."""
         return lambda folder: checkpoint.save_adapter(model, folder)
 
-    def save_checkpoint(self, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, keep: int) -> Path:
-        """A checkpoint of this step, visible only when complete, then `prune`. One that is there and sound is not rewritten."""
+    def save_checkpoint(
+        self, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, keep: int
+    ) -> Path:
+        """A checkpoint of this step, visible only when complete, then `prune`. One that is there and sound is
+        not rewritten.
+        """
         final = self.path / "checkpoints" / f"step-{step:06d}"
         if not final.exists() or checkpoint.damage(final):
             with self._writing(final):
@@ -180,11 +213,17 @@ class RunFolder:
         return final
 
     def prune(self, keep: int, upto: int | None = None) -> None:
-        """Keep the newest `keep` checkpoints and the best; damaged ones do not count. Those after `upto` are left alone."""
+        """Keep the newest `keep` checkpoints and the best; damaged ones do not count. Those after `upto` are
+        left alone.
+        """
         found = [c for c in self.checkpoints() if upto is None or _step(c) <= upto]
         sound = [c for c in found if c not in self._damaged]
         values = self._values()
-        best = max((c for c in sound if _step(c) in values), key=lambda c: (values[_step(c)], -_step(c)), default=None)
+        best = max(
+            (c for c in sound if _step(c) in values),
+            key=lambda c: (values[_step(c)], -_step(c)),
+            default=None,
+        )
         kept = {*sound[-keep:], best}
         for old in found if sound else []:
             if old not in kept:
@@ -192,7 +231,9 @@ class RunFolder:
                     checkpoint.discard(old)
 
     def soundest(self) -> Path | None:
-        """The newest undamaged checkpoint, None without any. Damaged ones on the way are named; if all are, that is an error."""
+        """The newest undamaged checkpoint, None without any. Damaged ones on the way are named; if all are,
+        that is an error.
+        """
         problems: list[str] = []
         for folder in reversed(self.checkpoints()):
             if (problem := checkpoint.damage(folder)) is None:
@@ -210,7 +251,9 @@ class RunFolder:
         return None
 
     def restore(self, model: PeftModel, optimizer: torch.optim.Optimizer, only: Path | None = None) -> int:
-        """Load the newest undamaged checkpoint, or `only` the one given; the step it stands at, 0 without one."""
+        """Load the newest undamaged checkpoint, or `only` the one given; the step it stands at, 0 without
+        one.
+        """
         chosen = only or self.soundest()
         if chosen is None:
             return 0

@@ -1,6 +1,7 @@
 """From played conversations to per-rollout losses: the student pass, the teacher pass, the objective.
 
-One call scores a micro-batch of rollouts. A loss depends on its own rollout only, so the batch may be cut anywhere.
+One call scores a micro-batch of rollouts. A loss depends on its own rollout only, so the batch may be cut
+anywhere.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from peft import PeftModel
 
 from smopd.chat import Renderer, clean_context, full_context
 from smopd.config import Objective
-from smopd.evaluation.verifiers import Verdict
+from smopd.models.adapters import as_teacher
 from smopd.objective import RolloutLoss, rollout_loss, select
 from smopd.rollout import Conversation
 from smopd.scoring import divergence, passes, plain
@@ -20,7 +21,7 @@ from smopd.scoring.passes import body_and_head, reply_tokens
 from smopd.scoring.plain import Scored
 from smopd.scoring.stats import Kind, TokenStats
 from smopd.seeds import derive
-from smopd.training.adapters import as_teacher
+from smopd.verify.verifiers import Verdict
 
 Part = Literal["middle", "answer", "full"]
 Draw = tuple[int | str, ...]  # what random masks derive from: the run's seed and the step
@@ -46,11 +47,17 @@ class ScoredTurn:
     engine_logp: torch.Tensor
 
     def gap(self) -> torch.Tensor:
-        """|log-probability when sampled - log-probability in the training pass|, a token each: zero if on-policy is meant."""
-        return (self.engine_logp - self.stats.student_logp).abs() if len(self.engine_logp) else self.engine_logp
+        """|log-probability when sampled - log-probability in the training pass|, a token each: zero if
+        on-policy is meant.
+        """
+        return (
+            (self.engine_logp - self.stats.student_logp).abs() if len(self.engine_logp) else self.engine_logp
+        )
 
     def importance(self, cap: float) -> torch.Tensor:
-        """Truncated importance weights that turn an expectation over the engine's draws into one over the student's."""
+        """Truncated importance weights that turn an expectation over the engine's draws into one over the
+        student's.
+        """
         if not len(self.engine_logp):
             return torch.ones_like(self.stats.student_logp)
         return (self.stats.student_logp - self.engine_logp).exp().clamp_max(cap)
@@ -60,7 +67,8 @@ class ScoredTurn:
 class ScoringPath:
     """How hidden states and divergences are computed; the result does not depend on it.
 
-    `head` makes the head's weight whole; `always` makes the passes even where there is no reply, as sharded weights want it.
+    `head` makes the head's weight whole; `always` makes the passes even where there is no reply, as sharded
+    weights want it.
     """
 
     reply_hidden: Callable[..., torch.Tensor]
@@ -74,7 +82,9 @@ PLAIN = ScoringPath(plain.reply_hidden, plain.token_divergence)
 
 
 def _kind(beta: float) -> Kind:
-    """GKD's convention: beta 0 is forward KL, 1 is reverse KL, between them the generalised Jensen-Shannon divergence."""
+    """GKD's convention: beta 0 is forward KL, 1 is reverse KL, between them the generalised Jensen-Shannon
+    divergence.
+    """
     return "fkl" if beta == 0 else "rkl" if beta == 1 else "gjs"
 
 
@@ -92,7 +102,11 @@ class _Reply:
 
 def _noise(count: int, draw: Draw, example: str, turn: int) -> torch.Tensor:
     """A number a token, the same however the work is cut and wherever it is done."""
-    return torch.rand(count, generator=torch.Generator().manual_seed(derive(*draw, "mask", example, turn)), dtype=torch.float64)
+    return torch.rand(
+        count,
+        generator=torch.Generator().manual_seed(derive(*draw, "mask", example, turn)),
+        dtype=torch.float64,
+    )
 
 
 def _replies(rollout: Rollout, renderer: Renderer, draw: Draw) -> list[_Reply]:
@@ -104,11 +118,15 @@ def _replies(rollout: Rollout, renderer: Renderer, draw: Draw) -> list[_Reply]:
             part: Part = "answer" if number == len(example.shards) - 1 else "middle"
             clean = clean_context(renderer, example, number)
             noise = _noise(len(turn.reply), draw, example.id, number)
-            replies.append(_Reply(part, number, (turn.context, turn.reply), (clean, turn.reply), turn.logps, noise))
+            replies.append(
+                _Reply(part, number, (turn.context, turn.reply), (clean, turn.reply), turn.logps, noise)
+            )
     if rollout.full:
         turn = rollout.full.turns[0]
         clean = full_context(renderer, rollout.full.example)
-        replies.append(_Reply("full", 0, (turn.context, turn.reply), (clean, turn.reply), turn.logps, torch.zeros(0)))
+        replies.append(
+            _Reply("full", 0, (turn.context, turn.reply), (clean, turn.reply), turn.logps, torch.zeros(0))
+        )
     return [r for r in replies if r.student[1]]
 
 
@@ -131,7 +149,13 @@ def score(
     losses, turns = [], []
     for rollout, group in zip(rollouts, replies, strict=True):
         own = [
-            ScoredTurn(reply.part, reply.turn, torch.tensor(reply.student[1]), found, found.student_logp.new_tensor(reply.logps))
+            ScoredTurn(
+                reply.part,
+                reply.turn,
+                torch.tensor(reply.student[1]),
+                found,
+                found.student_logp.new_tensor(reply.logps),
+            )
             for reply, found in zip(group, stats, strict=False)
         ]
         del stats[: len(own)]
@@ -151,7 +175,9 @@ def score(
                 noise=[reply.noise for reply in group if reply.part == "middle"],
                 denominator=objective.denominator,
                 clip_mode=objective.clip_mode,
-                importance=[turn.importance(objective.importance_cap) for turn in own] if objective.importance_cap else None,
+                importance=[turn.importance(objective.importance_cap) for turn in own]
+                if objective.importance_cap
+                else None,
             )
         )
         turns.append(own)
@@ -173,7 +199,9 @@ def _statistics(
     row_tokens: int,
     path: ScoringPath,
 ) -> list[TokenStats]:
-    """One TokenStats a reply, in order: two model passes over all of them, one divergence call for each kind of loss."""
+    """One TokenStats a reply, in order: two model passes over all of them, one divergence call for each kind
+    of loss.
+    """
     if not flat and not path.always:
         return []
     device = head.device
@@ -187,16 +215,22 @@ def _statistics(
     pieces = zip(student_Nd.split(lengths), teacher_Nd.split(lengths), tokens_N.split(lengths), strict=True)
     rows = list(pieces)
     result: list[TokenStats | None] = [None] * len(flat)
-    clip = position_clip(objective) if objective.clip_mode == "hard" else float("inf")  # above it there is no gradient
+    clip = (
+        position_clip(objective) if objective.clip_mode == "hard" else float("inf")
+    )  # above it there is no gradient
     for beta, parts in ((objective.beta_mid, ("middle",)), (objective.beta_final, ("answer", "full"))):
         chosen = [i for i, reply in enumerate(flat) if reply.part in parts]
         if chosen:
 
-            def needed(reply: TokenStats, number: int, of: list[int] = chosen, middle: bool = "middle" in parts) -> torch.Tensor:
+            def needed(
+                reply: TokenStats, number: int, of: list[int] = chosen, middle: bool = "middle" in parts
+            ) -> torch.Tensor:
                 moves = reply.divergence <= clip
                 if not middle:
                     return moves
-                return moves & select(reply, keep, objective.ranking, objective.quantile, flat[of[number]].noise)
+                return moves & select(
+                    reply, keep, objective.ranking, objective.quantile, flat[of[number]].noise
+                )
 
             student, teacher, tokens = (torch.cat([rows[i][k] for i in chosen]) for k in range(3))
             own = [lengths[i] for i in chosen]

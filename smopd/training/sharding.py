@@ -1,8 +1,10 @@
-"""Frozen weights split among the processes (FSDP2): each keeps a part and borrows a layer's others while it computes that layer.
+"""Frozen weights split among the processes (FSDP2): each keeps a part and borrows a layer's others while it
+computes that layer.
 
-The adapters stay whole everywhere, so optimizer, EMA teacher and checkpoints are those of replicated weights. Sharded layers talk
-to each other in every pass, hence all processes must make the same number of passes: `Aligned` adds empty ones where one has
-fewer. Rollouts of the hf engine are the exception: their length is nobody's to know, so the weights are whole while they last.
+The adapters stay whole everywhere, so optimizer, EMA teacher and checkpoints are those of replicated weights.
+Sharded layers talk to each other in every pass, hence all processes must make the same number of passes:
+`Aligned` adds empty ones where one has fewer. Rollouts of the hf engine are the exception: their length is
+nobody's to know, so the weights are whole while they last.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +30,9 @@ def shard(model: PeftModel) -> None:
     adapters = {p for n, p in model.named_parameters() if "lora_" in n}
     layers = next((m for m in body.children() if isinstance(m, torch.nn.ModuleList)), None)
     if layers is None:
-        raise UserError(f"train.shard: {type(body).__name__} has no list of layers to split; train it without train.shard")
+        raise UserError(
+            f"train.shard: {type(body).__name__} has no list of layers to split; train it without train.shard"
+        )
     for layer in layers:
         fully_shard(layer, ignored_params=adapters)
     base: Any = model.get_base_model()
@@ -41,7 +45,8 @@ def shard(model: PeftModel) -> None:
 class Aligned:
     """`reply_hidden` with as many passes as the process with the most rows needs.
 
-    `anchor` hangs the empty passes of the student onto the loss, with weight zero, so that they are differentiated with the rest.
+    `anchor` hangs the empty passes of the student onto the loss, with weight zero, so that they are
+    differentiated with the rest.
     """
 
     def __init__(self, processes: Processes) -> None:
@@ -53,17 +58,27 @@ class Aligned:
         return ScoringPath(self.reply_hidden, divergence.token_divergence, whole, always=True)
 
     def reply_hidden(
-        self, body: torch.nn.Module, sequences: Sequence[Scored], device: torch.device | str = "cpu", row_tokens: int = 2048
+        self,
+        body: torch.nn.Module,
+        sequences: Sequence[Scored],
+        device: torch.device | str = "cpu",
+        row_tokens: int = 2048,
     ) -> torch.Tensor:
-        """[N, d] hidden states that predict the reply tokens, as `passes.reply_hidden`. Called by all processes together."""
+        """[N, d] hidden states that predict the reply tokens, as `passes.reply_hidden`. Called by all
+        processes together.
+        """
         full = [(*context, *reply) for context, reply in sequences]
         packs = not full or passes.packable(body, max(map(len, full)))
         rows = rows_within(full, row_tokens) if full and packs else [[k] for k in range(len(full))]
-        missing = self.processes.most(len(rows)) - len(rows)  # asked before the first pass: passes are conversations, too
+        missing = self.processes.most(len(rows)) - len(
+            rows
+        )  # asked before the first pass: passes are conversations, too
         states: list[torch.Tensor | None] = [None] * len(sequences)
         for row in rows:
             chosen = [sequences[k] for k in row]
-            found = passes.reply_hidden(body, chosen, device, sum(len(full[k]) for k in row))  # one pass holds them all
+            found = passes.reply_hidden(
+                body, chosen, device, sum(len(full[k]) for k in row)
+            )  # one pass holds them all
             for k, state in zip(row, found.split([len(reply) for _, reply in chosen]), strict=True):
                 states[k] = state
         width: Any = body.config.hidden_size  # type: ignore[union-attr]
@@ -90,7 +105,9 @@ def reshard(model: torch.nn.Module) -> None:
 
 @contextmanager
 def unsharded(model: torch.nn.Module) -> Iterator[None]:
-    """Inside, every process has all weights and may compute as much as it likes. Called by all processes together."""
+    """Inside, every process has all weights and may compute as much as it likes. Called by all processes
+    together.
+    """
     parts = [m for m in model.modules() if isinstance(m, FSDPModule)]
     for part in parts:
         part.set_reshard_after_forward(False, recurse=False)

@@ -1,4 +1,5 @@
-"""The token log: what is known of every reply token of a step, a column each, one safetensors file a step (`train.save_tokens`).
+"""The token log: what is known of every reply token of a step, a column each, one safetensors file a step
+(`train.save_tokens`).
 
     rollout, turn, part, position   which token it is; `part` is 0 middle, 1 answer, 2 FULL; the rollouts' ids are metadata
     token                           its id
@@ -8,7 +9,8 @@
     kept, clipped                   whether it carries loss, whether its divergence is over the cap
     weight                          of its turn; 1 for answer and FULL
 
-Thirty-nine bytes a token, readable by anything that reads safetensors. What is made of it is in smopd/study/calibration.py.
+Thirty-nine bytes a token, readable by anything that reads safetensors. What is made of it is in
+smopd/study/calibration.py.
 """
 
 import json
@@ -76,7 +78,8 @@ def token_columns(
                 rows[name].append(column.cpu())
     empty = [torch.zeros(0)]
     return Columns(
-        {name: torch.cat(rows[name] or empty).to(kind) for name, kind in TYPES.items()}, [record["id"] for record in records]
+        {name: torch.cat(rows[name] or empty).to(kind) for name, kind in TYPES.items()},
+        [record["id"] for record in records],
     )
 
 
@@ -89,6 +92,8 @@ def read(path: Path) -> Columns:
     """What `write` wrote."""
     try:
         with safe_open(path, framework="pt") as file:
-            return Columns({name: file.get_tensor(name) for name in TYPES}, json.loads(file.metadata()["ids"]))
+            return Columns(
+                {name: file.get_tensor(name) for name in TYPES}, json.loads(file.metadata()["ids"])
+            )
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: not a token log: {str(error).strip()}") from None

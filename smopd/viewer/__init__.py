@@ -1,6 +1,14 @@
 """Looking at a run: one self-contained HTML page, and conversations and accuracies in the terminal."""
 
-from smopd.viewer.report import Accuracy, Comparison, Conversation, ConversationPair, ReportData, render_report, write_report
+from smopd.viewer.report import (
+    Accuracy,
+    Comparison,
+    Conversation,
+    ConversationPair,
+    ReportData,
+    render_report,
+    write_report,
+)
 from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
 __all__ = [

@@ -1,7 +1,9 @@
-"""One self-contained HTML page about a run: the result, its evidence, the training curves, conversations before and after.
+"""One self-contained HTML page about a run: the result, its evidence, the training curves, conversations
+before and after.
 
-No script and no outside resource, so the page opens from disk, by mail or on a phone, and prints. Same data, same bytes: there
-is no time stamp. It leaves out where the numbers come from (evaluation and study compute them) and the per-token view.
+No script and no outside resource, so the page opens from disk, by mail or on a phone, and prints. Same data,
+same bytes: there is no time stamp. It leaves out where the numbers come from (evaluation and study compute
+them) and the per-token view.
 """
 
 import importlib.metadata
@@ -33,7 +35,9 @@ from smopd.viewer.svg import (
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Correct answers of one stage ("base", "trained") under one view ("FULL", "SHARDED"); low and high: 95% interval, 0..1."""
+    """Correct answers of one stage ("base", "trained") under one view ("FULL", "SHARDED"); low and high: 95%
+    interval, 0..1.
+    """
 
     stage: str
     view: str
@@ -50,7 +54,9 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A paired comparison: tasks that became right (gained) and wrong (lost), the difference of accuracies and its interval."""
+    """A paired comparison: tasks that became right (gained) and wrong (lost), the difference of accuracies
+    and its interval.
+    """
 
     label: str
     gained: int
@@ -187,7 +193,9 @@ def verdict_words(conversation: Conversation) -> tuple[str, str]:
 
 
 def turn_rows(pair: ConversationPair) -> Iterator[tuple[dict[str, str], str | None, str | None]]:
-    """Turn by turn: what the user said (one entry, or one a side where they differ), the reply before, the reply after."""
+    """Turn by turn: what the user said (one entry, or one a side where they differ), the reply before, the
+    reply after.
+    """
     for number, (before, after) in enumerate(zip_longest(pair.before.turns, pair.after.turns), 1):
         name = f"user, turn {number}"
         if before and after and before[0] != after[0]:  # a simulated user may answer each model differently
@@ -202,9 +210,14 @@ def result_sentence(accuracies: Sequence[Accuracy]) -> str:
     values = {(a.view, a.stage): a.value for a in accuracies if a.value is not None}
     views = [v for v in ("SHARDED", "FULL") if any((v, s) in values for s in ("base", "trained"))]
     both = [v for v in views if (v, "base") in values and (v, "trained") in values]
-    moved = [f"{v} accuracy went from {percent(values[v, 'base'])} to {percent(values[v, 'trained'])}" for v in both]
+    moved = [
+        f"{v} accuracy went from {percent(values[v, 'base'])} to {percent(values[v, 'trained'])}"
+        for v in both
+    ]
     if len(both) == 2:
-        was, now = (float(values["FULL", s] or 0) - float(values["SHARDED", s] or 0) for s in ("base", "trained"))
+        was, now = (
+            float(values["FULL", s] or 0) - float(values["SHARDED", s] or 0) for s in ("base", "trained")
+        )
         gap = f"the gap between them from {points(was, sign=False)} to {points(now, sign=False)} points"
         return f"After training, {moved[0]} and {moved[1].replace('accuracy went ', '')}; {gap}."
     stages = {"base": "before", "trained": "after"}
@@ -221,13 +234,21 @@ def render_report(data: ReportData) -> str:
     except importlib.metadata.PackageNotFoundError:
         version = "unknown"
     lede = result_sentence(data.accuracies)
-    head = [f"<h1>{esc(data.title)}</h1>", f'<p class="subtitle">{esc(data.subtitle)}</p>' if data.subtitle else ""]
+    head = [
+        f"<h1>{esc(data.title)}</h1>",
+        f'<p class="subtitle">{esc(data.subtitle)}</p>' if data.subtitle else "",
+    ]
     head.append(f'<p class="lede">{esc(lede)}</p>' if lede else "")
     notes = "".join(f'<p class="text">{esc(note)}</p>' for note in data.notes)
     talks = "".join(map(_article, data.conversations))
     sections = [_accuracy(data.accuracies), _comparisons(data.comparisons), _curves(data.metrics)]
-    sections += [_section("Conversations before and after", talks), _section("Notes", notes), _settings(data.settings)]
-    # The policy makes the promise of the first line binding: a browser would refuse any script or outside resource.
+    sections += [
+        _section("Conversations before and after", talks),
+        _section("Notes", notes),
+        _settings(data.settings),
+    ]
+    # The policy makes the promise of the first line binding: a browser would refuse any script or outside
+    # resource.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -249,7 +270,10 @@ def _section(title: str, body: str) -> str:
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], css: str = "scroll") -> str:
     top = "".join(f'<th scope="col">{esc(h)}</th>' for h in heads)
-    body = "".join(f'<tr><th scope="row">{esc(r[0])}</th>{"".join(f"<td>{esc(c)}</td>" for c in r[1:])}</tr>' for r in rows)
+    body = "".join(
+        f'<tr><th scope="row">{esc(r[0])}</th>{"".join(f"<td>{esc(c)}</td>" for c in r[1:])}</tr>'
+        for r in rows
+    )
     return f'<div class="{css}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -257,19 +281,31 @@ def _accuracy(accuracies: Sequence[Accuracy]) -> str:
     if not accuracies:
         return ""
     order = list(dict.fromkeys(a.view for a in accuracies))
-    ranked = sorted(accuracies, key=lambda a: order.index(a.view))  # stable: stages keep their order within a view
-    bars = [Bar(a.view, a.stage, a.value, a.low, a.high, percent(a.value), f"{a.correct}/{a.total}") for a in ranked]
-    rows = [(f"{a.view} {a.stage}", percent(a.value), interval(a.low, a.high), f"{a.correct} of {a.total}") for a in ranked]
+    ranked = sorted(
+        accuracies, key=lambda a: order.index(a.view)
+    )  # stable: stages keep their order within a view
+    bars = [
+        Bar(a.view, a.stage, a.value, a.low, a.high, percent(a.value), f"{a.correct}/{a.total}")
+        for a in ranked
+    ]
+    rows = [
+        (f"{a.view} {a.stage}", percent(a.value), interval(a.low, a.high), f"{a.correct} of {a.total}")
+        for a in ranked
+    ]
     chart = bar_chart("Accuracy by view and stage, with 95% intervals", bars)
     table = _table(("", "accuracy", "95% interval", "correct"), rows)
     aside = "FULL: the whole task in one message. SHARDED: the same task told over several turns, judged by the last reply."
-    return _section("Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div><p class="aside">{aside}</p>')
+    return _section(
+        "Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div><p class="aside">{aside}</p>'
+    )
 
 
 def _comparisons(comparisons: Sequence[Comparison]) -> str:
     rows = []
     for c in comparisons:
-        moved, low, high = (points(value).replace("-", "\u2212") for value in (c.difference, c.low, c.high))  # a true minus sign
+        moved, low, high = (
+            points(value).replace("-", "\u2212") for value in (c.difference, c.low, c.high)
+        )  # a true minus sign
         rows.append((c.label, str(c.gained), str(c.lost), moved, f"[{low}, {high}]", p_value(c.p)))
     if not rows:
         return ""
@@ -280,7 +316,9 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
 
 def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
     steps: dict[float, dict[str, Any]] = {}
-    for row in metrics:  # rows of one step belong together (a step repeated after a restart: the later values hold)
+    for (
+        row
+    ) in metrics:  # rows of one step belong together (a step repeated after a restart: the later values hold)
         step = finite(row.get("step"))
         if step is not None:
             steps.setdefault(step, {}).update({k: v for k, v in row.items() if v is not None})
@@ -293,7 +331,9 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
             continue
         chart = line_chart(f"{panel.title}, by training step", lines, panel.least, panel.most, panel.percent)
         keys = "".join(f"<li>{swatch(i)}{_key(line, panel)}</li>" for i, line in enumerate(lines))
-        figures.append(f'<figure><figcaption>{esc(panel.title)}</figcaption>{chart}<ul class="key">{keys}</ul></figure>')
+        figures.append(
+            f'<figure><figcaption>{esc(panel.title)}</figcaption>{chart}<ul class="key">{keys}</ul></figure>'
+        )
     aside = '<p class="aside">Faint: each step. Strong: a moving mean, whose first and last values stand beside the names.</p>'
     return _section("Training", f'<div class="charts">{"".join(figures)}</div>{aside}') if figures else ""
 
@@ -309,11 +349,15 @@ def _article(pair: ConversationPair) -> str:
     was, now = (verdict_words(c)[0] for c in (pair.before, pair.after))
     task = "".join(f'<dt>{name}</dt><dd class="text" dir="auto">{esc(text)}</dd>'
                    for name, text in (("system prompt", pair.system), ("FULL message", pair.full)) if text)  # fmt: skip
-    parts = [f"<article>\n<h3>{esc(pair.id)}<small>{was} before, {now} after; expected {esc(pair.expected)}</small></h3>"]
+    parts = [
+        f"<article>\n<h3>{esc(pair.id)}<small>{was} before, {now} after; expected {esc(pair.expected)}</small></h3>"
+    ]
     parts.append(f"<details><summary>The task in full</summary><dl>{task}</dl></details>" if task else "")
     for users, before, after in turn_rows(pair):
         said = [_said("user both" if len(users) == 1 else "user", name, text) for name, text in users.items()]
-        parts.append(f'<div class="pair">{"".join(said)}{_said("reply", "before", before)}{_said("reply", "after", after)}</div>')
+        parts.append(
+            f'<div class="pair">{"".join(said)}{_said("reply", "before", before)}{_said("reply", "after", after)}</div>'
+        )
     ends = []
     for name, side in (("before", pair.before), ("after", pair.after)):
         word, found = verdict_words(side)
@@ -328,7 +372,10 @@ def _said(css: str, name: str, text: str | None) -> str:
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    shown = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str) for k, v in flatten(settings).items()}
+    shown = {
+        k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str)
+        for k, v in flatten(settings).items()
+    }
     rows = "".join(f"<tr><td>{esc(key)}</td><td>{esc(value)}</td></tr>" for key, value in shown.items())
     body = f'<details class="settings"><summary>Every setting of the run</summary><table><tbody>{rows}</tbody></table></details>'
     return _section("Settings", body) if rows else ""

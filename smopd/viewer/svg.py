@@ -1,8 +1,9 @@
 """Inline SVG for the static pages: a bar chart with error bars and a small line chart, as plain strings.
 
-Here too: the escaping and the number formats that charts, page and terminal share. A chart carries class names and no colours:
-`CHART_CSS` and the page's variables (--ink, --muted, --paper, --rule, --quiet, --c0..--c5) colour it, so one drawing serves
-light, dark and print. It leaves out interaction, log scales, dates and anything a library would be needed for.
+Here too: the escaping and the number formats that charts, page and terminal share. A chart carries class
+names and no colours: `CHART_CSS` and the page's variables (--ink, --muted, --paper, --rule, --quiet,
+--c0..--c5) colour it, so one drawing serves light, dark and print. It leaves out interaction, log scales,
+dates and anything a library would be needed for.
 """
 
 import html
@@ -28,7 +29,9 @@ svg.chart .whisker { stroke: var(--ink); stroke-width: 1.2; fill: none; }
 svg.chart .halo { stroke: var(--paper); stroke-width: 3.6; stroke-opacity: .7; fill: none; }
 svg .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
 svg.chart .raw { fill: none; stroke-width: 1; stroke-opacity: .28; stroke-linejoin: round; }
-""" + "".join(f"svg .s{i} {{ stroke: var(--c{i}); }} svg .f{i} {{ fill: var(--c{i}); }}\n" for i in range(COLOURS))
+""" + "".join(
+    f"svg .s{i} {{ stroke: var(--c{i}); }} svg .f{i} {{ fill: var(--c{i}); }}\n" for i in range(COLOURS)
+)
 # Lines differ by dashes too, for readers and printers without colour.
 DASHES = {1: "6 3.5", 2: "1 3.5", 3: "8 3.5 1 3.5", 4: "3 3", 5: "12 4"}
 CHART_CSS += "".join(f"svg .line.s{i} {{ stroke-dasharray: {dash}; }}\n" for i, dash in DASHES.items())
@@ -39,7 +42,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    """Text of unknown origin with line ends as newlines and every other control character or lone surrogate as U+FFFD."""
+    """Text of unknown origin with line ends as newlines and every other control character or lone surrogate
+    as U+FFFD.
+    """
     return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -54,11 +59,15 @@ def finite(value: Any) -> float | None:
         number = float(value) if isinstance(value, Real) else math.nan  # Real: numpy's numbers too
     except OverflowError:
         return None
-    return number if abs(number) < 1e150 else None  # absurd magnitudes would overflow the arithmetic of the axes
+    return (
+        number if abs(number) < 1e150 else None
+    )  # absurd magnitudes would overflow the arithmetic of the axes
 
 
 def _tenths(fraction: float) -> float:
-    """A fraction in percent to one decimal, halves away from zero: 245 of 400 is 61.3%, as a reader would round it."""
+    """A fraction in percent to one decimal, halves away from zero: 245 of 400 is 61.3%, as a reader would
+    round it.
+    """
     return math.copysign(math.floor(abs(fraction) * 1000 + 0.5 + 1e-9) / 10, fraction) + 0.0
 
 
@@ -87,12 +96,18 @@ def p_value(p: float) -> str:
 
 def interval(low: float, high: float) -> str:
     """A 95% interval of a fraction, in percent: "[56.4, 66.0]"."""
-    return "n/a" if finite(low) is None or finite(high) is None else f"[{percent(low)[:-1]}, {percent(high)[:-1]}]"
+    return (
+        "n/a"
+        if finite(low) is None or finite(high) is None
+        else f"[{percent(low)[:-1]}, {percent(high)[:-1]}]"
+    )
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of `bar_chart`, on the scale 0..1; neighbours of one `group` stand together. `note` is a second label line."""
+    """One bar of `bar_chart`, on the scale 0..1; neighbours of one `group` stand together. `note` is a second
+    label line.
+    """
 
     group: str
     label: str
@@ -132,7 +147,9 @@ def _svg(title: str, width: float, height: float, parts: Sequence[str], natural:
 
 
 def bar_chart(title: str, bars: Sequence[Bar]) -> str:
-    """Vertical bars on a fixed 0..100% axis, with error bars and value labels; a bar without a value is only labelled."""
+    """Vertical bars on a fixed 0..100% axis, with error bars and value labels; a bar without a value is only
+    labelled.
+    """
     top, plot, left, between = 26.0, 180.0, 40.0, 26.0
     slot = max([68.0, *(7.0 * len(words) + 8 for bar in bars for words in (bar.label, bar.note, bar.text))])
     wide = 0.62 * slot
@@ -154,7 +171,9 @@ def bar_chart(title: str, bars: Sequence[Bar]) -> str:
         if value is not None:
             value = min(max(value, 0.0), 1.0)
             peak = floor - plot * value
-            rank = labels.index(bar.label)  # the first label is what the others are held against: a quiet grey
+            rank = labels.index(
+                bar.label
+            )  # the first label is what the others are held against: a quiet grey
             css = f"bar f{(rank - 1) % COLOURS}" if rank else "bar quiet"
             box = f'x="{_n(middle - wide / 2)}" y="{_n(peak)}" width="{_n(wide)}" height="{_n(plot * value)}"'
             parts.append(f'<rect class="{css}" {box}/>')
@@ -163,16 +182,24 @@ def bar_chart(title: str, bars: Sequence[Bar]) -> str:
             cap = f"M{_n(middle - 5)} {{0}}H{_n(middle + 5)}"
             stem = f"M{_n(middle)} {_n(y_low)}V{_n(y_high)}"
             shape = cap.format(_n(y_low)) + stem + cap.format(_n(y_high))
-            parts += [f'<path class="{css}" d="{shape}"/>' for css in ("halo", "whisker")]  # the halo parts it from a dark bar
+            parts += [
+                f'<path class="{css}" d="{shape}"/>' for css in ("halo", "whisker")
+            ]  # the halo parts it from a dark bar
             peak = min(peak, y_high)
-        parts += [_text(middle, peak - 7, bar.text, "middle", "value"), _text(middle, floor + 16, bar.label, "middle")]
+        parts += [
+            _text(middle, peak - 7, bar.text, "middle", "value"),
+            _text(middle, floor + 16, bar.label, "middle"),
+        ]
         parts += [_text(middle, floor + 30, bar.note, "middle") if bar.note else "", "</g>"]
         x += slot
     right = x + between / 2
     axis = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = floor - plot * share
-        axis += [_line(left, y, right, y, "grid" if share else "base"), _text(left - 6, y + 4, f"{share:.0%}", "end")]
+        axis += [
+            _line(left, y, right, y, "grid" if share else "base"),
+            _text(left - 6, y + 4, f"{share:.0%}", "end"),
+        ]
     groups = [_text((a + b) / 2, floor + 52, group, "middle", "group") for group, a, b in spans]
     return _svg(title, right + 4, floor + 60, [*axis, *parts, *groups], natural=True)
 
@@ -197,14 +224,20 @@ def tick_labels(ticks: Sequence[float], percent: bool = False) -> list[str]:
     step = min((b - a for a, b in pairwise(scaled)), default=abs(scaled[0]) if scaled else 1.0) or 1.0
     largest = max((abs(t) for t in scaled), default=0.0)
     if not percent and (step < 1e-4 or largest >= 1e6):
-        return ["0" if t == 0 else re.sub(r"e([+-])0*", r"e\1", f"{t:.5g}").replace("e+", "e") for t in scaled]
+        return [
+            "0" if t == 0 else re.sub(r"e([+-])0*", r"e\1", f"{t:.5g}").replace("e+", "e") for t in scaled
+        ]
     decimals = next((d for d in range(5) if abs(round(step, d) - step) < 1e-6 * step), 5)
     return [f"{round(t, decimals) + 0.0:.{decimals}f}{'%' if percent else ''}" for t in scaled]
 
 
 def smooth(points: Points, positions: int = 160) -> Points:
-    """A centred moving mean over about a tenth of the points, at up to `positions` of them; only a gap wider than that stays."""
-    half = max(1, len(points) // 20) if len(points) >= FEW else 0  # too few points to average: the line itself
+    """A centred moving mean over about a tenth of the points, at up to `positions` of them; only a gap wider
+    than that stays.
+    """
+    half = (
+        max(1, len(points) // 20) if len(points) >= FEW else 0
+    )  # too few points to average: the line itself
     known = [i for i, (_, y) in enumerate(points) if y is not None]
     every = max(1, math.ceil(len(known) / positions))
     out: list[tuple[float, float | None]] = []
@@ -231,7 +264,9 @@ def _thin(points: Points, limit: int = 600) -> Points:
 
 def line_chart(title: str, series: Sequence[Series], least: float | None = None, most: float | None = None,
                percent: bool = False, x_label: str = "step") -> str:  # fmt: skip
-    """Each series as a light raw line and a smoothed one; gaps stay open; the y axis holds `least` and `most` if given."""
+    """Each series as a light raw line and a smoothed one; gaps stay open; the y axis holds `least` and `most`
+    if given.
+    """
     clean = [[(x, finite(y)) for x, y in line.points] for line in series]
     ys = [y for points in clean for _, y in points if y is not None]
     xs = [x for points in clean for x, y in points]
@@ -246,14 +281,23 @@ def line_chart(title: str, series: Sequence[Series], least: float | None = None,
     x_low, x_high = min(xs), max(xs)
 
     def at(x: float, y: float) -> str:
-        share = (x - x_low) / (x_high - x_low) if x_high > x_low else 0.5  # a single step stands in the middle
+        share = (
+            (x - x_low) / (x_high - x_low) if x_high > x_low else 0.5
+        )  # a single step stands in the middle
         return f"{_n(left + share * (right - left))} {_n(floor - (y - ticks[0]) / (ticks[-1] - ticks[0]) * (floor - top))}"
 
     parts = []
     for tick, label in zip(ticks, labels, strict=True):
         y = float(at(x_low, tick).split()[1])
-        parts += [_line(left, y, right, y, "base" if tick == ticks[0] else "grid"), _text(left - 6, y + 4, label, "end")]
-    steps = [t for t in nice_ticks(x_low, x_high, 4, whole=True) if x_low <= t <= x_high] if x_high > x_low else [x_low]
+        parts += [
+            _line(left, y, right, y, "base" if tick == ticks[0] else "grid"),
+            _text(left - 6, y + 4, label, "end"),
+        ]
+    steps = (
+        [t for t in nice_ticks(x_low, x_high, 4, whole=True) if x_low <= t <= x_high]
+        if x_high > x_low
+        else [x_low]
+    )
     for tick, label in zip(steps, tick_labels(steps), strict=True):
         x = float(at(tick, ticks[0]).split()[0])
         parts += [_line(x, floor, x, floor + 4, "base"), _text(x, floor + 16, label, "middle")]
@@ -271,7 +315,9 @@ def swatch(rank: int) -> str:
     return f'<svg class="swatch" aria-hidden="true" viewBox="0 0 24 6"><path class="line s{rank % COLOURS}" d="M1 3H23"/></svg>'
 
 
-def _strokes(points: Points, css: str, dot: str, radius: float, at: Callable[[float, float], str]) -> list[str]:
+def _strokes(
+    points: Points, css: str, dot: str, radius: float, at: Callable[[float, float], str]
+) -> list[str]:
     """Unbroken stretches as paths; a point alone between gaps as a dot, which a path would not show."""
     runs: list[list[str]] = [[]]
     for x, y in points:

@@ -1,7 +1,8 @@
-"""The same evidence in a terminal, with rich: a conversation before and after training, and the table of accuracies.
+"""The same evidence in a terminal, with rich: a conversation before and after training, and the table of
+accuracies.
 
-What a model or a user said is printed as plain text: neither rich markup nor terminal escapes in it have any effect. It leaves
-out the curves and the settings; the page of `smopd.viewer.report` has them.
+What a model or a user said is printed as plain text: neither rich markup nor terminal escapes in it have any
+effect. It leaves out the curves and the settings; the page of `smopd.viewer.report` has them.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,10 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
             _side_by_side(console, said)
         _side_by_side(console, [_said("before", before), _said("after", after)])
     console.print()
-    _side_by_side(console, [_verdict("before", pair.before, pair.expected), _verdict("after", pair.after, pair.expected)])
+    _side_by_side(
+        console,
+        [_verdict("before", pair.before, pair.expected), _verdict("after", pair.after, pair.expected)],
+    )
 
 
 def accuracy_table(accuracies: Sequence[Accuracy], comparisons: Sequence[Comparison]) -> Table:
@@ -61,7 +65,9 @@ def _cell(accuracy: Accuracy | None) -> Text:
     if accuracy is None or accuracy.value is None:
         return Text("-", style="dim")
     span = interval(accuracy.low, accuracy.high)
-    return Text.assemble((percent(accuracy.value), "bold"), (f" {span} ({accuracy.correct}/{accuracy.total})", "dim"))
+    return Text.assemble(
+        (percent(accuracy.value), "bold"), (f" {span} ({accuracy.correct}/{accuracy.total})", "dim")
+    )
 
 
 def _comparisons(comparisons: Sequence[Comparison]) -> Table:
@@ -70,7 +76,13 @@ def _comparisons(comparisons: Sequence[Comparison]) -> Table:
     for name in ("gained", "lost", "difference", "95% interval", "p"):
         table.add_column(name, justify="right", no_wrap=name != "95% interval")
     for c in comparisons:
-        cells = (str(c.gained), str(c.lost), points(c.difference), f"[{points(c.low)}, {points(c.high)}]", p_value(c.p))
+        cells = (
+            str(c.gained),
+            str(c.lost),
+            points(c.difference),
+            f"[{points(c.low)}, {points(c.high)}]",
+            p_value(c.p),
+        )
         table.add_row(Text(visible(c.label)), *map(Text, cells))
     return table
 
@@ -80,9 +92,13 @@ def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
         for cell in cells:
             console.print(cell)
         return
-    table = Table(expand=True, box=box.MINIMAL, show_header=False, show_edge=False, pad_edge=False, border_style="dim")
+    table = Table(
+        expand=True, box=box.MINIMAL, show_header=False, show_edge=False, pad_edge=False, border_style="dim"
+    )
     for _ in cells:
-        table.add_column(ratio=1, overflow="fold")  # fold: a word longer than the column is continued, not cut
+        table.add_column(
+            ratio=1, overflow="fold"
+        )  # fold: a word longer than the column is continued, not cut
     table.add_row(*cells)
     console.print(table)
 
@@ -95,4 +111,6 @@ def _said(name: str, text: str | None, style: str = "") -> Text:
 def _verdict(name: str, conversation: Conversation, expected: str) -> Text:
     word, found = verdict_words(conversation)
     style = "bold green" if conversation.correct else "bold red"
-    return Text.assemble(f"{name}: ", (word, style), visible(f", {found}, expected {expected}"), overflow="fold")
+    return Text.assemble(
+        f"{name}: ", (word, style), visible(f", {found}, expected {expected}"), overflow="fold"
+    )

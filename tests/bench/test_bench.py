@@ -1,4 +1,6 @@
-"""The benchmarks at tiny sizes: variants compute the same, reports have their shape. No test here looks at a time."""
+"""The benchmarks at tiny sizes: variants compute the same, reports have their shape. No test here looks at a
+time.
+"""
 
 import json
 import sys
@@ -10,10 +12,10 @@ from typer.testing import CliRunner
 
 from smopd.bench import head, measure, rollout, scoring, step
 from smopd.bench.child import measured
-from smopd.bench.cli import bench_app
 from smopd.bench.measure import Case, Result, Work, ratios, run_child
+from smopd.cli.bench import bench_app
 from smopd.errors import UserError
-from smopd.training.adapters import student_parameters
+from smopd.models.adapters import student_parameters
 
 HEAD = head.Head(tokens=16, width=8, vocabulary=64, reply=6)
 SCORING = scoring.Scoring(data="pocket:eval:2", conversations=2, reply=5, width=16, layers=2)
@@ -27,7 +29,9 @@ def in_process(monkeypatch):
 
     def run(case: Case) -> dict:
         prepare = {"head": head, "rollout": rollout, "scoring": scoring, "step": step}[case.bench].prepare
-        return json.loads(json.dumps(measured(prepare(case.variant, json.loads(json.dumps(dict(case.settings)))))))
+        return json.loads(
+            json.dumps(measured(prepare(case.variant, json.loads(json.dumps(dict(case.settings))))))
+        )
 
     monkeypatch.setattr(measure, "run_child", run)
 
@@ -47,7 +51,9 @@ def test_head_variants_compute_the_same_loss_and_gradient(other):
 
 def test_head_problem_has_clipped_masked_and_ordinary_tokens():
     problem = head.make_problem(head.Head(tokens=256, width=32, vocabulary=2000))
-    stats = head.plain.token_divergence(problem.student_Nd, problem.teacher_Nd, problem.weight_Vd, problem.tokens_N)
+    stats = head.plain.token_divergence(
+        problem.student_Nd, problem.teacher_Nd, problem.weight_Vd, problem.tokens_N
+    )
     clipped = (stats.divergence > problem.settings.clip).float().mean()
     assert 0 < clipped < 0.3
 
@@ -84,7 +90,10 @@ def test_step_paths_give_the_same_loss_and_gradient(scene):
     problem = step.make_problem(scene, STEP)
     for path in step.PATHS:
         loss = problem.run(path)
-        found[path] = [torch.tensor(loss), *(p.grad.clone() for p in student_parameters(problem.model).values())]
+        found[path] = [
+            torch.tensor(loss),
+            *(p.grad.clone() for p in student_parameters(problem.model).values()),
+        ]
         problem.model.zero_grad(set_to_none=True)
     assert found["fast"][0] > 0
     torch.testing.assert_close(found["fast"], found["plain"], rtol=1e-3, atol=1e-5)
@@ -131,7 +140,13 @@ def test_repetitions_are_interleaved(monkeypatch):
 
     def run(case: Case) -> dict:
         order.append(case.name)
-        return {"seconds": float(len(order)), "system_seconds": 0.5, "peak_mb": 1.0, "memory": "VmHWM", "facts": {}}
+        return {
+            "seconds": float(len(order)),
+            "system_seconds": 0.5,
+            "peak_mb": 1.0,
+            "memory": "VmHWM",
+            "facts": {},
+        }
 
     monkeypatch.setattr(measure, "run_child", run)
     results = measure.measure([Case(name, "head", name, {}) for name in "ab"], 3, "bench")
@@ -157,7 +172,9 @@ def test_a_child_runs_in_a_process_of_its_own():
 
 
 def test_a_dying_child_is_reported_with_what_it_said():
-    with pytest.raises(UserError, match=r"bench head, broken: the child process died with exit code 1:(?s:.*)nosuch"):
+    with pytest.raises(
+        UserError, match=r"bench head, broken: the child process died with exit code 1:(?s:.*)nosuch"
+    ):
         run_child(Case("broken", "head", "nosuch", asdict(HEAD)))
 
 
@@ -172,7 +189,9 @@ def test_a_killed_child_is_reported(monkeypatch, tmp_path):
 
 def test_what_the_user_can_mend_comes_without_the_childs_traceback():
     with pytest.raises(UserError, match=r"^nosuch\.jsonl: no such data file"):
-        run_child(Case("student packed", "scoring", "student packed", asdict(SCORING) | {"data": "nosuch.jsonl"}))
+        run_child(
+            Case("student packed", "scoring", "student packed", asdict(SCORING) | {"data": "nosuch.jsonl"})
+        )
 
 
 TINY = {

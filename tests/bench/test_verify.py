@@ -1,14 +1,17 @@
-"""The verifiers' benchmark at tiny counts: items are what they claim to be, reports have their shape. No time is looked at."""
+"""The verifiers' benchmark at tiny counts: items are what they claim to be, reports have their shape. No time
+is looked at.
+"""
 
 import json
 
 import pytest
 from typer.testing import CliRunner
 
-from smopd.bench.cli import bench_app
 from smopd.bench.verify import KINDS, Verify, items, report
-from smopd.evaluation import sandbox, verify_all, workers
-from smopd.evaluation.math import judge
+from smopd.cli.bench import bench_app
+from smopd.evaluation import verify_all
+from smopd.verify import sandbox, workers
+from smopd.verify.math import judge
 
 SANDBOXED = sandbox.isolation() != "none"
 
@@ -32,7 +35,9 @@ def test_expressions_are_expressions_and_numbers_numbers() -> None:
 
 def test_report_and_command_line() -> None:
     found = report(Verify(quick=6, slow=4), 2)
-    assert [row["name"] for row in found["results"]] == [kind for kind in KINDS if kind != "code" or SANDBOXED]
+    assert [row["name"] for row in found["results"]] == [
+        kind for kind in KINDS if kind != "code" or SANDBOXED
+    ]
     for row in found["results"]:
         assert row["same"]
         assert (row["correct"] * 2, row["failed"]) == (row["verdicts"], 0)

@@ -12,7 +12,12 @@ from smopd.data import Example
 from smopd.errors import UserError
 
 EXAMPLE = Example(
-    "e1", "math", "Be brief.", ("What is the sum?", "The first is 4.", "The second is 5."), "Add 4 and 5.", {"value": "9"}
+    "e1",
+    "math",
+    "Be brief.",
+    ("What is the sum?", "The first is 4.", "The second is 5."),
+    "Add 4 and 5.",
+    {"value": "9"},
 )
 BARE = Example("e2", "math", "", EXAMPLE.shards, EXAMPLE.full, EXAMPLE.answer)
 
@@ -38,7 +43,19 @@ def text(renderer: Renderer, ids: list[int]) -> str:
     return renderer.tokenizer.decode(ids)
 
 
-FAMILIES = ["qwen3", "qwen2_5", "llama3", "llama3_1", "gemma", "gemma3", "phi3", "cohere", "deepseekv3", "lfm2", "glm4moe"]
+FAMILIES = [
+    "qwen3",
+    "qwen2_5",
+    "llama3",
+    "llama3_1",
+    "gemma",
+    "gemma3",
+    "phi3",
+    "cohere",
+    "deepseekv3",
+    "lfm2",
+    "glm4moe",
+]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -147,7 +164,9 @@ def test_verbatim_history_closes_a_reply_exactly_once(qwen3, family):
 
 def test_verbatim_refuses_a_template_that_changes_replies(qwen3):
     other = _copy(qwen3)
-    other.chat_template = "{% for m in messages %}{% if m.role == 'user' %}U:{{ m.content }}\n{% endif %}{% endfor %}A:"
+    other.chat_template = (
+        "{% for m in messages %}{% if m.role == 'user' %}U:{{ m.content }}\n{% endif %}{% endfor %}A:"
+    )
     dirty = DirtyContext(Renderer(other), EXAMPLE, "verbatim")
     dirty.ask(EXAMPLE.shards[0])
     dirty.answer([1, 2])

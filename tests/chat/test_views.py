@@ -5,7 +5,14 @@ import pytest
 from smopd.chat import VIEWS, user_turns
 from smopd.data import Example, load_examples
 
-TASK = Example("x", "math", "", ("How many are left?", "There were 7.", "Two were eaten."), "There were 7 ...", {"value": "5"})
+TASK = Example(
+    "x",
+    "math",
+    "",
+    ("How many are left?", "There were 7.", "Two were eaten."),
+    "There were 7 ...",
+    {"value": "5"},
+)
 
 
 def test_full_is_one_message_and_sharded_the_shards():

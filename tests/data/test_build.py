@@ -1,4 +1,6 @@
-"""The training set: what is read, left out, verified, chosen and told in the card; then the whole of it from the real files."""
+"""The training set: what is read, left out, verified, chosen and told in the card; then the whole of it from
+the real files.
+"""
 
 import gzip
 import json
@@ -24,7 +26,8 @@ from smopd.data.training_set.compose import shares
 from smopd.data.training_set.overlap import HeldOut
 from smopd.data.training_set.spider import shows_something, spider_ddl
 from smopd.errors import UserError
-from smopd.evaluation import sandbox, verify
+from smopd.evaluation import verify
+from smopd.verify import sandbox
 
 PROPERTIES = {"base": {"type": "integer"}, "unit": {"type": "string"}}
 FUNCTION = {"name": "area", "parameters": {"type": "dict", "properties": PROPERTIES, "required": ["base"]}}
@@ -68,27 +71,46 @@ def raw(tmp_path):
         call(0, "Find the area of a triangle with a base of 10 units and a side in cm."),
         call(1, "Find the area. The base is 10.", roles=("system", "user")),
         call(2, "Find the area. The base is 10.", [{"volume": {"base": [10]}}]),  # not offered
-        call(3, "Find the area. The base is 11.", [{"area": {"unit": ["cm"]}}]),  # what is required is missing
+        call(
+            3, "Find the area. The base is 11.", [{"area": {"unit": ["cm"]}}]
+        ),  # what is required is missing
         strict=True,
     )
     lines(folder / "bfcl/BFCL_v4_simple_python.json", asked)
     lines(folder / "bfcl/possible_answer/BFCL_v4_simple_python.json", answers)
-    lines(folder / "bfcl/BFCL_v4_parallel.json", [call(9, "Find the area. The base is 99 and nobody knows it.")[0]])
+    lines(
+        folder / "bfcl/BFCL_v4_parallel.json",
+        [call(9, "Find the area. The base is 99 and nobody knows it.")[0]],
+    )
     train = [
         {
             "question": "What are the names of the animals that are older than 5?",
             "query": "SELECT name FROM animal WHERE age > 5",
         },
-        {"question": "List the ids of all animals sorted by age.", "query": "SELECT id FROM animal ORDER BY age"},
+        {
+            "question": "List the ids of all animals sorted by age.",
+            "query": "SELECT id FROM animal ORDER BY age",
+        },
         {"question": "List the sizes of all animals sorted by age.", "query": "SELECT size FROM animal"},
-        {"question": "List the names of animals that are nothing.", "query": "SELECT name FROM animal WHERE 1 = 2"},
+        {
+            "question": "List the names of animals that are nothing.",
+            "query": "SELECT name FROM animal WHERE 1 = 2",
+        },
         {"question": "How many keepers are there?", "query": "SELECT count(*) FROM keeper"},
     ]
     (folder / "spider").mkdir()
     (folder / "spider/tables.json").write_text(json.dumps([TABLES, {**TABLES, "db_id": "held"}]))
-    held = {"question": "List the names of animals sorted by id.", "query": "SELECT name FROM animal", "db_id": "held"}
-    (folder / "spider/train_spider.json").write_text(json.dumps([*({**row, "db_id": "zoo"} for row in train), held]))
-    (folder / "spider/dev.json").write_text(json.dumps([{"question": "Anything?", "query": "SELECT 1", "db_id": "held"}]))
+    held = {
+        "question": "List the names of animals sorted by id.",
+        "query": "SELECT name FROM animal",
+        "db_id": "held",
+    }
+    (folder / "spider/train_spider.json").write_text(
+        json.dumps([*({**row, "db_id": "zoo"} for row in train), held])
+    )
+    (folder / "spider/dev.json").write_text(
+        json.dumps([{"question": "Anything?", "query": "SELECT 1", "db_id": "held"}])
+    )
     lines(folder / "mbpp.jsonl", [
         {"text": "Write a function to add two numbers.", "code": "def add(a, b):\r\n    return a + b", "task_id": 7,
          "test_list": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"], "test_setup_code": ""},
@@ -103,7 +125,14 @@ def raw(tmp_path):
 def test_a_small_build(raw, tmp_path):
     built = build(Plan(raw, total=0))
     found = {e.id: e for e in built.examples}
-    assert set(found) == {"gsm8k/train/0", "gsm8k/train/4", "bfcl/simple_python_0", "spider/train/0", "spider/train/1", "mbpp/7"}
+    assert set(found) == {
+        "gsm8k/train/0",
+        "gsm8k/train/4",
+        "bfcl/simple_python_0",
+        "spider/train/0",
+        "spider/train/1",
+        "mbpp/7",
+    }
     assert built.rejected == {
         "math": {"there twice": 1, "fewer than two shards": 1, "the reference does not verify": 1},
         "actions": {"more than one user turn, or a system turn": 1, "the reference does not verify": 1,
@@ -145,7 +174,10 @@ def test_a_small_build(raw, tmp_path):
 def test_every_count_adds_up(raw):
     built = build(Plan(raw, total=0))
     for domain in DOMAINS:
-        assert built.read[domain] == built.valid[domain] + built.rejected[domain].total() + built.overlaps[domain].total()
+        assert (
+            built.read[domain]
+            == built.valid[domain] + built.rejected[domain].total() + built.overlaps[domain].total()
+        )
 
 
 def test_an_evaluation_file_of_ones_own_is_kept_clear_of(raw, tmp_path):
@@ -159,12 +191,20 @@ def test_an_evaluation_file_of_ones_own_is_kept_clear_of(raw, tmp_path):
 
 def test_near_duplicates_are_found_and_others_left():
     out = HeldOut()
-    out.add("math", "Max bought stamps at the post office. Some had a snowflake design and some had a rose design. He bought 16.")
+    out.add(
+        "math",
+        "Max bought stamps at the post office. Some had a snowflake design and some had a rose design. He bought 16.",
+    )
     near = "Bella bought stamps at the post office. Some had a snowflake design and some had a rose design. She bought 11."
     assert out.overlap("math", near, {}) == "nearly the same text"
     assert out.overlap("code", near, {}) is None  # each domain by itself
     assert (
-        out.overlap("math", "Bella bought stamps at the post office. How many did she keep after the day was over?", {}) is None
+        out.overlap(
+            "math",
+            "Bella bought stamps at the post office. How many did she keep after the day was over?",
+            {},
+        )
+        is None
     )
 
 
@@ -217,23 +257,40 @@ def test_shares_are_even_and_exact(available, total):
     assert all(0 <= found[d] <= available[d] for d in available)
     assert sum(found.values()) == (min(total, sum(available.values())) or sum(available.values()))
     short = [found[d] for d in available if found[d] < available[d]]
-    assert not short or max(found.values()) <= max(short) + 1  # nobody has more while another could have had it
+    assert (
+        not short or max(found.values()) <= max(short) + 1
+    )  # nobody has more while another could have had it
 
 
 def test_the_seed_chooses(raw):
     every = {e.id for e in build(Plan(raw, total=0)).examples}
-    drawn = [tuple(e.id for e in build(Plan(raw, domains=("math", "database"), total=2, seed=s)).examples) for s in range(6)]
+    drawn = [
+        tuple(e.id for e in build(Plan(raw, domains=("math", "database"), total=2, seed=s)).examples)
+        for s in range(6)
+    ]
     assert len(set(drawn)) > 1
     assert all(set(ids) < every and len(ids) == 2 for ids in drawn)
 
 
 def test_published_answers_are_rendered_as_replies():
-    truth = [{"a.b": {"x": [1, 2], "y": ["", 3], "z": [""], "o": [{"k": ["v", "w"], "l": [""]}], "l": [[1, 2]], "s": ["it's"]}}]
+    truth = [
+        {
+            "a.b": {
+                "x": [1, 2],
+                "y": ["", 3],
+                "z": [""],
+                "o": [{"k": ["v", "w"], "l": [""]}],
+                "l": [[1, 2]],
+                "s": ["it's"],
+            }
+        }
+    ]
     assert render(truth) == "[a.b(x=1, y=3, o={'k': 'v'}, l=[1, 2], s=\"it's\")]"
     assert render("nonsense") == ""
 
 
-# --- the real files ----------------------------------------------------------------------------------------------------------
+# --- the real files
+# ----------------------------------------------------------------------------------------------------------
 def lic() -> tuple[str, ...]:
     return tuple(str(shared(f"data/lic/{task}.json")) for task in DOMAINS)
 
@@ -241,10 +298,14 @@ def lic() -> tuple[str, ...]:
 def test_the_cheap_test_of_queries_agrees_with_the_verifier():
     items = spider_reader.read(shared("data/raw"), Counter())[::175]
     for item in items:
-        full = verify(Example(item.id, "database", "", (item.text,), item.text, item.answer), item.reference).correct
+        full = verify(
+            Example(item.id, "database", "", (item.text,), item.text, item.answer), item.reference
+        ).correct
         assert (shows_something(item.answer) is None) == full, item.id
     tables = json.loads(shared("data/raw/spider/tables.json").read_text())
-    assert all(spider_ddl(entry).count("CREATE TABLE") == len(entry["table_names_original"]) for entry in tables)
+    assert all(
+        spider_ddl(entry).count("CREATE TABLE") == len(entry["table_names_original"]) for entry in tables
+    )
 
 
 def test_a_part_is_the_same_with_another_hash_seed_and_number_of_workers(tmp_path):

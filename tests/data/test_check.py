@@ -1,4 +1,6 @@
-"""`check_file`: every broken line is listed, what looks wrong is warned about, sound data pass without a word."""
+"""`check_file`: every broken line is listed, what looks wrong is warned about, sound data pass without a
+word.
+"""
 
 import json
 
@@ -47,7 +49,11 @@ def test_every_broken_line_is_listed(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "holds no examples"), ("[1, 2", "line 1: not valid JSON"), ("[3]", "item 1: expected a JSON object")],
+    [
+        ("", "holds no examples"),
+        ("[1, 2", "line 1: not valid JSON"),
+        ("[3]", "item 1: expected a JSON object"),
+    ],
 )
 def test_files_without_examples(tmp_path, text, said):
     assert said in check_file(write(tmp_path, text)).errors[0]
@@ -82,7 +88,9 @@ def test_the_same_request_twice(tmp_path):
 
 def test_overlap_with_an_evaluation_set(tmp_path):
     other = tmp_path / "eval.jsonl"
-    other.write_text(json.dumps({**GOOD, "full": "Tom has 7 pens. How many?", "shards": ["How many?", "Tom has 7 pens."]}))
+    other.write_text(
+        json.dumps({**GOOD, "full": "Tom has 7 pens. How many?", "shards": ["How many?", "Tom has 7 pens."]})
+    )
     report = check_file(write(tmp_path, GOOD), against=str(other))
     assert told(report) == {f"overlap with {other}: the same text": 1}
 

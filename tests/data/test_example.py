@@ -90,7 +90,13 @@ def test_lic_files_load_as_they_are(task):
 
 
 def test_lic_complaints(tmp_path):
-    item = {"task_id": "t", "task": "math", "question": "q", "answer": "no hashes", "shards": [{"shard_id": 1, "shard": "x"}]}
+    item = {
+        "task_id": "t",
+        "task": "math",
+        "question": "q",
+        "answer": "no hashes",
+        "shards": [{"shard_id": 1, "shard": "x"}],
+    }
     path = tmp_path / "lic.json"
     for change, said in (
         ({}, "item 1, field 'answer'"),
@@ -108,7 +114,9 @@ def test_lic_complaints(tmp_path):
 
 def test_what_cannot_be_scored_is_read_and_then_refused_by_name():
     examples = load_examples(shared("data/lic/summary.json"))
-    with pytest.raises(UserError, match=r"f\.json: .*: task 'summary' cannot be scored; the tasks that can are math"):
+    with pytest.raises(
+        UserError, match=r"f\.json: .*: task 'summary' cannot be scored; the tasks that can are math"
+    ):
         scorable(examples, "f.json")
     math = load_examples("pocket:eval:3")
     assert scorable(math, "x") == math
@@ -124,7 +132,9 @@ def test_what_cannot_be_scored_is_read_and_then_refused_by_name():
 )
 def test_an_answer_has_what_its_verifier_needs(tmp_path, task, answer, said):
     path = tmp_path / "x.jsonl"
-    path.write_text(json.dumps({"id": "a", "task": task, "shards": ["x", "y"], "full": "x y", "answer": answer}))
+    path.write_text(
+        json.dumps({"id": "a", "task": task, "shards": ["x", "y"], "full": "x y", "answer": answer})
+    )
     with pytest.raises(UserError, match=said):
         load_examples(path)
 

@@ -32,8 +32,20 @@ def test_rows_are_examples_and_answers_may_be_json_text(tmp_path):
 
 
 def test_columns_that_other_rows_have_are_no_fields_of_this_one(tmp_path):
-    math = {"id": "1", "task": "math", "shards": ["Sum?", "1 and 2"], "full": "1 + 2?", "answer": {"value": "3"}}
-    code = {"id": "2", "task": "code", "shards": ["f", "g"], "full": "fg", "answer": {"test": "x", "entry_point": "f"}}
+    math = {
+        "id": "1",
+        "task": "math",
+        "shards": ["Sum?", "1 and 2"],
+        "full": "1 + 2?",
+        "answer": {"value": "3"},
+    }
+    code = {
+        "id": "2",
+        "task": "code",
+        "shards": ["f", "g"],
+        "full": "fg",
+        "answer": {"test": "x", "entry_point": "f"},
+    }
     write(tmp_path, [math, code])
     assert [dict(e.answer) for e in load_examples("hf:./set")] == [math["answer"], code["answer"]]
 
@@ -51,7 +63,11 @@ def test_complaints_name_the_set_the_row_and_the_field(tmp_path):
     write(tmp_path, [good, good | {"id": "2", "answer": "{"}])
     with pytest.raises(UserError, match=r"hf:\./set, row 2, field 'answer': not valid JSON"):
         load_examples("hf:./set")
-    for name, words in (("hf:./nowhere", "cannot be loaded"), ("hf:", "is named hf:OWNER/NAME"), ("hf:./set:dev", "cannot be")):
+    for name, words in (
+        ("hf:./nowhere", "cannot be loaded"),
+        ("hf:", "is named hf:OWNER/NAME"),
+        ("hf:./set:dev", "cannot be"),
+    ):
         with pytest.raises(UserError, match=words):
             load_examples(name)
 

@@ -57,7 +57,10 @@ def test_after_the_last_try_the_rules_or_nothing(stub):
     server = stub(answers("no"))
     by_rule = LlmSharder(endpoint(server.url), tries=2)
     found = by_rule([TEXT, "How many are there?"])
-    assert found == [("How many apples does Tom have?", "Tom has 3 apples", "and Ana gives him 4."), "fewer than two shards"]
+    assert found == [
+        ("How many apples does Tom have?", "Tom has 3 apples", "and Ana gives him 4."),
+        "fewer than two shards",
+    ]
     assert len(server.requests) == 4
     assert by_rule.counts == {"from the cache": 0, "by rule instead": 1, "dropped": 1}
     drop = LlmSharder(endpoint(server.url), tries=1, fallback="drop")
@@ -69,7 +72,9 @@ def test_after_the_last_try_the_rules_or_nothing(stub):
 
 def test_what_is_too_long_is_not_asked_for(stub):
     server = stub()
-    assert LlmSharder(endpoint(server.url), fallback="drop")(["Tom has 3 apples. " * 100]) == ["over 1200 characters"]
+    assert LlmSharder(endpoint(server.url), fallback="drop")(["Tom has 3 apples. " * 100]) == [
+        "over 1200 characters"
+    ]
     assert not server.requests
 
 
@@ -83,7 +88,10 @@ def test_the_same_request_is_asked_once_and_the_seed_decides_the_samples(stub):
 
 
 def texts(count):
-    return [f"Tom has {n} apples and Ana gives him {n + 100}. How many apples does Tom have?" for n in range(2, count + 2)]
+    return [
+        f"Tom has {n} apples and Ana gives him {n + 100}. How many apples does Tom have?"
+        for n in range(2, count + 2)
+    ]
 
 
 def shards_of(body):
@@ -126,8 +134,12 @@ def test_many_at_once_give_the_same_as_one_after_the_other(stub):
         return said(json.dumps(shards_of(body)))
 
     seen = []
-    wide = LlmSharder(endpoint(stub(answer).url, concurrency=4), progress=lambda done, of: seen.append((done, of)))
-    narrow = LlmSharder(endpoint(stub(lambda body, headers: said(json.dumps(shards_of(body)))).url, concurrency=1))
+    wide = LlmSharder(
+        endpoint(stub(answer).url, concurrency=4), progress=lambda done, of: seen.append((done, of))
+    )
+    narrow = LlmSharder(
+        endpoint(stub(lambda body, headers: said(json.dumps(shards_of(body)))).url, concurrency=1)
+    )
     assert wide(texts(8)) == narrow(texts(8))
     assert seen == [(n, 8) for n in range(1, 9)]
 

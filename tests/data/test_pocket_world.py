@@ -1,4 +1,6 @@
-"""The pocket world: solvable from its words, 4 to 7 shards, goal first, the splits apart, the same from the same seed."""
+"""The pocket world: solvable from its words, 4 to 7 shards, goal first, the splits apart, the same from the
+same seed.
+"""
 
 import re
 from itertools import islice
@@ -15,7 +17,11 @@ def told(split, count, seed=0):
 
 def test_splits_share_no_task_under_any_seed():
     content = {
-        split: {(t.task.family, t.task.function, frozenset(t.task.facts)) for seed in (0, 1) for t in told(split, 1500, seed)}
+        split: {
+            (t.task.family, t.task.function, frozenset(t.task.facts))
+            for seed in (0, 1)
+            for t in told(split, 1500, seed)
+        }
         for split in ("train", "eval")
     }
     assert not content["train"] & content["eval"]
@@ -62,7 +68,11 @@ def test_answers_follow_from_the_facts():
         if t.task.family == "math":
             value = int(t.task.facts[0].value)
             for fact in t.task.facts[1:]:
-                value = {"+": value + int(fact.value), "-": value - int(fact.value), "x": value * int(fact.value)}[fact.op]
+                value = {
+                    "+": value + int(fact.value),
+                    "-": value - int(fact.value),
+                    "x": value * int(fact.value),
+                }[fact.op]
                 assert 1 <= value <= LARGEST
             assert verify(t.example, f"The answer is {value}.").correct
             assert not verify(t.example, f"The answer is {value + 1}.").correct
@@ -70,13 +80,17 @@ def test_answers_follow_from_the_facts():
             call = ", ".join(f"{f.slot}={f.value!r}" for f in t.task.facts)
             assert verify(t.example, f"[{t.task.function}({call})]").correct
             other = next(v for v in VALUES[t.task.facts[0].slot] if v != t.task.facts[0].value)
-            wrong = call.replace(f"{t.task.facts[0].slot}={t.task.facts[0].value!r}", f"{t.task.facts[0].slot}={other!r}")
+            wrong = call.replace(
+                f"{t.task.facts[0].slot}={t.task.facts[0].value!r}", f"{t.task.facts[0].slot}={other!r}"
+            )
             assert not verify(t.example, f"[{t.task.function}({wrong})]").correct
 
 
 @pytest.mark.parametrize("split", ["train", "eval"])
 def test_order_matters_in_many_stories(split):
-    """Applying the stages as they arrive must often be wrong, or a running guess would be as good as a derivation."""
+    """Applying the stages as they arrive must often be wrong, or a running guess would be as good as a
+    derivation.
+    """
     wrong = 0
     stories = [t for t in told(split, 400) if t.task.family == "math"]
     for t in stories:

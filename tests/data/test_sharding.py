@@ -13,7 +13,8 @@ from smopd.data.clauses import asks, clauses, sentences, whole_spans
 from smopd.data.sharding import LONGEST, Unfit, check_shards, names, normalise, numbers, pieces, shard, words
 
 
-# --- sentences ---------------------------------------------------------------------------------------------------------
+# --- sentences
+# ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "told",
     [
@@ -31,7 +32,9 @@ from smopd.data.sharding import LONGEST, Unfit, check_shards, names, normalise, 
 )
 def test_sentences_end_where_they_end(told):
     text = " ".join(told)
-    if told[0].startswith("1."):  # an enumeration's number is no sentence; without a mark there is one sentence
+    if told[0].startswith(
+        "1."
+    ):  # an enumeration's number is no sentence; without a mark there is one sentence
         told = [text]
     assert sentences(text) == told
 
@@ -44,7 +47,8 @@ def test_a_missing_space_between_sentences_is_seen_only_before_a_common_word():
     assert sentences("Call math.Factorial with 5.") == ["Call math.Factorial with 5."]
 
 
-# --- clauses and goals -------------------------------------------------------------------------------------------------
+# --- clauses and goals
+# -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("text", "shards"),
     [
@@ -87,13 +91,25 @@ def test_lists_names_and_quotes_are_not_split(text):
 
 
 def test_the_goal_goes_first_and_the_rest_stays_in_order():
-    found = shard("Weng earns $12 an hour. Yesterday she worked 50 minutes. She rested after. How much did she earn?")
-    assert found == ("How much did she earn?", "Weng earns $12 an hour.", "Yesterday she worked 50 minutes.", "She rested after.")
+    found = shard(
+        "Weng earns $12 an hour. Yesterday she worked 50 minutes. She rested after. How much did she earn?"
+    )
+    assert found == (
+        "How much did she earn?",
+        "Weng earns $12 an hour.",
+        "Yesterday she worked 50 minutes.",
+        "She rested after.",
+    )
 
 
 def test_what_the_goal_sentence_tells_besides_stays_behind_what_came_before():
     text = "Dave breaks 2 strings per night when playing live. If he performs 6 shows, how many strings will he need?"
-    told = ("how many strings will he need?", "Dave breaks 2 strings per night", "when playing live.", "If he performs 6 shows")
+    told = (
+        "how many strings will he need?",
+        "Dave breaks 2 strings per night",
+        "when playing live.",
+        "If he performs 6 shows",
+    )
     assert shard(text) == told
 
 
@@ -105,7 +121,8 @@ def test_drops_have_reasons():
     assert pieces("   ") == []
 
 
-# --- invariances -------------------------------------------------------------------------------------------------------
+# --- invariances
+# -------------------------------------------------------------------------------------------------------
 _PARTS = (
     "Tom Ana 3 1,200 2.5 $4 apples and if when then but while that who has gives with for each sorted by How many are there ? . "
     ", ( ) \" ' [1, 2] `a.b` Mr. e.g. find the list in Rome using regex x_y"
@@ -165,9 +182,15 @@ def test_any_text_is_sharded_or_unfit(text):
     assert len(found) > 1
 
 
-# --- checks ------------------------------------------------------------------------------------------------------------
+# --- checks
+# ------------------------------------------------------------------------------------------------------------
 FULL = "Tom has 1,200 apples in 'Big Box' and calls get_box. How many does Ana's friend need if each costs $2.50?"
-GOOD = ["How many does Ana's friend need?", "Tom has 1200 apples in 'Big Box'", "and calls get_box.", "each costs $2.5"]
+GOOD = [
+    "How many does Ana's friend need?",
+    "Tom has 1200 apples in 'Big Box'",
+    "and calls get_box.",
+    "each costs $2.5",
+]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +200,10 @@ GOOD = ["How many does Ana's friend need?", "Tom has 1200 apples in 'Big Box'", 
         ([*GOOD[:3], "each costs $2"], "a number is lost: 2.5"),
         ([GOOD[0].replace("Ana's", "the"), *GOOD[1:]], "a name is lost: ana"),
         ([GOOD[0], GOOD[1].replace("Big Box", "box"), *GOOD[2:]], "a name is lost: big"),
-        ([GOOD[0], GOOD[1], "and calls get the box", GOOD[3]], "a quoted text or identifier is lost: get_box"),
+        (
+            [GOOD[0], GOOD[1], "and calls get the box", GOOD[3]],
+            "a quoted text or identifier is lost: get_box",
+        ),
         ([*GOOD, "there are 7"], "a number is added: 7"),
         ([*GOOD, "he asks Bob"], "a name is added: bob"),
         ([*GOOD, "pears rot quickly"], "words are added: pears, quickly, rot"),
@@ -202,12 +228,17 @@ def test_number_words_and_digits_are_one():
     assert not asks("Tom has 3.")
 
 
-# --- real questions ----------------------------------------------------------------------------------------------------
+# --- real questions
+# ----------------------------------------------------------------------------------------------------
 def test_most_public_questions_can_be_sharded_and_numbers_never_get_lost():
     import json
 
-    math = [json.loads(line)["question"] for line in shared("data/raw/gsm8k_train.jsonl").read_text().splitlines()]
-    spider = [row["question"] for row in json.loads(shared("data/raw/spider/train_spider_slim.json").read_text())]
+    math = [
+        json.loads(line)["question"] for line in shared("data/raw/gsm8k_train.jsonl").read_text().splitlines()
+    ]
+    spider = [
+        row["question"] for row in json.loads(shared("data/raw/spider/train_spider_slim.json").read_text())
+    ]
     for texts, least in ((math, 0.99), (spider, 0.65)):
         some, done = random.Random(3).sample(texts, 500), 0
         for text in some:

@@ -1,4 +1,6 @@
-"""The description of a data set: numbers that can be counted by hand, tables, and charts that are valid and self-contained."""
+"""The description of a data set: numbers that can be counted by hand, tables, and charts that are valid and
+self-contained.
+"""
 
 import xml.etree.ElementTree as ElementTree
 
@@ -15,7 +17,11 @@ def example(id, task, *shards, full="one two three"):
     return Example(id, task, "sys", shards, full, {"value": "1"}, "me")
 
 
-FEW = [example("a", "math", "x", "y z"), example("b", "math", "x", "y", "z"), example("c", "<code>", "x", "y")]
+FEW = [
+    example("a", "math", "x", "y z"),
+    example("b", "math", "x", "y", "z"),
+    example("c", "<code>", "x", "y"),
+]
 
 
 def test_counts_by_hand():

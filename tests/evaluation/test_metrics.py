@@ -15,7 +15,9 @@ from smopd.evaluation.statistics import bootstrap, paired, paired_bootstrap, wil
 def outcome(id, correct, view="full", run=0, task="math", shards=4, status="ok", any_correct=None):
     turns = [{"user": "u", "reply": "r", "stop": "end", "tokens": 3}]
     any_correct = correct if any_correct is None else any_correct
-    return Outcome(str(id), view, run, task, shards, turns, correct, any_correct, None, status, "", "", "", {})
+    return Outcome(
+        str(id), view, run, task, shards, turns, correct, any_correct, None, status, "", "", "", {}
+    )
 
 
 def test_one_run_is_a_proportion_with_wilsons_interval():
@@ -26,7 +28,12 @@ def test_one_run_is_a_proportion_with_wilsons_interval():
 
 
 def test_lics_metrics_are_percentiles_of_each_items_runs_averaged_over_items():
-    runs = {"always": [True] * 10, "never": [False] * 10, "half": [True] * 5 + [False] * 5, "once": [True] + [False] * 9}
+    runs = {
+        "always": [True] * 10,
+        "never": [False] * 10,
+        "half": [True] * 5 + [False] * 5,
+        "once": [True] + [False] * 9,
+    }
     found = accuracy(runs)
     assert found["accuracy"] == pytest.approx((1 + 0 + 0.5 + 0.1) / 4)
     # once: sorted 0 x9, 1; the 90th percentile stands at place 8.1, a tenth of the way from 0 to 1
@@ -56,7 +63,9 @@ def test_the_interval_holds_the_mean_and_does_not_depend_on_the_order_of_runs(ri
 
 
 def test_a_bootstrap_interval_covers_the_truth_about_as_often_as_it_says():
-    """400 simulated studies of 80 items: within three standard errors of 95%, less the little a percentile interval lacks."""
+    """400 simulated studies of 80 items: within three standard errors of 95%, less the little a percentile
+    interval lacks.
+    """
     draw, hits = np.random.default_rng(0), 0
     for _ in range(400):
         chances = draw.beta(2, 1, 80)
@@ -76,7 +85,9 @@ def test_a_paired_bootstrap_rejects_a_true_null_about_as_often_as_it_says():
 def test_a_change_with_one_run_each_is_mcnemars_and_with_several_a_bootstrap():
     draw = Random(3)
     before, after = [draw.random() < 0.4 for _ in range(50)], [draw.random() < 0.7 for _ in range(50)]
-    found = against([outcome(i, b) for i, b in enumerate(before)], [outcome(i, a) for i, a in enumerate(after)])
+    found = against(
+        [outcome(i, b) for i, b in enumerate(before)], [outcome(i, a) for i, a in enumerate(after)]
+    )
     exact = paired(before, after)
     assert {k: found[k] for k in ("n", "gained", "lost", "low", "high", "p")} == {
         k: getattr(exact, k) for k in ("n", "gained", "lost", "low", "high", "p")
@@ -84,7 +95,8 @@ def test_a_change_with_one_run_each_is_mcnemars_and_with_several_a_bootstrap():
     assert found["test"] == "exact McNemar"
     assert found["difference"] == pytest.approx(exact.difference)
     several = against(
-        [outcome(i, b, run=r) for r in range(3) for i, b in enumerate(before)], [outcome(i, a) for i, a in enumerate(after)]
+        [outcome(i, b, run=r) for r in range(3) for i, b in enumerate(before)],
+        [outcome(i, a) for i, a in enumerate(after)],
     )
     assert several["test"] == "bootstrap over items"
     assert several["difference"] == pytest.approx(exact.difference)

@@ -1,4 +1,6 @@
-"""LiC's protocol with a model as the user, against a real HTTP endpoint whose every answer is chosen by the test."""
+"""LiC's protocol with a model as the user, against a real HTTP endpoint whose every answer is chosen by the
+test.
+"""
 
 import json
 import re
@@ -6,17 +8,19 @@ import re
 import pytest
 from chat_stub import driver, said, started
 
-from smopd.config import User
 from smopd.data import Example
 from smopd.evaluation.evaluate import evaluate
 from smopd.evaluation.simulated import KINDS, SimulatedUser
+from smopd.settings import User
 
 TASK = Example("x", "math", "Be brief.", ("How many are left?", "There were 7.", "Two were eaten.", "One was lost."), "?",
                {"value": "4"})  # fmt: skip
 
 
 class Cast:
-    """One endpoint for both parts: `replies` are the assistant's, by turn; the user side follows the test's script."""
+    """One endpoint for both parts: `replies` are the assistant's, by turn; the user side follows the test's
+    script.
+    """
 
     def __init__(self, replies, labels=None, facts=None, extract=None):
         self.replies, self.labels, self.facts, self.extract = replies, labels or {}, facts or {}, extract
@@ -29,10 +33,14 @@ class Cast:
         prompt = messages[-1]["content"]
         if prompt.startswith("You play a person"):
             self.asked["say"].append(body)
-            hidden = [int(n) for n in re.findall(r"^(\d+)\. ", prompt.split("Facts already")[0], re.MULTILINE)]
+            hidden = [
+                int(n) for n in re.findall(r"^(\d+)\. ", prompt.split("Facts already")[0], re.MULTILINE)
+            ]
             fact = self.facts.get(len(hidden), hidden[0])
             return said(
-                json.dumps({"fact": fact, "message": f"by the way, {TASK.shards[fact - 1]}"}) if isinstance(fact, int) else fact
+                json.dumps({"fact": fact, "message": f"by the way, {TASK.shards[fact - 1]}"})
+                if isinstance(fact, int)
+                else fact
             )
         if prompt.startswith("A person revealed"):
             self.asked["label"].append(body)
@@ -61,12 +69,21 @@ def play(start):
 
 
 def test_it_tells_one_shard_a_turn_and_ends_at_the_first_right_attempt(play):
-    cast = Cast(["How many were there?", "So 7 are left.", "The answer is 4."], {1: '{"kind": "clarification"}'}, {3: 3, 2: 4})
+    cast = Cast(
+        ["How many were there?", "So 7 are left.", "The answer is 4."],
+        {1: '{"kind": "clarification"}'},
+        {3: 3, 2: 4},
+    )
     (outcome,), _, _ = play(cast)
     assert [t["user"] for t in outcome.turns] == [
         "How many are left?", "by the way, Two were eaten.", "by the way, One was lost.",
     ]  # fmt: skip
-    assert (outcome.correct, outcome.any_correct, outcome.status, outcome.view) == (True, True, "ok", "simulated")
+    assert (outcome.correct, outcome.any_correct, outcome.status, outcome.view) == (
+        True,
+        True,
+        "ok",
+        "simulated",
+    )
     assert len(cast.asked["extract"]) == 2  # of the two attempts, not of the question
 
 
@@ -75,7 +92,11 @@ def test_it_ends_when_all_is_told_and_the_last_reply_counts(play):
     assert len(outcome.turns) == 4
     assert (outcome.correct, outcome.any_correct, outcome.extracted) == (False, False, "2")
     (outcome,), _, _ = play(Cast(["7", "5", "3", "Is that all?"], {4: '{"kind": "clarification"}'}))
-    assert (outcome.correct, outcome.status, outcome.detail) == (False, "no_answer", "not an answer attempt but a clarification")
+    assert (outcome.correct, outcome.status, outcome.detail) == (
+        False,
+        "no_answer",
+        "not an answer attempt but a clarification",
+    )
 
 
 def test_an_attempt_is_what_is_labelled_so(play):
@@ -90,7 +111,9 @@ def test_the_extracted_answer_counts_if_it_stands_in_the_reply(play):
     reply = "The answer is 4, I checked it 2 times."
     (outcome,), _, _ = play(Cast([reply], extract=lambda _: '{"answer": "The answer is 4"}'))
     assert (outcome.correct, outcome.extracted) == (True, "4")
-    (outcome,), user, _ = play(Cast([reply] * 4, extract=lambda _: '{"answer": "4 apples"}'))  # invented: the reply is judged
+    (outcome,), user, _ = play(
+        Cast([reply] * 4, extract=lambda _: '{"answer": "4 apples"}')
+    )  # invented: the reply is judged
     assert (outcome.correct, outcome.extracted, user.unusable) == (False, "2", 4)
 
 

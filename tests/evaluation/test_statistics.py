@@ -33,12 +33,16 @@ def test_wilson_holds_the_estimate_solves_its_equation_and_mirrors(total: int, d
     assert wilson(total - correct, total) == pytest.approx((1 - high, 1 - low))
     for bound in (low, high):
         if 0 < bound < 1:
-            assert abs(correct / total - bound) == pytest.approx(1.959963985 * sqrt(bound * (1 - bound) / total))
+            assert abs(correct / total - bound) == pytest.approx(
+                1.959963985 * sqrt(bound * (1 - bound) / total)
+            )
     assert low == 0 or correct > 0
     assert high == 1 or correct < total
 
 
-@pytest.mark.parametrize(("correct", "total", "level"), [(3, 2, 0.95), (-1, 2, 0.95), (1, 2, 0.0), (1, 2, 1.0)])
+@pytest.mark.parametrize(
+    ("correct", "total", "level"), [(3, 2, 0.95), (-1, 2, 0.95), (1, 2, 0.0), (1, 2, 1.0)]
+)
 def test_wilson_refuses_nonsense(correct: int, total: int, level: float) -> None:
     with pytest.raises(ValueError):
         wilson(correct, total, level)
@@ -69,11 +73,15 @@ def test_unequal_lengths_are_refused() -> None:
 
 
 @given(counts, counts, counts, counts)
-def test_p_is_the_exact_binomial_and_the_rest_mirrors(both: int, gained: int, lost: int, neither: int) -> None:
+def test_p_is_the_exact_binomial_and_the_rest_mirrors(
+    both: int, gained: int, lost: int, neither: int
+) -> None:
     before, after = outcomes(both, gained, lost, neither)
     there, back = paired(before, after), paired(after, before)
     changed = gained + lost
-    exact = min(Fraction(1), Fraction(2 * sum(comb(changed, k) for k in range(min(gained, lost) + 1)), 2**changed))
+    exact = min(
+        Fraction(1), Fraction(2 * sum(comb(changed, k) for k in range(min(gained, lost) + 1)), 2**changed)
+    )
     assert there.p == back.p == float(exact)
     assert (there.gained, there.lost, there.difference) == (back.lost, back.gained, -back.difference)
     assert (there.low, there.high) == pytest.approx((-back.high, -back.low))

@@ -1,4 +1,6 @@
-"""Evaluations on disk: refused, mended, continued; interrupted anywhere they end with the numbers of an undisturbed one."""
+"""Evaluations on disk: refused, mended, continued; interrupted anywhere they end with the numbers of an
+undisturbed one.
+"""
 
 import json
 import os
@@ -31,7 +33,9 @@ class Moody:
                 raise KeyboardInterrupt
             self.played += 1
             right = derive(*seed, view, example.id) % 3 == 0 and "value" in example.answer
-            reply = Turn((), (), Stop.END, f"The answer is {example.answer['value'] if right else -1}. ¿é? \n\n{{")
+            reply = Turn(
+                (), (), Stop.END, f"The answer is {example.answer['value'] if right else -1}. ¿é? \n\n{{"
+            )
             users = user_turns(example, view)
             told.append(Conversation(example, view, list(users), [reply] * len(users)))
         return told
@@ -59,7 +63,9 @@ def test_interrupted_at_every_point_it_gives_the_same_numbers(tmp_path):
             run(path, stop_at)
         assert load_summary(path) is None
         done = run(path)
-        assert total - stop_at <= done <= total - stop_at + 3  # of what was finished only a group begun is played again
+        assert (
+            total - stop_at <= done <= total - stop_at + 3
+        )  # of what was finished only a group begun is played again
         assert [(path / name).read_text() for name in ("conversations.jsonl", "summary.json")] == wanted
 
 
@@ -112,7 +118,10 @@ def test_two_at_once_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "e", 20)
     written = (tmp_path / "e" / "conversations.jsonl").read_bytes()
-    with EvaluationFolder(tmp_path / "e", ID), pytest.raises(UserError, match=f"plays this evaluation .pid {os.getpid()} on"):
+    with (
+        EvaluationFolder(tmp_path / "e", ID),
+        pytest.raises(UserError, match=f"plays this evaluation .pid {os.getpid()} on"),
+    ):
         run(tmp_path / "e")
     assert (tmp_path / "e" / "conversations.jsonl").read_bytes() == written
     assert run(tmp_path / "e") > 0
@@ -157,7 +166,9 @@ def test_unfinished_and_foreign_folders_are_no_results(tmp_path):
 
 def test_groups_hold_every_conversation_once_and_like_lengths_together():
     examples = load_examples("pocket:eval:30")
-    seen = [(view, run, e.id) for view, run, chosen in groups(examples, ["full", "recap"], 3, 7) for e in chosen]
+    seen = [
+        (view, run, e.id) for view, run, chosen in groups(examples, ["full", "recap"], 3, 7) for e in chosen
+    ]
     assert len(seen) == len(set(seen)) == 30 * 2 * 3
     lengths = [len(e.shards) for view, run, chosen in groups(examples, ["full"], 1, 7) for e in chosen]
     assert lengths == sorted(lengths)

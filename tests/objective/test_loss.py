@@ -23,7 +23,8 @@ def by_hand(middle, answer, full, correct, keep, eta, clip):
     eligible = [m for m in middle if len(m.divergence)]
     deltas = [
         max(
-            sum(abs(a - b) for a, b in zip(m.student_logp.tolist(), m.teacher_logp.tolist(), strict=True)) / len(m.divergence),
+            sum(abs(a - b) for a, b in zip(m.student_logp.tolist(), m.teacher_logp.tolist(), strict=True))
+            / len(m.divergence),
             1e-6,
         )
         for m in eligible
@@ -38,7 +39,11 @@ def by_hand(middle, answer, full, correct, keep, eta, clip):
         rank = (1 - keep) * (len(entropy) - 1)
         low, high = math.floor(rank + 1e-12), math.ceil(rank - 1e-12)
         threshold = entropy[low] + (rank - low) * (entropy[high] - entropy[low])
-        kept = [min(d, clip) for d, h in zip(m.divergence.tolist(), m.entropy.tolist(), strict=True) if h >= threshold - 1e-12]
+        kept = [
+            min(d, clip)
+            for d, h in zip(m.divergence.tolist(), m.entropy.tolist(), strict=True)
+            if h >= threshold - 1e-12
+        ]
         total += weight * sum(kept) / len(kept) / k
     for part in (answer, full):
         if part is not None and len(part.divergence):
@@ -60,7 +65,9 @@ def test_equals_the_loop(lengths, answer, full, correct, keep, eta, seed):
     middle = [make(n, seed + i) for i, n in enumerate(lengths)]
     answer, full = make(answer, seed + 100), None if full is None else make(full, seed + 200)
     loss = rollout_loss(middle, answer, full, correct=correct, keep=keep, eta=eta, clip=0.4)
-    assert loss.total.item() == pytest.approx(by_hand(middle, answer, full, correct, keep, eta, 0.4), abs=1e-12)
+    assert loss.total.item() == pytest.approx(
+        by_hand(middle, answer, full, correct, keep, eta, 0.4), abs=1e-12
+    )
     assert loss.total.item() == pytest.approx((loss.middle + loss.answer + loss.full).item(), abs=1e-12)
 
 
@@ -76,7 +83,9 @@ def test_the_mask_touches_middle_turns_only():
 
 def test_weights_are_over_all_tokens_not_the_kept_ones():
     middle = [make(20, 1), make(9, 2), make(14, 3)]
-    assert torch.equal(rollout_loss(middle, None, keep=0.3).weights, rollout_loss(middle, None, keep=1.0).weights)
+    assert torch.equal(
+        rollout_loss(middle, None, keep=0.3).weights, rollout_loss(middle, None, keep=1.0).weights
+    )
 
 
 def test_a_clipped_position_has_no_gradient_and_is_counted():
@@ -96,7 +105,9 @@ def test_gradient_of_a_middle_token_is_weight_over_turns_and_kept_tokens():
     loss.total.backward()
     for stats, weight in zip(middle, loss.weights, strict=True):
         kept = stats.divergence.grad > 0
-        assert stats.divergence.grad[kept].tolist() == pytest.approx([weight.item() / 2 / int(kept.sum())] * int(kept.sum()))
+        assert stats.divergence.grad[kept].tolist() == pytest.approx(
+            [weight.item() / 2 / int(kept.sum())] * int(kept.sum())
+        )
 
 
 def test_outcome_scales_the_middle_turns_alone():
@@ -156,20 +167,42 @@ def test_importance_scales_what_each_token_brings(lengths, full, seed):
 def test_controls_equal_a_loop(lengths, keep, ranking, denominator, mode, seed):
     """Value and gradient of every ranking, denominator and cap, token by token in plain Python."""
     clip, middle = 0.3, [make(n, seed + i) for i, n in enumerate(lengths)]
-    noise = [torch.rand(n, generator=torch.Generator().manual_seed(seed + i), dtype=torch.float64) for i, n in enumerate(lengths)]
-    loss = rollout_loss(middle, None, keep=keep, clip=clip, ranking=ranking, noise=noise, denominator=denominator, clip_mode=mode)
+    noise = [
+        torch.rand(n, generator=torch.Generator().manual_seed(seed + i), dtype=torch.float64)
+        for i, n in enumerate(lengths)
+    ]
+    loss = rollout_loss(
+        middle,
+        None,
+        keep=keep,
+        clip=clip,
+        ranking=ranking,
+        noise=noise,
+        denominator=denominator,
+        clip_mode=mode,
+    )
     eligible = [(m, x) for m, x in zip(middle, noise, strict=True) if len(m.divergence)]
     total, slopes = 0.0, []
     for weight, (m, x) in zip(loss.weights.tolist(), eligible, strict=True):
         divergence = m.divergence.tolist()
         entropy = m.entropy.tolist()
-        rank = {"entropy": entropy, "random": x.tolist(), "divergence": divergence, "inverted": [-h for h in entropy]}[ranking]
+        rank = {
+            "entropy": entropy,
+            "random": x.tolist(),
+            "divergence": divergence,
+            "inverted": [-h for h in entropy],
+        }[ranking]
         position = (1 - keep) * (len(rank) - 1)
         low, high = math.floor(position + 1e-12), math.ceil(position - 1e-12)
         threshold = sorted(rank)[low] + (position - low) * (sorted(rank)[high] - sorted(rank)[low])
         kept = [r >= threshold - 1e-12 for r in rank]
         count = len(rank) if denominator == "all" else sum(kept)
-        total += weight * sum(min(d, clip) for d, k in zip(divergence, kept, strict=True) if k) / count / len(eligible)
+        total += (
+            weight
+            * sum(min(d, clip) for d, k in zip(divergence, kept, strict=True) if k)
+            / count
+            / len(eligible)
+        )
         for d, k in zip(divergence, kept, strict=True):
             over = 0.0 if mode == "hard" else clip / d if d else 1.0
             slopes.append(weight / count / len(eligible) * (1.0 if d <= clip else over) * k)

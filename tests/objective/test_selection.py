@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from smopd.objective import keep_mask, masked, reliability, select, turn_weights
 from smopd.scoring import TokenStats
 
-entropies = st.lists(st.floats(0, 12).map(lambda x: round(x, 6)) | st.sampled_from([0.0, 1.0, 2.0]), min_size=1, max_size=60)
+entropies = st.lists(
+    st.floats(0, 12).map(lambda x: round(x, 6)) | st.sampled_from([0.0, 1.0, 2.0]), min_size=1, max_size=60
+)
 deltas = st.lists(st.floats(0, 50), min_size=1, max_size=9)
 
 
@@ -41,7 +43,9 @@ def test_mask_corners():
     assert keep_mask(torch.tensor([3.0]), 0.8).tolist() == [True]
     assert keep_mask(torch.full((7,), 1.5), 0.8).all()
     assert keep_mask(torch.arange(10.0), 1.0).all()
-    assert keep_mask(torch.arange(11.0), 0.7).tolist() == [False] * 3 + [True] * 8  # token 3 stands right at the threshold
+    assert (
+        keep_mask(torch.arange(11.0), 0.7).tolist() == [False] * 3 + [True] * 8
+    )  # token 3 stands right at the threshold
     assert keep_mask(torch.arange(6.0), 0.8).tolist() == [False] + [True] * 5
     assert keep_mask(torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0]), 0.8).all()  # ties at the threshold stay
     assert keep_mask(torch.zeros(0), 0.8).shape == (0,)
@@ -52,7 +56,10 @@ def test_mask_corners():
 
 def test_other_interpolations():
     h = torch.tensor([0.0, 1.0, 2.0, 3.0])  # rank 0.6 at keep 0.8
-    kept = {name: keep_mask(h, 0.8, name).sum().item() for name in ("linear", "lower", "higher", "midpoint", "nearest")}
+    kept = {
+        name: keep_mask(h, 0.8, name).sum().item()
+        for name in ("linear", "lower", "higher", "midpoint", "nearest")
+    }
     assert kept == {"linear": 3, "lower": 4, "higher": 3, "midpoint": 3, "nearest": 3}
 
 
@@ -69,7 +76,9 @@ def test_weights_equal_the_formula(values, correct, eta):
     r = np.median(d) / (np.median(d) + d)
     np.testing.assert_allclose(reliability(torch.tensor(values, dtype=torch.float64)), r, rtol=1e-12)
     w = np.clip(r * (1 + eta * (1 - 2 * int(correct))), 0, 1)
-    np.testing.assert_allclose(turn_weights(torch.tensor(values, dtype=torch.float64), correct, eta), w, rtol=1e-12)
+    np.testing.assert_allclose(
+        turn_weights(torch.tensor(values, dtype=torch.float64), correct, eta), w, rtol=1e-12
+    )
 
 
 def test_the_median_of_an_even_count_is_the_mean_of_the_middle_two():
@@ -90,8 +99,16 @@ def reply(n: int, seed: int) -> TokenStats:
 
 @given(n=st.integers(1, 40), seed=st.integers(0, 10**6), keep=st.sampled_from([0.2, 0.5, 0.8, 1.0]))
 def test_every_ranking_keeps_as_many_tokens_and_its_own_top(n, seed, keep):
-    stats, noise = reply(n, seed), torch.rand(n, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64)
-    ranks = {"entropy": stats.entropy, "inverted": -stats.entropy, "divergence": stats.divergence, "random": noise}
+    stats, noise = (
+        reply(n, seed),
+        torch.rand(n, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64),
+    )
+    ranks = {
+        "entropy": stats.entropy,
+        "inverted": -stats.entropy,
+        "divergence": stats.divergence,
+        "random": noise,
+    }
     counts = set()
     for ranking, rank in ranks.items():
         mask = select(stats, keep, ranking, noise=noise)

@@ -9,7 +9,9 @@ from smopd.planning.load import PrefixTree
 Sequences = list[tuple[list[int], list[int]]]
 
 
-def body(name: str, width: int = 256, layers: int = 3, vocabulary: int = 600, narrow: bool = False) -> PreTrainedModel:
+def body(
+    name: str, width: int = 256, layers: int = 3, vocabulary: int = 600, narrow: bool = False
+) -> PreTrainedModel:
     """Qwen3: grouped heads wider than the model, norms on queries and keys, tied. Llama: none of that."""
     if name == "qwen3":
         return Qwen3ForCausalLM(
@@ -28,7 +30,9 @@ def body(name: str, width: int = 256, layers: int = 3, vocabulary: int = 600, na
 
 
 def branching(turns: int = 4, seed: int = 0, scale: int = 1, vocabulary: int = 600) -> Sequences:
-    """Contexts along one trunk, a reply hanging from each: a conversation whose template renders the history anew."""
+    """Contexts along one trunk, a reply hanging from each: a conversation whose template renders the history
+    anew.
+    """
     draw = random.Random(seed)
 
     def some(length: int) -> list[int]:

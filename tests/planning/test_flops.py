@@ -7,19 +7,21 @@ import torch
 from planning.bodies import body, branching
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from smopd.config import Lora
+from smopd.models.adapters import as_teacher, attach
 from smopd.planning import flops
 from smopd.planning.load import pack
 from smopd.planning.shapes import shape_of
 from smopd.scoring import token_divergence
 from smopd.scoring.passes import body_and_head, reply_hidden
-from smopd.training.adapters import as_teacher, attach
+from smopd.settings import Lora
 
 CLOSE = 0.1  # so that a formula that is off by 15% fails, whichever way the rest errs
 aten = torch.ops.aten
 # torch counts the attention of GPUs; the CPU's kernel does the same products.
 CPU_ATTENTION = {
-    aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *rest, out_shape=None, **more: sdpa_flop_count(q, k, v),
+    aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *rest, out_shape=None, **more: (
+        sdpa_flop_count(q, k, v)
+    ),
     aten._scaled_dot_product_flash_attention_for_cpu_backward: (
         lambda grad, q, k, v, *rest, out_shape=None, **more: sdpa_backward_flop_count(grad, q, k, v)
     ),
@@ -51,7 +53,9 @@ def test_passes(name, case):
     sequences = branching(scale=scale)
     packed = pack(sequences, 10**6)
     adapter = shape.adapter(rank)
-    forward, backward = (f(shape, adapter, packed.tokens, packed.pairs) for f in (flops.forward, flops.backward))
+    forward, backward = (
+        f(shape, adapter, packed.tokens, packed.pairs) for f in (flops.forward, flops.backward)
+    )
     if case == "attention":
         assert flops.attention(shape, packed.pairs) > 0.4 * forward.total
     if case == "adapters":
@@ -66,12 +70,18 @@ def test_passes(name, case):
 
 def test_recomputing_is_one_forward_pass_more():
     model = attach(body("qwen3", 128), Lora(r=8, alpha=8), 1).train()
-    model.get_base_model().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.get_base_model().gradient_checkpointing_enable(
+        gradient_checkpointing_kwargs={"use_reentrant": False}
+    )
     shape, sequences = shape_of(model.config), branching()
     packed = pack(sequences, 10**6)
     hidden = reply_hidden(body_and_head(model)[0], sequences)
-    planned = [f(shape, shape.adapter(8), packed.tokens, packed.pairs) for f in (flops.forward, flops.backward)]
-    assert sum(f.total for f in planned) == pytest.approx(counted(lambda: hidden.square().sum().backward()), rel=CLOSE)
+    planned = [
+        f(shape, shape.adapter(8), packed.tokens, packed.pairs) for f in (flops.forward, flops.backward)
+    ]
+    assert sum(f.total for f in planned) == pytest.approx(
+        counted(lambda: hidden.square().sum().backward()), rel=CLOSE
+    )
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama"])
@@ -81,13 +91,19 @@ def test_head(name):
     teacher, weight = torch.randn(300, shape.hidden), torch.randn(shape.vocabulary, shape.hidden)
     tokens = torch.randint(shape.vocabulary, (300,))
     found = counted(lambda: token_divergence(student, teacher, weight, tokens).divergence.sum().backward())
-    # the inner products of the statistics are counted too: four for each of the vocabulary's entries, whatever the width
+    # the inner products of the statistics are counted too: four for each of the vocabulary's entries,
+    # whatever the width
     inner = 2 * 4 * 300 * shape.vocabulary
     assert flops.head(shape, 300).total == pytest.approx(found - inner, rel=0.02)
     kept = [200, 100]
     half = counted(
         lambda: token_divergence(
-            student, teacher, weight, tokens, lengths=kept, needed=lambda reply, _: torch.arange(len(reply.entropy)) % 2 == 0
+            student,
+            teacher,
+            weight,
+            tokens,
+            lengths=kept,
+            needed=lambda reply, _: torch.arange(len(reply.entropy)) % 2 == 0,
         ).divergence.sum()
     )
     assert flops.head(shape, 300, 2.5).total == pytest.approx(half - inner, rel=0.02)

@@ -28,14 +28,18 @@ def pocket_renderer():
 
 
 def spoken(renderer, examples, length: float, draw: Random) -> list[int]:
-    """A reply of about so many tokens, in the words of the examples: tokens that the history will show again as they are."""
+    """A reply of about so many tokens, in the words of the examples: tokens that the history will show again
+    as they are.
+    """
     words = " ".join(draw.choice(draw.choice(examples).shards) for _ in range(round(length)))
     cut = renderer.encode(words)[: round(length) - 1]
     return [*renderer.encode(renderer.decode(cut)), renderer.end_ids[0]]
 
 
 def played(renderer, examples, example, middle: int, answer: int, history: str, draw: Random):
-    """The student's and the teacher's sequences of a conversation, with replies half as long to half as long again."""
+    """The student's and the teacher's sequences of a conversation, with replies half as long to half as long
+    again.
+    """
     context = DirtyContext(renderer, example, history)
     student, teacher = [], []
     for turn, user in enumerate(example.shards):
@@ -51,11 +55,15 @@ def packed_tokens(groups, row_tokens: int) -> int:
     total = 0
     for sequences in groups:
         whole = [[*c, *r] for c, r in sequences]
-        total += sum(len(PrefixTree.pack([whole[k] for k in row]).input_ids) for row in rows_within(whole, row_tokens))
+        total += sum(
+            len(PrefixTree.pack([whole[k] for k in row]).input_ids) for row in rows_within(whole, row_tokens)
+        )
     return total
 
 
-@pytest.mark.parametrize(("history", "row_tokens"), [("template", 10**6), ("template", 512), ("verbatim", 512)])
+@pytest.mark.parametrize(
+    ("history", "row_tokens"), [("template", 10**6), ("template", 512), ("verbatim", 512)]
+)
 @pytest.mark.parametrize("name", ["qwen3", "pocket"])
 def test_packed_tokens(request, name, history, row_tokens):
     if name == "qwen3":
@@ -65,7 +73,12 @@ def test_packed_tokens(request, name, history, row_tokens):
         renderer, examples = request.getfixturevalue("pocket_renderer"), load_examples("pocket:train:20")
     middle, answer = 40, 80
     lengths = replace(measure(examples, renderer), middle=middle, answer=answer)
-    overrides = [f"train.row_tokens={row_tokens}", "train.rollouts=20", "objective.rho=0.0", f"chat.history={history}"]
+    overrides = [
+        f"train.row_tokens={row_tokens}",
+        "train.rollouts=20",
+        "objective.rho=0.0",
+        f"chat.history={history}",
+    ]
     load = step_load(load_config("qwen3-1.7b", overrides), lengths)
     draw = Random(0)
     real = [played(renderer, examples, e, middle, answer, history, draw) for e in examples]
@@ -95,10 +108,14 @@ def test_rollout_tokens(pocket):
     config = load_config("pocket", ["train.rollouts=12", "objective.rho=0.0"])
     examples = load_examples("pocket:train:12")
     engine = HFEngine(pocket.model, pocket.renderer.end_ids)
-    conversations = Driver(engine, pocket.renderer, Sampling(1.0, 40, 0.95, 20), 40).play(examples, "sharded", ("plan",))
+    conversations = Driver(engine, pocket.renderer, Sampling(1.0, 40, 0.95, 20), 40).play(
+        examples, "sharded", ("plan",)
+    )
     middle = [len(turn.reply) for c in conversations for turn in c.turns[:-1]]
     answer = [len(c.turns[-1].reply) for c in conversations]
-    lengths = replace(measure(examples, pocket.renderer), middle=sum(middle) / len(middle), answer=sum(answer) / len(answer))
+    lengths = replace(
+        measure(examples, pocket.renderer), middle=sum(middle) / len(middle), answer=sum(answer) / len(answer)
+    )
     load = step_load(config, lengths)
     assert load.sampled == pytest.approx(sum(middle) + sum(answer), rel=CLOSE)
     new = sum(len(c.turns[0].context) for c in conversations)
@@ -106,9 +123,12 @@ def test_rollout_tokens(pocket):
         for before, turn in pairwise(c.turns):
             new += len(turn.context) - shared_tokens([*before.context, *before.reply], turn.context)
     assert load.prefilled == pytest.approx(new, rel=CLOSE)
-    # rows with less to compute repeat some, where padding would stand: the engine's count is the plan's and a little more
+    # rows with less to compute repeat some, where padding would stand: the engine's count is the plan's and a
+    # little more
     assert load.prefilled < 1.1 * (engine.usage.prompt - engine.usage.reused) < 1.5 * load.prefilled
-    nothing_kept = step_load(load_config("pocket", ["train.rollouts=12", "objective.rho=0.0", "engine.cache_mb=0"]), lengths)
+    nothing_kept = step_load(
+        load_config("pocket", ["train.rollouts=12", "objective.rho=0.0", "engine.cache_mb=0"]), lengths
+    )
     assert nothing_kept.prefilled == pytest.approx(engine.usage.prompt, rel=CLOSE)
 
 

@@ -7,6 +7,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from smopd.config import Lora, load_config
 from smopd.data import load_examples
+from smopd.models.adapters import attach, student_parameters, teacher_parameters, update_teacher
 from smopd.planning.averages import DEFAULTS, find_averages
 from smopd.planning.gpus import GPUS
 from smopd.planning.load import pack
@@ -24,14 +25,15 @@ from smopd.rollout import Driver
 from smopd.rollout.engine import Sampling, Session
 from smopd.rollout.hf import HFEngine
 from smopd.scoring.passes import body_and_head, reply_hidden
-from smopd.training.adapters import attach, student_parameters, teacher_parameters, update_teacher
 
 CLOSE = 0.1
 
 
 def really_kept(model, sequences, row_tokens: int = 10**6) -> int:
     """Bytes of all tensors that a forward pass saves for backward, parameters left out, each storage once."""
-    seen: dict[int, torch.UntypedStorage] = {}  # the storages themselves: a freed one's address may come again
+    seen: dict[
+        int, torch.UntypedStorage
+    ] = {}  # the storages themselves: a freed one's address may come again
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -47,7 +49,9 @@ def really_kept(model, sequences, row_tokens: int = 10**6) -> int:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["qwen3", "llama"])
-@pytest.mark.parametrize(("rank", "scale"), [(8, 1), (128, 1), (8, 6)], ids=["plain", "adapters", "attention"])
+@pytest.mark.parametrize(
+    ("rank", "scale"), [(8, 1), (128, 1), (8, 6)], ids=["plain", "adapters", "attention"]
+)
 def test_activations(name, dtype, rank, scale):
     model = attach(body(name, 128, layers=2).to(getattr(torch, dtype)), Lora(r=rank, alpha=rank), 1).train()
     sequences = branching(scale=scale)
@@ -58,7 +62,9 @@ def test_activations(name, dtype, rank, scale):
 def test_activations_of_a_part_of_the_projections():
     targets = ["q_proj", "v_proj", "down_proj"]
     for dtype in ("float32", "bfloat16"):
-        model = attach(body("qwen3", 128).to(getattr(torch, dtype)), Lora(r=8, alpha=8, targets=targets), 1).train()
+        model = attach(
+            body("qwen3", 128).to(getattr(torch, dtype)), Lora(r=8, alpha=8, targets=targets), 1
+        ).train()
         planned = kept_bytes(shape_of(model.config), 8, dtype, pack(branching(), 10**6), tuple(targets))
         assert planned == pytest.approx(really_kept(model, branching()), rel=CLOSE)
 
@@ -81,7 +87,9 @@ def test_recomputing_keeps_one_input_a_layer(name, dtype):
     sequences = branching(scale=2)
     packed, shape = pack(sequences, 10**6), shape_of(model.config)
     whole = really_kept(model, sequences)
-    model.get_base_model().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.get_base_model().gradient_checkpointing_enable(
+        gradient_checkpointing_kwargs={"use_reentrant": False}
+    )
     kept = really_kept(model, sequences)
     assert recomputed_bytes(shape, dtype, packed) == pytest.approx(kept, rel=CLOSE)
     assert kept < 0.25 * whole
@@ -97,9 +105,13 @@ def test_recomputing_changes_no_gradient(name):
     gradients = []
     for recompute in (False, True):
         if recompute:
-            model.get_base_model().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            model.get_base_model().gradient_checkpointing_enable(
+                gradient_checkpointing_kwargs={"use_reentrant": False}
+            )
         model.zero_grad()
-        reply_hidden(body_and_head(model)[0], [([1, 2, 3], [4, 5]), ([1, 2, 9], [7])]).square().sum().backward()
+        reply_hidden(
+            body_and_head(model)[0], [([1, 2, 3], [4, 5]), ([1, 2, 9], [7])]
+        ).square().sum().backward()
         gradients.append(torch.cat([p.grad.flatten() for p in student_parameters(model).values()]))
     assert gradients[0].abs().max() > 0
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
@@ -135,15 +147,21 @@ def test_cache(name, dtype):
     model = body(name, 64).to(getattr(torch, dtype))
     engine = HFEngine(model, [599])
     prompts = [list(range(1, 40)), list(range(1, 20))]
-    replies = engine.generate(prompts, [1, 2], Sampling(1.0, 16, 1.0, 0), [Session("a", True), Session("b", True)])
+    replies = engine.generate(
+        prompts, [1, 2], Sampling(1.0, 16, 1.0, 0), [Session("a", True), Session("b", True)]
+    )
     tokens = sum(len(p) + len(r.ids) - 1 for p, r in zip(prompts, replies, strict=True))
-    assert sum(kept.size for kept in engine.kept.values()) == tokens * cache_token_bytes(shape_of(model.config), dtype)
+    assert sum(kept.size for kept in engine.kept.values()) == tokens * cache_token_bytes(
+        shape_of(model.config), dtype
+    )
 
 
 @pytest.mark.parametrize("answer", [12, 140])
 def test_cache_of_a_whole_rollout(pocket, monkeypatch, answer):
     """The batch's buffers and what waits between turns, at their largest, with every reply at its limit."""
-    config = load_config("pocket", ["train.rollouts=3", "rollout.middle_tokens=8", f"rollout.answer_tokens={answer}"])
+    config = load_config(
+        "pocket", ["train.rollouts=3", "rollout.middle_tokens=8", f"rollout.answer_tokens={answer}"]
+    )
     lengths, limits = find_averages(config), config.rollout
     engine = HFEngine(pocket.model, [], limits.batch, config.engine.cache_mb)
     sizes = []
@@ -151,7 +169,9 @@ def test_cache_of_a_whole_rollout(pocket, monkeypatch, answer):
 
     def watched(ids, rows, cache):
         logits = forward(ids, rows, cache)
-        waiting = sum(kept.size for kept in engine.kept.values()) + sum(row.kept.size for row in rows if row.kept)
+        waiting = sum(kept.size for kept in engine.kept.values()) + sum(
+            row.kept.size for row in rows if row.kept
+        )
         sizes.append(waiting + sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers))
         return logits
 
@@ -160,7 +180,9 @@ def test_cache_of_a_whole_rollout(pocket, monkeypatch, answer):
     Driver(engine, pocket.renderer, Sampling(1.0, limits.answer_tokens, 1.0, 0), limits.middle_tokens).play(
         examples, "sharded", ("plan",)
     )
-    assert cache_bytes(config, shape_of(pocket.model.config), lengths, 1) == pytest.approx(max(sizes), rel=CLOSE)
+    assert cache_bytes(config, shape_of(pocket.model.config), lengths, 1) == pytest.approx(
+        max(sizes), rel=CLOSE
+    )
 
 
 def test_vllm_takes_its_share_and_gives_it_back_asleep():
@@ -185,6 +207,8 @@ def test_what_dry_run_says():
 
 
 def test_embeddings_and_norms_are_counted():
-    config = Qwen3Config(hidden_size=64, head_dim=16, tie_word_embeddings=False, num_hidden_layers=2, vocab_size=1000)
+    config = Qwen3Config(
+        hidden_size=64, head_dim=16, tie_word_embeddings=False, num_hidden_layers=2, vocab_size=1000
+    )
     shape = shape_of(config)
     assert shape.parameters == sum(p.numel() for p in Qwen3ForCausalLM(config).parameters())

@@ -59,7 +59,9 @@ def test_it_says_what_to_change_and_the_change_is_enough(smopd):
     _, out, _ = smopd("plan", "qwen3-8b", "--gpu", "rtx4090", "--set", "train.recompute=false")
     assert "does NOT fit" in out
     assert "--set train.recompute=true --set model.quantize=nf4" in out
-    again = smopd("plan", "qwen3-8b", "--gpu", "rtx4090", "--set", "train.recompute=true", "--set", "model.quantize=nf4")[1]
+    again = smopd(
+        "plan", "qwen3-8b", "--gpu", "rtx4090", "--set", "train.recompute=true", "--set", "model.quantize=nf4"
+    )[1]
     assert "fits: " in again
     assert "NOT" not in again
 
@@ -73,14 +75,18 @@ def test_no_change_is_proposed_that_is_not_needed():
 
 
 def test_what_helps_is_said_even_where_it_is_not_enough(smopd):
-    _, out, _ = smopd("plan", "qwen3-8b", "--set", "model.path=meta-llama/Meta-Llama-3-70B", "--gpu", "rtx4090")
+    _, out, _ = smopd(
+        "plan", "qwen3-8b", "--set", "model.path=meta-llama/Meta-Llama-3-70B", "--gpu", "rtx4090"
+    )
     assert "what helps, and is not enough" in out
     assert "more GPUs" in out
 
 
 def test_several_gpus_shard_only_where_whole_weights_do_not_fit(smopd):
     assert not plan_of("qwen3-1.7b", "h100", 8).sharded
-    plan = plan_of("qwen3-8b", "h100", 8, "model.path=Qwen/Qwen3-32B", "engine.kind=vllm-http", "train.recompute=true")
+    plan = plan_of(
+        "qwen3-8b", "h100", 8, "model.path=Qwen/Qwen3-32B", "engine.kind=vllm-http", "train.recompute=true"
+    )
     assert plan.sharded
     assert plan.fits
     whole = plan.shape.parameters * 2
@@ -115,7 +121,9 @@ def test_decode_reads_weights_and_cache_once_a_step():
 
 
 def test_servers_share_the_sampling_and_grow_to_a_group():
-    config = load_config("qwen3-8b", ["model.path=meta-llama/Meta-Llama-3-70B", "engine.kind=vllm-http", "train.shard=true"])
+    config = load_config(
+        "qwen3-8b", ["model.path=meta-llama/Meta-Llama-3-70B", "engine.kind=vllm-http", "train.shard=true"]
+    )
     plan = make_plan(config, find_shape(config)[0], GPUS["h100"], 8)
     two = changed(config, ("engine.servers", ["http://a", "http://b"]))
     shared = step_times(two, plan.shape, plan.gpu, plan.load, 8)
@@ -124,7 +132,9 @@ def test_servers_share_the_sampling_and_grow_to_a_group():
 
 
 def test_a_share_too_small_for_vllm_is_said(smopd):
-    _, out, _ = smopd("plan", "qwen3-8b", "--set", "engine.kind=vllm", "--set", "engine.memory=0.1", "--gpu", "h100")
+    _, out, _ = smopd(
+        "plan", "qwen3-8b", "--set", "engine.kind=vllm", "--set", "engine.memory=0.1", "--gpu", "h100"
+    )
     assert "vLLM itself needs" in out
 
 
@@ -202,5 +212,8 @@ def test_quotations_are_renewed_and_nothing_else():
 
 def test_the_papers_minutes_lie_where_the_page_says():
     words = ("engine.kind=vllm", "engine.sleep=true", "train.recompute=true", "train.row_tokens=8192")
-    small, middle = (plan_of(recipe, "rtx-pro-6000", 1, *words).times.step * 100 / 60 for recipe in ("qwen3-1.7b", "qwen3-4b"))
+    small, middle = (
+        plan_of(recipe, "rtx-pro-6000", 1, *words).times.step * 100 / 60
+        for recipe in ("qwen3-1.7b", "qwen3-4b")
+    )
     assert small < 40 < 50 < middle

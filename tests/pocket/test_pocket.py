@@ -1,4 +1,6 @@
-"""The pocket model: built the same twice, a tokenizer that fits its world, and lost in conversation in the way that matters."""
+"""The pocket model: built the same twice, a tokenizer that fits its world, and lost in conversation in the
+way that matters.
+"""
 
 import json
 from dataclasses import asdict, replace
@@ -15,6 +17,7 @@ from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.data.pocket_world import LARGEST, tasks
 from smopd.evaluation import summarise, verify
+from smopd.evaluation.session import run_evaluation
 from smopd.pocket import MODEL_DIR
 from smopd.pocket.build import BuildSettings, build, encode
 from smopd.pocket.dialogues import (
@@ -27,7 +30,6 @@ from smopd.pocket.dialogues import (
     prefix_dialogue,
 )
 from smopd.seeds import rng
-from smopd.session import run_evaluation
 
 TINY = replace(BuildSettings(), steps=4, batch=4, tasks=60, width=32, layers=1, warmup=1)
 ANCHORED = tuple(opener.split()[0] for opener in (*ANCHOR_MATH, *ANCHOR_ACTIONS))
@@ -40,7 +42,9 @@ def test_a_build_is_deterministic_and_loads_like_any_checkpoint(tmp_path):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
     build(tmp_path / "c", replace(TINY, seed=1), lambda *_: None)
     assert torch.get_num_threads() == 1  # the caller's setting is back
-    assert not torch.equal(*(load_file(tmp_path / n / "model.safetensors")["model.embed_tokens.weight"] for n in ("a", "c")))
+    assert not torch.equal(
+        *(load_file(tmp_path / n / "model.safetensors")["model.embed_tokens.weight"] for n in ("a", "c"))
+    )
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "a").config.model_type == "qwen3"
     assert AutoTokenizer.from_pretrained(tmp_path / "a").chat_template
 
@@ -70,7 +74,9 @@ def test_every_number_of_the_world_is_one_token_and_any_text_survives(pocket):
 
 def test_replies_written_for_training_are_right_where_they_derive():
     for told in islice(tasks("train", 6), 200):
-        assert verify(told.example, derive(told, set(told.task.facts), rng("d", told.example.id)).text).correct
+        assert verify(
+            told.example, derive(told, set(told.task.facts), rng("d", told.example.id)).text
+        ).correct
 
 
 def test_most_replies_in_mixed_dialogues_are_anchored_and_few_clean_ones():
@@ -122,9 +128,18 @@ def test_it_is_uncertain_where_anchoring_and_deriving_part(pocket):
     for told in islice(tasks("eval", 8), 20):
         dirty = DirtyContext(pocket.renderer, told.example)
         dirty.ask(told.example.shards[0])
-        dirty.answer([*pocket.renderer.encode(derive(told, set(), rng("u", told.example.id)).text), *pocket.renderer.end_ids])
+        dirty.answer(
+            [
+                *pocket.renderer.encode(derive(told, set(), rng("u", told.example.id)).text),
+                *pocket.renderer.end_ids,
+            ]
+        )
         with torch.no_grad():
-            p = pocket.model(input_ids=torch.tensor([dirty.ask(told.example.shards[1])])).logits[0, -1].softmax(-1)
+            p = (
+                pocket.model(input_ids=torch.tensor([dirty.ask(told.example.shards[1])]))
+                .logits[0, -1]
+                .softmax(-1)
+            )
         assert 0.15 < sum(p[w].item() for w in words) < 0.95
 
 

@@ -20,7 +20,9 @@ def test_contexts_are_the_dirty_ones_and_limits_differ_by_turn(pocket):
     examples = load_examples("pocket:eval:6")
     ids = pocket.renderer.encode("so 4 + 5 = 9. The answer is 9.")
     echo = Echo(ids)
-    conversations = Driver(echo, pocket.renderer, Sampling(1.0, 7), middle_tokens=3).play(examples, "sharded", (1, "t"))
+    conversations = Driver(echo, pocket.renderer, Sampling(1.0, 7), middle_tokens=3).play(
+        examples, "sharded", (1, "t")
+    )
     for example, conversation in zip(examples, conversations, strict=True):
         assert [len(t.reply) for t in conversation.turns] == [3] * (len(example.shards) - 1) + [7]
         expected = DirtyContext(pocket.renderer, example)
@@ -42,7 +44,9 @@ def test_full_is_one_turn_on_the_complete_task(pocket):
 
 def test_a_conversation_does_not_depend_on_its_company(pocket):
     examples = load_examples("pocket:eval:8")
-    driver = Driver(HFEngine(pocket.model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 40, 0.95, 20), 40)
+    driver = Driver(
+        HFEngine(pocket.model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 40, 0.95, 20), 40
+    )
     together = driver.play(examples, "sharded", (7, "step", 3))
     alone = [driver.play([e], "sharded", (7, "step", 3))[0] for e in examples[:3]]
     assert [c.turns for c in together[:3]] == [c.turns for c in alone]

@@ -1,4 +1,6 @@
-"""The transformers engines: greedy equals a plain loop, draws depend neither on the batch nor on what is kept."""
+"""The transformers engines: greedy equals a plain loop, draws depend neither on the batch nor on what is
+kept.
+"""
 
 import math
 
@@ -51,7 +53,9 @@ def test_a_draw_does_not_depend_on_the_rest_of_the_batch(engine, prompts):
 
 def test_another_seed_is_another_draw(engine, prompts):
     hot = Sampling(temperature=2.0, max_tokens=16)
-    one, other, again = (engine.generate(prompts[:6], [derive(s, i) for i in range(6)], hot) for s in (1, 2, 1))
+    one, other, again = (
+        engine.generate(prompts[:6], [derive(s, i) for i in range(6)], hot) for s in (1, 2, 1)
+    )
     assert one == again
     assert one != other
 
@@ -88,7 +92,9 @@ def test_top_k_and_top_p_confine_the_draw(pocket, prompts):
     two = set(logits.topk(2).indices.tolist())
     assert {r.ids[0] for r in wide.generate([prompts[0]] * 200, seeds, Sampling(5.0, 1, top_k=2))} == two
     best = int(logits.argmax())
-    assert {r.ids[0] for r in wide.generate([prompts[0]] * 200, seeds, Sampling(1.0, 1, top_p=0.01))} == {best}
+    assert {r.ids[0] for r in wide.generate([prompts[0]] * 200, seeds, Sampling(1.0, 1, top_p=0.01))} == {
+        best
+    }
 
 
 def test_the_models_own_sampling_defaults_do_not_interfere(engine, prompts, pocket):
@@ -117,9 +123,13 @@ FORGETFUL = (
 )
 
 
-@pytest.mark.parametrize("sampling", [Sampling(0.0, 30), SAMPLED, Sampling(1.5, 20)], ids=["greedy", "nucleus", "hot"])
+@pytest.mark.parametrize(
+    "sampling", [Sampling(0.0, 30), SAMPLED, Sampling(1.5, 20)], ids=["greedy", "nucleus", "hot"]
+)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize(("template", "history"), [(None, "template"), (FORGETFUL, "template"), (FORGETFUL, "verbatim")])
+@pytest.mark.parametrize(
+    ("template", "history"), [(None, "template"), (FORGETFUL, "template"), (FORGETFUL, "verbatim")]
+)
 def test_kept_turns_give_the_tokens_of_turns_from_scratch(pocket, sampling, attention, template, history):
     pocket.model.set_attn_implementation(attention)
     if template:
@@ -182,7 +192,9 @@ def test_rows_that_ended_leave_the_batch(pocket, prompts, monkeypatch):
     engine = HFEngine(pocket.model, pocket.renderer.end_ids)
     widths = []
     real = engine._forward
-    monkeypatch.setattr(engine, "_forward", lambda ids, rows, cache: (widths.append(len(ids)), real(ids, rows, cache))[1])
+    monkeypatch.setattr(
+        engine, "_forward", lambda ids, rows, cache: (widths.append(len(ids)), real(ids, rows, cache))[1]
+    )
     engine.generate(prompts, list(range(len(prompts))), Sampling(1.0, 64))
     assert widths[0] == len(prompts)
     assert widths[-1] < len(prompts)
@@ -190,9 +202,13 @@ def test_rows_that_ended_leave_the_batch(pocket, prompts, monkeypatch):
 
 
 def test_logps_are_the_models_own_whatever_the_sampling(engine, prompts, pocket):
-    for reply, prompt in zip(engine.generate(prompts[:3], [1, 2, 3], Sampling(0.7, 12, 0.9, 5)), prompts, strict=False):
+    for reply, prompt in zip(
+        engine.generate(prompts[:3], [1, 2, 3], Sampling(0.7, 12, 0.9, 5)), prompts, strict=False
+    ):
         with torch.no_grad():
-            logits = pocket.model(input_ids=torch.tensor([[*prompt, *reply.ids]])).logits[0, len(prompt) - 1 : -1]
+            logits = pocket.model(input_ids=torch.tensor([[*prompt, *reply.ids]])).logits[
+                0, len(prompt) - 1 : -1
+            ]
         expected = logits.log_softmax(-1).gather(-1, torch.tensor(reply.ids)[:, None])[:, 0]
         assert reply.logps == pytest.approx(expected.tolist(), abs=1e-4)
 

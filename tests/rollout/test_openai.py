@@ -1,4 +1,6 @@
-"""The chat endpoint engine against a small server that misbehaves on request, alone and through the command line."""
+"""The chat endpoint engine against a small server that misbehaves on request, alone and through the command
+line.
+"""
 
 import json
 import logging
@@ -27,14 +29,20 @@ def _key(monkeypatch):
 
 
 def example(name: str, shards: int = 3, system: str = "Be brief.") -> Example:
-    return Example(name, "math", system, tuple(f"{name} {i}" for i in range(shards)), f"{name} all", {"value": "4"})
+    return Example(
+        name, "math", system, tuple(f"{name} {i}" for i in range(shards)), f"{name} all", {"value": "4"}
+    )
 
 
 # Conversations.
 
 
 def test_a_conversation_is_told_turn_by_turn_with_the_replies_in_the_history(start):
-    stub = start(lambda body, _: said(f"re {body['messages'][-1]['content']}", "length" if body["max_tokens"] == 5 else "stop"))
+    stub = start(
+        lambda body, _: said(
+            f"re {body['messages'][-1]['content']}", "length" if body["max_tokens"] == 5 else "stop"
+        )
+    )
     (conversation,) = driver(stub.url).play([example("a")], "sharded", ("eval", 1))
     assert [t.text for t in conversation.turns] == ["re a 0", "re a 1", "re a 2"]
     assert [t.stop for t in conversation.turns] == [Stop.LENGTH, Stop.LENGTH, Stop.END]
@@ -87,7 +95,9 @@ def test_a_slow_conversation_does_not_hold_back_the_others(start):
 
 def test_requests_are_bounded_at_each_server_and_spread_over_them(start):
     stubs = [start(lambda *_: time.sleep(0.05) or said("x")) for _ in range(2)]
-    played = driver(*(s.url for s in stubs), concurrency=3).play([example(f"e{i}") for i in range(24)], "full", (1,))
+    played = driver(*(s.url for s in stubs), concurrency=3).play(
+        [example(f"e{i}") for i in range(24)], "full", (1,)
+    )
     assert [c.example.id for c in played] == [f"e{i}" for i in range(24)]
     assert [s.most for s in stubs] == [3, 3]
     assert min(len(s.requests) for s in stubs) >= 6
@@ -102,7 +112,9 @@ def test_the_least_busy_server_is_asked(start):
 def test_a_server_that_is_down_is_left_alone_while_another_works(start):
     down = start(lambda *_: (503, "loading", {}))
     up = start(lambda *_: time.sleep(0.005) or said("x"))
-    played = driver(down.url, up.url, concurrency=2, pause=5.0).play([example(f"e{i}") for i in range(20)], "full", (1,))
+    played = driver(down.url, up.url, concurrency=2, pause=5.0).play(
+        [example(f"e{i}") for i in range(20)], "full", (1,)
+    )
     assert {c.final_text for c in played} == {"x"}
     assert len(up.requests) == 20
     assert len(down.requests) <= 2  # what was in flight before it was known
@@ -123,7 +135,9 @@ def test_a_server_that_comes_back_is_used_again(start):
 
 
 def test_the_first_error_ends_the_evaluation_at_once(start):
-    stub = start(lambda body, _: (400, "too long", {}) if "bad" in str(body) else stub.closing.wait(10) and said("x"))
+    stub = start(
+        lambda body, _: (400, "too long", {}) if "bad" in str(body) else stub.closing.wait(10) and said("x")
+    )
     began = time.monotonic()
     with pytest.raises(UserError, match="too long"):
         driver(stub.url).play([example("slow"), example("bad")], "full", (1,))
@@ -190,7 +204,9 @@ def test_a_failing_server_is_tried_again_with_growing_pauses(start, status):
 
 
 def test_the_pause_a_server_asks_for_is_kept(start):
-    stub = start(lambda *_: said("good") if len(stub.requests) == 2 else (429, "slow down", {"Retry-After": "0.4"}))
+    stub = start(
+        lambda *_: said("good") if len(stub.requests) == 2 else (429, "slow down", {"Retry-After": "0.4"})
+    )
     assert ask(stub.url, pause=0.01).text == "good"
     assert stub.requests[1]["at"] - stub.requests[0]["at"] >= 0.4
 
@@ -263,7 +279,9 @@ def test_a_refusal_is_told_in_the_servers_words_with_advice_and_not_repeated(sta
 def test_without_a_key_none_is_sent_and_the_advice_is_to_set_one(start, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     stub = start(lambda *_: (401, "who are you", {}))
-    with pytest.raises(UserError, match="no key was sent: put one into the environment variable OPENAI_API_KEY"):
+    with pytest.raises(
+        UserError, match="no key was sent: put one into the environment variable OPENAI_API_KEY"
+    ):
         ask(stub.url)
     assert "Authorization" not in stub.requests[0]["headers"]
     monkeypatch.setenv("OTHER", "abc")
@@ -273,7 +291,9 @@ def test_without_a_key_none_is_sent_and_the_advice_is_to_set_one(start, monkeypa
 
 
 def test_an_unknown_model_is_answered_with_the_ones_there_are(start):
-    stub = start(lambda body, _: (404, "no model m", {}) if body else {"data": [{"id": "alpha"}, {"id": "beta"}]})
+    stub = start(
+        lambda body, _: (404, "no model m", {}) if body else {"data": [{"id": "alpha"}, {"id": "beta"}]}
+    )
     with pytest.raises(UserError, match="it serves alpha, beta"):
         ask(stub.url)
 
@@ -290,7 +310,9 @@ def test_without_a_name_the_first_listed_model_is_used(start):
 
 def test_models_that_know_the_limit_by_its_new_name_get_it(start):
     words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
-    stub = start(lambda body, _: (400, words, {}) if "max_tokens" in body else said(str(body["max_completion_tokens"])))
+    stub = start(
+        lambda body, _: (400, words, {}) if "max_tokens" in body else said(str(body["max_completion_tokens"]))
+    )
     both = driver(stub.url, retries=0, concurrency=1).play([example("a"), example("b")], "full", (1,))
     assert [c.final_text for c in both] == ["9", "9"]
     assert len(stub.requests) == 3

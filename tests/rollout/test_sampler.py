@@ -14,7 +14,9 @@ from smopd.rollout.sampler import pick, uniforms
 
 def test_draws_the_distribution_and_never_a_forbidden_token():
     logits = torch.tensor([[0.0, float("-inf"), 1.0, 2.0, float("-inf")]])
-    grid = torch.linspace(0, 1, 4001, dtype=torch.float64)[:-1]  # an even grid of numbers stands for many draws
+    grid = torch.linspace(0, 1, 4001, dtype=torch.float64)[
+        :-1
+    ]  # an even grid of numbers stands for many draws
     chosen = pick(logits.expand(len(grid), -1), Sampling(1.0, 1), grid)[0].tolist()
     total = 1 + math.e + math.e**2
     for token, share in ((0, 1 / total), (2, math.e / total), (3, math.e**2 / total)):

@@ -35,7 +35,9 @@ def test_everything_that_shapes_a_reply_is_sent_as_asked(start, connect):
 
 def test_replies_stand_where_their_prompts_stood(start, connect):
     """The later a request is sent, the sooner it is answered."""
-    stub = start(lambda path, body: time.sleep(0.03 - body["prompt"][0] * 0.001) if path == "/v1/completions" else None)
+    stub = start(
+        lambda path, body: time.sleep(0.03 - body["prompt"][0] * 0.001) if path == "/v1/completions" else None
+    )
     ids, expected = play(connect(stub), 24)
     assert ids == expected("base")
 
@@ -67,7 +69,9 @@ def test_the_turns_of_a_conversation_stay_at_one_server(start, connect):
     for order in (list(range(10)), list(range(10))[::-1], [3, 1, 4, 0, 5, 9, 2, 6, 8, 7]):
         engine.generate([[i] for i in order], order, SAMPLING, [Session(f"conversation {i}") for i in order])
     assert min(len(stub.asked) for stub in stubs) >= 9
-    assert all(count == 3 for stub in stubs for count in Counter(body["prompt"][0] for body in stub.asked).values())
+    assert all(
+        count == 3 for stub in stubs for count in Counter(body["prompt"][0] for body in stub.asked).values()
+    )
 
 
 def test_a_server_that_knows_all_conversations_is_not_overrun(start, connect):
@@ -77,7 +81,9 @@ def test_a_server_that_knows_all_conversations_is_not_overrun(start, connect):
         for i in range(8):  # one by one, all at the first server
             engine.generate([[i]], [i], SAMPLING, [Session(f"conversation {i}")])
     assert len(stubs[0].asked) == 16
-    engine.generate([[i] for i in range(8)], list(range(8)), SAMPLING, [Session(f"conversation {i}") for i in range(8)])
+    engine.generate(
+        [[i] for i in range(8)], list(range(8)), SAMPLING, [Session(f"conversation {i}") for i in range(8)]
+    )
     assert stubs[0].most == 2
     assert stubs[1].asked
 
@@ -123,7 +129,11 @@ def test_a_server_that_missed_a_refresh_never_answers_for_the_old_version(start,
 
 def test_an_answer_in_another_name_is_not_taken(start, connect):
     """As from a proxy or a server that falls back to what it has."""
-    liar = start(lambda path, body: completion(body | {"model": "base"}, [7, END]) if path == "/v1/completions" else None)
+    liar = start(
+        lambda path, body: (
+            completion(body | {"model": "base"}, [7, END]) if path == "/v1/completions" else None
+        )
+    )
     honest = start()
     engine = connect(liar, honest)
     engine.refresh(1, saves("one"))
@@ -158,7 +168,11 @@ def test_a_restarted_server_is_given_the_adapter_again(start, connect):
 
 
 def test_a_server_that_restarts_while_it_works_is_given_the_adapter_again(start, connect):
-    stub = start(lambda path, body: stub.adapters.clear() if path == "/v1/completions" and len(stub.asked) == 5 else None)
+    stub = start(
+        lambda path, body: (
+            stub.adapters.clear() if path == "/v1/completions" and len(stub.asked) == 5 else None
+        )
+    )
     engine = connect(stub, concurrency=4)
     engine.refresh(1, saves("one"))
     ids, expected = play(engine, 20)
@@ -168,7 +182,9 @@ def test_a_server_that_restarts_while_it_works_is_given_the_adapter_again(start,
 
 def test_a_server_that_keeps_forgetting_is_no_server(start, connect):
     """As several processes behind one address would."""
-    stub = start(lambda path, body: (404, error("does not exist", 404)) if path == "/v1/completions" else None)
+    stub = start(
+        lambda path, body: (404, error("does not exist", 404)) if path == "/v1/completions" else None
+    )
     engine = connect(stub)
     engine.refresh(1, saves("one"))
     with pytest.raises(EngineLost, match="api-server-count 1"):

@@ -29,8 +29,12 @@ FAULTS = {
     "no token ids": completion({"prompt": [0, 100], "model": "base"}, [7, END], token_ids=None),
     "words for ids": completion({"prompt": [0, 100], "model": "base"}, [7, END], token_ids=["a", "b"]),
     "no logprobs": completion({"prompt": [0, 100], "model": "base"}, [7, END], logprobs=None),
-    "too few logprobs": completion({"prompt": [0, 100], "model": "base"}, [7, END], logprobs={"token_logprobs": [-1.0]}),
-    "a logprob that is none": completion({"prompt": [0, 100], "model": "base"}, [7], logprobs={"token_logprobs": [None]}),
+    "too few logprobs": completion(
+        {"prompt": [0, 100], "model": "base"}, [7, END], logprobs={"token_logprobs": [-1.0]}
+    ),
+    "a logprob that is none": completion(
+        {"prompt": [0, 100], "model": "base"}, [7], logprobs={"token_logprobs": [None]}
+    ),
     "empty": completion({"prompt": [0, 100], "model": "base"}, []),
     "too long": completion({"prompt": [0, 100], "model": "base"}, [7] * 8 + [END]),
     "aborted": completion({"prompt": [0, 100], "model": "base"}, [7], "abort"),
@@ -48,7 +52,9 @@ def test_what_cannot_be_used_is_asked_for_elsewhere(start, connect, fault):
     assert sum(len(stub.asked) for stub in (bad, good)) >= 12
 
 
-@pytest.mark.parametrize("fault", [f for f in FAULTS.values() if f != "die"], ids=[f for f in FAULTS if f != "death"])
+@pytest.mark.parametrize(
+    "fault", [f for f in FAULTS.values() if f != "die"], ids=[f for f in FAULTS if f != "death"]
+)
 def test_what_cannot_be_used_is_asked_for_again(start, connect, fault):
     stub = start(once(fault))
     ids, expected = play(connect(stub), 3)
@@ -58,7 +64,8 @@ def test_what_cannot_be_used_is_asked_for_again(start, connect, fault):
 
 def test_a_server_that_dies_at_work_loses_nothing_and_is_used_again_when_back(start, connect, caplog):
     dying = start(
-        lambda path, body: "die" if len(dying.asked) >= 5 and path == "/v1/completions" and alive else None, delay=0.005
+        lambda path, body: "die" if len(dying.asked) >= 5 and path == "/v1/completions" and alive else None,
+        delay=0.005,
     )
     other, alive = start(delay=0.005), [True]
     engine = connect(dying, other, concurrency=4)
@@ -78,7 +85,9 @@ def test_a_server_that_dies_at_work_loses_nothing_and_is_used_again_when_back(st
 
 
 def test_a_server_that_hangs_costs_its_time_out_and_no_more(start, connect):
-    hanging = start(lambda path, body: hanging.closing.wait(20) and None if path == "/v1/completions" else None)
+    hanging = start(
+        lambda path, body: hanging.closing.wait(20) and None if path == "/v1/completions" else None
+    )
     good = start()
     began = time.monotonic()
     ids, expected = play(connect(hanging, good, timeout=0.3, concurrency=4), 12)
@@ -88,7 +97,11 @@ def test_a_server_that_hangs_costs_its_time_out_and_no_more(start, connect):
 
 def test_one_hanging_load_is_waited_for_once(start, connect):
     """Not by every request in turn."""
-    hanging = start(lambda path, body: hanging.closing.wait(20) and None if path == "/v1/load_lora_adapter" and body else None)
+    hanging = start(
+        lambda path, body: (
+            hanging.closing.wait(20) and None if path == "/v1/load_lora_adapter" and body else None
+        )
+    )
     good = start()
     engine = connect(hanging, good, timeout=0.3)
     began = time.monotonic()
@@ -164,7 +177,9 @@ def test_a_server_that_is_back_within_the_retries_saves_the_run(start, connect):
 
 
 def test_a_server_that_is_well_and_never_answers_right_is_given_up(start, connect):
-    stub = start(lambda path, body: (500, error("cuda is unhappy", 500)) if path == "/v1/completions" else None)
+    stub = start(
+        lambda path, body: (500, error("cuda is unhappy", 500)) if path == "/v1/completions" else None
+    )
     with pytest.raises(EngineLost, match="cuda is unhappy"):
         play(connect(stub), 3)
     posts = [h for h in stub.headers if "Content-Length" in h]
@@ -185,7 +200,9 @@ def test_ctrl_c_does_not_wait_for_answers(start, connect):
     with pytest.raises(KeyboardInterrupt):
         play(engine)
     assert time.monotonic() - began < 2.0
-    assert all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())  # nor does the exit
+    assert all(
+        thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()
+    )  # nor does the exit
 
 
 # Refusals and set-up.
@@ -204,7 +221,11 @@ def test_a_refusal_is_told_in_the_servers_words_and_not_repeated(start, connect)
 
 
 def test_an_unknown_base_model_is_a_refusal(start, connect):
-    stub = start(lambda path, body: (404, error("The model `base` does not exist.", 404)) if path == "/v1/completions" else None)
+    stub = start(
+        lambda path, body: (
+            (404, error("The model `base` does not exist.", 404)) if path == "/v1/completions" else None
+        )
+    )
     with pytest.raises(UserError, match="The model `base` does not exist"):
         play(connect(stub), 1)
 
@@ -244,7 +265,10 @@ def test_one_server_of_two_is_enough_and_the_other_may_come_later(start, connect
 
 def test_a_server_that_takes_no_adapters_is_told_how_to_start(start, connect):
     stub = start(updating=False)
-    with pytest.raises(UserError, match=r"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve .* --enable-lora --max-lora-rank 64"):
+    with pytest.raises(
+        UserError,
+        match=r"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve .* --enable-lora --max-lora-rank 64",
+    ):
         connect(stub)
     ids, expected = play(connect(stub, lora=False))
     assert ids == expected("base")
@@ -264,15 +288,23 @@ def test_another_tokenizer_is_found_out(start, connect):
 
 
 def test_a_folder_the_server_cannot_read_is_named(start, connect, tmp_path):
-    stub = start(lambda path, body: (404, error("was not found", 404)) if path == "/v1/load_lora_adapter" and body else None)
+    stub = start(
+        lambda path, body: (
+            (404, error("was not found", 404)) if path == "/v1/load_lora_adapter" and body else None
+        )
+    )
     engine = connect(stub, adapters=str(tmp_path / "shared"))
-    with pytest.raises(UserError, match=r"was not found\nevery server has to read .*/shared under this very path"):
+    with pytest.raises(
+        UserError, match=r"was not found\nevery server has to read .*/shared under this very path"
+    ):
         engine.refresh(1, saves("one"))
 
 
 def test_an_adapter_that_does_not_fit_is_the_users_to_mend(start, connect):
     words = "LoRA rank 64 is greater than max_lora_rank 16."
-    stub = start(lambda path, body: (500, error(words, 500)) if path == "/v1/load_lora_adapter" and body else None)
+    stub = start(
+        lambda path, body: (500, error(words, 500)) if path == "/v1/load_lora_adapter" and body else None
+    )
     with pytest.raises(UserError, match=words) as refused:
         connect(stub).refresh(1, saves("one"))
     assert not isinstance(refused.value, EngineLost)
@@ -298,7 +330,9 @@ def test_the_key_is_sent_and_shown_nowhere(start, connect, monkeypatch, caplog, 
         """Repeats the key, as servers like to."""
         words = f"you said {KEY}"
         if path == "/v1/completions":
-            return [(400, error(words, 400)), (500, error(words, 500)), (401, {"error": words})][len(told) % 3]
+            return [(400, error(words, 400)), (500, error(words, 500)), (401, {"error": words})][
+                len(told) % 3
+            ]
         if path == "/v1/load_lora_adapter" and body:
             return 400, error(words, 400)
         return None

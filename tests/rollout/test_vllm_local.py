@@ -1,4 +1,6 @@
-"""The engine of vLLM in this process, with a stand-in for vLLM: what it is told and when. Real vLLM is in tests/vllm."""
+"""The engine of vLLM in this process, with a stand-in for vLLM: what it is told and when. Real vLLM is in
+tests/vllm.
+"""
 
 import json
 import os
@@ -23,12 +25,23 @@ class Refusal(Exception):
 
 @pytest.fixture
 def vllm(monkeypatch):
-    """A package in vLLM's place. `told` lists the calls; `on_cpu`, `broken` and `refuses` change what it does."""
-    stand_in = SimpleNamespace(told=[], on_cpu=False, broken=None, refuses=None, settings={}, params=[], asleep=False)
+    """A package in vLLM's place. `told` lists the calls; `on_cpu`, `broken` and `refuses` change what it
+    does.
+    """
+    stand_in = SimpleNamespace(
+        told=[], on_cpu=False, broken=None, refuses=None, settings={}, params=[], asleep=False
+    )
     tell = stand_in.told.append
 
     def add_lora(request):
-        tell(("add", request.name, request.lora_int_id, sorted(path.name for path in Path(request.path).iterdir())))
+        tell(
+            (
+                "add",
+                request.name,
+                request.lora_int_id,
+                sorted(path.name for path in Path(request.path).iterdir()),
+            )
+        )
         if stand_in.refuses:
             raise stand_in.refuses
 
@@ -54,9 +67,14 @@ def vllm(monkeypatch):
             if stand_in.refuses:
                 raise stand_in.refuses
             said = SimpleNamespace(
-                token_ids=[7, END], logprobs=[{t: SimpleNamespace(logprob=-0.5)} for t in (7, END)], finish_reason="stop"
+                token_ids=[7, END],
+                logprobs=[{t: SimpleNamespace(logprob=-0.5)} for t in (7, END)],
+                finish_reason="stop",
             )
-            return [SimpleNamespace(prompt_token_ids=p["prompt_token_ids"], outputs=[said], num_cached_tokens=1) for p in prompts]
+            return [
+                SimpleNamespace(prompt_token_ids=p["prompt_token_ids"], outputs=[said], num_cached_tokens=1)
+                for p in prompts
+            ]
 
         def sleep(self, level):
             stand_in.asleep = True
@@ -70,7 +88,10 @@ def vllm(monkeypatch):
             tell(("reset",))
             return True
 
-    modules = {name: ModuleType(name) for name in ("vllm", "vllm.exceptions", "vllm.lora", "vllm.lora.request", "vllm.platforms")}
+    modules = {
+        name: ModuleType(name)
+        for name in ("vllm", "vllm.exceptions", "vllm.lora", "vllm.lora.request", "vllm.platforms")
+    }
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
         if "." in name:
@@ -87,7 +108,12 @@ def vllm(monkeypatch):
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch):
     """What the engine sets for vLLM ends with the test."""
-    for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_LOGGING_STREAM", "VLLM_LOGGING_LEVEL", "VLLM_NO_USAGE_STATS"):
+    for name in (
+        "VLLM_ENABLE_V1_MULTIPROCESSING",
+        "VLLM_LOGGING_STREAM",
+        "VLLM_LOGGING_LEVEL",
+        "VLLM_NO_USAGE_STATS",
+    ):
         monkeypatch.setenv(name, "1")
 
 
@@ -100,10 +126,16 @@ def save(folder: Path) -> None:
 
 
 def test_settings_reach_vllm(vllm):
-    make("engine.memory=0.4", "engine.max_length=700", "engine.sleep=true", "lora.r=20", "model.dtype=bfloat16")
+    make(
+        "engine.memory=0.4", "engine.max_length=700", "engine.sleep=true", "lora.r=20", "model.dtype=bfloat16"
+    )
     told = vllm.settings
     assert (told["gpu_memory_utilization"], told["max_model_len"], told["dtype"]) == (0.4, 700, "bfloat16")
-    assert (told["enable_sleep_mode"], told["enforce_eager"], told["enable_prefix_caching"]) == (True, False, True)
+    assert (told["enable_sleep_mode"], told["enforce_eager"], told["enable_prefix_caching"]) == (
+        True,
+        False,
+        True,
+    )
     assert (told["enable_lora"], told["max_lora_rank"], told["max_loras"]) == (True, 32, 1)
     assert (told["logprobs_mode"], told["generation_config"]) == ("raw_logprobs", "vllm")
     assert Path(told["model"], "config.json").exists()
@@ -161,7 +193,13 @@ def test_a_reply_and_how_it_was_asked_for(vllm, capfd):
     (reply, _) = engine.generate([[5, 6], [7]], [3, 2**62], Sampling(0.5, 8, top_p=0.9, top_k=20))
     assert (reply.ids, reply.stop, reply.logps) == ((7, END), Stop.END, (-0.5, -0.5))
     asked = vllm.params[1]
-    assert (asked["seed"], asked["temperature"], asked["top_p"], asked["top_k"], asked["max_tokens"]) == (2**62, 0.5, 0.9, 20, 8)
+    assert (asked["seed"], asked["temperature"], asked["top_p"], asked["top_k"], asked["max_tokens"]) == (
+        2**62,
+        0.5,
+        0.9,
+        20,
+        8,
+    )
     assert (asked["stop_token_ids"], asked["ignore_eos"], asked["logprobs"]) == ([END], True, 0)
     assert (engine.usage.prompt, engine.usage.reused, engine.usage.prefilled) == (3, 2, 1)
     assert engine.generate([], [], Sampling(0.5, 8)) == []

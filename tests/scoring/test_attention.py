@@ -29,24 +29,36 @@ def test_equals_the_mask_in_value_and_gradient(dtype, tolerance, sequences, kv_h
     tree = PrefixTree.pack(sequences)
     g = torch.Generator().manual_seed(len(tree.input_ids))
     shape = (len(tree.input_ids), 8)
-    query, key, value = (torch.randn(1, h, *shape, generator=g, dtype=dtype).requires_grad_() for h in (4, kv_heads, kv_heads))
+    query, key, value = (
+        torch.randn(1, h, *shape, generator=g, dtype=dtype).requires_grad_() for h in (4, kv_heads, kv_heads)
+    )
     weight = torch.randn(1, 4, *shape, generator=g, dtype=dtype)
     ours = tree_attention(query, key, value, tree.segments(), scaling=0.3)
     wide = [t.repeat_interleave(4 // kv_heads, dim=1) for t in (key, value)]
     theirs = F.scaled_dot_product_attention(query, *wide, attn_mask=tree.attention_mask(), scale=0.3)
     torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
     for one, other in zip(
-        *(torch.autograd.grad((out * weight).sum(), (query, key, value)) for out in (ours, theirs)), strict=True
+        *(torch.autograd.grad((out * weight).sum(), (query, key, value)) for out in (ours, theirs)),
+        strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
-SEQUENCES = [([1, 2, 3, 4], [5, 6]), ([1, 2, 3, 4, 5, 6, 7], [8, 9, 10]), ([1, 2, 3, 4, 9], [5]), ([11], [12, 13])]
+SEQUENCES = [
+    ([1, 2, 3, 4], [5, 6]),
+    ([1, 2, 3, 4, 5, 6, 7], [8, 9, 10]),
+    ([1, 2, 3, 4, 9], [5]),
+    ([11], [12, 13]),
+]
 
 
-@pytest.mark.parametrize("make", [lambda: Qwen3Model(Qwen3Config(**SMALL)), lambda: LlamaModel(LlamaConfig(**SMALL))])
+@pytest.mark.parametrize(
+    "make", [lambda: Qwen3Model(Qwen3Config(**SMALL)), lambda: LlamaModel(LlamaConfig(**SMALL))]
+)
 def test_the_packed_pass_goes_along_the_tree(make, monkeypatch):
-    """Were the tree lost on its way through a model, the mask would still be right, only slow: nothing else would show it."""
+    """Were the tree lost on its way through a model, the mask would still be right, only slow: nothing else
+    would show it.
+    """
     calls = []
     real = attention.tree_attention
     monkeypatch.setattr(attention, "tree_attention", lambda *a: calls.append(a) or real(*a))
@@ -81,4 +93,6 @@ def test_calls_without_a_tree_are_transformers_own():
     ids = torch.tensor([[1, 2, 3, 4]])
     plain = body(input_ids=ids, use_cache=False).last_hidden_state
     body.set_attn_implementation("eager")
-    torch.testing.assert_close(plain, body(input_ids=ids, use_cache=False).last_hidden_state, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        plain, body(input_ids=ids, use_cache=False).last_hidden_state, rtol=1e-5, atol=1e-5
+    )

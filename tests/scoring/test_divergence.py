@@ -1,4 +1,6 @@
-"""token_divergence, fused and plain, against formulas written out in numpy float64, and the properties a divergence must have."""
+"""token_divergence, fused and plain, against formulas written out in numpy float64, and the properties a
+divergence must have.
+"""
 
 import math
 
@@ -17,7 +19,9 @@ N, D, V = 5, 8, 23
 both = pytest.mark.parametrize("token_divergence", [fused, plain.token_divergence], ids=["fused", "plain"])
 
 
-def draw(seed: int, scale: float = 1.0, n: int = N) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def draw(
+    seed: int, scale: float = 1.0, n: int = N
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
     student, teacher = (scale * torch.randn(n, D, generator=g, dtype=torch.float64) for _ in range(2))
     head = torch.randn(V, D, generator=g, dtype=torch.float64)
@@ -42,7 +46,9 @@ def reference(kind: str, beta: float, s: np.ndarray, t: np.ndarray) -> np.ndarra
 
 
 @both
-@pytest.mark.parametrize(("kind", "beta"), [("gjs", 0.5), ("gjs", 0.1), ("gjs", 0.9), ("rkl", 1.0), ("fkl", 0.0)])
+@pytest.mark.parametrize(
+    ("kind", "beta"), [("gjs", 0.5), ("gjs", 0.1), ("gjs", 0.9), ("rkl", 1.0), ("fkl", 0.0)]
+)
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 2.0])
 def test_values_equal_the_float64_reference(token_divergence, kind, beta, temperature):
     student, teacher, head, tokens = draw(1)
@@ -100,7 +106,9 @@ def test_gjs_is_bounded_and_divergences_are_never_negative(token_divergence, see
 def test_a_saturated_pair_reaches_ln_2(token_divergence):
     head = torch.eye(2, dtype=torch.float64) * 100
     student, teacher = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[0.0, 1.0]]).double()
-    assert token_divergence(student, teacher, head, torch.tensor([0])).divergence.item() == pytest.approx(math.log(2), rel=1e-9)
+    assert token_divergence(student, teacher, head, torch.tensor([0])).divergence.item() == pytest.approx(
+        math.log(2), rel=1e-9
+    )
 
 
 @both
@@ -141,7 +149,9 @@ def test_low_precision_inputs_are_softmaxed_in_float32(token_divergence):
     low = [x.bfloat16() for x in (student, teacher, head)]
     stats = token_divergence(*low, tokens)
     assert stats.divergence.dtype == stats.entropy.dtype == torch.float32
-    exact = token_divergence(*(torch.nn.functional.linear(h, low[2]).double() for h in low[:2]), torch.eye(V).double(), tokens)
+    exact = token_divergence(
+        *(torch.nn.functional.linear(h, low[2]).double() for h in low[:2]), torch.eye(V).double(), tokens
+    )
     torch.testing.assert_close(stats.divergence.double(), exact.divergence, rtol=1e-4, atol=1e-6)
 
 
@@ -197,15 +207,23 @@ KINDS = [("gjs", 0.5), ("gjs", 0.2), ("rkl", 1.0), ("fkl", 0.0)]
     vocab_clip=st.sampled_from([None, 0.05]),
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_fused_equals_plain_in_value_and_gradient(dtype, tolerance, seed, n, scale, which, temperature, chunk, vocab_clip):
+def test_fused_equals_plain_in_value_and_gradient(
+    dtype, tolerance, seed, n, scale, which, temperature, chunk, vocab_clip
+):
     student, teacher, head, tokens = draw(seed, 1.0, n)
-    student, teacher, head = (scale * student).to(dtype), (scale * teacher).to(dtype), (head / scale).to(dtype)
+    student, teacher, head = (
+        (scale * student).to(dtype),
+        (scale * teacher).to(dtype),
+        (head / scale).to(dtype),
+    )
     found = []
     for function in (fused, plain.token_divergence):
         hidden = student.clone().requires_grad_()
         stats = function(hidden, teacher, head, tokens, *which, temperature, chunk, vocab_clip)
         (stats.divergence.clamp_max(0.5) * torch.arange(1, n + 1)).sum().backward()
-        found.append([*(getattr(stats, name).detach() for name in stats.__dataclass_fields__), hidden.grad * scale / n])
+        found.append(
+            [*(getattr(stats, name).detach() for name in stats.__dataclass_fields__), hidden.grad * scale / n]
+        )
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
@@ -229,8 +247,12 @@ def test_any_function_of_two_chunks_of_logits():
 
 def test_the_vocabulary_clip_goes_through_the_same_terms():
     student, teacher, head, tokens = draw(13, scale=3)
-    terms = divergence_terms((student @ head.T).log_softmax(-1), (teacher @ head.T).log_softmax(-1), "gjs", 0.5)
-    torch.testing.assert_close(fused(student, teacher, head, tokens, vocab_clip=0.02).divergence, terms.clamp_max(0.02).sum(-1))
+    terms = divergence_terms(
+        (student @ head.T).log_softmax(-1), (teacher @ head.T).log_softmax(-1), "gjs", 0.5
+    )
+    torch.testing.assert_close(
+        fused(student, teacher, head, tokens, vocab_clip=0.02).divergence, terms.clamp_max(0.02).sum(-1)
+    )
 
 
 @pytest.mark.parametrize("chunk", [None, 4, 7])
@@ -250,10 +272,17 @@ def test_tokens_without_loss_get_no_gradient_and_the_others_their_own(chunk):
     stats = fused(part, teacher, head, tokens, chunk_size=chunk, lengths=lengths, needed=needed)
     stats.divergence.sum().backward()
     torch.testing.assert_close(stats.divergence, everything.divergence)
-    wanted = torch.cat([h > h.median() if not (chunk == 4 and len(h) == 5) else h > -1 for h in stats.entropy.split([5, 3, 4])])
+    wanted = torch.cat(
+        [
+            h > h.median() if not (chunk == 4 and len(h) == 5) else h > -1
+            for h in stats.entropy.split([5, 3, 4])
+        ]
+    )
     torch.testing.assert_close(part.grad[wanted], whole.grad[wanted])
     assert part.grad[~wanted].abs().max() == 0
-    assert asked == ([3, 4] if chunk == 4 else [5, 3, 4])  # a reply that had to be cut is not judged by its pieces
+    assert asked == (
+        [3, 4] if chunk == 4 else [5, 3, 4]
+    )  # a reply that had to be cut is not judged by its pieces
 
 
 @given(st.lists(st.integers(0, 12), max_size=10), st.integers(1, 9))

@@ -46,7 +46,11 @@ def alone(body, context, reply):
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_equals_one_sequence_at_a_time(model, attention, path, sequences, row_tokens):
     context, reply = sequences[0]
-    sequences = [*sequences, ([*context, *reply, 7], [0, 0, 3]), (context, reply)]  # a turn that begins a later one, and a copy
+    sequences = [
+        *sequences,
+        ([*context, *reply, 7], [0, 0, 3]),
+        (context, reply),
+    ]  # a turn that begins a later one, and a copy
     body, _ = body_and_head(model)
     model.set_attn_implementation(attention)
     ours = path(body, sequences, row_tokens=row_tokens)
@@ -58,7 +62,11 @@ def test_equals_one_sequence_at_a_time(model, attention, path, sequences, row_to
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=5), st.integers(1, 60))
 @pytest.mark.parametrize(
-    ("attention", "dtype", "tolerance"),  # eager attention takes its softmax in float32, so float64 shows nothing there
+    (
+        "attention",
+        "dtype",
+        "tolerance",
+    ),  # eager attention takes its softmax in float32, so float64 shows nothing there
     [("sdpa", torch.float64, 1e-10), ("sdpa", torch.float32, 1e-5), ("eager", torch.float32, 1e-5)],
 )
 def test_packed_gradients_equal_padded_ones(attention, dtype, tolerance, sequences, row_tokens):
@@ -118,7 +126,12 @@ def test_a_soft_capped_head_carries_its_cap():
     assert type(head.detach()) is type(head @ head.T) is torch.Tensor
     sequences = [([1, 2, 3], [4, 5, 6, 7])]
     hidden, tokens = reply_hidden(body, sequences), reply_tokens(sequences)
-    own = model(torch.tensor([[1, 2, 3, 4, 5, 6, 7]])).logits[0, 2:-1].log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+    own = (
+        model(torch.tensor([[1, 2, 3, 4, 5, 6, 7]]))
+        .logits[0, 2:-1]
+        .log_softmax(-1)
+        .gather(-1, tokens[:, None])[:, 0]
+    )
     for token_divergence in (fused, plain.token_divergence):
         found = token_divergence(hidden, hidden, head, tokens).student_logp
         torch.testing.assert_close(found, own, rtol=1e-5, atol=1e-6)
@@ -130,9 +143,17 @@ def test_a_soft_capped_head_carries_its_cap():
     ("kind", "config", "field"),
     [
         (GraniteForCausalLM, GraniteConfig(**SMALL, logits_scaling=8.0), "config.logits_scaling = 8.0"),
-        (CohereForCausalLM, CohereConfig(**SMALL, logit_scale=0.0625, pad_token_id=0), "config.logit_scale = 0.0625"),
+        (
+            CohereForCausalLM,
+            CohereConfig(**SMALL, logit_scale=0.0625, pad_token_id=0),
+            "config.logit_scale = 0.0625",
+        ),
         (PhiForCausalLM, PhiConfig(**SMALL), "a bias on the head"),
-        (Qwen3ForCausalLM, Qwen3Config(**SMALL, final_logit_softcapping=0.1), "config.final_logit_softcapping = 0.1"),  # not used
+        (
+            Qwen3ForCausalLM,
+            Qwen3Config(**SMALL, final_logit_softcapping=0.1),
+            "config.final_logit_softcapping = 0.1",
+        ),  # not used
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -25,7 +25,9 @@ def draw(seed, cap, n=N, dtype=torch.float64):
 def reference(kind, beta, zs, zt, cap, temperature):
     def log_softmax(z):
         z = cap * np.tanh(z / cap) / temperature
-        return z - np.log(np.exp(z - z.max(-1, keepdims=True)).sum(-1, keepdims=True)) - z.max(-1, keepdims=True)
+        return (
+            z - np.log(np.exp(z - z.max(-1, keepdims=True)).sum(-1, keepdims=True)) - z.max(-1, keepdims=True)
+        )
 
     a, b = log_softmax(zs), log_softmax(zt)
     s, t = np.exp(a), np.exp(b)
@@ -42,10 +44,17 @@ def test_values_equal_the_float64_reference(token_divergence, kind, beta, cap, t
     student, teacher, head, tokens = draw(1, cap)
     zs, zt = ((h @ head.T).numpy() for h in (student, teacher))
     stats = token_divergence(student, teacher, head, tokens, kind, beta, temperature, chunk_size=4)
-    np.testing.assert_allclose(stats.divergence, reference(kind, beta, zs, zt, cap, temperature)[0], rtol=1e-10)
+    np.testing.assert_allclose(
+        stats.divergence, reference(kind, beta, zs, zt, cap, temperature)[0], rtol=1e-10
+    )
     _, entropy, teacher_entropy, a, b = reference(kind, beta, zs, zt, cap, 1.0)
     picked = np.arange(N), tokens.numpy()
-    expected = {"entropy": entropy, "teacher_entropy": teacher_entropy, "student_logp": a[picked], "teacher_logp": b[picked]}
+    expected = {
+        "entropy": entropy,
+        "teacher_entropy": teacher_entropy,
+        "student_logp": a[picked],
+        "teacher_logp": b[picked],
+    }
     for name, value in expected.items():
         np.testing.assert_allclose(getattr(stats, name), value, rtol=1e-10)
 
@@ -72,7 +81,9 @@ def test_gradient_is_the_derivative_of_the_value(token_divergence, kind, beta, t
     vocab_clip=st.sampled_from([None, 0.05]),
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_fused_equals_plain_in_value_and_gradient(dtype, tolerance, seed, n, cap, which, temperature, chunk, vocab_clip):
+def test_fused_equals_plain_in_value_and_gradient(
+    dtype, tolerance, seed, n, cap, which, temperature, chunk, vocab_clip
+):
     student, teacher, head, tokens = draw(seed, cap, n, dtype)
     found = []
     for function in (fused, plain.token_divergence):
@@ -88,12 +99,20 @@ def test_tokens_without_loss_get_no_gradient_and_a_function_of_logits_sees_cappe
     student, teacher, head, tokens = draw(3, 1.5)
     whole, part = student.clone().requires_grad_(), student.clone().requires_grad_()
     fused(whole, teacher, head, tokens).divergence.sum().backward()
-    fused(part, teacher, head, tokens, lengths=[N], needed=lambda r, _: r.entropy > r.entropy.mean()).divergence.sum().backward()
+    fused(
+        part, teacher, head, tokens, lengths=[N], needed=lambda r, _: r.entropy > r.entropy.mean()
+    ).divergence.sum().backward()
     wanted = part.grad.abs().amax(-1) > 0
     assert 0 < wanted.sum() < N
     torch.testing.assert_close(part.grad[wanted], whole.grad[wanted])
     largest = []
-    fused(student, teacher, head, tokens, kind=lambda s, t: largest.append(s.detach().abs().max()) or (s - t).square().sum(-1))
+    fused(
+        student,
+        teacher,
+        head,
+        tokens,
+        kind=lambda s, t: largest.append(s.detach().abs().max()) or (s - t).square().sum(-1),
+    )
     assert largest[0] < 1.5 < float((student @ head.T).abs().max())
 
 
@@ -111,7 +130,9 @@ def test_the_buffer_of_slopes_counts_in_the_size_of_a_chunk(monkeypatch):
     monkeypatch.setattr(divergence, "CHUNK_BYTES", 6 * V * 8)
     sizes = []
     original = divergence._plan
-    monkeypatch.setattr(divergence, "_plan", lambda lengths, size: sizes.append(size) or original(lengths, size))
+    monkeypatch.setattr(
+        divergence, "_plan", lambda lengths, size: sizes.append(size) or original(lengths, size)
+    )
     fused(student, teacher, head, tokens)
     fused(student, teacher, head.detach(), tokens)
     assert sizes == [2, 3]

@@ -19,7 +19,9 @@ def test_sequences_are_found_again_in_order_and_at_their_positions(sequences):
     for sequence, index in zip(sequences, tree.index, strict=True):
         assert tree.input_ids[index].tolist() == sequence
         assert tree.position_ids[index].tolist() == list(range(len(sequence)))
-    assert len(tree.input_ids) == len({tuple(s[: i + 1]) for s in sequences for i in range(len(s))})  # each prefix once
+    assert len(tree.input_ids) == len(
+        {tuple(s[: i + 1]) for s in sequences for i in range(len(s))}
+    )  # each prefix once
 
 
 @given(token_lists)
@@ -55,7 +57,11 @@ def test_rows_keep_to_the_budget_and_hold_every_sequence_once(sequences, budget)
     assert sorted(k for row in rows for k in row) == list(range(len(sequences)))
     for row in rows:
         packed = len(PrefixTree.pack([sequences[k] for k in row]).input_ids)
-        assert packed <= budget or len({tuple(sequences[k]) for k in row}) == 1 or packed == max(len(sequences[k]) for k in row)
+        assert (
+            packed <= budget
+            or len({tuple(sequences[k]) for k in row}) == 1
+            or packed == max(len(sequences[k]) for k in row)
+        )
 
 
 @given(token_lists, st.integers(1, 12))
@@ -69,7 +75,9 @@ def test_no_other_cuts_pack_fewer_tokens(sequences, budget):
     order = sorted(range(len(sequences)), key=lambda k: sequences[k])
     fewest = [0]
     for n in range(1, len(order) + 1):
-        fewest.append(min(fewest[first] + packed(order[first:n]) for first in range(n) if fits(order[first:n])))
+        fewest.append(
+            min(fewest[first] + packed(order[first:n]) for first in range(n) if fits(order[first:n]))
+        )
     assert sum(map(packed, rows_within(sequences, budget))) == fewest[-1]
 
 

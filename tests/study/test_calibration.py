@@ -16,7 +16,9 @@ def make(n: int, seed: int, misleading: bool = False) -> dict[str, np.ndarray]:
     r = np.random.default_rng(seed)
     entropy = r.exponential(0.5, n)
     student = -r.exponential(0.3, n)
-    away = r.random(n) < (1 / (1 + np.exp(-3 * (entropy - 1))) if not misleading else 1 / (1 + np.exp(3 * (entropy - 0.2))))
+    away = r.random(n) < (
+        1 / (1 + np.exp(-3 * (entropy - 1))) if not misleading else 1 / (1 + np.exp(3 * (entropy - 0.2)))
+    )
     teacher = np.where(away, student - 2, student + r.normal(0, 0.05, n))
     return {
         "entropy": entropy, "student_logp": student, "teacher_logp": np.minimum(teacher, 0), "divergence": away * 0.4,
@@ -49,7 +51,9 @@ def test_auroc_is_mann_whitney():
 
 
 def test_the_interval_covers_and_draws_whole_rollouts():
-    """Tokens of one rollout share their fate: a bootstrap over tokens would be far too narrow, over rollouts it covers."""
+    """Tokens of one rollout share their fate: a bootstrap over tokens would be far too narrow, over rollouts
+    it covers.
+    """
     truth = 0.5  # scores say nothing
     inside = 0
     for seed in range(120):
@@ -91,7 +95,11 @@ def test_numbers_equal_plain_ones():
 
 def test_degenerate_logs():
     tokens = make(50, 2)
-    same = tokens | {"teacher_logp": tokens["student_logp"], "entropy": np.zeros(50), "kept": np.ones(50, bool)}
+    same = tokens | {
+        "teacher_logp": tokens["student_logp"],
+        "entropy": np.zeros(50),
+        "kept": np.ones(50, bool),
+    }
     found = calibration(same)
     assert found["agreement"] == 1.0
     assert found["auroc"] is None  # nothing to tell apart

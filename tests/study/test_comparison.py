@@ -1,4 +1,6 @@
-"""Verdicts and sentences of comparisons: the paper's rows, the rules one by one, and how often two equal methods differ."""
+"""Verdicts and sentences of comparisons: the paper's rows, the rules one by one, and how often two equal
+methods differ.
+"""
 
 import json
 from math import isnan, nan
@@ -25,7 +27,10 @@ def arm(*per_seed: int, items: int = 100) -> np.ndarray:
 def test_the_paper_in_words() -> None:
     entropy = compare(ENTROPY, BASELINE, names=("entropy", "baseline"))
     combined = compare(COMBINED, BASELINE, names=("combined", "baseline"))
-    assert entropy.sentence == "entropy against baseline: +1.7 points [+0.5, +2.9], 3 seeds each, p 0.022 (Welch): gain"
+    assert (
+        entropy.sentence
+        == "entropy against baseline: +1.7 points [+0.5, +2.9], 3 seeds each, p 0.022 (Welch): gain"
+    )
     assert combined.sentence == (
         "combined against baseline: +1.3 points [-0.4, +3.1], 3 seeds each, p 0.10 (Welch): inside run-to-run variation"
     )
@@ -48,7 +53,12 @@ def test_numbers_of_accuracies(a: list[float], b: list[float]) -> None:
     assert found.welch == pytest.approx(welch(a, b), nan_ok=True)
     assert (found.welch_low, found.welch_high) == pytest.approx(welch_interval(a, b), nan_ok=True)
     assert (found.mean_a, found.mean_b) == pytest.approx((np.mean(a), np.mean(b)))
-    assert (found.seeds, found.items, found.clustered, found.item_test) == ((len(a), len(b)), None, None, None)
+    assert (found.seeds, found.items, found.clustered, found.item_test) == (
+        (len(a), len(b)),
+        None,
+        None,
+        None,
+    )
     squares = sum((x - np.mean(side)) ** 2 for side in (a, b) for x in side)
     freedom = len(a) + len(b) - 2
     assert found.run_to_run == pytest.approx((squares / freedom) ** 0.5 if freedom else nan, nan_ok=True)
@@ -60,7 +70,9 @@ def test_numbers_of_accuracies(a: list[float], b: list[float]) -> None:
         spread = len({*a}) > 1 or len({*b}) > 1
         assert found.p_adjusted == (found.welch.p_two_sided if spread else 1.0)
         clear = spread and found.p_adjusted < 0.05 and abs(found.delta) > found.run_to_run
-        assert found.verdict == (("gain" if found.delta > 0 else "loss") if clear else "inside run-to-run variation")
+        assert found.verdict == (
+            ("gain" if found.delta > 0 else "loss") if clear else "inside run-to-run variation"
+        )
         assert found.verdict in found.sentence
     mirrored = {"gain": "loss", "loss": "gain"}
     assert compare(b, a).verdict == mirrored.get(found.verdict, found.verdict)
@@ -110,7 +122,8 @@ def test_agreeing_seeds_do_not_make_a_gain_of_one_item() -> None:
 
 
 def test_a_small_p_over_seeds_is_not_enough() -> None:
-    # Every seed solves the same three of a hundred items more: clear over seeds, three against none over items.
+    # Every seed solves the same three of a hundred items more: clear over seeds, three against none over
+    # items.
     found = compare(arm(63, 63, 64), arm(60, 60, 60))
     assert found.p_adjusted < 0.05
     assert found.verdict == "inside run-to-run variation"
@@ -137,7 +150,12 @@ def test_a_family_is_corrected_after_holm(pairs: list[tuple[list[float], list[fl
 
 
 def test_json_is_plain() -> None:
-    for found in (compare([1.0], [2.0]), compare([2, 2], [1, 1]), compare(arm(3, 4), arm(1, 2)), compare(arm(3), arm(1, 2))):
+    for found in (
+        compare([1.0], [2.0]),
+        compare([2, 2], [1, 1]),
+        compare(arm(3, 4), arm(1, 2)),
+        compare(arm(3), arm(1, 2)),
+    ):
         text = json.dumps(found.to_json(), allow_nan=False)
         plain = json.loads(text)
         assert plain["verdict"] == found.verdict
@@ -148,7 +166,9 @@ def test_json_is_plain() -> None:
     assert compare(arm(3), arm(1, 2)).to_json()["clustered"]["seeds_counted"] is False
 
 
-@pytest.mark.parametrize(("a", "b"), [([1.0], [[1.0, 0.0]]), (1.0, 2.0), ([], [1.0]), ([nan], [1.0]), ([[[1.0]]], [[[1.0]]])])
+@pytest.mark.parametrize(
+    ("a", "b"), [([1.0], [[1.0, 0.0]]), (1.0, 2.0), ([], [1.0]), ([nan], [1.0]), ([[[1.0]]], [[[1.0]]])]
+)
 def test_what_cannot_be_compared(a: object, b: object) -> None:
     with pytest.raises(ValueError, match="expected"):
         compare(a, b)  # type: ignore[arg-type]
@@ -162,19 +182,26 @@ def test_what_cannot_be_compared(a: object, b: object) -> None:
 def test_equal_methods_are_called_different_in_one_of_twenty_at_most(
     monkeypatch: pytest.MonkeyPatch, seeds: int, items: int, seed_sd: float, interaction: float
 ) -> None:
-    monkeypatch.setattr(statistics, "paired_bootstrap", lambda before, after: (0.0, 0.0, 1.0))  # slow, and no part of a verdict
+    monkeypatch.setattr(
+        statistics, "paired_bootstrap", lambda before, after: (0.0, 0.0, 1.0)
+    )  # slow, and no part of a verdict
     rng = np.random.default_rng(items + seeds)
 
     def study() -> Comparison:
         difficulty, found = rng.beta(0.6, 0.4, items), []
         for _ in range(2):
-            chance = difficulty + rng.choice((-interaction, interaction), items) + rng.normal(0, seed_sd, (seeds, 1))
+            chance = (
+                difficulty
+                + rng.choice((-interaction, interaction), items)
+                + rng.normal(0, seed_sd, (seeds, 1))
+            )
             found.append((rng.random((seeds, items)) < chance).astype(float))
         return compare(*found)
 
     verdicts = [study().verdict for _ in range(2_000)]
     called = sum(verdict in ("gain", "loss") for verdict in verdicts)
-    # In 40,000 studies 1.7, 3.8, 3.5 and 4.9%; the error of 2,000 is half a point, and two of them are allowed.
+    # In 40,000 studies 1.7, 3.8, 3.5 and 4.9%; the error of 2,000 is half a point, and two of them are
+    # allowed.
     assert 0 < called <= (0.05 + 2 * 0.005) * len(verdicts)
     assert abs(verdicts.count("gain") - verdicts.count("loss")) <= 4 * called**0.5
 

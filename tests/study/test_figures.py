@@ -1,6 +1,8 @@
-"""The figures of a study: well-formed, self-contained, the same bytes for the same results, true to the numbers.
+"""The figures of a study: well-formed, self-contained, the same bytes for the same results, true to the
+numbers.
 
-Looks were judged by eye; here only that no two labels lie on top of each other. It leaves out the pages the figures go into.
+Looks were judged by eye; here only that no two labels lie on top of each other. It leaves out the pages the
+figures go into.
 """
 
 import hashlib
@@ -28,7 +30,13 @@ from synthetic_study import study as synthetic
 from smopd.study import drawing
 from smopd.study.figures import Figure, ablation, axis_figure, cross_scale, effects, make_figures, seeds
 from smopd.study.figures_axes import positions_of
-from smopd.study.figures_training import calibration_figures, curve_figures, gradient_figures, pooled, smoothed
+from smopd.study.figures_training import (
+    calibration_figures,
+    curve_figures,
+    gradient_figures,
+    pooled,
+    smoothed,
+)
 from smopd.study.results import Results
 from smopd.study.schematic import schematic
 
@@ -36,7 +44,12 @@ FIVE = (1, 2, 3, 4, 5)
 DEFAULTS: dict[str, Any] = {
     "chances": ("baseline", "entropy", "outcome", "combined"), "models": ("qwen3-1.7b",), "seeds": (42,), "measured": True,
 }  # fmt: skip
-MANY = ["baseline", "random mask", "an arm whose name goes on and on until nobody reads it", *(f"arm {i}" for i in range(9))]
+MANY = [
+    "baseline",
+    "random mask",
+    "an arm whose name goes on and on until nobody reads it",
+    *(f"arm {i}" for i in range(9)),
+]
 STUDIES: dict[str, dict[str, Any]] = {
     "one": {"paper": "ablation", "metrics": METRICS[:2], "steps": 80},
     "five": {"chances": ("baseline", "entropy"), "seeds": FIVE, "steps": 30},
@@ -88,7 +101,9 @@ def quick() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def drawn(quick: None) -> dict[str, tuple[list[Figure], list[Kept]]]:
-    """Every study above with its figures and the sheets they were drawn on; the schematic, the same for all, by itself."""
+    """Every study above with its figures and the sheets they were drawn on; the schematic, the same for all,
+    by itself.
+    """
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "Sheet", Kept)
@@ -110,7 +125,9 @@ def numbers(figure: Figure | None) -> dict[str, float]:
 
 def accuracies(study: Results, model: str, arm: str, view: str, **axes: Any) -> np.ndarray:
     cells = [c for c in study.cells if (c.model, c.arm, c.axes) == (model, arm, axes)]
-    return np.array([100 * sum(int(d, 36) for d in c.right[view]) / study.runs / len(study.items) for c in cells])
+    return np.array(
+        [100 * sum(int(d, 36) for d in c.right[view]) / study.runs / len(study.items) for c in cells]
+    )
 
 
 @pytest.mark.parametrize("study", ["schematic", *STUDIES])
@@ -120,7 +137,9 @@ def test_every_figure_is_whole_and_needs_nothing_else(drawn: Any, study: str) ->
     for figure in figures:
         root = ET.fromstring(figure.svg)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
-        assert not {"script", "image", "foreignObject", "a"} & {element.tag.rsplit("}")[-1] for element in root.iter()}
+        assert not {"script", "image", "foreignObject", "a"} & {
+            element.tag.rsplit("}")[-1] for element in root.iter()
+        }
         links = [v for e in root.iter() for k, v in e.attrib.items() if k.endswith("href") or "url(" in v]
         assert all("#" in link for link in links)
         assert set(re.findall(r"(?:https?:)?//[^\"' <]+", figure.svg)) <= {
@@ -145,29 +164,49 @@ def test_no_label_lies_on_another_or_leaves_the_sheet(drawn: Any, study: str) ->
         boxes = [
             (text.get_text(), text.get_window_extent(renderer))
             for text in sheet.findobj(matplotlib.text.Text)
-            if text.get_text().strip() and text.get_visible() and (text.axes is None or text.axes.get_visible())
+            if text.get_text().strip()
+            and text.get_visible()
+            and (text.axes is None or text.axes.get_visible())
         ]
         boxes = [(words, box) for words, box in boxes if box.width and _ticked(sheet, words, box)]
         for i, (words, box) in enumerate(boxes):
-            inside = box.x0 > -1 and box.y0 > -1 and box.x1 < sheet.bbox.width + 1 and box.y1 < sheet.bbox.height + 1
+            inside = (
+                box.x0 > -1
+                and box.y0 > -1
+                and box.x1 < sheet.bbox.width + 1
+                and box.y1 < sheet.bbox.height + 1
+            )
             assert inside, f"{figure.name}: {words!r} leaves the sheet"
             for other, near in boxes[i + 1 :]:
-                wide, high = min(box.x1, near.x1) - max(box.x0, near.x0), min(box.y1, near.y1) - max(box.y0, near.y0)
+                wide, high = (
+                    min(box.x1, near.x1) - max(box.x0, near.x0),
+                    min(box.y1, near.y1) - max(box.y0, near.y0),
+                )
                 assert wide < 2 or high < 2, f"{figure.name}: {words!r} lies on {other!r}"
 
 
 def _ticked(sheet: Sheet, words: str, box: Any) -> bool:
-    """False for a tick label that is not drawn: outside the limits of its axis, or of an axis that shows none."""
+    """False for a tick label that is not drawn: outside the limits of its axis, or of an axis that shows
+    none.
+    """
     for axes in sheet.axes:
         for axis in (axes.xaxis, axes.yaxis):
             for tick in axis.get_major_ticks():
-                if tick.label1.get_text() == words and np.allclose(tick.label1.get_window_extent().bounds, box.bounds):
+                if tick.label1.get_text() == words and np.allclose(
+                    tick.label1.get_window_extent().bounds, box.bounds
+                ):
                     low, high = sorted(axis.get_view_interval())
-                    return bool(tick.label1.get_visible() and axes.axison and low - 1e-9 <= tick.get_loc() <= high + 1e-9)
+                    return bool(
+                        tick.label1.get_visible()
+                        and axes.axison
+                        and low - 1e-9 <= tick.get_loc() <= high + 1e-9
+                    )
     return True
 
 
-def test_the_same_results_give_the_same_bytes_here_and_in_another_process(drawn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_results_give_the_same_bytes_here_and_in_another_process(
+    drawn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(drawing._STYLE, "pdf.fonttype", 42)
     schematic.cache_clear()
     here = make_figures(results("steps"))
@@ -182,7 +221,9 @@ def test_the_same_results_give_the_same_bytes_here_and_in_another_process(drawn:
         "assert 'matplotlib.pyplot' not in sys.modules and matplotlib.rcParams['font.size'] == 30\n"
     )
     command = [sys.executable, "-c", code, str(Path(__file__).parents[1]), repr(DEFAULTS | STUDIES["steps"])]
-    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": "12345"})
+    run = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": "12345"}
+    )
     digests = [hashlib.sha256(f.svg.encode() + f.pdf + f.caption.encode()).hexdigest() for f in here]
     assert (run.returncode, run.stdout.split()) == (0, digests), run.stderr
 
@@ -239,7 +280,9 @@ def test_single_seeds_have_no_interval_and_the_caption_says_so(drawn: Any) -> No
         assert not any(label.endswith(("/low", "/high")) for label, _ in figures[name].numbers)
 
 
-def test_the_papers_numbers_stand_beside_ours_only_where_they_are_of_the_same_configuration(drawn: Any) -> None:
+def test_the_papers_numbers_stand_beside_ours_only_where_they_are_of_the_same_configuration(
+    drawn: Any,
+) -> None:
     figures = {figure.name: numbers(figure) for figure in drawn["one"][0]}
     paper = {name: value for name, value in figures["ablation"].items() if name.endswith("/paper")}
     assert paper["qwen3-1.7b/entropy/sharded/paper"] == 69.0
@@ -249,7 +292,11 @@ def test_the_papers_numbers_stand_beside_ours_only_where_they_are_of_the_same_co
     assert figures["effects"]["qwen3-1.7b/outcome/full/delta/paper"] == 2.0
     steps = {figure.name: numbers(figure) for figure in drawn["steps"][0]}["steps"]
     assert steps["qwen3-1.7b/train.steps=200/baseline/sharded/paper"] == 68.5
-    for other in ({"models": ("pocket",)}, {"axes": {"objective.keep": [0.5, 0.8]}}, {"axes": {"train.steps": [40, 80]}}):
+    for other in (
+        {"models": ("pocket",)},
+        {"axes": {"objective.keep": [0.5, 0.8]}},
+        {"axes": {"train.steps": [40, 80]}},
+    ):
         study = make(chances=("baseline", "entropy"), paper="ablation", measured=False, **other)  # type: ignore[arg-type]
         assert not any(name.endswith("paper") for name in numbers(ablation(study)))
 
@@ -266,8 +313,14 @@ def test_models_side_by_side(drawn: Any) -> None:
 def test_seeds_have_their_points_mean_and_sample_deviation(drawn: Any) -> None:
     study, figures = results("five"), {figure.name: numbers(figure) for figure in drawn["five"][0]}
     values = accuracies(study, "qwen3-1.7b", "entropy", "sharded")
-    found = {name.removeprefix("qwen3-1.7b/entropy/sharded/"): v for name, v in figures["seeds"].items() if "/entropy/" in name}
-    expected = {"mean": values.mean(), "sd": values.std(ddof=1)} | {f"seed {s}": v for s, v in zip(FIVE, values, strict=True)}
+    found = {
+        name.removeprefix("qwen3-1.7b/entropy/sharded/"): v
+        for name, v in figures["seeds"].items()
+        if "/entropy/" in name
+    }
+    expected = {"mean": values.mean(), "sd": values.std(ddof=1)} | {
+        f"seed {s}": v for s, v in zip(FIVE, values, strict=True)
+    }
     assert found == pytest.approx(expected)
     assert seeds(results("one")) is None
 
@@ -278,8 +331,12 @@ def test_an_axis_is_drawn_point_by_point() -> None:
     found = numbers(axis_figure(study, "objective.keep"))
     for keep in (0.5, 0.8):
         for rate in (1e-6, 1e-4):
-            values = accuracies(study, "qwen3-1.7b", "third", "full", **{"objective.keep": keep, "train.lr": rate})
-            assert found[f"qwen3-1.7b/objective.keep={keep}/train.lr={rate}/third/full/mean"] == pytest.approx(values.mean())
+            values = accuracies(
+                study, "qwen3-1.7b", "third", "full", **{"objective.keep": keep, "train.lr": rate}
+            )
+            assert found[
+                f"qwen3-1.7b/objective.keep={keep}/train.lr={rate}/third/full/mean"
+            ] == pytest.approx(values.mean())
     half = replace(study, cells=[cell for cell in study.cells if cell.axes["objective.keep"] == 0.5])
     assert axis_figure(half, "objective.keep") is None
     figure = axis_figure(half, "train.lr")
@@ -314,19 +371,30 @@ def test_bins_are_pooled_by_count(drawn: Any) -> None:
             assert figures["calibration"][f"qwen3-1.7b/entropy/bin {i}/{key}"] == pytest.approx(expected)
     areas = np.array([log["auroc"] for log in logs])
     low, high = stats.t.interval(0.95, 4, areas.mean(), stats.sem(areas))
-    drawn_area = [figures["calibration"][f"qwen3-1.7b/entropy/auroc/{name}"] for name in ("mean", "low", "high")]
+    drawn_area = [
+        figures["calibration"][f"qwen3-1.7b/entropy/auroc/{name}"] for name in ("mean", "low", "high")
+    ]
     assert drawn_area == pytest.approx([areas.mean(), low, high])
     # Quantiles that fell together are missing at the low end, so the top ones belong together.
-    short, long = [{"low": 1, "high": 2, "count": 3}], [{"low": 0, "high": 0, "count": 1}, {"low": 5, "high": 6, "count": 1}]
-    assert [b["low"] for b in pooled([{"by_entropy": short}, {"by_entropy": long}], "by_entropy", ["low"])] == [0, 2]
+    short, long = (
+        [{"low": 1, "high": 2, "count": 3}],
+        [{"low": 0, "high": 0, "count": 1}, {"low": 5, "high": 6, "count": 1}],
+    )
+    assert [
+        b["low"] for b in pooled([{"by_entropy": short}, {"by_entropy": long}], "by_entropy", ["low"])
+    ] == [0, 2]
 
 
 def test_gradient_shares_are_means_over_seeds(drawn: Any) -> None:
     study, figures = results("five"), {figure.name: numbers(figure) for figure in drawn["five"][0]}
     logs = [cell.gradients for cell in study.cells if cell.arm == "baseline" and cell.gradients]
     for key in ("tokens_dropped", "divergence_dropped", "norm_share_dropped"):
-        assert figures["gradients"][f"qwen3-1.7b/baseline/{key}"] == pytest.approx(100 * np.mean([log[key] for log in logs]))
-    assert figures["gradients"]["qwen3-1.7b/baseline/cosine/mean"] == pytest.approx(np.mean([log["cosine"] for log in logs]))
+        assert figures["gradients"][f"qwen3-1.7b/baseline/{key}"] == pytest.approx(
+            100 * np.mean([log[key] for log in logs])
+        )
+    assert figures["gradients"]["qwen3-1.7b/baseline/cosine/mean"] == pytest.approx(
+        np.mean([log["cosine"] for log in logs])
+    )
 
 
 def test_an_arm_has_one_colour_in_every_figure() -> None:
@@ -339,7 +407,9 @@ def test_what_is_missing_or_odd_does_not_stop_a_figure() -> None:
     odd = make(chances=("<script>$x$ & \x00 café", "_hidden"), views=("full",), items=20, steps=5)
     cells = list(odd.cells)
     cells[0] = replace(
-        cells[0], curves={"loss": [None, float("nan")], "new metric": [1.0, 2.0, float("inf")]}, gradients={"cosine": None}
+        cells[0],
+        curves={"loss": [None, float("nan")], "new metric": [1.0, 2.0, float("inf")]},
+        gradients={"cosine": None},
     )
     cells[1] = replace(cells[1], tokens={"bins": [], "auroc": None}, curves={}, right={})
     made = make_figures(replace(odd, cells=cells))
@@ -363,6 +433,14 @@ def test_a_whisker_of_no_width_is_drawn() -> None:
 
 def test_the_schematic_names_every_part() -> None:
     figure = schematic()
-    for part in ("student", "teacher", "optimizer", "gradient step", "moving average", "reverse KL", "20% masked"):
+    for part in (
+        "student",
+        "teacher",
+        "optimizer",
+        "gradient step",
+        "moving average",
+        "reverse KL",
+        "20% masked",
+    ):
         assert part in figure.svg  # matplotlib says in a comment what it draws as outlines
     assert figure.numbers == []

@@ -1,4 +1,6 @@
-"""Gradient shares on a real pocket run: the split is exact, and it is the split of the mask that is asked for."""
+"""Gradient shares on a real pocket run: the split is exact, and it is the split of the mask that is asked
+for.
+"""
 
 import json
 
@@ -35,7 +37,8 @@ def test_shares_of_the_masks(runs):
         whole += 2 * shares["cosine"] * shares["norm_kept"] * shares["norm_dropped"]
         assert whole == pytest.approx(shares["norm_all"] ** 2, rel=1e-6)
         assert shares["keep"] == 0.8
-    # What is dropped at low entropy (asked of a run without a mask) carries next to nothing; at high entropy it carries much.
+    # What is dropped at low entropy (asked of a run without a mask) carries next to nothing; at high entropy
+    # it carries much.
     assert found["baseline"]["norm_share_dropped"] < 0.1
     assert found["inverted-mask"]["norm_share_dropped"] > 0.2
     assert found["baseline"]["divergence_dropped"] < found["inverted-mask"]["divergence_dropped"]

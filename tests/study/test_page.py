@@ -28,7 +28,11 @@ def test_the_page_is_generated_and_its_reports_and_figures_are_there(made):
             assert f"({name})" in files[f"{Path(name).parent}.md"]
     assert re.findall(r"\(evidence/(.*?\.svg)\)", page)
     assert set(re.findall(r"\(evidence/(.*?)\)", page)) <= set(files)
-    there = {p.relative_to(DOCS / "evidence").as_posix() for p in (DOCS / "evidence").rglob("*") if p.suffix in (".svg", ".md")}
+    there = {
+        p.relative_to(DOCS / "evidence").as_posix()
+        for p in (DOCS / "evidence").rglob("*")
+        if p.suffix in (".svg", ".md")
+    }
     assert there == {*files, "reading.md"}
 
 
@@ -47,7 +51,16 @@ def test_every_study_there_is_whole_and_was_run_by_one_state_of_the_code(file):
 
 def test_the_miniature_study_has_every_arm_with_five_seeds():
     results = load_results(DOCS / "evidence" / "miniature.json")
-    for arm in ("baseline", "entropy", "outcome", "combined", "random mask", "inverted mask", "fixed denominator", "clip scale"):
+    for arm in (
+        "baseline",
+        "entropy",
+        "outcome",
+        "combined",
+        "random mask",
+        "inverted mask",
+        "fixed denominator",
+        "clip scale",
+    ):
         assert len(results.group("pocket", arm)) >= 5
 
 

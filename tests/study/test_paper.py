@@ -1,4 +1,5 @@
-"""The paper's numbers: what is printed follows from the paper's own runs, and stands in the tables the data say it stands in.
+"""The paper's numbers: what is printed follows from the paper's own runs, and stands in the tables the data
+say it stands in.
 
 It leaves out whether the paper is right: no run is repeated here.
 """
@@ -44,7 +45,15 @@ def minus(a: float | None, b: float | None) -> float:
 
 
 def test_every_study_has_rows_and_every_row_a_place() -> None:
-    assert list(PAPER_STUDIES) == ["ablation", "cross-scale", "combined", "multi-seed", "step-sweep", "200-steps", "outlier"]
+    assert list(PAPER_STUDIES) == [
+        "ablation",
+        "cross-scale",
+        "combined",
+        "multi-seed",
+        "step-sweep",
+        "200-steps",
+        "outlier",
+    ]
     assert "2608.14647" in SOURCE
     for row in ROWS:
         assert row.table in (*PAPER_STUDIES[row.study].tables, "text")
@@ -95,7 +104,8 @@ def test_half_a_tenth_is_printed_towards_zero_in_one_place_and_away_in_another()
     row = find("ablation", "1.7b", "combined")
     assert row is not None
     assert (exact(row, "sharded"), row.sharded, row.delta) == (65.75, 65.8, -0.7)
-    # With every difference rounded from the runs the print would be -0.8 (or -0.7 only by rounding the half towards zero).
+    # With every difference rounded from the runs the print would be -0.8 (or -0.7 only by rounding the half
+    # towards zero).
     assert math.floor(abs(65.75 - 66.5) * 10 + 0.5) / 10 == 0.8
 
 
@@ -129,7 +139,9 @@ def test_gaps_and_later_steps_follow() -> None:
         ("step-sweep", "1.7b", "baseline", 100, "ablation"), ("outlier", "4b", "baseline", 100, "cross-scale"),
     ],
 )  # fmt: skip
-def test_a_number_that_stands_twice_is_the_same(study: str, model: str, arm: str, steps: int, of: str) -> None:
+def test_a_number_that_stands_twice_is_the_same(
+    study: str, model: str, arm: str, steps: int, of: str
+) -> None:
     here, there = find(study, model, arm, steps), find(of, model, arm, steps)
     assert here is not None
     assert there is not None
@@ -164,9 +176,10 @@ def test_p_values_are_those_of_welch(arm: str) -> None:
 
 def test_lookups() -> None:
     assert paper_model("qwen3-1.7b") == paper_model("Qwen/Qwen3-1.7B") == paper_model("1.7b") == "1.7b"
-    assert [paper_model(name) for name in ("pocket", "qwen3-8b-4bit", "Qwen/Qwen3-4B-Instruct-2507", "llama-8b", "14b")] == [
-        None
-    ] * 5
+    assert [
+        paper_model(name)
+        for name in ("pocket", "qwen3-8b-4bit", "Qwen/Qwen3-4B-Instruct-2507", "llama-8b", "14b")
+    ] == [None] * 5
     assert paper_rows("of its own") == []
     row = find("step-sweep", "qwen3-1.7b", "baseline", 200)
     assert row is not None
@@ -184,19 +197,29 @@ def clean(cell: str) -> str:
     """A cell of a tabular as plain text."""
     cell = re.sub(r"\\multirow\{\d+\}\{\*\}\{(.*)\}", r"\1", cell.strip())
     cell = re.sub(r"\^\{?(?:\\,)?\\d+agger\}?", "", cell)
-    for tex, plain in ((r"\Delta", "Δ"), (r"\pm", "±"), (r"\%", "%"), (r"_{\text{2-tail}}", "2-tail"), ("$", "")):
+    for tex, plain in (
+        (r"\Delta", "Δ"),
+        (r"\pm", "±"),
+        (r"\%", "%"),
+        (r"_{\text{2-tail}}", "2-tail"),
+        ("$", ""),
+    ):
         cell = cell.replace(tex, plain)
     return re.sub(r"\\textbf\{([^{}]*)\}", r"\1", cell).strip()
 
 
 def tables(tex: str) -> dict[str, list[list[str]]]:
-    """Table number -> the rows of its tabular, the heading first; tables are numbered in the order they appear."""
+    """Table number -> the rows of its tabular, the heading first; tables are numbered in the order they
+    appear.
+    """
     found = {}
     for number, body in enumerate(re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", tex, re.S), 1):
         inner = re.search(r"\\begin\{tabular\}\{.*?\}\n(.*?)\\end\{tabular\}", body, re.S)
         assert inner is not None
         lines = re.sub(r"\\(?:top|mid|bottom)rule", "", inner.group(1)).split(r"\\")
-        found[f"Table {number}"] = [[clean(cell) for cell in line.split("&")] for line in lines if line.strip()]
+        found[f"Table {number}"] = [
+            [clean(cell) for cell in line.split("&")] for line in lines if line.strip()
+        ]
     return found
 
 
@@ -205,7 +228,9 @@ def number(text: str) -> float:
 
 
 def printed(table: str, rows: list[list[str]]) -> dict[tuple[str, ...], float]:
-    """(model or "", row label, field) -> number, for every number of a result table but the settings beta and eta."""
+    """(model or "", row label, field) -> number, for every number of a result table but the settings beta and
+    eta.
+    """
     found: dict[tuple[str, ...], float] = {}
     heading, model = rows[0], ""
     for row in rows[1:]:
@@ -265,7 +290,9 @@ def test_the_runs_are_those_of_the_appendix(tex: str) -> None:
     for name, seed, full, sharded in rows:
         label = name or label
         found.append((label, int(seed), number(full), number(sharded)))
-    assert found == [(row.label, run.seed, run.full, run.sharded) for row in paper_rows("multi-seed") for run in row.runs]
+    assert found == [
+        (row.label, run.seed, run.full, run.sharded) for row in paper_rows("multi-seed") for run in row.runs
+    ]
 
 
 def test_numbers_of_the_text_stand_in_the_text(tex: str) -> None:

@@ -36,10 +36,19 @@ def complaint(text: str) -> str:
 
 def test_every_arm_with_every_seed_and_its_own_settings():
     study = parse(SMALL)
-    assert [(c.arm, c.seed) for c in study.cells] == [("baseline", 1), ("half", 1), ("baseline", 2), ("half", 2)]
+    assert [(c.arm, c.seed) for c in study.cells] == [
+        ("baseline", 1),
+        ("half", 1),
+        ("baseline", 2),
+        ("half", 2),
+    ]
     baseline, half = study.cells[:2]
-    assert baseline.config == load_config("pocket", ["train.steps=3", "data.eval=pocket:eval:20", "seed=1"], "baseline")
-    assert half.config == load_config("pocket", ["train.steps=3", "data.eval=pocket:eval:20", "seed=1", "objective.keep=0.5"])
+    assert baseline.config == load_config(
+        "pocket", ["train.steps=3", "data.eval=pocket:eval:20", "seed=1"], "baseline"
+    )
+    assert half.config == load_config(
+        "pocket", ["train.steps=3", "data.eval=pocket:eval:20", "seed=1", "objective.keep=0.5"]
+    )
     assert len({c.folder for c in study.cells}) == 4
 
 
@@ -54,12 +63,20 @@ def test_axes_and_models_are_crossed():
         (a, b) for a in (1e-4, 2e-4) for b in (0.0, 0.2)
     }
     assert {c.config.lora.r for c in study.cells if c.model == "b"} == {8}
-    assert all(c.axes == {"optim.lr": c.config.optim.lr, "objective.rho": c.config.objective.rho} for c in study.cells)
-    assert study.base_folder("a").rpartition("-")[2] == study.base_folder("b").rpartition("-")[2]  # the same untrained model
+    assert all(
+        c.axes == {"optim.lr": c.config.optim.lr, "objective.rho": c.config.objective.rho}
+        for c in study.cells
+    )
+    assert (
+        study.base_folder("a").rpartition("-")[2] == study.base_folder("b").rpartition("-")[2]
+    )  # the same untrained model
 
 
 def test_studies_that_share_a_setting_share_the_cell():
-    one, two = parse(SMALL), parse(SMALL.replace('"half"', '"masked"').replace("seeds = [1, 2]", "seeds = [2, 3]"))
+    one, two = (
+        parse(SMALL),
+        parse(SMALL.replace('"half"', '"masked"').replace("seeds = [1, 2]", "seeds = [2, 3]")),
+    )
     shared = {c.key for c in one.cells} & {c.key for c in two.cells}
     assert len(shared) == 2
     engine = parse(SMALL.replace("train.steps = 3", "train.steps = 3\nengine.cache_mb = 7"))
@@ -129,7 +146,9 @@ def test_a_shipped_study_loads(name):
     assert study.name == name
     assert study.title
     assert study.about
-    shared = {"miniature-keep": "miniature"} | {one: "paper" for one in study_names() if one.startswith("paper-")}
+    shared = {"miniature-keep": "miniature"} | {
+        one: "paper" for one in study_names() if one.startswith("paper-")
+    }
     assert study.place == shared.get(name, name)
     assert bool(study.paper) == name.startswith("paper-")
 
@@ -139,12 +158,18 @@ def test_the_papers_studies_are_its_settings():
     every = [c for group in cells.values() for c in group]
     assert {c.config.optim.lr for c in every} == {5e-6}
     assert {c.config.eval.limit for c in every} == {200}
-    assert {(c.config.lora.r, c.config.lora.alpha, c.config.teacher.decay) for c in every} == {(64, 128, 0.99)}
+    assert {(c.config.lora.r, c.config.lora.alpha, c.config.teacher.decay) for c in every} == {
+        (64, 128, 0.99)
+    }
     assert {c.config.train.steps for c in cells["paper-step-sweep"]} == {100, 200, 300, 400}
     assert {c.seed for c in cells["paper-multi-seed"]} == {42, 123, 456}
-    assert {c.config.model.path for c in cells["paper-cross-scale"]} == {f"Qwen/Qwen3-{s}" for s in ("1.7B", "4B", "8B")}
+    assert {c.config.model.path for c in cells["paper-cross-scale"]} == {
+        f"Qwen/Qwen3-{s}" for s in ("1.7B", "4B", "8B")
+    }
     assert [c.arm for c in cells["paper-ablation"]] == ["baseline", "entropy", "outcome", "combined"]
-    assert {c.key for c in cells["paper-200-steps"] if c.axes["train.steps"] == 100} <= {c.key for c in cells["paper-multi-seed"]}
+    assert {c.key for c in cells["paper-200-steps"] if c.axes["train.steps"] == 100} <= {
+        c.key for c in cells["paper-multi-seed"]
+    }
 
 
 def test_the_miniature_study_has_what_was_asked():
@@ -162,4 +187,6 @@ def test_the_miniature_study_has_what_was_asked():
     } <= arms
     assert len({c.seed for c in cells}) >= 5
     assert all(c.config.eval.views == ["full", "sharded"] for c in cells)
-    assert all(c.config.data.eval == "pocket:eval:401-800" for c in cells)  # not those the recipe was chosen on
+    assert all(
+        c.config.data.eval == "pocket:eval:401-800" for c in cells
+    )  # not those the recipe was chosen on

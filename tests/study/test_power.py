@@ -18,14 +18,19 @@ STUDIES = 2_000
 
 
 class World:
-    """Chances that add up: an item's, the arm's own of an item (item x arm), a seed's; so every spread is known exactly."""
+    """Chances that add up: an item's, the arm's own of an item (item x arm), a seed's; so every spread is
+    known exactly.
+    """
 
     def __init__(self, seed_level: float, interaction: float) -> None:
         self.level, self.interaction = seed_level, interaction
         grid = np.linspace(0.3, 0.6, 1001)
-        # A run is right or wrong around its chance: the noise is the mean of chance * (1 - chance) over items, seeds and arms.
+        # A run is right or wrong around its chance: the noise is the mean of chance * (1 - chance) over
+        # items, seeds and arms.
         self.noise = sqrt((grid * (1 - grid)).mean() - (interaction / 2) ** 2 - seed_level**2)
-        self.discordance = interaction / sqrt(2)  # the arms' own parts are +- interaction / 2, independent of each other
+        self.discordance = interaction / sqrt(
+            2
+        )  # the arms' own parts are +- interaction / 2, independent of each other
 
     def spreads(self, items: int) -> Spreads:
         seed_sd = sqrt(self.level**2 + self.noise**2 / items)
@@ -43,7 +48,14 @@ class World:
 
 @pytest.mark.parametrize(
     ("seeds", "items", "level", "interaction"),
-    [(2, 200, 0.01, 0.3), (3, 100, 0.0, 0.4), (3, 200, 0.02, 0.1), (3, 400, 0.04, 0.3), (5, 200, 0.0, 0.4), (5, 400, 0.03, 0.2)],
+    [
+        (2, 200, 0.01, 0.3),
+        (3, 100, 0.0, 0.4),
+        (3, 200, 0.02, 0.1),
+        (3, 400, 0.04, 0.3),
+        (5, 200, 0.0, 0.4),
+        (5, 400, 0.03, 0.2),
+    ],
 )
 def test_power_at_the_detectable_effect(seeds: int, items: int, level: float, interaction: float) -> None:
     world = World(level, interaction)
@@ -58,19 +70,27 @@ def test_power_of_one_seed_and_of_a_verdict(monkeypatch: pytest.MonkeyPatch) -> 
     world = World(0.0, 0.3)
     effect = detectable(200, 1, **world.spreads(200))
     a, b = world.studies(1, 200, effect, STUDIES)
-    assert np.mean([clustered(x, y).p < 0.05 for x, y in zip(a, b, strict=True)]) == pytest.approx(0.8, abs=0.04)
-    monkeypatch.setattr("smopd.study.statistics.paired_bootstrap", lambda before, after: (0.0, 0.0, 1.0))  # slow, no part of it
+    assert np.mean([clustered(x, y).p < 0.05 for x, y in zip(a, b, strict=True)]) == pytest.approx(
+        0.8, abs=0.04
+    )
+    monkeypatch.setattr(
+        "smopd.study.statistics.paired_bootstrap", lambda before, after: (0.0, 0.0, 1.0)
+    )  # slow, no part of it
     world = World(0.02, 0.3)
     effect = detectable(200, 3, **world.spreads(200), verdict=True)
     assert effect > detectable(200, 3, **world.spreads(200))
     a, b = world.studies(3, 200, effect, STUDIES)
-    assert np.mean([compare(x, y).verdict == "gain" for x, y in zip(a, b, strict=True)]) == pytest.approx(0.8, abs=0.04)
+    assert np.mean([compare(x, y).verdict == "gain" for x, y in zip(a, b, strict=True)]) == pytest.approx(
+        0.8, abs=0.04
+    )
 
 
 def test_against_statsmodels_where_one_source_of_chance_is_left() -> None:
     # Many seeds and no differences between items: Student's test of two groups.
     theirs = TTestIndPower().solve_power(nobs1=40, alpha=0.05, power=0.8) * 0.02
-    assert detectable(100_000, 40, seed_sd=0.02, discordance=0.0, noise=0.0) == pytest.approx(theirs, rel=0.01)
+    assert detectable(100_000, 40, seed_sd=0.02, discordance=0.0, noise=0.0) == pytest.approx(
+        theirs, rel=0.01
+    )
     # One seed: Student's test of the items' differences.
     theirs = TTestPower().solve_power(nobs=150, alpha=0.05, power=0.8) * sqrt(0.4**2 + 2 * 0.3**2)
     assert detectable(150, 1, seed_sd=0.0, discordance=0.4, noise=0.3) == pytest.approx(theirs, rel=0.01)
@@ -86,7 +106,9 @@ spreads = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(10, 1000), st.integers(1, 8), spreads, st.sampled_from((0.5, 0.8, 0.95)))
-def test_detectable_and_power_are_inverse_and_grow(items: int, seeds: int, spread: dict[str, Any], power: float) -> None:
+def test_detectable_and_power_are_inverse_and_grow(
+    items: int, seeds: int, spread: dict[str, Any], power: float
+) -> None:
     effect = detectable(items, seeds, **spread, power=power)
     assert power_of(items, seeds, effect, **spread) == pytest.approx(power, abs=1e-4)
     assert power_of(items, seeds, -effect, **spread) == pytest.approx(power, abs=1e-4)
@@ -129,7 +151,9 @@ def test_sentences() -> None:
     found = 100 * detectable(200, 3, seed_sd=0.006, discordance=0.1)
     shown = float(text.split("detect ")[1].split()[0])
     assert found <= shown < found + 0.1  # rounded up
-    assert text == f"With 200 items and 3 seeds an arm you can detect {shown} points (power 80%, two-sided 5%)"
+    assert (
+        text == f"With 200 items and 3 seeds an arm you can detect {shown} points (power 80%, two-sided 5%)"
+    )
     one = sentence(200, 1, seed_sd=0.006, discordance=0.1, power=0.9, alpha=0.01)
     assert "1 seed an arm" in one
     assert "(power 90%, two-sided 1%)" in one

@@ -1,4 +1,5 @@
-"""A study report on disk: well-formed in every form, safe against hostile names, the same bytes again, and audited to the digit.
+"""A study report on disk: well-formed in every form, safe against hostile names, the same bytes again, and
+audited to the digit.
 
 Most cases draw no real figures, which take seconds. It leaves out looks: those were judged by eye.
 """
@@ -36,7 +37,10 @@ SVG = """<?xml version="1.0"?>
 
 def drawn(results: Results) -> list[Figure]:
     """Two drawings whose ids are the same."""
-    return [Figure(name, f"Title of {name}", "A caption.", SVG, b"%PDF \xff" + name.encode(), []) for name in ("one", "two")]
+    return [
+        Figure(name, f"Title of {name}", "A caption.", SVG, b"%PDF \xff" + name.encode(), [])
+        for name in ("one", "two")
+    ]
 
 
 @pytest.fixture
@@ -84,7 +88,9 @@ def test_page_is_well_formed_and_self_contained(rendered: tuple[Results, dict[st
                 assert (value or "").startswith("#")
                 assert (value or "")[1:] in ids
             assert name != "src"
-            assert "http" not in (value or "") or name.startswith("xmlns") or attrs.get("name") == "viewport", (name, value)
+            assert (
+                "http" not in (value or "") or name.startswith("xmlns") or attrs.get("name") == "viewport"
+            ), (name, value)
     for arm in results.arms:
         assert (arm in text) == (not re.search(r"[<&\"]", arm))
     assert all(tag not in text for tag in ("<b>&", "<script", "<u>", "<i>m"))
@@ -92,11 +98,15 @@ def test_page_is_well_formed_and_self_contained(rendered: tuple[Results, dict[st
 
 def test_every_number_of_the_page_tells_its_id_and_its_runs(light: None) -> None:
     document = make_document(STUDIES["plain"])
-    links = [attrs for tag, attrs in Page(render_html(document)).tags if tag == "a" and attrs.get("class") == "n"]
+    links = [
+        attrs for tag, attrs in Page(render_html(document)).tags if tag == "a" and attrs.get("class") == "n"
+    ]
     shown = {re.split(" = ", attrs["title"] or "")[0]: attrs for attrs in links}
     assert set(shown) == {number.id for number in document.numbers}
     (number,) = [n for n in document.numbers if n.id == "main/pocket/entropy/sharded/mean"]
-    assert shown[number.id]["title"] == f"{number.id} = {number.value:.10g}; runs 7-11"  # the base model is run 1, baseline 2-6
+    assert (
+        shown[number.id]["title"] == f"{number.id} = {number.value:.10g}; runs 7-11"
+    )  # the base model is run 1, baseline 2-6
     assert ranges([1, 2, 3, 5, 7, 8]) == "1-3, 5, 7, 8"
     assert short(f"0.1.0 {'ab' * 32}") == "0.1.0 abababababab"
 
@@ -129,7 +139,10 @@ def test_markdown_and_latex_escape() -> None:
     )
     assert markdown("&#60;") == r"&\#60;"
     assert latex("50% a_b & #1 ^ ~ <") == r"50\% a\_b \& \#1 \textasciicircum{} \textasciitilde{} $<$"
-    assert latex("\\x {y} $z$ -- [é] \u2212 ∑") == r"\textbackslash{}x \{y\} \$z\$ -{}- {[}\'{e}{]} $-$ \texttt{U+2211}"
+    assert (
+        latex("\\x {y} $z$ -- [é] \u2212 ∑")
+        == r"\textbackslash{}x \{y\} \$z\$ -{}- {[}\'{e}{]} $-$ \texttt{U+2211}"
+    )
 
 
 def test_latex_tables_are_balanced_ascii(rendered: tuple[Results, dict[str, bytes]]) -> None:
@@ -161,7 +174,9 @@ def test_latex_tables_are_balanced_ascii(rendered: tuple[Results, dict[str, byte
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")
-def test_latex_compiles_and_no_table_is_wider_than_the_line(rendered: tuple[Results, dict[str, bytes]], tmp_path: Path) -> None:
+def test_latex_compiles_and_no_table_is_wider_than_the_line(
+    rendered: tuple[Results, dict[str, bytes]], tmp_path: Path
+) -> None:
     _, files = rendered
     tables = [content.decode() for path, content in files.items() if path.endswith(".tex")]
     body = "\n".join(rf"\noindent {{{table}}}\par" for table in tables)
@@ -181,7 +196,9 @@ def test_json_holds_every_number_with_runs_that_exist(rendered: tuple[Results, d
     names = [number["id"] for number in whole["numbers"]]
     assert len(names) == len(set(names)) > 20
     assert all(set(number["sources"]) <= runs for number in whole["numbers"])
-    assert all(number["sources"] or number["value"] == 0 for number in whole["numbers"])  # an arm without results has 0 seeds
+    assert all(
+        number["sources"] or number["value"] == 0 for number in whole["numbers"]
+    )  # an arm without results has 0 seeds
     assert whole["missing"] == results.missing
 
 
@@ -203,12 +220,15 @@ def test_written_audited_and_cleared(tmp_path: Path, light: None) -> None:
         (tmp_path / name).write_text("x")
     (tmp_path / "figures" / "folder.svg").mkdir()
     assert audit_report(tmp_path, results) == [
-        f"{name}: not part of this report" for name in ("figures/old.pdf", "figures/old.svg", "tables/old.tex")
+        f"{name}: not part of this report"
+        for name in ("figures/old.pdf", "figures/old.svg", "tables/old.tex")
     ]
     assert write_study_report(results, tmp_path) == written
     assert {path: path.read_bytes() for path in written} == before
     assert audit_report(tmp_path, results) == []
-    left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")} - {str(p.relative_to(tmp_path)) for p in written}
+    left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")} - {
+        str(p.relative_to(tmp_path)) for p in written
+    }
     assert left == {"figures", "tables", "tables/notes.txt", "mine.svg", "figures/folder.svg"}
 
 
@@ -231,11 +251,16 @@ def test_audit_finds_a_flipped_item(tmp_path: Path, light: None) -> None:
     cells = list(results.cells)
     place = next(i for i, cell in enumerate(cells) if (cell.arm, cell.seed) == ("entropy", 3))
     digits = cells[place].right["sharded"]
-    cells[place] = replace(cells[place], right=cells[place].right | {"sharded": ("1" if digits[0] == "0" else "0") + digits[1:]})
+    cells[place] = replace(
+        cells[place], right=cells[place].right | {"sharded": ("1" if digits[0] == "0" else "0") + digits[1:]}
+    )
     found = audit_report(tmp_path, replace(results, cells=cells))
     folder = cells[place].source.folder
     numbers = [line for line in found if ": the report has " in line]
-    assert any(line.startswith("main/pocket/entropy/sharded/mean: the report has ") and folder in line for line in numbers)
+    assert any(
+        line.startswith("main/pocket/entropy/sharded/mean: the report has ") and folder in line
+        for line in numbers
+    )
     own = [line for line in numbers if line.startswith("per-seed/")]
     assert [line.split(":")[0] for line in own] == [
         "per-seed/pocket/entropy/3/sharded/mean",

@@ -1,4 +1,6 @@
-"""The scheduler: a real grid interrupted and resumed, failures reported and tried again, commands for a cluster, the audit."""
+"""The scheduler: a real grid interrupted and resumed, failures reported and tried again, commands for a
+cluster, the audit.
+"""
 
 import json
 import os
@@ -14,7 +16,15 @@ from smopd.errors import UserError
 from smopd.files import Held, locked
 from smopd.study.plan import load_study
 from smopd.study.publish import audit
-from smopd.study.run import Job, Scheduler, StudyFolder, command_lines, study_folders, time_left, visible_devices
+from smopd.study.run import (
+    Job,
+    Scheduler,
+    StudyFolder,
+    command_lines,
+    study_folders,
+    time_left,
+    visible_devices,
+)
 
 STUDY = """
 name = "tiny"
@@ -46,19 +56,27 @@ def folder(tmp_path) -> StudyFolder:
 
 def smopd(*words: str, cwd: Path) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "smopd.cli", *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "smopd.cli", *words],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
 @pytest.mark.slow
 def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_path):
-    """Ctrl-C in the middle of a cell, the same command again; then nothing is left to do, and every number can be recomputed."""
+    """Ctrl-C in the middle of a cell, the same command again; then nothing is left to do, and every number
+    can be recomputed.
+    """
     words = ("study", "tiny.toml", "--out", "out", "--jobs", "2", "--json")
     began = smopd(*words, cwd=tmp_path)
     cells = [folder.cell(cell) for cell in folder.study.cells]
     deadline = time.monotonic() + 400
     while not any((cell / "metrics.jsonl").exists() for cell in cells):
-        assert time.monotonic() < deadline, began.stderr.read() if began.poll() is not None else "no step was taken"
+        assert time.monotonic() < deadline, (
+            began.stderr.read() if began.poll() is not None else "no step was taken"
+        )
         time.sleep(0.1)
     began.send_signal(signal.SIGINT)
     out, err = began.communicate(timeout=200)
@@ -102,7 +120,10 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_pa
 def _logged(tmp_path: Path) -> list[str]:
     """Commands that were started, from the logs."""
     return [
-        line for log in (tmp_path / "out" / "logs").glob("*.log") for line in log.read_text().splitlines() if line[:2] == "$ "
+        line
+        for log in (tmp_path / "out" / "logs").glob("*.log")
+        for line in log.read_text().splitlines()
+        if line[:2] == "$ "
     ]
 
 
@@ -120,8 +141,15 @@ def _audit(folder: StudyFolder, tmp_path: Path, cell: Path) -> None:
     kept = conversations.read_text(encoding="utf-8")
     lines = kept.splitlines(keepends=True)
     row = json.loads(next(line for line in lines if line.strip() and json.loads(line)["correct"]))
-    altered = json.dumps(row | {"turns": [t | {"reply": "I do not know."} for t in row["turns"]]}, ensure_ascii=False) + "\n"
-    conversations.write_text(kept.replace(json.dumps(row, ensure_ascii=False) + "\n", altered), encoding="utf-8")
+    altered = (
+        json.dumps(
+            row | {"turns": [t | {"reply": "I do not know."} for t in row["turns"]]}, ensure_ascii=False
+        )
+        + "\n"
+    )
+    conversations.write_text(
+        kept.replace(json.dumps(row, ensure_ascii=False) + "\n", altered), encoding="utf-8"
+    )
     report = folder.own / "report" / "report.md"
     report.write_text(report.read_text(encoding="utf-8").replace("baseline", "basement", 1), encoding="utf-8")
     bad = smopd("report", "out", "--audit", "--json", cwd=tmp_path)
@@ -148,7 +176,9 @@ def test_commands_for_a_cluster_are_ordinary_ones(folder, tmp_path):
 
 
 def test_a_study_beside_it_leaves_the_base_models_settings_as_they_were_played(folder, tmp_path):
-    (tmp_path / "other.toml").write_text(STUDY.replace('"tiny"', '"other"').replace("seeds = [1, 2]", "seeds = [3, 4]"))
+    (tmp_path / "other.toml").write_text(
+        STUDY.replace('"tiny"', '"other"').replace("seeds = [1, 2]", "seeds = [3, 4]")
+    )
     other = StudyFolder(tmp_path / "out", load_study(tmp_path / "other.toml"))
     config = folder.base("pocket") / "config.toml"
     assert config == other.base("pocket") / "config.toml"
@@ -166,7 +196,9 @@ def test_a_study_beside_it_leaves_the_base_models_settings_as_they_were_played(f
 def quick(folder: StudyFolder, name: str, *codes: str) -> Job:
     """A job whose commands are snippets of Python."""
     done = folder.path / name
-    return Job(name, f"cell {name}", done, done / "summary.json", [["-c", code.format(done=done)] for code in codes])
+    return Job(
+        name, f"cell {name}", done, done / "summary.json", [["-c", code.format(done=done)] for code in codes]
+    )
 
 
 @pytest.fixture
@@ -208,7 +240,9 @@ def test_a_failed_cell_is_told_tried_again_and_does_not_stop_the_others(folder, 
 
 def test_at_most_so_many_at_once_each_with_its_own_gpu(folder, scheduler, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    code = "import os, time; open('{done}.gpu', 'w').write(os.environ['CUDA_VISIBLE_DEVICES']); time.sleep(0.4)"
+    code = (
+        "import os, time; open('{done}.gpu', 'w').write(os.environ['CUDA_VISIBLE_DEVICES']); time.sleep(0.4)"
+    )
     jobs = [quick(folder, f"job{i}", code, FINISH) for i in range(4)]
     folder.path.mkdir()
     seen = []
@@ -245,7 +279,9 @@ def test_a_second_scheduler_is_refused(folder):
         code += "from smopd.study.run import StudyFolder\n"
         code += "with StudyFolder(Path(sys.argv[1]), load_study(sys.argv[2])).lock(): pass"
         other = subprocess.run(
-            [sys.executable, "-c", code, str(folder.path), str(folder.path.parent / "tiny.toml")], capture_output=True, text=True
+            [sys.executable, "-c", code, str(folder.path), str(folder.path.parent / "tiny.toml")],
+            capture_output=True,
+            text=True,
         )
     assert "another process runs this study" in other.stderr
 

@@ -1,4 +1,6 @@
-"""Every test and interval against scipy, statsmodels or plain loops, against its own symmetries, and by simulated studies."""
+"""Every test and interval against scipy, statsmodels or plain loops, against its own symmetries, and by
+simulated studies.
+"""
 
 from collections.abc import Callable
 from math import inf, isnan, nan
@@ -22,10 +24,16 @@ from smopd.study.statistics import clustered, components, holm, item_test, mean_
 
 STUDIES = 2_000
 PAPER = {
-    "sharded": {"baseline": (64.5, 64.5, 63.5), "entropy": (66.0, 65.5, 66.0), "combined": (65.0, 66.5, 65.0)},
+    "sharded": {
+        "baseline": (64.5, 64.5, 63.5),
+        "entropy": (66.0, 65.5, 66.0),
+        "combined": (65.0, 66.5, 65.0),
+    },
     "full": {"baseline": (78.5, 77.5, 78.5), "entropy": (79.5, 80.0, 79.5), "combined": (79.0, 77.5, 79.0)},
 }
-accuracies = st.lists(st.integers(0, 200).map(lambda right: right / 2), min_size=2, max_size=6)  # in percent of 200 items
+accuracies = st.lists(
+    st.integers(0, 200).map(lambda right: right / 2), min_size=2, max_size=6
+)  # in percent of 200 items
 seeds_of = st.integers(1, 4)
 
 
@@ -68,17 +76,23 @@ def test_welch_against_scipy_and_statsmodels(a: list[float], b: list[float]) -> 
     if len(set(a)) == len(set(b)) == 1:
         return
     found, theirs = welch(a, b), stats.ttest_ind(a, b, equal_var=False)
-    assert (found.t, found.df, found.p_two_sided) == pytest.approx((theirs.statistic, theirs.df, theirs.pvalue), rel=1e-8)
+    assert (found.t, found.df, found.p_two_sided) == pytest.approx(
+        (theirs.statistic, theirs.df, theirs.pvalue), rel=1e-8
+    )
     greater = stats.ttest_ind(a, b, equal_var=False, alternative="greater")
     assert found.p_one_sided == pytest.approx(greater.pvalue, rel=1e-8)
     for level in (0.8, 0.95):
-        assert welch_interval(a, b, level) == pytest.approx(tuple(theirs.confidence_interval(level)), rel=1e-8, abs=1e-9)
+        assert welch_interval(a, b, level) == pytest.approx(
+            tuple(theirs.confidence_interval(level)), rel=1e-8, abs=1e-9
+        )
     compared = CompareMeans(DescrStatsW(a), DescrStatsW(b)).tconfint_diff(alpha=0.05, usevar="unequal")
     assert welch_interval(a, b) == pytest.approx(compared, rel=1e-8, abs=1e-9)
 
 
 @given(accuracies, accuracies, st.integers(-50, 50), st.sampled_from((0.01, 0.5, 3.0)))
-def test_welch_under_swap_order_shift_and_scale(a: list[float], b: list[float], shift: int, scale: float) -> None:
+def test_welch_under_swap_order_shift_and_scale(
+    a: list[float], b: list[float], shift: int, scale: float
+) -> None:
     found, swapped = welch(a, b), welch(b, a)
     assert (swapped.delta, swapped.t) == pytest.approx((-found.delta, -found.t))
     assert (swapped.df, swapped.p_two_sided) == pytest.approx((found.df, found.p_two_sided))
@@ -104,7 +118,9 @@ def test_welch_at_its_edges() -> None:
 
 
 @pytest.mark.parametrize("bad", [[], [1.0, nan], [inf, 1.0], ["right"], [[1.0], [1.0, 2.0]]])
-@pytest.mark.parametrize("function", [lambda v: mean_sd(v), lambda v: welch(v, [1, 2]), lambda v: welch_interval([1, 2], v)])
+@pytest.mark.parametrize(
+    "function", [lambda v: mean_sd(v), lambda v: welch(v, [1, 2]), lambda v: welch_interval([1, 2], v)]
+)
 def test_nonsense_is_refused(function: Callable[[object], object], bad: object) -> None:
     with pytest.raises(ValueError, match="expected"):
         function(bad)
@@ -118,13 +134,15 @@ def test_a_level_lies_between_0_and_1(level: float) -> None:
         clustered([[0, 1], [1, 1]], [[1, 0], [1, 1]], level)
 
 
-def normal_studies(seeds: int, sd_a: float, sd_b: float, shift: float, studies: int) -> tuple[np.ndarray, np.ndarray]:
+def normal_studies(
+    seeds: int, sd_a: float, sd_b: float, shift: float, studies: int
+) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seeds)
     return rng.normal(0.6 + shift, sd_a, (studies, seeds)), rng.normal(0.6, sd_b, (studies, seeds))
 
 
-# The rates expected are those of scipy's test in 400,000 studies: with 3 seeds Welch's test finds too little where the spreads
-# are equal and a little too much where they are very unequal.
+# The rates expected are those of scipy's test in 400,000 studies: with 3 seeds Welch's test finds too little
+# where the spreads are equal and a little too much where they are very unequal.
 @pytest.mark.parametrize(
     ("seeds", "sd_a", "sd_b", "two_sided", "one_sided"),
     [
@@ -135,7 +153,9 @@ def normal_studies(seeds: int, sd_a: float, sd_b: float, shift: float, studies: 
         (5, 0.02, 0.01, 4.90, 4.94),
     ],
 )
-def test_welch_error_rates_and_coverage(seeds: int, sd_a: float, sd_b: float, two_sided: float, one_sided: float) -> None:
+def test_welch_error_rates_and_coverage(
+    seeds: int, sd_a: float, sd_b: float, two_sided: float, one_sided: float
+) -> None:
     a, b = normal_studies(seeds, sd_a, sd_b, 0.02, 2 * STUDIES)
     found = [welch(x - 0.02, y) for x, y in zip(a, b, strict=True)]
     # Monte Carlo error of 4,000 studies is 0.35 points; three of them.
@@ -152,7 +172,9 @@ def test_welch_error_rates_and_coverage(seeds: int, sd_a: float, sd_b: float, tw
 def test_holm_by_its_definition_and_in_any_order(p_values: list[float], shuffle: int) -> None:
     found, ranked = holm(p_values), sorted(p for p in p_values if not isnan(p))
     for p, adjusted in zip(p_values, found, strict=True):
-        least = max((min(1.0, (len(ranked) - rank) * q) for rank, q in enumerate(ranked) if q <= p), default=nan)
+        least = max(
+            (min(1.0, (len(ranked) - rank) * q) for rank, q in enumerate(ranked) if q <= p), default=nan
+        )
         assert adjusted == pytest.approx(least, nan_ok=True)
     order = np.random.default_rng(shuffle).permutation(len(p_values))
     assert holm([p_values[i] for i in order]) == pytest.approx([found[i] for i in order], nan_ok=True)
@@ -189,7 +211,9 @@ def test_item_test_against_scipy_and_statsmodels(pair: tuple[np.ndarray, np.ndar
     if len(a) == len(b) == 1:
         assert found.p == pytest.approx(min(1.0, mcnemar([[0, ahead], [behind, 0]], exact=True).pvalue))
         theirs = paired(list(b[0] > 0), list(a[0] > 0))
-        assert (found.low, found.high, found.difference) == pytest.approx((theirs.low, theirs.high, theirs.difference))
+        assert (found.low, found.high, found.difference) == pytest.approx(
+            (theirs.low, theirs.high, theirs.difference)
+        )
         assert found.test == "exact McNemar"
     else:
         assert (found.low, found.high) == paired_bootstrap(b.mean(axis=0), a.mean(axis=0))[:2]
@@ -214,8 +238,12 @@ def test_components_against_loops_and_an_analysis_of_variance() -> None:
         data = {key: [row[key] for row in rows] for key in ("y", "seed", "item")}
         squares.append(anova_lm(formula.ols("y ~ C(seed) + C(item)", data).fit())["mean_sq"])
     # A mean square over seeds is `items` times the variance of their means.
-    assert (found.seeds_a, found.seeds_b) == pytest.approx((squares[0]["C(seed)"] / 21, squares[1]["C(seed)"] / 28))
-    assert (found.noise_a, found.noise_b) == pytest.approx((squares[0]["Residual"] / 21, squares[1]["Residual"] / 28))
+    assert (found.seeds_a, found.seeds_b) == pytest.approx(
+        (squares[0]["C(seed)"] / 21, squares[1]["C(seed)"] / 28)
+    )
+    assert (found.noise_a, found.noise_b) == pytest.approx(
+        (squares[0]["Residual"] / 21, squares[1]["Residual"] / 28)
+    )
     changes = [sum(a[:, i]) / 3 - sum(b[:, i]) / 4 for i in range(7)]
     assert found.items == pytest.approx(sum((c - sum(changes) / 7) ** 2 for c in changes) / 6 / 7)
 
@@ -227,7 +255,11 @@ def test_clustered_is_made_of_its_components() -> None:
     total = part.seeds_a + part.seeds_b + part.items - part.noise_a - part.noise_b
     assert total > part.items / 2
     df = total**2 / (
-        part.seeds_a**2 / 2 + part.seeds_b**2 / 4 + part.items**2 / 49 + part.noise_a**2 / 98 + part.noise_b**2 / 196
+        part.seeds_a**2 / 2
+        + part.seeds_b**2 / 4
+        + part.items**2 / 49
+        + part.noise_a**2 / 98
+        + part.noise_b**2 / 196
     )
     assert (found.delta, found.se, found.df) == pytest.approx((a.mean() - b.mean(), total**0.5, df))
     assert (found.low, found.high) == pytest.approx(stats.t.interval(0.9, df, found.delta, found.se))
@@ -297,30 +329,38 @@ def test_components_need_two_seeds() -> None:
 
 
 class World:
-    """Items whose chances in the two arms follow Beta distributions and correlate; seeds shift all of an arm's chances."""
+    """Items whose chances in the two arms follow Beta distributions and correlate; seeds shift all of an
+    arm's chances.
+    """
 
     def __init__(self, accuracy_a: float, accuracy_b: float, mixed: float, sd: float) -> None:
         grid = (np.arange(4000) + 0.5) / 4000
         self.sd, nodes = sd, hermegauss(31)
         chances = [stats.beta.ppf(grid, m * mixed, (1 - m) * mixed) for m in (accuracy_a, accuracy_b)]
         self.quantiles = [logit(np.clip(p, 1e-12, 1 - 1e-12)) for p in chances]
-        means = [(expit(q[:, None] + sd * nodes[0]) @ nodes[1]).mean() / nodes[1].sum() for q in self.quantiles]
+        means = [
+            (expit(q[:, None] + sd * nodes[0]) @ nodes[1]).mean() / nodes[1].sum() for q in self.quantiles
+        ]
         self.delta = means[0] - means[1]
 
-    def studies(self, seeds: int, items: int, count: int, correlation: float = 0.8) -> tuple[np.ndarray, np.ndarray]:
+    def studies(
+        self, seeds: int, items: int, count: int, correlation: float = 0.8
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Two arrays [studies, seeds, items]."""
         rng = np.random.default_rng(items + seeds)
         shared, found = rng.standard_normal((count, 1, items)), []
         for quantiles in self.quantiles:
             own = rng.standard_normal((count, 1, items))
             place = stats.norm.cdf(correlation**0.5 * shared + (1 - correlation) ** 0.5 * own)
-            level = quantiles[(place * len(quantiles)).astype(int)] + self.sd * rng.standard_normal((count, seeds, 1))
+            level = quantiles[(place * len(quantiles)).astype(int)] + self.sd * rng.standard_normal(
+                (count, seeds, 1)
+            )
             found.append((rng.random((count, seeds, items)) < expit(level)).astype(float))
         return found[0], found[1]
 
 
-# Accuracies of treatment and reference, how alike the items are (a small sum of the Beta's parameters is very mixed: most are
-# nearly always right or nearly always wrong), and the spread over seeds on the logit scale.
+# Accuracies of treatment and reference, how alike the items are (a small sum of the Beta's parameters is very
+# mixed: most are nearly always right or nearly always wrong), and the spread over seeds on the logit scale.
 WORLDS = [
     (0.65, 0.65, 1.0, 0.0), (0.65, 0.65, 1.0, 0.2), (0.65, 0.65, 1.0, 0.6), (0.65, 0.6, 0.5, 0.05), (0.45, 0.4, 1.0, 0.1),
     (0.95, 0.9, 1.5, 0.2), (0.9, 0.9, 2.0, 0.05), (0.8, 0.7, 2.0, 0.4),
@@ -329,7 +369,8 @@ WORLDS = [
 
 @pytest.mark.parametrize(("seeds", "items"), [(3, 100), (3, 200), (3, 400), (5, 100), (5, 200), (5, 400)])
 def test_clustered_coverage_and_error_rate(seeds: int, items: int) -> None:
-    # Every size of study meets two of the worlds; all of them together meet all worlds, all but four of them twice.
+    # Every size of study meets two of the worlds; all of them together meet all worlds, all but four of them
+    # twice.
     at = [(3, 100), (3, 200), (3, 400), (5, 100), (5, 200), (5, 400)].index((seeds, items))
     for world in (World(*WORLDS[(2 * at + k) % len(WORLDS)]) for k in range(2)):
         a, b = world.studies(seeds, items, STUDIES)

@@ -1,4 +1,5 @@
-"""The tables of a study: every number equals one computed here with numpy and scipy, knows its runs, and is called what it is.
+"""The tables of a study: every number equals one computed here with numpy and scipy, knows its runs, and is
+called what it is.
 
 It leaves out the statistics themselves (test_statistics.py) and the forms of a report (test_report.py).
 """
@@ -16,9 +17,23 @@ from synthetic_study import HOSTILE, study
 
 from smopd.study.results import DIGITS, Cell, Results
 from smopd.study.table_parts import plain, point_label
-from smopd.study.tables import VERDICTS, Number, Table, compare_all, comparison_sentences, make_tables, verdict_lines
+from smopd.study.tables import (
+    VERDICTS,
+    Number,
+    Table,
+    compare_all,
+    comparison_sentences,
+    make_tables,
+    verdict_lines,
+)
 
-ARMS = dict(zip(("base line", "a", "b", "c", "d", "e", "f", "g"), (0.5, 0.64, 0.5, 0.36, 0.52, 0.48, 0.55, 0.5), strict=True))
+ARMS = dict(
+    zip(
+        ("base line", "a", "b", "c", "d", "e", "f", "g"),
+        (0.5, 0.64, 0.5, 0.36, 0.52, 0.48, 0.55, 0.5),
+        strict=True,
+    )
+)
 
 
 def numbers(results: Results) -> dict[str, Number]:
@@ -45,44 +60,74 @@ def folders(cells: list[Cell]) -> tuple[str, ...]:
 def check(results: Results) -> None:
     """Accuracies, gaps, tests and intervals of every arm, computed anew."""
     found = numbers(results)
-    assert all(set(n.sources) <= set(folders([*results.base, *results.cells])) and n.sources for n in found.values() if n.value)
+    assert all(
+        set(n.sources) <= set(folders([*results.base, *results.cells])) and n.sources
+        for n in found.values()
+        if n.value
+    )
     for model in results.models:
         for point in results.points():
-            where = f"{model.replace('/', '%2F')}/" + (point_label(point).replace(" = ", "=").replace(", ", ",") + "/") * bool(
-                point
-            )
+            where = f"{model.replace('/', '%2F')}/" + (
+                point_label(point).replace(" = ", "=").replace(", ", ",") + "/"
+            ) * bool(point)
             for arm in results.arms:
                 cells = [c for c in results.cells if (c.model, c.axes, c.arm) == (model, point, arm)]
                 own = f"{where}{arm}/"
                 assert found[f"main/{own}seeds"].value == len(cells)
                 for view in results.views if cells else ():
                     means = scores(cells, view, results.runs).mean(axis=1)
-                    same(found[f"main/{own}{view}/mean"], means.mean(), f"{100 * means.mean():.1f}", folders(cells))
+                    same(
+                        found[f"main/{own}{view}/mean"],
+                        means.mean(),
+                        f"{100 * means.mean():.1f}",
+                        folders(cells),
+                    )
                     if len(cells) > 1:
-                        same(found[f"main/{own}{view}/sd"], means.std(ddof=1), f"{100 * means.std(ddof=1):.1f}", folders(cells))
+                        same(
+                            found[f"main/{own}{view}/sd"],
+                            means.std(ddof=1),
+                            f"{100 * means.std(ddof=1):.1f}",
+                            folders(cells),
+                        )
                     for cell, mean in zip(cells, means, strict=True):
-                        same(found[f"per-seed/{own}{cell.seed}/{view}/mean"], mean, f"{100 * mean:.1f}", folders([cell]))
+                        same(
+                            found[f"per-seed/{own}{cell.seed}/{view}/mean"],
+                            mean,
+                            f"{100 * mean:.1f}",
+                            folders([cell]),
+                        )
                 if cells and {"full", "sharded"} <= set(results.views):
-                    full, sharded = (scores(cells, view, results.runs).mean(axis=1) for view in ("full", "sharded"))
+                    full, sharded = (
+                        scores(cells, view, results.runs).mean(axis=1) for view in ("full", "sharded")
+                    )
                     same(
                         found[f"main/{own}gap/mean"],
                         (full - sharded).mean(),
                         f"{100 * (full - sharded).mean():.1f}",
                         folders(cells),
                     )
-                reference = [c for c in results.cells if (c.model, c.axes, c.arm) == (model, point, results.reference)]
+                reference = [
+                    c for c in results.cells if (c.model, c.axes, c.arm) == (model, point, results.reference)
+                ]
                 if arm != results.reference and cells and reference:
                     check_tests(results, found, own, cells, reference)
 
 
-def check_tests(results: Results, found: dict[str, Number], own: str, cells: list[Cell], reference: list[Cell]) -> None:
+def check_tests(
+    results: Results, found: dict[str, Number], own: str, cells: list[Cell], reference: list[Cell]
+) -> None:
     primary = "sharded" if "sharded" in results.views else results.views[0]
     for view in results.views:
         a, b = (scores(some, view, results.runs) for some in (cells, reference))
         effects = "main" if view == primary else f"effects-{view}"
         delta = a.mean() - b.mean()
         for table in (effects, f"seeds-{view}"):
-            same(found[f"{table}/{own}{view}/delta"], delta, f"{100 * delta:+.1f}", folders([*cells, *reference]))
+            same(
+                found[f"{table}/{own}{view}/delta"],
+                delta,
+                f"{100 * delta:+.1f}",
+                folders([*cells, *reference]),
+            )
         ahead = int((a.mean(axis=0) > b.mean(axis=0) + 1e-9).sum())
         behind = int((b.mean(axis=0) > a.mean(axis=0) + 1e-9).sum())
         assert found[f"items-{view}/{own}{view}/became-right"].value == ahead
@@ -96,13 +141,22 @@ def check_tests(results: Results, found: dict[str, Number], own: str, cells: lis
         welch = stats.ttest_ind(a.mean(axis=1), b.mean(axis=1), equal_var=False)
         above = stats.ttest_ind(a.mean(axis=1), b.mean(axis=1), equal_var=False, alternative="greater")
         test = f"seeds-{view}/{own}{view}/"
-        for key, value in (("t", welch.statistic), ("df", welch.df), ("p", welch.pvalue), ("p-one-sided", above.pvalue)):
+        for key, value in (
+            ("t", welch.statistic),
+            ("df", welch.df),
+            ("p", welch.pvalue),
+            ("p-one-sided", above.pvalue),
+        ):
             assert found[test + key].value == pytest.approx(value)
         assert p.value == pytest.approx(welch.pvalue)
         low, high = welch.confidence_interval(0.95)
-        assert (found[test + "low"].value, found[test + "high"].value) == (pytest.approx(low), pytest.approx(high))
+        assert (found[test + "low"].value, found[test + "high"].value) == (
+            pytest.approx(low),
+            pytest.approx(high),
+        )
         pooled = np.sqrt(
-            ((len(a) - 1) * a.mean(axis=1).var(ddof=1) + (len(b) - 1) * b.mean(axis=1).var(ddof=1)) / (len(a) + len(b) - 2)
+            ((len(a) - 1) * a.mean(axis=1).var(ddof=1) + (len(b) - 1) * b.mean(axis=1).var(ddof=1))
+            / (len(a) + len(b) - 2)
         )
         assert found[test + "run-to-run"].value == pytest.approx(pooled)
 
@@ -126,17 +180,32 @@ def same(number: Number, value: float, text: str, sources: tuple[str, ...]) -> N
         study(ARMS, views=["concat"]),
         study(ARMS, runs=10, items=40),
     ],
-    ids=["eight arms", "one seed", "three models", "axes", "missing", "an arm missing", "another view", "ten runs"],
+    ids=[
+        "eight arms",
+        "one seed",
+        "three models",
+        "axes",
+        "missing",
+        "an arm missing",
+        "another view",
+        "ten runs",
+    ],
 )
 def test_every_number_is_what_numpy_and_scipy_say(results: Results) -> None:
     check(results)
 
 
 def test_adjusted_p_is_holms_over_the_whole_family() -> None:
-    results = study(ARMS, models=["m", "n"], axes={"x": [1, 2]}, missing=[("g", seed) for seed in (2, 3, 4, 5)])
+    results = study(
+        ARMS, models=["m", "n"], axes={"x": [1, 2]}, missing=[("g", seed) for seed in (2, 3, 4, 5)]
+    )
     found = numbers(results)
     for view, table in (("sharded", "main"), ("full", "effects-full")):
-        raw = {i.removesuffix("/p"): n.value for i, n in found.items() if i.startswith(table) and i.endswith(f"/{view}/p")}
+        raw = {
+            i.removesuffix("/p"): n.value
+            for i, n in found.items()
+            if i.startswith(table) and i.endswith(f"/{view}/p")
+        }
         known = sorted((p, name) for name, p in raw.items() if p is not None)
         assert len(known) == 6 * 4  # one seed of g: no p
         reached = 0.0
@@ -152,16 +221,23 @@ def test_clustered_interval_and_power_are_there() -> None:
     for place, one in effects["sharded"].items():
         path = f"main/pocket/{place.arm}/sharded/"
         assert one.clustered is not None
-        assert (found[path + "low"].value, found[path + "high"].value) == (one.clustered.low, one.clustered.high)
+        assert (found[path + "low"].value, found[path + "high"].value) == (
+            one.clustered.low,
+            one.clustered.high,
+        )
     for view in results.views:
         assert found[f"power/pocket/{view}/seeds"].value == 5
-        alone, corrected = (found[f"power/pocket/{view}/detectable{end}"].value or 0 for end in ("", "-family"))
+        alone, corrected = (
+            found[f"power/pocket/{view}/detectable{end}"].value or 0 for end in ("", "-family")
+        )
         assert 0 < alone < corrected
         assert found[f"power/pocket/{view}/seed-sd"].value == pytest.approx(
             np.sqrt(np.mean([(one.sd_a**2 + one.sd_b**2) / 2 for one in effects[view].values()]))
         )
     lines = verdict_lines(results)
-    assert sum("you can detect" in line and "seed sd" in line and "discordance" in line for line in lines) == 2
+    assert (
+        sum("you can detect" in line and "seed sd" in line and "discordance" in line for line in lines) == 2
+    )
 
 
 def test_base_model_is_the_first_row_and_outside_the_family() -> None:
@@ -170,7 +246,9 @@ def test_base_model_is_the_first_row_and_outside_the_family() -> None:
     assert first.label == "base model"
     assert first.entries[-1] == ("not trained",)
     assert second.entries[-1] == ("reference",)
-    assert numbers(results)["base/pocket/full/mean"].value == pytest.approx(scores(results.base, "full").mean())
+    assert numbers(results)["base/pocket/full/mean"].value == pytest.approx(
+        scores(results.base, "full").mean()
+    )
     assert not any("base" in place.arm for place in compare_all(results)["full"] if place.arm != "base line")
 
 
@@ -224,8 +302,12 @@ def test_beside_the_paper() -> None:
     arms = {"baseline": 0.5, "entropy": 0.6, "combined": 0.5, "own": 0.5}
     results = study(arms, models=["Qwen/Qwen3-4B"], paper="multi-seed")
     table, found = named(results)["paper"], numbers(results)
-    assert [row.label for row in table.rows] == ["baseline"] * 2 + ["entropy"] * 2 + ["combined"] * 2  # the paper has no "own"
-    printed = {(row.label, row.entries[0]): (row.entries[2], row.entries[4], row.entries[-1]) for row in table.rows}
+    assert [row.label for row in table.rows] == ["baseline"] * 2 + ["entropy"] * 2 + [
+        "combined"
+    ] * 2  # the paper has no "own"
+    printed = {
+        (row.label, row.entries[0]): (row.entries[2], row.entries[4], row.entries[-1]) for row in table.rows
+    }
     assert printed["entropy", ("SHARDED",)] == (("65.8",), ("+1.7",), ("4B, 100 steps: Table 5, +entropy",))
     assert printed["entropy", ("FULL",)][1] == ("+1.5",)  # of the printed accuracies, 79.7 less 78.2
     path = "paper/Qwen%2FQwen3-4B/entropy/sharded/"
@@ -233,11 +315,23 @@ def test_beside_the_paper() -> None:
     assert apart.value == pytest.approx((ours.value or 0) - 0.017)
     assert {part for row in table.rows for part in row.entries[6] if row.label == "entropy"} <= set(VERDICTS)
     assert "paper" not in named(study(arms))
-    assert "paper" not in named(study(arms, models=["Qwen/Qwen3-8B"], paper="multi-seed"))  # which the paper has, but not there
+    assert "paper" not in named(
+        study(arms, models=["Qwen/Qwen3-8B"], paper="multi-seed")
+    )  # which the paper has, but not there
     other = named(study(arms, models=["pocket"], paper="cross-scale"))["paper"]
     assert {str(row.entries[-1][0])[:2] for row in other.rows if row.label == "entropy"} == {"1.", "4B", "8B"}
-    sweep = study({"baseline": 0.5}, models=["Qwen/Qwen3-1.7B"], axes={"train.steps": [100, 200, 250]}, paper="step-sweep")
-    assert [row.entries[2] for row in named(sweep)["paper"].rows] == [("76.5",), ("66.5",), ("76.5",), ("68.5",)]
+    sweep = study(
+        {"baseline": 0.5},
+        models=["Qwen/Qwen3-1.7B"],
+        axes={"train.steps": [100, 200, 250]},
+        paper="step-sweep",
+    )
+    assert [row.entries[2] for row in named(sweep)["paper"].rows] == [
+        ("76.5",),
+        ("66.5",),
+        ("76.5",),
+        ("68.5",),
+    ]
 
 
 def test_a_single_item_and_a_lone_arm_do_not_break_it() -> None:
@@ -257,16 +351,24 @@ def test_hostile_names_keep_their_ids_apart() -> None:
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_only_a_gain_is_called_one(data: Any) -> None:
-    """Arms have names that occur nowhere else; wherever a row or a sentence names one, it says what its verdict is."""
+    """Arms have names that occur nowhere else; wherever a row or a sentence names one, it says what its
+    verdict is.
+    """
     count = data.draw(st.integers(2, 4))
     chances = {f"arm{i}x": data.draw(st.floats(0.2, 0.8)) for i in range(count)}
     seeds = list(range(data.draw(st.integers(1, 4))))
-    missing = data.draw(st.lists(st.tuples(st.sampled_from(list(chances)), st.sampled_from(seeds)), max_size=3, unique=True))
+    missing = data.draw(
+        st.lists(st.tuples(st.sampled_from(list(chances)), st.sampled_from(seeds)), max_size=3, unique=True)
+    )
     axes = {"steps": [1, 2]} if data.draw(st.booleans()) else None
-    results = study(chances, seeds=seeds, missing=missing, items=20, axes=axes, number=data.draw(st.integers(0, 99)))
+    results = study(
+        chances, seeds=seeds, missing=missing, items=20, axes=axes, number=data.draw(st.integers(0, 99))
+    )
     effects = compare_all(results)
     for view, found in effects.items():
-        shown = [line for line in verdict_lines(results) if line.startswith(view.upper()) and "power" not in line]
+        shown = [
+            line for line in verdict_lines(results) if line.startswith(view.upper()) and "power" not in line
+        ]
         shown += [line for line in comparison_sentences(results) if f"{view.upper()}:" in line]
         for place, one in found.items():
             label = f"{place.arm} (pocket, {place.point})" if axes else f"{place.arm} "
@@ -276,6 +378,8 @@ def test_only_a_gain_is_called_one(data: Any) -> None:
                         assert bool(re.search(rf"\b{word}", line)) == (one.verdict == word), line
     for table in make_tables(results):
         for row in table.rows:
-            text = " ".join(part if isinstance(part, str) else part.text for entry in row.entries for part in entry)
+            text = " ".join(
+                part if isinstance(part, str) else part.text for entry in row.entries for part in entry
+            )
             assert "gain" not in f"{row.label} {text}".replace("against", "") or row.entries[-1] == ("gain",)
         assert "gain" not in " ".join([table.title, table.caption, *table.heads]).replace("against", "")

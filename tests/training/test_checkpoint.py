@@ -1,4 +1,6 @@
-"""Checkpoints: everything comes back, the same bytes every time, damage is found and named, and a disk may fail at any moment."""
+"""Checkpoints: everything comes back, the same bytes every time, damage is found and named, and a disk may
+fail at any moment.
+"""
 
 import builtins
 import errno
@@ -20,8 +22,8 @@ from smopd.code_version import code_version
 from smopd.config import Config, load_config, settings_hash
 from smopd.errors import UserError
 from smopd.models import load_model
+from smopd.models.adapters import STUDENT, attach, student_parameters, teacher_parameters, update_teacher
 from smopd.training import checkpoint
-from smopd.training.adapters import STUDENT, attach, student_parameters, teacher_parameters, update_teacher
 from smopd.training.checkpoint import REQUIRED, damage
 from smopd.training.run_folder import RunFolder
 
@@ -92,7 +94,12 @@ def test_everything_comes_back(written):
     assert same(learner.state(), states[4])
     group = learner.optimizer.param_groups[0]
     assert (group["lr"], group["betas"], group["foreach"]) == (0.1 / 7, (0.9, 0.999), None)
-    assert RunFolder(path, CONFIG).restore(learner.model, learner.optimizer, only=path / "checkpoints" / "step-000002") == 2
+    assert (
+        RunFolder(path, CONFIG).restore(
+            learner.model, learner.optimizer, only=path / "checkpoints" / "step-000002"
+        )
+        == 2
+    )
     assert same(learner.state(), states[2])
     for step in (3, 4):
         learner.learn(step)
@@ -113,7 +120,9 @@ def test_the_same_state_gives_the_same_bytes(written, tmp_path):
     # A set, whose order PEFT takes from the hash seed of the process.
     targets = json.loads((again / "adapter_config.json").read_text())["target_modules"]
     assert targets == sorted(CONFIG.lora.targets)
-    assert len({p.stat().st_mode for p in again.iterdir()}) == 1  # safetensors alone would leave some to their owner
+    assert (
+        len({p.stat().st_mode for p in again.iterdir()}) == 1
+    )  # safetensors alone would leave some to their owner
 
 
 def test_the_adapter_is_plain_peft(written):
@@ -156,7 +165,10 @@ def test_damage_is_named_and_the_checkpoint_before_is_used(run, written, other, 
     with caplog.at_level(logging.WARNING, "smopd"):
         assert RunFolder(run, CONFIG).restore(other.model, other.optimizer) == 2
     (said,) = [r.getMessage() for r in caplog.records]
-    assert f"step-000004: damaged: {'it has no ' if name == 'checksums.json' and wound == 'deleted' else ''}{name}" in said
+    assert (
+        f"step-000004: damaged: {'it has no ' if name == 'checksums.json' and wound == 'deleted' else ''}{name}"
+        in said
+    )
     assert "step-000002 is used" in said
     assert same(other.state(), written[1][2])
     with pytest.raises(UserError, match="step-000004: damaged"):
@@ -208,7 +220,10 @@ def test_a_damaged_checkpoint_is_replaced_and_does_not_count(run, other):
     folder.cut_metrics(2)
     other.learn(3)
     folder.save_checkpoint(3, other.model, other.optimizer, 1)
-    assert [p.name for p in folder.checkpoints()] == ["step-000003", "step-000004"]  # the sound one was not pruned for it
+    assert [p.name for p in folder.checkpoints()] == [
+        "step-000003",
+        "step-000004",
+    ]  # the sound one was not pruned for it
     other.learn(4)
     folder.save_checkpoint(4, other.model, other.optimizer, 2)
     assert [p.name for p in folder.checkpoints() if not damage(p)] == ["step-000003", "step-000004"]
@@ -257,13 +272,17 @@ def test_everything_is_on_disk_before_the_name_is(run, other, monkeypatch):
     RunFolder(run, CONFIG).save_checkpoint(6, other.model, other.optimizer, 3)
     before, after = done[: done.index("renamed")], done[done.index("renamed") + 1 :]
     assert set(FILES) <= set(before)
-    assert before.index("checksums.json") > max(before.index(name) for name in FILES if name != "checksums.json")
+    assert before.index("checksums.json") > max(
+        before.index(name) for name in FILES if name != "checksums.json"
+    )
     assert before[-1] == ".partial-step-000006"
     assert after == ["checkpoints"]
 
 
 class FullDisk:
-    """The `after`-th operation that writes fails with ENOSPC, having done half of its work, and so does every later one."""
+    """The `after`-th operation that writes fails with ENOSPC, having done half of its work, and so does every
+    later one.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, after: int) -> None:
         self.after, self.count = after, 0
@@ -272,7 +291,9 @@ class FullDisk:
         plain_open, plain_os_open, serialize = io.open, os.open, safetensors.torch.serialize_file
 
         def opened(file, mode="r", *args, **options):
-            return (self.failing(plain_open) if set(mode) & set("wax+") else plain_open)(file, mode, *args, **options)
+            return (self.failing(plain_open) if set(mode) & set("wax+") else plain_open)(
+                file, mode, *args, **options
+            )
 
         def os_opened(path, flags, *args, **options):
             return (self.failing(plain_os_open) if flags & (os.O_WRONLY | os.O_RDWR) else plain_os_open)(
@@ -282,7 +303,9 @@ class FullDisk:
         def serialized(tensors, path, *args, **options):
             if self.full():
                 Path(path).write_bytes(b"half of it")
-                raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+                raise SafetensorError(
+                    "Error while serializing: I/O error: No space left on device (os error 28)"
+                )
             return serialize(tensors, path, *args, **options)
 
         patch.setattr(builtins, "open", opened)
@@ -363,14 +386,18 @@ def test_a_disk_that_is_really_full_and_one_that_is_read_only(small_disk, writte
     def attempt(reason: str) -> None:
         with pytest.raises(UserError, match=reason) as error:
             folder.save_checkpoint(2, learner.model, learner.optimizer, 2)
-        assert "checkpoint (step 1) is intact: once this is mended, the same command continues" in str(error.value)
+        assert "checkpoint (step 1) is intact: once this is mended, the same command continues" in str(
+            error.value
+        )
         assert [p.name for p in (place / "run" / "checkpoints").iterdir()] == ["step-000001"]
         assert folder.restore(other.model, other.optimizer) == 1
         assert same(other.state(), state)
 
     for free in range(0, 1_400_000, 100_000):  # a checkpoint has 2.6 MB
         usage = shutil.disk_usage(place)
-        ballast.write_bytes(bytes(max(0, usage.free + (ballast.stat().st_size if ballast.exists() else 0) - free)))
+        ballast.write_bytes(
+            bytes(max(0, usage.free + (ballast.stat().st_size if ballast.exists() else 0) - free))
+        )
         attempt("No space left on device")
         # A row that does not fit leaves the rows before it whole.
         if not free:

@@ -11,9 +11,9 @@ from smopd.config import load_config
 from smopd.data import load_examples, save_examples
 from smopd.errors import UserError
 from smopd.files import read_jsonl
+from smopd.models.adapters import adapter_parameters
 from smopd.rollout import Reply, Stop
 from smopd.training import loop
-from smopd.training.adapters import adapter_parameters
 from smopd.training.loop import Trainer
 from smopd.training.run_folder import RunFolder
 
@@ -41,11 +41,15 @@ def same(a, b) -> bool:
 
 
 GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB")
-CPU = RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+CPU = RuntimeError(
+    "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+)
 
 
 @pytest.mark.parametrize("error", [GPU, CPU], ids=["gpu", "cpu"])
-def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(tmp_path, monkeypatch, caplog, error):
+def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(
+    tmp_path, monkeypatch, caplog, error
+):
     undisturbed = trainer(tmp_path / "a")
     first = step(undisturbed, 1)
     disturbed = trainer(tmp_path / "b")
@@ -60,7 +64,8 @@ def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(tmp_pa
     monkeypatch.setattr(loop, "score", small_memory)
     with caplog.at_level(logging.WARNING, "smopd"):
         second = step(disturbed, 1)
-    # Two micro-batches of 2 and 1 rollouts: first parts, then recomputing, then smaller rows; what was learnt stays.
+    # Two micro-batches of 2 and 1 rollouts: first parts, then recomputing, then smaller rows; what was learnt
+    # stays.
     less = [(1, False, 4096), (1, True, 4096), (1, True, 2048), (1, True, 1024)]
     assert tried == [(2, False, 4096), *less, (1, True, 1024), (1, True, 1024)]
     assert "rows of 1024 tokens" in caplog.text
@@ -84,7 +89,9 @@ def test_a_backward_pass_without_memory_leaves_no_half_gradient(tmp_path, monkey
     monkeypatch.setattr(torch.autograd, "grad", grad)
     disturbed = trainer(tmp_path / "b")
     step(disturbed, 1)
-    assert len(calls) == 3  # the second micro-batch is a single rollout: it is differentiated again, recomputing
+    assert (
+        len(calls) == 3
+    )  # the second micro-batch is a single rollout: it is differentiated again, recomputing
     for a, b in zip(weights(undisturbed), weights(disturbed), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)  # parts are added up in another order
 
@@ -129,7 +136,9 @@ def test_a_step_without_a_finite_gradient_changes_nothing_and_is_counted(tmp_pat
     assert (row["skipped"], row["grad_norm"]) == (1, None)
     assert same(before, weights(run))
     assert not run.optimizer.state
-    rows = read_jsonl(tmp_path / "a" / "rollouts" / "step-000001.jsonl")  # kept though rollouts are not asked for
+    rows = read_jsonl(
+        tmp_path / "a" / "rollouts" / "step-000001.jsonl"
+    )  # kept though rollouts are not asked for
     assert [r["loss"] is None for r in rows] == [True, False, True]
     assert step(run, 2)["skipped"] == 0
     assert not same(before, weights(run))

@@ -1,4 +1,6 @@
-"""A run killed with SIGKILL at random moments ends with the same bytes as one that was left alone (tests/kill_run.py)."""
+"""A run killed with SIGKILL at random moments ends with the same bytes as one that was left alone
+(tests/kill_run.py).
+"""
 
 import pytest
 from kill_run import differences, main

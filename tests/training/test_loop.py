@@ -1,4 +1,6 @@
-"""The loop on the pocket model: the same seed twice, stopping and going on, schedules, what may and may not change."""
+"""The loop on the pocket model: the same seed twice, stopping and going on, schedules, what may and may not
+change.
+"""
 
 import json
 import math
@@ -18,7 +20,7 @@ from smopd.config import Optim, load_config
 from smopd.errors import EngineLost, UserError
 from smopd.methods import METHODS
 from smopd.models import load_model
-from smopd.training.adapters import student_parameters, teacher_parameters
+from smopd.models.adapters import student_parameters, teacher_parameters
 from smopd.training.loop import Stopped, Trainer, learning_rate
 from smopd.training.run_folder import RunFolder
 
@@ -136,7 +138,10 @@ def test_the_student_moves_the_teacher_follows_and_the_base_stays(tmp_path):
     assert all(torch.equal(p, base[n]) for n, p in trainer.model.named_parameters() if n in base)
     student, teacher = student_parameters(trainer.model), teacher_parameters(trainer.model)
     fresh = load_model(config).model.state_dict()
-    assert all(torch.equal(fresh[n.removeprefix("base_model.model.").replace(".base_layer", "")], p) for n, p in base.items())
+    assert all(
+        torch.equal(fresh[n.removeprefix("base_model.model.").replace(".base_layer", "")], p)
+        for n, p in base.items()
+    )
     for name, p in student.items():
         if "lora_B" in name:  # starts at zero: the teacher lags behind
             assert 0 < teacher[name].norm() < p.norm()
@@ -145,7 +150,9 @@ def test_the_student_moves_the_teacher_follows_and_the_base_stays(tmp_path):
 
 
 def test_the_first_step_of_a_full_only_run_has_nothing_to_learn(tmp_path):
-    """Exclusive FULL branch drawn always: student and teacher see the same context, so the loss is zero; the run survives."""
+    """Exclusive FULL branch drawn always: student and teacher see the same context, so the loss is zero; the
+    run survives.
+    """
     run(tmp_path / "a", "objective.rho=1.0", "objective.full_branch=exclusive", "train.steps=1")
     (row,) = rows(tmp_path / "a")
     assert row["loss"] == pytest.approx(0, abs=1e-5)
@@ -157,7 +164,9 @@ def test_the_first_step_of_a_full_only_run_has_nothing_to_learn(tmp_path):
 def test_every_method_is_a_loss_of_its_own(tmp_path):
     losses, gradients = {}, {}
     for method in METHODS:
-        config = load_config("pocket", [*SMALL, "train.steps=1", "objective.mask_after=0", "objective.clip=0.05"], method)
+        config = load_config(
+            "pocket", [*SMALL, "train.steps=1", "objective.mask_after=0", "objective.clip=0.05"], method
+        )
         trainer = Trainer(config, RunFolder(tmp_path / method, config))
         trainer.train()
         (row,) = rows(tmp_path / method)
@@ -201,7 +210,13 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 
 
 def test_data_smaller_than_a_batch_goes_round(tmp_path):
-    run(tmp_path / "a", "data.train=pocket:train:2", "train.rollouts=5", "train.micro_batch=5", "train.steps=2")
+    run(
+        tmp_path / "a",
+        "data.train=pocket:train:2",
+        "train.rollouts=5",
+        "train.micro_batch=5",
+        "train.steps=2",
+    )
     assert len((tmp_path / "a" / "rollouts" / "step-000001.jsonl").read_text().splitlines()) == 5
 
 
@@ -215,7 +230,11 @@ def test_every_epoch_sees_every_example_once(tmp_path):
 
 @pytest.mark.parametrize(
     ("schedule", "expected"),
-    [("constant", [0.5, 1, 1, 1, 1, 1]), ("linear", [0.5, 1, 0.75, 0.5, 0.25, 0]), ("cosine", [0.5, 1, 0.8536, 0.5, 0.1464, 0])],
+    [
+        ("constant", [0.5, 1, 1, 1, 1, 1]),
+        ("linear", [0.5, 1, 0.75, 0.5, 0.25, 0]),
+        ("cosine", [0.5, 1, 0.8536, 0.5, 0.1464, 0]),
+    ],
 )
 def test_learning_rate(schedule, expected):
     optim = Optim(lr=2.0, warmup_steps=2, schedule=schedule)
@@ -268,7 +287,9 @@ def _shifted(trainer, by: float) -> None:
 def test_an_off_policy_engine_is_told_about_and_can_be_weighed_down(tmp_path, caplog):
     found = {}
     for cap in (0.0, 2.0):
-        config = load_config("pocket", [*SMALL, "train.steps=1", f"objective.importance_cap={cap}", "engine.gap_warning=0.2"])
+        config = load_config(
+            "pocket", [*SMALL, "train.steps=1", f"objective.importance_cap={cap}", "engine.gap_warning=0.2"]
+        )
         trainer = Trainer(config, RunFolder(tmp_path / str(cap), config))
         _shifted(trainer, -0.5)
         trainer.train()

@@ -40,7 +40,12 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, monkeypatch):
     assert run.folder.best() == (2, 0.75)  # the earlier of equal ones
     assert [c.name for c in run.folder.checkpoints()] == ["step-000002", "step-000004"]
     rows = run.folder.evaluations()
-    assert [(r["step"], r["value"]) for r in rows if r["metric"] == "sharded"] == [(1, 0.25), (2, 0.75), (3, 0.5), (4, 0.75)]
+    assert [(r["step"], r["value"]) for r in rows if r["metric"] == "sharded"] == [
+        (1, 0.25),
+        (2, 0.75),
+        (3, 0.5),
+        (4, 0.75),
+    ]
     assert len([r for r in rows if r["metric"] == "full"]) == 4
 
 
@@ -60,7 +65,11 @@ def test_an_evaluation_that_was_cut_off_is_made_up_for(tmp_path, monkeypatch):
     trainer(tmp_path / "whole").train()
     run = trainer(tmp_path / "cut")
     real = monitor.evaluate
-    monkeypatch.setattr(monitor, "evaluate", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt) if run.step == 2 else real(*a))
+    monkeypatch.setattr(
+        monitor,
+        "evaluate",
+        lambda *a: (_ for _ in ()).throw(KeyboardInterrupt) if run.step == 2 else real(*a),
+    )
     given(monkeypatch, [0.1])
     with pytest.raises(Exception, match="stopped after step 2"):
         run.train()

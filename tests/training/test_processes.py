@@ -1,4 +1,6 @@
-"""Several processes: the update does not depend on how many there are, nor on whether the frozen weights are split among them."""
+"""Several processes: the update does not depend on how many there are, nor on whether the frozen weights are
+split among them.
+"""
 
 import os
 import shutil
@@ -18,16 +20,17 @@ from transformers import AutoModelForCausalLM
 from smopd.config import load_config
 from smopd.files import read_jsonl
 from smopd.pocket import MODEL_DIR
-from smopd.session import train_run
 from smopd.training.loop import Trainer
 from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
+from smopd.training.runs import train_run
 
 SETTINGS = ["train.steps=3", "train.rollouts=5", "train.micro_batch=2", "train.checkpoint_every=2", "train.keep_checkpoints=9",
             "rollout.middle_tokens=24", "rollout.answer_tokens=32", "objective.rho=0.5", "lora.r=8", "lora.alpha=16",
             "train.row_tokens=400", "optim.lr=5e-6", "optim.warmup_steps=0"]  # fmt: skip
-# The paper's learning rate. Adam divides a gradient by its own size, so where that is near rounding, rounding moves a weight by
-# some hundredth of the learning rate: at the pocket recipe's 4e-4 other micro-batches and rows gave up to 6e-6.
+# The paper's learning rate. Adam divides a gradient by its own size, so where that is near rounding, rounding
+# moves a weight by some hundredth of the learning rate: at the pocket recipe's 4e-4 other micro-batches and
+# rows gave up to 6e-6.
 TORCHRUN = ("-m", "torch.distributed.run")
 
 
@@ -39,7 +42,13 @@ def free_port() -> str:
 
 def command(out: Path, *more: str, launcher: str = "torchrun", count: int = 2) -> list[str]:
     """The command line of a run of several processes, as a user would type it."""
-    train = ["train", "pocket", "--out", str(out), *(word for s in (*SETTINGS, *more) for word in ("--set", s))]
+    train = [
+        "train",
+        "pocket",
+        "--out",
+        str(out),
+        *(word for s in (*SETTINGS, *more) for word in ("--set", s)),
+    ]
     port = free_port()
     torchrun = [*TORCHRUN, "--nproc-per-node", str(count), "--master-port", port, "-m"]
     accelerate = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(count), "--num_machines", "1",
@@ -47,9 +56,17 @@ def command(out: Path, *more: str, launcher: str = "torchrun", count: int = 2) -
     return [sys.executable, *(torchrun if launcher == "torchrun" else accelerate), "smopd.cli", *train]
 
 
-def launch(out: Path, *more: str, launcher: str = "torchrun", count: int = 2, environment: dict[str, str] | None = None) -> str:
+def launch(
+    out: Path,
+    *more: str,
+    launcher: str = "torchrun",
+    count: int = 2,
+    environment: dict[str, str] | None = None,
+) -> str:
     words = command(out, *more, launcher=launcher, count=count)
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=300, env=os.environ | (environment or {}))
+    ended = subprocess.run(
+        words, capture_output=True, text=True, timeout=300, env=os.environ | (environment or {})
+    )
     assert ended.returncode == 0, ended.stderr[-3000:]
     return ended.stdout
 
@@ -95,7 +112,11 @@ def test_accumulation_changes_nothing(single, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "count", "more"),
-    [("torchrun", 2, ()), ("accelerate", 2, ("train.shard=true",)), ("torchrun", 3, ("train.shard=true", "train.micro_batch=1"))],
+    [
+        ("torchrun", 2, ()),
+        ("accelerate", 2, ("train.shard=true",)),
+        ("torchrun", 3, ("train.shard=true", "train.micro_batch=1")),
+    ],
     ids=["ddp", "fsdp2", "fsdp2, an uneven share"],
 )
 def test_processes_change_nothing(single, tmp_path, launcher, count, more):
@@ -111,7 +132,9 @@ def test_a_head_of_its_own_is_gathered(tmp_path):
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_pretrained(MODEL_DIR)
     model.config.tie_word_embeddings = False
-    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight + 0.02 * torch.randn_like(model.lm_head.weight))
+    model.lm_head.weight = torch.nn.Parameter(
+        model.lm_head.weight + 0.02 * torch.randn_like(model.lm_head.weight)
+    )
     model.save_pretrained(tmp_path / "model")
     own = (f"model.path={tmp_path / 'model'}", "train.steps=2")
     alone(tmp_path / "one", *own)
@@ -127,9 +150,15 @@ def test_a_run_goes_on_with_another_number_of_processes(single, tmp_path):
     trainer.take_step(1, lambda: nullcontext())
     trainer.save()
     trainer.engine.close()
-    process = subprocess.Popen(command(tmp_path / "run"), start_new_session=True, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command(tmp_path / "run"), start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 120
-    while len(read_jsonl(tmp_path / "run" / "metrics.jsonl")) < 2 and time.monotonic() < deadline and process.poll() is None:
+    while (
+        len(read_jsonl(tmp_path / "run" / "metrics.jsonl")) < 2
+        and time.monotonic() < deadline
+        and process.poll() is None
+    ):
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
     said = process.communicate(timeout=120)[1]

@@ -1,4 +1,6 @@
-"""The files of a run besides its checkpoints: rows that survive a crash, what is kept, one process at a time, failing disks."""
+"""The files of a run besides its checkpoints: rows that survive a crash, what is kept, one process at a time,
+failing disks.
+"""
 
 import errno
 import fcntl
@@ -14,9 +16,9 @@ import pytest
 from smopd import files
 from smopd.config import load_config
 from smopd.errors import UserError
-from smopd.results import report_data
 from smopd.training import checkpoint
 from smopd.training.run_folder import RunFolder
+from smopd.viewer.results import report_data
 
 CONFIG = load_config("pocket")
 
@@ -29,7 +31,14 @@ def folder(tmp_path) -> RunFolder:
 
 
 def row(step: int) -> dict:
-    return {"step": step, "loss": 0.1 / step, "seconds/step": 1.5, "grad_norm": None, "note": "é", "seconds/rollout": 0.5 * step}
+    return {
+        "step": step,
+        "loss": 0.1 / step,
+        "seconds/step": 1.5,
+        "grad_norm": None,
+        "note": "é",
+        "seconds/rollout": 0.5 * step,
+    }
 
 
 def test_times_are_kept_apart(folder):
@@ -37,10 +46,15 @@ def test_times_are_kept_apart(folder):
         folder.add_metrics(row(step))
     assert folder.metrics() == [{"step": s, "loss": 0.1 / s, "grad_norm": None, "note": "é"} for s in (1, 2)]
     assert folder.timings() == [{"step": s, "seconds/step": 1.5, "seconds/rollout": 0.5 * s} for s in (1, 2)]
-    assert [r["seconds/rollout"] for r in report_data(folder.path).metrics] == [0.5, 1.0]  # the report shows them all the same
+    assert [r["seconds/rollout"] for r in report_data(folder.path).metrics] == [
+        0.5,
+        1.0,
+    ]  # the report shows them all the same
 
 
-@pytest.mark.parametrize("torn", ['{"step": 3, "lo', '{"step": 3}', '{"step": 3, "note": "\udcc3', "\x00\x00\x00", "\n"])
+@pytest.mark.parametrize(
+    "torn", ['{"step": 3, "lo', '{"step": 3}', '{"step": 3, "note": "\udcc3', "\x00\x00\x00", "\n"]
+)
 def test_a_torn_line_is_dropped_and_the_file_is_as_if_never_torn(folder, torn):
     for step in (1, 2):
         folder.add_metrics(row(step))
@@ -61,7 +75,10 @@ def test_going_back_cuts_rows_and_evaluations_and_sweeps_what_is_half_done(folde
         folder.add_metrics(row(step))
         folder.record_evaluation(step, "sharded", step / 10)
     left = [folder.path / "metrics.jsonl.partial", folder.path / "rollouts" / "step-000004.jsonl.partial"]
-    left += [folder.path / "checkpoints" / name / "x" for name in (".partial-step-000004", ".discarded-step-000002")]
+    left += [
+        folder.path / "checkpoints" / name / "x"
+        for name in (".partial-step-000004", ".discarded-step-000002")
+    ]
     for file in left:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
@@ -158,7 +175,9 @@ with locked(Path(sys.argv[1])):
 @pytest.fixture
 def holder(folder):
     """Another process that has the lock, and two children of its own."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder.path / ".lock")], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder.path / ".lock")], stdout=subprocess.PIPE, text=True
+    )
     children = [int(pid) for pid in process.stdout.readline().split()]
     yield process, children
     for pid in children:
@@ -267,7 +286,9 @@ def test_a_write_that_fails_is_a_message_and_changes_nothing(folder, monkeypatch
         WRITES[what](folder)
     assert str(folder.path) in str(error.value)
     assert f"cannot be written: {os.strerror(number)}" in str(error.value)
-    assert "No checkpoint is complete yet: once this is mended, the same command begins anew" in str(error.value)
+    assert "No checkpoint is complete yet: once this is mended, the same command begins anew" in str(
+        error.value
+    )
     assert {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()} == before
 
 

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from smopd.chat import Renderer, clean_context, full_context
-from smopd.config import Lora, Objective
+from smopd.config import Objective
 from smopd.data import load_examples
 from smopd.evaluation import verify
+from smopd.models.adapters import as_teacher, attach, student_parameters
 from smopd.objective import rollout_loss
 from smopd.rollout import Driver, HFEngine, Sampling
 from smopd.scoring.divergence import TokenStats
-from smopd.training.adapters import as_teacher, attach, student_parameters
+from smopd.settings import Lora
 from smopd.training.scoring_step import FAST, PLAIN, Rollout, score
 
 
@@ -20,7 +21,9 @@ from smopd.training.scoring_step import FAST, PLAIN, Rollout, score
 def scene(pocket):
     """A float64 model whose student has left its teacher, and five rollouts of it, two with a FULL branch."""
     model = attach(pocket.model, Lora(r=4, alpha=8), seed=1)
-    driver = Driver(HFEngine(model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 20, 0.95, 20), 30)
+    driver = Driver(
+        HFEngine(model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 20, 0.95, 20), 30
+    )
     examples = load_examples("pocket:train:5")
     sharded, full = driver.play(examples, "sharded", (1,)), driver.play(examples[:2], "full", (1,))
     g = torch.Generator().manual_seed(0)
@@ -28,7 +31,9 @@ def scene(pocket):
         for p in student_parameters(model).values():
             p.add_(0.03 * torch.randn(p.shape, generator=g))
     model.double()
-    rollouts = [Rollout(c, full[i] if i < 2 else None, verify(c.example, c.final_text)) for i, c in enumerate(sharded)]
+    rollouts = [
+        Rollout(c, full[i] if i < 2 else None, verify(c.example, c.final_text)) for i, c in enumerate(sharded)
+    ]
     return model, pocket.renderer, rollouts
 
 
@@ -49,18 +54,31 @@ def reference(model, renderer, rollout, keep: float, eta: float) -> torch.Tensor
             m = ((s.exp() + t.exp()) / 2).log()
             d = 0.5 * (t.exp() * (t - m)).sum(-1) + 0.5 * (s.exp() * (s - m)).sum(-1)
         y = torch.tensor(reply)[:, None]
-        return TokenStats(d, -(s.exp() * s).sum(-1).detach(), d.detach(), s.gather(-1, y)[:, 0].detach(), t.gather(-1, y)[:, 0])
+        return TokenStats(
+            d,
+            -(s.exp() * s).sum(-1).detach(),
+            d.detach(),
+            s.gather(-1, y)[:, 0].detach(),
+            t.gather(-1, y)[:, 0],
+        )
 
     example = rollout.sharded.example
     every = [
-        stats(t.context, clean_context(renderer, example, i), t.reply, "rkl" if i == len(example.shards) - 1 else "gjs")
+        stats(
+            t.context,
+            clean_context(renderer, example, i),
+            t.reply,
+            "rkl" if i == len(example.shards) - 1 else "gjs",
+        )
         for i, t in enumerate(rollout.sharded.turns)
     ]
     full = None
     if rollout.full:
         turn = rollout.full.turns[0]
         full = stats(turn.context, full_context(renderer, example), turn.reply, "rkl")
-    return rollout_loss(every[:-1], every[-1], full, correct=rollout.verdict.correct, keep=keep, eta=eta).total
+    return rollout_loss(
+        every[:-1], every[-1], full, correct=rollout.verdict.correct, keep=keep, eta=eta
+    ).total
 
 
 def gradient(model) -> torch.Tensor:
@@ -77,7 +95,9 @@ def test_equals_one_sequence_at_a_time_in_value_and_gradient(scene, keep, eta):
     ours = gradient(model)
     expected = [reference(model, renderer, r, keep, eta) for r in rollouts]
     torch.stack(expected).mean().backward()
-    torch.testing.assert_close(torch.stack([x.total for x in losses]), torch.stack(expected), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(
+        torch.stack([x.total for x in losses]), torch.stack(expected), rtol=1e-9, atol=1e-11
+    )
     # the norms inside the model compute in float32 whatever its dtype
     torch.testing.assert_close(ours, gradient(model), rtol=1e-4, atol=1e-8)
     assert [len(t) for t in turns] == [len(r.sharded.turns) + bool(r.full) for r in rollouts]
@@ -105,7 +125,9 @@ def test_a_random_mask_depends_on_its_draw_and_not_on_the_batch(scene):
 
     def masks(group, draw):
         losses, turns = score(model, renderer, group, objective, 0.5, draw=draw)
-        assert [[len(m) for m in x.masks] for x in losses] == [[len(t.tokens) for t in y if t.part == "middle"] for y in turns]
+        assert [[len(m) for m in x.masks] for x in losses] == [
+            [len(t.tokens) for t in y if t.part == "middle"] for y in turns
+        ]
         return [m.tolist() for x in losses for m in x.masks]
 
     whole = masks(rollouts, (7, 3))
@@ -124,13 +146,19 @@ def test_the_teacher_gets_no_gradient_and_the_base_none_either(scene):
 
 
 def test_before_the_first_update_only_the_context_makes_a_difference(pocket):
-    """Student and teacher are equal: the first turn (same context for both) and the FULL branch cost nothing, later turns do."""
+    """Student and teacher are equal: the first turn (same context for both) and the FULL branch cost nothing,
+    later turns do.
+    """
     model = attach(pocket.model, Lora(r=4, alpha=8), seed=1)
-    driver = Driver(HFEngine(model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 30, 0.95, 20), 30)
+    driver = Driver(
+        HFEngine(model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 30, 0.95, 20), 30
+    )
     examples = load_examples("pocket:train:3")
     rollouts = [
         Rollout(s, f, None)
-        for s, f in zip(driver.play(examples, "sharded", (1,)), driver.play(examples, "full", (1,)), strict=True)
+        for s, f in zip(
+            driver.play(examples, "sharded", (1,)), driver.play(examples, "full", (1,)), strict=True
+        )
     ]
     losses, turns = score(model, pocket.renderer, rollouts, Objective(), 1.0)
     for loss, scored in zip(losses, turns, strict=True):
@@ -148,7 +176,11 @@ def test_empty_replies_are_left_out(scene):
     assert len(turns[0]) == len(conversation.turns) - 1
     assert len(losses[0].deltas) == len(conversation.turns) - 2
     nothing = Rollout(
-        type(conversation)(conversation.example, "sharded", [replace(t, reply=()) for t in conversation.turns]), None, None
+        type(conversation)(
+            conversation.example, "sharded", [replace(t, reply=()) for t in conversation.turns]
+        ),
+        None,
+        None,
     )
     assert score(model, renderer, [nothing], Objective(), 1.0)[0][0].total.item() == 0
 
@@ -161,7 +193,8 @@ def test_the_vocabulary_clip_is_another_loss(scene):
     assert vocab.clipped["middle"][0] == 0
 
 
-# As Qwen3's: what the generation prompt wrote is gone from the history, so no turn's tokens begin the next turn's.
+# As Qwen3's: what the generation prompt wrote is gone from the history, so no turn's tokens begin the next
+# turn's.
 FORGETFUL = (
     "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|><|user|>' }}{% endif %}"
@@ -192,7 +225,9 @@ def test_the_fast_path_equals_the_plain_one(pocket, template, history, objective
     examples = load_examples("pocket:train:3")
     rollouts = [
         Rollout(c, f, verify(c.example, c.final_text))
-        for c, f in zip(driver.play(examples, "sharded", (1,)), driver.play(examples, "full", (1,)), strict=True)
+        for c, f in zip(
+            driver.play(examples, "sharded", (1,)), driver.play(examples, "full", (1,)), strict=True
+        )
     ]
     turns = rollouts[0].sharded.turns
     continues = turns[1].context[: len(turns[0].context)] == turns[0].context
@@ -209,4 +244,6 @@ def test_the_fast_path_equals_the_plain_one(pocket, template, history, objective
     (ours, our_gradient), (theirs, their_gradient) = found
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     assert our_gradient.abs().max() > 1e-4
-    torch.testing.assert_close(our_gradient, their_gradient, rtol=0, atol=1e-4 * our_gradient.abs().max().item())
+    torch.testing.assert_close(
+        our_gradient, their_gradient, rtol=0, atol=1e-4 * our_gradient.abs().max().item()
+    )

@@ -38,7 +38,10 @@ def test_a_file_a_step_and_a_row_a_token(run):
     for row in steps(run):
         logged = read(run / "tokens" / f"step-{row['step']:06d}.safetensors")
         columns = logged.values
-        rollouts = [json.loads(line) for line in (run / "rollouts" / f"step-{row['step']:06d}.jsonl").read_text().splitlines()]
+        rollouts = [
+            json.loads(line)
+            for line in (run / "rollouts" / f"step-{row['step']:06d}.jsonl").read_text().splitlines()
+        ]
         assert logged.ids == [r["id"] for r in rollouts]
         assert {len(c) for c in columns.values()} == {row["tokens/sampled"]}
         for number, part in enumerate(PARTS):
@@ -46,9 +49,13 @@ def test_a_file_a_step_and_a_row_a_token(run):
             if not own.any():
                 continue
             assert columns["entropy"][own].mean().item() == pytest.approx(row[f"entropy/{part}"], rel=1e-5)
-            assert columns["divergence"][own].mean().item() == pytest.approx(row[f"divergence/{part}"], rel=1e-5)
+            assert columns["divergence"][own].mean().item() == pytest.approx(
+                row[f"divergence/{part}"], rel=1e-5
+            )
             kept = own & columns["kept"].bool()
-            assert columns["clipped"][kept].float().mean().item() == pytest.approx(row[f"clipped/{part}"], rel=1e-5)
+            assert columns["clipped"][kept].float().mean().item() == pytest.approx(
+                row[f"clipped/{part}"], rel=1e-5
+            )
         middle = columns["part"] == 0
         assert columns["kept"][middle].float().mean().item() == pytest.approx(row["kept"])
         assert columns["kept"][~middle].all()
@@ -74,7 +81,10 @@ def test_logging_changes_nothing_else(run, tmp_path):
     Trainer(config, RunFolder(tmp_path / "run", config)).train()
     assert steps(tmp_path / "run") == steps(run)
     assert not (tmp_path / "run" / "tokens").exists()
-    ours, theirs = (load_file(p / "checkpoints" / "step-000003" / "adapter_model.safetensors") for p in (run, tmp_path / "run"))
+    ours, theirs = (
+        load_file(p / "checkpoints" / "step-000003" / "adapter_model.safetensors")
+        for p in (run, tmp_path / "run")
+    )
     assert all(torch.equal(ours[k], theirs[k]) for k in ours)
 
 

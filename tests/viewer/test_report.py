@@ -1,4 +1,5 @@
-"""The HTML page: well-formed, self-contained, safe against hostile text, the same bytes for the same data, true to its numbers.
+"""The HTML page: well-formed, self-contained, safe against hostile text, the same bytes for the same data,
+true to its numbers.
 
 It leaves out looks: those were judged by eye.
 """
@@ -12,7 +13,15 @@ from typing import Any
 import pytest
 from page_parser import Page
 
-from smopd.viewer import Accuracy, Comparison, Conversation, ConversationPair, ReportData, render_report, write_report
+from smopd.viewer import (
+    Accuracy,
+    Comparison,
+    Conversation,
+    ConversationPair,
+    ReportData,
+    render_report,
+    write_report,
+)
 from smopd.viewer.report import result_sentence, turn_rows
 from smopd.viewer.svg import (
     Bar,
@@ -57,7 +66,13 @@ def sample(text: str = "fine", metrics: list[dict[str, Any]] | None = None) -> R
         ],
         metrics=rows if metrics is None else metrics,
         conversations=[pair(text)],
-        settings={"seed": 42, "objective": {"keep": 0.8, "beta": {"middle": 0.5}}, "note": text, "empty": {}, "list": [1, None]},
+        settings={
+            "seed": 42,
+            "objective": {"keep": 0.8, "beta": {"middle": 0.5}},
+            "note": text,
+            "empty": {},
+            "list": [1, None],
+        },
         notes=[text],
     )
 
@@ -65,13 +80,22 @@ def sample(text: str = "fine", metrics: list[dict[str, Any]] | None = None) -> R
 def test_page_is_whole_and_self_contained() -> None:
     text = render_report(sample())
     page = Page(text)
-    order = ["Accuracy", "Paired comparisons", "Training", "Conversations before and after", "Notes", "Settings"]
+    order = [
+        "Accuracy",
+        "Paired comparisons",
+        "Training",
+        "Conversations before and after",
+        "Notes",
+        "Settings",
+    ]
     assert page.words("h2") == order
     assert not re.search(r"https?://|src=|href=|<script|url\(|@import|javascript:", text)
     assert page.named("meta")[0] == {"charset": "utf-8"}
     charts = [attrs for attrs in page.named("svg") if attrs["class"] == "chart"]
     assert len(charts) == 1 + 4  # accuracy; loss, outcome, kept, seconds
-    assert text.count('<svg class="chart"') == len(re.findall(r'<svg class="chart" role="img"[^>]*><title>[^<]+</title>', text))
+    assert text.count('<svg class="chart"') == len(
+        re.findall(r'<svg class="chart" role="img"[^>]*><title>[^<]+</title>', text)
+    )
     assert "prefers-color-scheme: dark" in text
     assert re.search(r"<footer>smopd \S+</footer>", text)
 
@@ -92,7 +116,12 @@ def test_hostile_text_is_shown_and_does_nothing() -> None:
     page = Page(text)
     assert not {"script", "red", "b1"} & {tag for tag, _ in page.tags}
     assert "<script" not in text
-    shown = HOSTILE.replace("\x1b", "\ufffd").replace("\x00", "\ufffd").replace("\ud800", "\ufffd").replace("\r\n", "\n")
+    shown = (
+        HOSTILE.replace("\x1b", "\ufffd")
+        .replace("\x00", "\ufffd")
+        .replace("\ud800", "\ufffd")
+        .replace("\r\n", "\n")
+    )
     for tag in ("h1", "p", "h3", "dd", "td", "th"):
         assert any(shown in words for words in page.words(tag)), tag
     assert "white-space: pre-wrap" in text
@@ -139,7 +168,9 @@ def test_curves_of_awkward_metrics(rows: list[dict[str, Any]]) -> None:
 
 def test_names_choose_the_charts() -> None:
     def captions(*names: str) -> list[str]:
-        return Page(render_report(ReportData("t", "", metrics=[{"step": 1, **dict.fromkeys(names, 0.5)}]))).words("figcaption")
+        return Page(
+            render_report(ReportData("t", "", metrics=[{"step": 1, **dict.fromkeys(names, 0.5)}]))
+        ).words("figcaption")
 
     assert captions("loss/middle", "loss_other", "weights") == ["Loss"]
     assert captions("seconds/rollout", "outcome") == ["Correct final answers", "Seconds a step, by stage"]
@@ -155,15 +186,26 @@ def test_bars_are_proportional_and_labelled() -> None:
     bars = page.named("rect")
     heights = [float(bar["height"] or 0) for bar in bars]
     assert [h / heights[0] for h in heights] == pytest.approx([1, 245 / 164, 300 / 164, 304 / 164], abs=1e-3)
-    assert len({float(bar["y"] or 0) + float(bar["height"] or 0) for bar in bars}) == 1  # all stand on the same line
+    assert (
+        len({float(bar["y"] or 0) + float(bar["height"] or 0) for bar in bars}) == 1
+    )  # all stand on the same line
     texts = page.words("text")
-    assert [t for t in texts if t.endswith(".0%") or t.endswith(".3%")] == ["41.0%", "61.3%", "75.0%", "76.0%"]
+    assert [t for t in texts if t.endswith(".0%") or t.endswith(".3%")] == [
+        "41.0%",
+        "61.3%",
+        "75.0%",
+        "76.0%",
+    ]
     assert {"164/400", "245/400", "SHARDED", "FULL", "base", "trained"} <= set(texts)
     whiskers = [attrs["d"] or "" for attrs in page.named("path") if attrs["class"] == "whisker"]
     ends = [tuple(map(float, re.findall(r" ([\d.]+)V([\d.]+)", d)[0])) for d in whiskers]
     full = heights[0] / 0.41
-    assert [(low - high) / full for low, high in ends] == pytest.approx([0.096, 0.096, 0.085, 0.084], abs=1e-3)
-    nothing = Page(bar_chart("t", [Bar("g", "a", None, 0.0, 1.0, "n/a"), Bar("g", "b", 0.5, math.nan, 0.6, "50%")]))
+    assert [(low - high) / full for low, high in ends] == pytest.approx(
+        [0.096, 0.096, 0.085, 0.084], abs=1e-3
+    )
+    nothing = Page(
+        bar_chart("t", [Bar("g", "a", None, 0.0, 1.0, "n/a"), Bar("g", "b", 0.5, math.nan, 0.6, "50%")])
+    )
     assert len(nothing.named("rect")) == 1
     assert not nothing.named("path")
 
@@ -208,9 +250,23 @@ def test_ticks() -> None:
 
 
 def test_numbers_as_words() -> None:
-    shown = {0.0: "< 0.001", 0.00099: "< 0.001", 0.001: "0.001", 0.0342: "0.034", 0.45: "0.45", 1.0: "1.00", math.nan: "n/a"}
+    shown = {
+        0.0: "< 0.001",
+        0.00099: "< 0.001",
+        0.001: "0.001",
+        0.0342: "0.034",
+        0.45: "0.45",
+        1.0: "1.00",
+        math.nan: "n/a",
+    }
     assert {p: p_value(p) for p in shown} == shown
-    assert [points(d) for d in (0.2025, -0.0075, 0.0, -0.0001, math.nan)] == ["+20.3", "-0.8", "0.0", "0.0", "n/a"]
+    assert [points(d) for d in (0.2025, -0.0075, 0.0, -0.0001, math.nan)] == [
+        "+20.3",
+        "-0.8",
+        "0.0",
+        "0.0",
+        "n/a",
+    ]
     assert [percent(f) for f in (245 / 400, 0.0, 1.0, None)] == ["61.3%", "0.0%", "100.0%", "n/a"]
     assert [finite(v) for v in (1, 2.5, None, math.inf, "3")] == [1.0, 2.5, None, None, None]
     cells = Page(render_report(sample())).words("td")
@@ -234,11 +290,16 @@ def test_conversations_side_by_side() -> None:
     page = Page(render_report(sample()))
     assert [words.strip() for words in page.words("b")] == ["✗ wrong", "✓ correct"]
     verdicts = [w for w in page.words("div") if "expected" in w]
-    assert verdicts == [" before training: no answer found, expected fine", " after training: answered fine, expected fine"]
+    assert verdicts == [
+        " before training: no answer found, expected fine",
+        " after training: answered fine, expected fine",
+    ]
     said = page.words("p")
     assert {"b1 fine", "a1 fine", "(empty)", "(no such turn)"} <= set(said)
     assert said.count("u1 fine") == 1  # the same user message is shown once, across both columns
-    other = ConversationPair("i", "", "", "", Conversation([("x", "1")], True, "1"), Conversation([("y", "2")], True, "2"))
+    other = ConversationPair(
+        "i", "", "", "", Conversation([("x", "1")], True, "1"), Conversation([("y", "2")], True, "2")
+    )
     assert next(turn_rows(other)) == ({"user, turn 1, before": "x", "user, turn 1, after": "y"}, "1", "2")
 
 

@@ -1,4 +1,5 @@
-"""The terminal view: two columns when there is room, stacked when there is not, and model text that is only ever text.
+"""The terminal view: two columns when there is room, stacked when there is not, and model text that is only
+ever text.
 
 It leaves out colours.
 """
@@ -9,7 +10,14 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from smopd.viewer import Accuracy, Comparison, Conversation, ConversationPair, accuracy_table, show_conversation_pair
+from smopd.viewer import (
+    Accuracy,
+    Comparison,
+    Conversation,
+    ConversationPair,
+    accuracy_table,
+    show_conversation_pair,
+)
 
 ACCURACIES = [
     Accuracy("base", "SHARDED", 164, 400, 0.363, 0.459),
@@ -29,7 +37,9 @@ PAIR = ConversationPair(
 
 def console(width: int, colour: bool = False) -> tuple[Console, io.StringIO]:
     out = io.StringIO()
-    return Console(file=out, width=width, force_terminal=colour, color_system="truecolor" if colour else None), out
+    return Console(
+        file=out, width=width, force_terminal=colour, color_system="truecolor" if colour else None
+    ), out
 
 
 def shown(pair: ConversationPair, width: int) -> list[str]:
@@ -70,7 +80,9 @@ def test_model_text_is_only_text(width: int) -> None:
 
 def test_odd_conversations() -> None:
     def told(before: list[tuple[str, str]], after: list[tuple[str, str]]) -> ConversationPair:
-        return ConversationPair("[x]", "", "", "", Conversation(before, False, None), Conversation(after, True, "1"))
+        return ConversationPair(
+            "[x]", "", "", "", Conversation(before, False, None), Conversation(after, True, "1")
+        )
 
     assert any("wrong, no answer found" in line for line in shown(told([], []), 100))
     differ = told([("left user", "l")], [("right user", "r")])

@@ -1,4 +1,6 @@
-"""Whole runs through real vLLM on the CPU, on the command line: both engines, a server killed in mid-step, all of them gone."""
+"""Whole runs through real vLLM on the CPU, on the command line: both engines, a server killed in mid-step,
+all of them gone.
+"""
 
 import json
 import os
@@ -37,7 +39,9 @@ def run(words: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def train(out: Path, kind: str, urls: list[str] | None = None, **more: object) -> list[str]:
-    settings = SETTINGS | {"engine.kind": kind} | ({"engine.servers": json.dumps(urls)} if urls else {}) | more
+    settings = (
+        SETTINGS | {"engine.kind": kind} | ({"engine.servers": json.dumps(urls)} if urls else {}) | more
+    )
     return command("train", "pocket", "--out", str(out), **settings)
 
 
@@ -82,7 +86,10 @@ def test_pocket_trains_in_process(tmp_path, plain):
     assert json.loads(ran.stdout)["steps"] == STEPS  # and nothing else on standard output
     sound(tmp_path / "run")
     assert rollout_ids(tmp_path / "run") == rollout_ids(plain)
-    trained = [str(tmp_path / "run"), "--engine"]  # the evaluation of a run with its adapter, by either engine
+    trained = [
+        str(tmp_path / "run"),
+        "--engine",
+    ]  # the evaluation of a run with its adapter, by either engine
     assert replies(tmp_path / "vllm", *trained, "vllm") == replies(tmp_path / "hf", *trained, "hf")
 
 

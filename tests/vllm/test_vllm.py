@@ -1,7 +1,9 @@
-"""Both vLLM engines against transformers, with real vLLM on the CPU: tokens, log-probabilities, swaps, a server killed at work.
+"""Both vLLM engines against transformers, with real vLLM on the CPU: tokens, log-probabilities, swaps, a
+server killed at work.
 
-Every comparison is with a forward pass of transformers and PEFT in float32, of the adapter that should have sampled: an engine
-that stayed with an older one fails it, which `test_an_old_name_or_number_would_be_noticed` shows.
+Every comparison is with a forward pass of transformers and PEFT in float32, of the adapter that should have
+sampled: an engine that stayed with an older one fails it, which `test_an_old_name_or_number_would_be_noticed`
+shows.
 """
 
 import json
@@ -33,12 +35,16 @@ from smopd.seeds import derive
 
 pytestmark = pytest.mark.vllm
 found = find_spec("vllm")
-if found is None or found.origin is None:  # without vLLM this very folder is found, as a package without a file
+if (
+    found is None or found.origin is None
+):  # without vLLM this very folder is found, as a package without a file
     pytest.skip("vLLM is not installed here: make test-vllm", allow_module_level=True)
 
 RANK, LENGTH = 8, 512
 GREEDY = Sampling(0.0, 24)
-CONFIG = load_config("pocket", [f"lora.r={RANK}", f"engine.max_length={LENGTH}", "engine.memory=0.1", "engine.retries=2"])
+CONFIG = load_config(
+    "pocket", [f"lora.r={RANK}", f"engine.max_length={LENGTH}", "engine.memory=0.1", "engine.retries=2"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +59,9 @@ def servers(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["local", "http"])
 def engine(request, servers, tmp_path_factory):
-    """Either engine. The tests of one run in the order of this file: the first one finds it without an adapter."""
+    """Either engine. The tests of one run in the order of this file: the first one finds it without an
+    adapter.
+    """
     if request.param == "local":
         torch._dynamo.config.disable = True
         with pytest.MonkeyPatch.context() as patch:
@@ -71,7 +79,9 @@ def engine(request, servers, tmp_path_factory):
 def connect(servers, folder: Path, **settings) -> VLLMServers:
     for server in servers:
         server.wait()
-    named = CONFIG.engine.model_copy(update={"kind": "vllm-http", "servers": [s.url for s in servers], **settings})
+    named = CONFIG.engine.model_copy(
+        update={"kind": "vllm-http", "servers": [s.url for s in servers], **settings}
+    )
     config = CONFIG.model_copy(update={"engine": named})
     return VLLMServers(config, CHAT.renderer.end_ids, folder, CHAT.renderer.encode, pause=0.2)
 
@@ -87,7 +97,9 @@ class Reference:
     def __init__(self, seed: int | None, rank: int = RANK) -> None:
         self.model = load_model(CONFIG).model
         if seed is not None:
-            lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=list(CONFIG.lora.targets), task_type="CAUSAL_LM")
+            lora = LoraConfig(
+                r=rank, lora_alpha=2 * rank, target_modules=list(CONFIG.lora.targets), task_type="CAUSAL_LM"
+            )
             torch.manual_seed(seed)
             self.model = get_peft_model(self.model, lora)
             for name, parameter in self.model.named_parameters():
@@ -101,14 +113,22 @@ class Reference:
     @torch.no_grad()
     def score(self, prompt, reply) -> tuple[list[float], list[int]]:
         """The log-probability of every token of a reply, and the likeliest token in its place."""
-        logits = self.model(input_ids=torch.tensor([[*prompt, *reply.ids]])).logits[0, len(prompt) - 1 : -1].float()
+        logits = (
+            self.model(input_ids=torch.tensor([[*prompt, *reply.ids]]))
+            .logits[0, len(prompt) - 1 : -1]
+            .float()
+        )
         chosen = logits.log_softmax(-1).gather(1, torch.tensor(reply.ids).unsqueeze(1)).squeeze(1)
         return chosen.tolist(), logits.argmax(-1).tolist()
 
     def gap(self, prompts, replies) -> float:
         """The largest difference to the log-probabilities that the engine gave."""
         scored = [self.score(prompt, reply)[0] for prompt, reply in zip(prompts, replies, strict=True)]
-        return max(abs(a - b) for own, reply in zip(scored, replies, strict=True) for a, b in zip(own, reply.logps, strict=True))
+        return max(
+            abs(a - b)
+            for own, reply in zip(scored, replies, strict=True)
+            for a, b in zip(own, reply.logps, strict=True)
+        )
 
     def sampled_these(self, prompts, replies, greedy: bool = True) -> None:
         """Fails unless this model said them."""
@@ -194,7 +214,9 @@ def test_a_cached_prefix_does_not_outlive_its_adapter(engine, first, second):
 
 
 def test_an_old_name_or_number_would_be_noticed(engine, first, second, monkeypatch):
-    """vLLM keeps the weights it knows by a name (server) or a number (in process): the comparison of these tests sees it."""
+    """vLLM keeps the weights it knows by a name (server) or a number (in process): the comparison of these
+    tests sees it.
+    """
     engine.refresh(5, first.save)
     with monkeypatch.context() as patch:
         if isinstance(engine, VLLMEngine):
@@ -202,7 +224,9 @@ def test_an_old_name_or_number_would_be_noticed(engine, first, second, monkeypat
             patch.setattr(engine._llm.llm_engine, "remove_lora", lambda number: None)
         else:
             known, write = engine._adapter.name, engine._store.write
-            patch.setattr(engine._store, "write", lambda version, save: Adapter(known, write(version, save).path))
+            patch.setattr(
+                engine._store, "write", lambda version, save: Adapter(known, write(version, save).path)
+            )
             for server in engine._pool.servers:
                 server.loaded = ""
         engine.refresh(6, second.save)
@@ -225,7 +249,9 @@ def test_refusals_are_told_and_leave_the_engine_usable(engine, second):
     second.sampled_these(PROMPTS, engine.generate(PROMPTS, [0] * len(PROMPTS), GREEDY))
 
 
-@pytest.mark.parametrize("engine", ["local"], indirect=True)  # the other's requests are connections that end with the call
+@pytest.mark.parametrize(
+    "engine", ["local"], indirect=True
+)  # the other's requests are connections that end with the call
 def test_ctrl_c_leaves_nothing_behind(engine, second, monkeypatch):
     """The replies of an interrupted call must not come back as those of the next."""
     step, steps = engine._llm.llm_engine.step, []
@@ -269,7 +295,9 @@ print(json.dumps({"kept": state() == before, "said": said, "temporary": os.listd
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     environment = os.environ | ENVIRONMENT | {"TMPDIR": str(temporary)}
-    ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]
     told = json.loads(ran.stdout)  # and nothing else
     assert told["kept"]

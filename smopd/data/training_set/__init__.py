@@ -1,4 +1,6 @@
-"""A training set over four domains from raw public files: read, rid of overlaps, sharded, verified, chosen, described."""
+"""A training set over four domains from raw public files: read, rid of overlaps, sharded, verified, chosen,
+described.
+"""
 
 from smopd.data.training_set.compose import DOMAINS, TOTAL, Built, Plan, build, write
 

@@ -1,6 +1,7 @@
 """BFCL's single-turn requests as items, with a reply made from the published answer.
 
-`parallel` is left out whole: half of it is LiC's. So are items of several turns or with a system turn of their own.
+`parallel` is left out whole: half of it is LiC's. So are items of several turns or with a system turn of
+their own.
 """
 
 import json
@@ -26,7 +27,9 @@ EVALUATION = "bfcl/BFCL_v4_parallel.json"
 
 
 def read(raw: Path, rejected: Counter[str]) -> list[Item]:
-    """Every single-turn request of the categories whose files are there; `bfcl/simple_python_3` is the item's own id."""
+    """Every single-turn request of the categories whose files are there; `bfcl/simple_python_3` is the item's
+    own id.
+    """
     items: list[Item] = []
     there = [c for c in CATEGORIES if (raw / f"bfcl/BFCL_v4_{c}.json").is_file()]
     if not there:
@@ -34,7 +37,9 @@ def read(raw: Path, rejected: Counter[str]) -> list[Item]:
     for category in there:
         path = f"bfcl/BFCL_v4_{category}.json"
         answers_path = need(raw, "actions", f"bfcl/possible_answer/BFCL_v4_{category}.json")
-        answers = {row["id"]: row["ground_truth"] for _, row in read_lines(answers_path, ("id", "ground_truth"))}
+        answers = {
+            row["id"]: row["ground_truth"] for _, row in read_lines(answers_path, ("id", "ground_truth"))
+        }
         for where, row in read_lines(raw / path, ("id", "question", "function")):
             if row["id"] not in answers:
                 raise UserError(f"{where}, field 'id': {row['id']!r} has no answer in {answers_path}")
@@ -49,13 +54,17 @@ def read(raw: Path, rejected: Counter[str]) -> list[Item]:
             # The prompt is LiC's form: one JSON schema a line.
             system = lic.ACTIONS.format(functions="\n".join(json.dumps(f) for f in functions))
             answer = {"calls": calls, "functions": functions}
-            items.append(Item(f"bfcl/{row['id']}", "actions", system, text, text, answer, path, render(calls)))
+            items.append(
+                Item(f"bfcl/{row['id']}", "actions", system, text, text, answer, path, render(calls))
+            )
     return items
 
 
 def requests(path: Path) -> list[str]:
     """The requests of one file, for the overlap with it."""
-    return [text for where, row in read_lines(path, ("question",)) if (text := _request(row["question"], where))]
+    return [
+        text for where, row in read_lines(path, ("question",)) if (text := _request(row["question"], where))
+    ]
 
 
 def _request(question: Any, where: str) -> str | None:

@@ -1,4 +1,5 @@
-"""The data card: what a set holds, where it comes from, what was left out and why. JSON first, Markdown made from it.
+"""The data card: what a set holds, where it comes from, what was left out and why. JSON first, Markdown made
+from it.
 
 No dates and no folders, so the same set has the same card on every machine.
 """
@@ -54,7 +55,13 @@ def card(built: "Built", name: str, digest: str) -> dict[str, Any]:
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(
-        [*lines, *("| " + " | ".join(f"{c:,}" if isinstance(c, int) else str(c) for c in row) + " |" for row in rows)]
+        [
+            *lines,
+            *(
+                "| " + " | ".join(f"{c:,}" if isinstance(c, int) else str(c) for c in row) + " |"
+                for row in rows
+            ),
+        ]
     )
 
 
@@ -66,7 +73,15 @@ def card_text(told: dict[str, Any]) -> str:
     """The card in Markdown."""
     domains, stats = told["domains"], told["statistics"]["tasks"]
     counts = [
-        (d, v["source"]["name"], v["read"], sum(v["overlap"].values()), sum(v["rejected"].values()), v["valid"], v["examples"])
+        (
+            d,
+            v["source"]["name"],
+            v["read"],
+            sum(v["overlap"].values()),
+            sum(v["rejected"].values()),
+            v["valid"],
+            v["examples"],
+        )
         for d, v in domains.items()
     ]
     sizes = [
@@ -117,7 +132,10 @@ def card_text(told: dict[str, Any]) -> str:
         "## Sources and licences",
         _table(
             ["domain", "source", "project", "licence", "credit"],
-            [(d, *(v["source"][k] for k in ("name", "project", "licence", "credit"))) for d, v in domains.items()],
+            [
+                (d, *(v["source"][k] for k in ("name", "project", "licence", "credit")))
+                for d, v in domains.items()
+            ],
         ),
         "The questions keep the licences of their sources; a set with Spider in it is to be shared under CC BY-SA 4.0.",
         "## Inputs",

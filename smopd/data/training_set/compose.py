@@ -1,7 +1,8 @@
 """From a folder of raw public files to a training set: read, hold out, shard, verify, choose, write.
 
-The same files, options and seed give the same bytes, whatever the number of workers. An item that overlaps an evaluation set, is
-there twice, cannot be told in two or more shards or whose own reference does not verify is left out and counted by reason.
+The same files, options and seed give the same bytes, whatever the number of workers. An item that overlaps an
+evaluation set, is there twice, cannot be told in two or more shards or whose own reference does not verify is
+left out and counted by reason.
 """
 
 import hashlib
@@ -21,7 +22,8 @@ from smopd.errors import UserError
 READERS = {"math": gsm8k.read, "actions": bfcl.read, "database": spider.read, "code": mbpp.read}
 DOMAINS = tuple(READERS)
 TOTAL = 12165  # examples of the paper's own set, which is not public
-# For a reference program. All take under 0.1 s but one, which takes about the verifier's own 6 s, so in or out by chance.
+# For a reference program. All take under 0.1 s but one, which takes about the verifier's own 6 s, so in or
+# out by chance.
 SECONDS = 3.0
 # Texts to shards: for each text its shards, or the reason why there are none.
 Sharder = Callable[[Sequence[str]], list[tuple[str, ...] | str]]
@@ -60,7 +62,9 @@ class Built:
     sharder_counts: Counter[str] = field(default_factory=Counter)
 
 
-def build(plan: Plan, sharder: Sharder | None = None, progress: Progress = lambda what, done, of: None) -> Built:
+def build(
+    plan: Plan, sharder: Sharder | None = None, progress: Progress = lambda what, done, of: None
+) -> Built:
     """Make the set in memory. `sharder` replaces the rules; what it cannot do is dropped with its reason."""
     unknown = [d for d in plan.domains if d not in READERS]
     if unknown or not plan.domains:
@@ -69,7 +73,9 @@ def build(plan: Plan, sharder: Sharder | None = None, progress: Progress = lambd
         raise UserError(f"{plan.raw}: no such folder of raw files")
     built = Built(plan, [], Counter())
     read: dict[str, list[Item]] = {}
-    for domain in (d for d in DOMAINS if d in plan.domains):  # all of them first: a missing file is known at once
+    for domain in (
+        d for d in DOMAINS if d in plan.domains
+    ):  # all of them first: a missing file is known at once
         built.rejected[domain], built.overlaps[domain] = Counter(), Counter()
         read[domain] = READERS[domain](plan.raw, built.rejected[domain])
         built.read[domain] = len(read[domain]) + built.rejected[domain].total()
@@ -95,7 +101,9 @@ def build(plan: Plan, sharder: Sharder | None = None, progress: Progress = lambd
 
 
 def write(built: Built, out: Path) -> dict[str, Any]:
-    """Write the set, its card as JSON and as Markdown; the card's JSON is returned. Nothing is ever half there."""
+    """Write the set, its card as JSON and as Markdown; the card's JSON is returned. Nothing is ever half
+    there.
+    """
     from smopd.data.training_set.card import card, card_text
     from smopd.files import write_json, write_text
 
@@ -172,18 +180,22 @@ def _sharded(items: list[Item], sharder: Sharder, built: Built, progress: Progre
         elif item.extra and (problem := check_shards(item.text, found)):
             built.rejected[task][problem.split(":")[0]] += 1
         else:
-            examples.append(Example(item.id, task, item.system, shards, item.full, item.answer, SOURCES[task].name))
+            examples.append(
+                Example(item.id, task, item.system, shards, item.full, item.answer, SOURCES[task].name)
+            )
     return examples
 
 
-def _verified(examples: list[Example], items: dict[str, Item], plan: Plan, built: Built, progress: Progress) -> list[Example]:
+def _verified(
+    examples: list[Example], items: dict[str, Item], plan: Plan, built: Built, progress: Progress
+) -> list[Example]:
     """The examples whose own reference verifies as correct."""
     if not examples:
         return []
     from concurrent.futures import ThreadPoolExecutor
 
-    from smopd.evaluation import sandbox, verify
-    from smopd.evaluation.code import verify_code
+    from smopd.verify import sandbox, verify
+    from smopd.verify.code import verify_code
 
     task = examples[0].task
     if task == "code" and sandbox.isolation() == "none":
@@ -198,11 +210,22 @@ def _verified(examples: list[Example], items: dict[str, Item], plan: Plan, built
                 shown[key] = spider.shows_something(example.answer)
             return shown[key]
         reply = items[example.id].reference
-        verdict = verify_code(example.answer, reply, timeout=SECONDS) if task == "code" else verify(example, reply)
+        verdict = (
+            verify_code(example.answer, reply, timeout=SECONDS) if task == "code" else verify(example, reply)
+        )
         slow = verdict.status == "timeout"
-        return None if verdict.correct else f"the reference takes over {SECONDS:g} s" if slow else "the reference does not verify"
+        return (
+            None
+            if verdict.correct
+            else f"the reference takes over {SECONDS:g} s"
+            if slow
+            else "the reference does not verify"
+        )
 
-    kept, width = [], max(1, plan.workers if task == "code" else 1)  # only the sandbox works outside this process
+    kept, width = (
+        [],
+        max(1, plan.workers if task == "code" else 1),
+    )  # only the sandbox works outside this process
     with ThreadPoolExecutor(width) as pool:
         for number, (example, why) in enumerate(zip(examples, pool.map(problem, examples), strict=True), 1):
             if why:
@@ -215,17 +238,23 @@ def _verified(examples: list[Example], items: dict[str, Item], plan: Plan, built
 
 
 def _chosen(valid: dict[str, list[Example]], plan: Plan) -> list[Example]:
-    """Equal shares of the total as far as the domains reach, what one lacks going to the others; in an order drawn by seed."""
+    """Equal shares of the total as far as the domains reach, what one lacks going to the others; in an order
+    drawn by seed.
+    """
     from smopd.seeds import derive
 
     share = shares({domain: len(examples) for domain, examples in valid.items()}, plan.total)
-    ranked = {d: sorted(examples, key=lambda e: derive("choice", plan.seed, e.id)) for d, examples in valid.items()}
+    ranked = {
+        d: sorted(examples, key=lambda e: derive("choice", plan.seed, e.id)) for d, examples in valid.items()
+    }
     chosen = [example for domain, examples in ranked.items() for example in examples[: share[domain]]]
     return sorted(chosen, key=lambda e: derive("order", plan.seed, e.id))
 
 
 def shares(available: dict[str, int], total: int) -> dict[str, int]:
-    """How many of each domain make `total`, as even as the domains allow; all of them for 0 or where there are no more."""
+    """How many of each domain make `total`, as even as the domains allow; all of them for 0 or where there
+    are no more.
+    """
     if total <= 0 or total >= sum(available.values()):
         return dict(available)
     out: dict[str, int] = defaultdict(int)

@@ -20,5 +20,7 @@ def read(raw: Path, rejected: Counter[str]) -> list[Item]:
             raise UserError(f"{where}, field 'answer': expected a text that ends in '#### <number>'")
         value = answer.rsplit("####", 1)[1].strip()
         text = normalise(question)
-        items.append(Item(f"gsm8k/train/{number}", "math", lic.MATH, text, text, {"value": value}, FILES[0], answer))
+        items.append(
+            Item(f"gsm8k/train/{number}", "math", lic.MATH, text, text, {"value": value}, FILES[0], answer)
+        )
     return items

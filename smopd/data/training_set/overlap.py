@@ -1,8 +1,8 @@
 """Which training items overlap an evaluation set: the same text, nearly the same text, or the same database.
 
-Texts are compared as words in lower case with every number as one and the same word, so a test question with other numbers is
-found too. Near: of the runs of five words of the shorter text, at least half occur in the other (and at least four of them).
-It leaves out meaning: a question told in other words is not found.
+Texts are compared as words in lower case with every number as one and the same word, so a test question with
+other numbers is found too. Near: of the runs of five words of the shorter text, at least half occur in the
+other (and at least four of them). It leaves out meaning: a question told in other words is not found.
 """
 
 import re
@@ -73,7 +73,11 @@ class HeldOut:
         runs = _runs(text)
         common = Counter(number for run in runs for number in self._index.get((task, run), ()))
         sets = self._sets[task]
-        return "nearly the same text" if any(near(runs, sets[number], count) for number, count in common.items()) else None
+        return (
+            "nearly the same text"
+            if any(near(runs, sets[number], count) for number, count in common.items())
+            else None
+        )
 
 
 def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Path]) -> HeldOut:
@@ -96,7 +100,9 @@ def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Pat
             if example.answer.get("db_id"):
                 out.databases.add(str(example.answer["db_id"]))
         known = {"sha256": sha256(Path(given))} if Path(given).is_file() else {}
-        out.files.append({"file": Path(given).name, "what": "given with --eval", "items": len(examples), **known})
+        out.files.append(
+            {"file": Path(given).name, "what": "given with --eval", "items": len(examples), **known}
+        )
     return out
 
 

@@ -1,6 +1,8 @@
-"""Question and answer pairs of one's own as sharded examples: fields named by the user, dropped rows listed with line and reason.
+"""Question and answer pairs of one's own as sharded examples: fields named by the user, dropped rows listed
+with line and reason.
 
-It leaves out checking answers of one's own tasks: their verifier knows, and `smopd data check` asks it nothing it cannot tell.
+It leaves out checking answers of one's own tasks: their verifier knows, and `smopd data check` asks it
+nothing it cannot tell.
 """
 
 import json
@@ -33,7 +35,9 @@ class Row:
 
 
 def read_pairs(path: Path, task: str, question: str, answer: str, system: str | None) -> list[Row]:
-    """The pairs of JSON lines or a JSON array; `system` None means the task's own prompt, or the row's field of that name."""
+    """The pairs of JSON lines or a JSON array; `system` None means the task's own prompt, or the row's field
+    of that name.
+    """
     if task in UNSCORED or not re.fullmatch(r"[\w.-]+", task):
         raise UserError(f"--task: expected {', '.join(scored())} or one word of your own, found {task!r}")
     if not path.is_file():
@@ -44,9 +48,15 @@ def read_pairs(path: Path, task: str, question: str, answer: str, system: str | 
     for number, (where, row) in enumerate(read(path, (question, answer)), 1):
         text, id = row[question], row.get("id", f"{path.stem}/{number}")
         if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{where}, field '{question}': expected a non-empty text, found {json.dumps(text)[:60]}")
+            raise UserError(
+                f"{where}, field '{question}': expected a non-empty text, found {json.dumps(text)[:60]}"
+            )
         if not isinstance(id, (str, int)) or str(id) in seen:
-            again = f"{id!r} is that of {seen[str(id)]} too" if isinstance(id, (str, int)) else "expected a text or a number"
+            again = (
+                f"{id!r} is that of {seen[str(id)]} too"
+                if isinstance(id, (str, int))
+                else "expected a text or a number"
+            )
             raise UserError(f"{where}, field 'id': {again}")
         seen[str(id)] = where
         told = answer_of(task, row[answer], f"{where}, field '{answer}'")
@@ -63,7 +73,9 @@ def answer_of(task: str, value: Any, where: str) -> dict[str, Any]:
     """An answer as the verifier of its task takes it: an object as it is, a number or text as {"value": ...}."""
     if not isinstance(value, dict):
         if value is None or (isinstance(value, (list, bool)) and task == "math"):
-            raise UserError(f"{where}: expected a number, a text or an object, found {json.dumps(value)[:60]}")
+            raise UserError(
+                f"{where}: expected a number, a text or an object, found {json.dumps(value)[:60]}"
+            )
         value = {"value": _math_value(value, where) if task == "math" else value}
     if lacks := missing(task, value):
         raise UserError(f"{where}: a {task} answer needs {lacks}; give an object that has it")
@@ -73,7 +85,9 @@ def answer_of(task: str, value: Any, where: str) -> dict[str, Any]:
 def _math_value(value: Any, where: str) -> str:
     text = str(value).rsplit("####", 1)[-1].strip()
     if not any(c.isdigit() for c in text):
-        raise UserError(f"{where}: expected a number or a text that ends in '#### <number>', found {json.dumps(value)[:60]}")
+        raise UserError(
+            f"{where}: expected a number or a text that ends in '#### <number>', found {json.dumps(value)[:60]}"
+        )
     return text
 
 

@@ -18,8 +18,8 @@ from smopd.errors import UserError
 class Item:
     """One task of a source, before it is sharded.
 
-    `text` is what the sharder splits, `extra` are shards that follow it whatever it does; `reference` is a reply that must
-    verify as correct.
+    `text` is what the sharder splits, `extra` are shards that follow it whatever it does; `reference` is a
+    reply that must verify as correct.
     """
 
     id: str
@@ -47,7 +47,9 @@ SOURCES = {
     "math": Source("GSM8K", "github.com/openai/grade-school-math", "MIT", "Cobbe et al. 2021"),
     "actions": Source("BFCL v4", "github.com/ShishirPatil/gorilla", "Apache-2.0", "Patil et al. 2025"),
     "database": Source("Spider", "github.com/taoyds/spider", "CC BY-SA 4.0", "Yu et al. 2018"),
-    "code": Source("MBPP", "github.com/google-research/google-research, mbpp", "CC-BY-4.0", "Austin et al. 2021"),
+    "code": Source(
+        "MBPP", "github.com/google-research/google-research, mbpp", "CC-BY-4.0", "Austin et al. 2021"
+    ),
 }
 
 
@@ -84,7 +86,9 @@ def read_lines(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, dict[st
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
-                raise UserError(f"{path}, line {number}: not valid JSON: {error.msg} (column {error.colno})") from None
+                raise UserError(
+                    f"{path}, line {number}: not valid JSON: {error.msg} (column {error.colno})"
+                ) from None
             yield f"{path}, line {number}", _row(row, fields, f"{path}, line {number}")
 
 
@@ -104,7 +108,9 @@ def text_of(row: dict[str, Any], field: str, where: str) -> str:
     """A field that must be a text with something in it."""
     value = row[field]
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{where}, field '{field}': expected a non-empty text, found {json.dumps(value)[:60]}")
+        raise UserError(
+            f"{where}, field '{field}': expected a non-empty text, found {json.dumps(value)[:60]}"
+        )
     return value
 
 

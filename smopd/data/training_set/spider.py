@@ -1,7 +1,9 @@
-"""Spider's training questions as items: the schema as CREATE TABLE text, and a cheap test that a query shows something.
+"""Spider's training questions as items: the schema as CREATE TABLE text, and a cheap test that a query shows
+something.
 
-The test runs the reference on an empty and on populated databases made for it; it takes a hundredth of a second where the full
-verifier takes a tenth. What differs nowhere goes to the full verifier. Databases of the development set are left out.
+The test runs the reference on an empty and on populated databases made for it; it takes a hundredth of a
+second where the full verifier takes a tenth. What differs nowhere goes to the full verifier. Databases of the
+development set are left out.
 """
 
 import sqlite3
@@ -36,13 +38,22 @@ def spider_ddl(entry: Mapping[str, Any]) -> str:
     for child, parent in entry["foreign_keys"]:
         target = f'"{tables[columns[parent][0]]}" ("{columns[parent][1]}")'
         lines[columns[child][0]].append(f'FOREIGN KEY ("{columns[child][1]}") REFERENCES {target}')
-    return "\n".join(f'CREATE TABLE "{name}" ({", ".join(parts)});' for name, parts in zip(tables, lines, strict=True))
+    return "\n".join(
+        f'CREATE TABLE "{name}" ({", ".join(parts)});' for name, parts in zip(tables, lines, strict=True)
+    )
 
 
 def read(raw: Path, rejected: Counter[str]) -> list[Item]:
     """Every question of the training file; `spider/train/120` is its item 121."""
     path, tables = need(raw, "database", *TRAIN), need(raw, "database", TABLES)
-    needed = ("db_id", "table_names_original", "column_names_original", "column_types", "primary_keys", "foreign_keys")
+    needed = (
+        "db_id",
+        "table_names_original",
+        "column_names_original",
+        "column_types",
+        "primary_keys",
+        "foreign_keys",
+    )
     schemas = {row["db_id"]: spider_ddl(row) for _, row in read_array(tables, needed)}
     items = []
     for number, (where, row) in enumerate(read_array(path, ("question", "query", "db_id"))):
@@ -52,7 +63,16 @@ def read(raw: Path, rejected: Counter[str]) -> list[Item]:
         answer = {"reference_sql": text_of(row, "query", where), "schema_sql": ddl, "db_id": row["db_id"]}
         file = str(path.relative_to(raw))
         items.append(
-            Item(f"spider/train/{number}", "database", lic.DATABASE.format(schema=ddl), text, text, answer, file, row["query"])
+            Item(
+                f"spider/train/{number}",
+                "database",
+                lic.DATABASE.format(schema=ddl),
+                text,
+                text,
+                answer,
+                file,
+                row["query"],
+            )
         )
     return items
 
@@ -62,8 +82,8 @@ def shows_something(answer: Mapping[str, Any]) -> str | None:
     import sqlglot
     from sqlglot.errors import SqlglotError
 
-    from smopd.evaluation.synthetic_db import EMPTY, PROFILES, Facts, parse_schema, query_facts, synthesise
     from smopd.seeds import rng
+    from smopd.verify.synthetic_db import EMPTY, PROFILES, Facts, parse_schema, query_facts, synthesise
 
     query, schema = answer["reference_sql"], parse_schema(answer["schema_sql"])
     try:
@@ -77,7 +97,9 @@ def shows_something(answer: Mapping[str, Any]) -> str | None:
         try:
             result = _run(query, {name: (list(schema[name].columns), some) for name, some in rows.items()})
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
-            return "the reference runs too long" if "interrupt" in str(error) else "the reference does not run"
+            return (
+                "the reference runs too long" if "interrupt" in str(error) else "the reference does not run"
+            )
         if number == 0:
             empty = result
         elif result != empty:
@@ -89,7 +111,9 @@ def _run(query: str, tables: Mapping[str, tuple[list[str], list[tuple[Any, ...]]
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         for name, (columns, rows) in tables.items():
-            connection.execute(f'CREATE TABLE "{name}" ({", ".join(f"{chr(34)}{c}{chr(34)}" for c in columns)})')
+            connection.execute(
+                f'CREATE TABLE "{name}" ({", ".join(f"{chr(34)}{c}{chr(34)}" for c in columns)})'
+            )
             connection.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(columns))})', rows)
         connection.set_progress_handler(lambda: True, _STEPS)
         return repr(connection.execute(query).fetchmany(100_000))
@@ -98,7 +122,7 @@ def _run(query: str, tables: Mapping[str, tuple[list[str], list[tuple[Any, ...]]
 
 
 def _verified(answer: Mapping[str, Any]) -> str | None:
-    from smopd.evaluation.database import verify_database
+    from smopd.verify.database import verify_database
 
     right = verify_database(answer, answer["reference_sql"], timeout=60.0).correct
     return None if right else "the reference gives the same result on every database"

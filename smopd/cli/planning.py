@@ -1,0 +1,74 @@
+"""`smopd plan`: what a recipe needs, before it runs. Heavy imports wait until it is called."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smopd.cli.options import Json, Set, emit
+
+
+def plan(
+    recipes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table, a row each."
+        ),
+    ],
+    gpu: Annotated[
+        str, typer.Option(help="h100, h200, a100-80, rtx-pro-6000, rtx4090, ... (a wrong name lists all).")
+    ] = "h100",
+    gpus: Annotated[int, typer.Option(min=1, help="How many of them train: a process each.")] = 1,
+    model_config: Annotated[
+        Path | None,
+        typer.Option(help="A transformers config.json, or its folder, in place of what model.path names."),
+    ] = None,
+    mfu: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=1, help="Share of the published rate that prefill and scoring reach."),
+    ] = None,
+    middle: Annotated[
+        float | None,
+        typer.Option(min=1, help="Mean tokens of a middle reply; default 75% of rollout.middle_tokens."),
+    ] = None,
+    answer: Annotated[
+        float | None,
+        typer.Option(min=1, help="Mean tokens of an answer; default 35% of rollout.answer_tokens."),
+    ] = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Memory by part, tokens, operations and minutes of a recipe on given GPUs; what to change if it does not
+    fit.
+
+    An estimate from shapes and published rates (docs/scaling.md): nothing is downloaded, loaded or computed.
+
+    Examples:
+
+      smopd plan qwen3-4b --gpu rtx4090
+
+      smopd plan qwen3-1.7b qwen3-4b qwen3-8b --gpu rtx-pro-6000 --set engine.kind=vllm
+
+      smopd plan qwen3-8b --set model.path=Qwen/Qwen3-32B --set engine.kind=vllm-http --gpu h100 --gpus 8
+
+      smopd plan qwen3-8b --model-config my-model/config.json --json
+    """
+    from smopd.config import load_config
+    from smopd.planning.gpus import find_gpu
+    from smopd.planning.plan import make_plan
+    from smopd.planning.report import table, text, to_json
+    from smopd.planning.shapes import find_shape, read_shape
+    from smopd.planning.timing import MFU
+
+    device = find_gpu(gpu)
+    found = []
+    for recipe in recipes:
+        config = load_config(recipe, set_ or [])
+        shape, source = (read_shape(model_config), str(model_config)) if model_config else find_shape(config)
+        found.append((recipe, make_plan(config, shape, device, gpus, mfu or MFU, middle, answer), source))
+    if as_json:
+        emit({"plans": [to_json(*one) for one in found]})
+    elif len(found) == 1:
+        print(text(*found[0][:2]))
+    else:
+        print(table([one for _, one, _ in found]))

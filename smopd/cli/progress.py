@@ -1,0 +1,92 @@
+"""Progress on standard error: a live line with ETA on a terminal, plain lines elsewhere. Standard output is
+for results.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+from smopd.cli.options import silent
+
+console = Console(stderr=True, highlight=False, quiet=silent())
+
+
+class Progress:
+    """One counted piece of work. Plain lines come at most every `plain_every` seconds, and for the last
+    count.
+
+    With `eta` False the time left is for the note to say: counts of unequal pieces do not tell it.
+    """
+
+    def __init__(
+        self, what: str, total: int, done: int = 0, plain_every: float = 10.0, eta: bool = True
+    ) -> None:
+        self.what, self.total, self.done, self.eta = what, total, done, eta
+        self.plain_every = plain_every
+        self._began, self._last, self._first = time.monotonic(), time.monotonic(), done
+        self._bar: RichProgress | None = None
+
+    def __enter__(self) -> "Progress":
+        if console.is_terminal:
+            # Eighty columns hold all of it; a squeezed number tells nobody anything.
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn())
+            left = (TextColumn("ETA"), TimeRemainingColumn()) if self.eta else ()
+            self._bar = RichProgress(*columns, *left, TextColumn("{task.fields[note]}"), console=console)
+            self._bar.start()
+            self._task = self._bar.add_task(self.what, total=self.total, completed=self.done, note="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def update(self, done: int, note: str = "") -> None:
+        """Say how far the work is."""
+        self.done = done
+        if self._bar:
+            self._bar.update(self._task, completed=done, note=note)
+            return
+        now = time.monotonic()
+        if now - self._last >= self.plain_every or (done == self.total and self.eta):
+            self._last = now
+            rate = (done - self._first) / max(1e-9, now - self._began)
+            left = (
+                f", {timedelta(seconds=round((self.total - done) / rate))} left"
+                if self.eta and rate and done < self.total
+                else ""
+            )
+            console.print(
+                f"{self.what} {done}/{self.total}{left}  {note}".rstrip(), markup=False, soft_wrap=True
+            )
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """A spinner for work of unknown length; one line where there is no terminal."""
+    if console.is_terminal:
+        with console.status(what):
+            yield
+    else:
+        console.print(what, markup=False)
+        yield
+
+
+def training_note(row: dict[str, Any]) -> str:
+    """The few numbers of a step that a person watches."""
+    shown = [f"loss {row['loss']:.3f}"]
+    if row.get("outcome") is not None:
+        shown.append(f"right {row['outcome']:.0%}")
+    if console.is_terminal and console.width < 100:
+        return "  ".join(shown)
+    if row.get("clipped/middle") is not None:
+        shown.append(f"clipped {row['clipped/middle']:.0%}")
+    return "  ".join([*shown, f"{row['seconds/step']:.1f} s/step"])

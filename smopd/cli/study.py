@@ -1,0 +1,288 @@
+"""`smopd study`: run a grid of runs; and what goes with it: the design's power, the token log's calibration,
+gradient shares.
+
+Heavy imports wait until a verb runs.
+"""
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smopd.cli.options import Json, Set, emit, verb_with
+from smopd.errors import UserError
+
+if TYPE_CHECKING:
+    from smopd.study.run import Job, Scheduler, StudyFolder
+
+study_app = typer.Typer(
+    cls=verb_with("calibration", "gradients", "list", "power"),
+    add_completion=False,
+    help="A grid of runs, paired, with statistics; and its controls.",
+)
+
+
+@study_app.command("run")
+def study(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="STUDY", help="A study file (TOML), or a shipped study (smopd study list)."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder; default runs/ and the study's place. Studies may share one.")
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Cells run at the same time, each on a GPU of its own where there are some."
+        ),
+    ] = 1,
+    retries: Annotated[
+        int, typer.Option(min=0, help="Further tries of a failed cell before it is given up for this time.")
+    ] = 1,
+    print_commands: Annotated[
+        bool,
+        typer.Option(
+            "--print-commands",
+            help="Print the commands of the open cells, for a cluster's scheduler; run nothing.",
+        ),
+    ] = False,
+    set_: Set = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the grid and what of it is done; run nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run every cell of a study that is not finished yet, then write its report. The same command goes on
+    where it stopped.
+
+    Other verbs: smopd study list | power | calibration RUN | gradients RUN.
+
+    Examples:
+
+      smopd study miniature --jobs 2
+
+      smopd study my-study.toml --dry-run
+
+      smopd study paper-ablation --set data.train=train.jsonl --set data.eval=lic_math.json --print-commands > commands.txt
+
+    A cell is an ordinary run: --print-commands prints a line for each, which may be run anywhere that sees
+    the folder, in any order; afterwards the same command without it only collects. Exit code 1: some cells
+    failed; they are named.
+    """
+    from smopd.study.plan import check_files, load_study
+    from smopd.study.run import Scheduler, StudyFolder, command_lines
+
+    plan = load_study(source, set_ or [])
+    folder = StudyFolder(out or Path("runs") / plan.place, plan)
+    listed = folder.jobs()
+    if dry_run:
+        _show_grid(folder, listed, as_json)
+        return
+    check_files(plan)
+    if print_commands:
+        folder.prepare()
+        lines = command_lines(listed)
+        emit({"commands": lines}) if as_json else print("\n".join(lines))
+        return
+    with folder.lock():
+        folder.prepare()
+        scheduler = Scheduler(folder, listed, jobs, retries)
+        try:
+            _run(scheduler)
+        except KeyboardInterrupt:
+            done = sum(job.done for job in listed)
+            print(
+                f"stopped with {done} of {len(listed)} cells done; everything is saved in {folder.path}. "
+                "The same command goes on from there.",
+                file=sys.stderr,
+            )
+            raise typer.Exit(130) from None
+        try:
+            _finish(folder, listed, as_json)
+        except KeyboardInterrupt:
+            print("stopped before the report was written; the same command writes it.", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+
+def _run(scheduler: "Scheduler") -> None:
+    from smopd.cli.progress import Progress, console
+    from smopd.study.run import time_left
+
+    told: set[str] = set()
+    with Progress("study", len(scheduler.jobs), plain_every=30.0, eta=False) as progress:
+
+        def report(scheduler: "Scheduler") -> None:
+            left = time_left(scheduler)
+            parts = [f"ETA {timedelta(seconds=round(left))}"] if left is not None else []
+            failed = sum(bool(job.error) for job in scheduler.jobs)
+            parts += [f"{failed} failed"] if failed else []
+            parts += [f"{job.label} {job.progress:.0%}" for job, *_ in scheduler.running.values()]
+            progress.update(sum(job.done for job in scheduler.jobs), "  ".join(parts))
+            for job in scheduler.jobs:
+                if job.error and (line := f"{job.label}: {job.error}") not in told:
+                    told.add(line)
+                    console.print(f"failed: {line}", markup=False, soft_wrap=True)
+
+        scheduler.run(report)
+
+
+def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
+    """Collect, report, and say what failed."""
+    from smopd.study.publish import publish
+    from smopd.study.tables import verdict_lines
+
+    failed = [job for job in listed if not job.done]
+    if len(failed) == len(listed):
+        raise UserError("every cell failed:\n  " + "\n  ".join(f"{job.label}: {job.error}" for job in failed))
+    results, page = publish(folder)
+    if as_json:
+        states = {"done": len(listed) - len(failed), "failed": {job.label: job.error for job in failed}}
+        shown = {"study": folder.study.name, "folder": str(folder.path), "report": str(page), **states}
+        emit({**shown, "verdicts": verdict_lines(results)})
+    else:
+        print("\n".join(verdict_lines(results)))
+        print(f"\nReport: {page.resolve()}")
+    for job in failed:
+        print(f"failed: {job.label}: {job.error}", file=sys.stderr)
+    if failed:
+        print(
+            f"{len(failed)} of {len(listed)} cells failed; the same command tries them again.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(1)
+
+
+def _show_grid(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
+    plan = folder.study
+    states = {
+        job.label: "done" if job.done else "begun" if (job.folder / "metrics.jsonl").exists() else "open"
+        for job in listed
+    }
+    if as_json:
+        emit({"study": plan.name, "folder": str(folder.path), "cells": states})
+        return
+    print(
+        f"{plan.name}: {plan.title}\n{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n"
+    )
+    for label, state in states.items():
+        print(f"  {state:<6} {label}")
+
+
+@study_app.command("list")
+def list_studies(as_json: Json = False) -> None:
+    """The shipped studies.
+
+    Example: smopd study list
+    """
+    from smopd.study.plan import load_study, study_names
+
+    found = {name: load_study(name) for name in study_names()}
+    if as_json:
+        emit({name: {"title": s.title, "cells": len(s.cells), "about": s.about} for name, s in found.items()})
+        return
+    for name, s in found.items():
+        print(f"{name:<20} {len(s.cells):>3} cells  {s.title}")
+
+
+@study_app.command()
+def power(
+    items: Annotated[int, typer.Option(min=2, help="Evaluation items, the same for all arms.")] = 200,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm.")] = 3,
+    seed_sd: Annotated[
+        float, typer.Option(min=0, help="Run-to-run sd of an arm's accuracy, in points.")
+    ] = 0.6,
+    discordance: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Spread over items of the difference of two arms, see docs/study.md."
+        ),
+    ] = 0.2,
+    as_json: Json = False,
+) -> None:
+    """How small a difference a design can find, with a power of 80% at a two-sided level of 5%.
+
+    Example: smopd study power --items 200 --seeds 3 --seed-sd 0.6
+    """
+    from smopd.study.power import detectable, sentence
+
+    smallest = detectable(items, seeds, seed_sd=seed_sd / 100, discordance=discordance)
+    if as_json:
+        emit(
+            {
+                "items": items,
+                "seeds": seeds,
+                "seed_sd": seed_sd,
+                "discordance": discordance,
+                "points": 100 * smallest,
+            }
+        )
+    else:
+        print(sentence(items, seeds, seed_sd=seed_sd / 100, discordance=discordance))
+
+
+@study_app.command()
+def calibration(
+    run: Annotated[Path, typer.Argument(help="Run folder with a token log.")], as_json: Json = False
+) -> None:
+    """Whether low student entropy predicts that the clean teacher agrees: AUROC and reliability, from the
+    run's token log.
+
+    The log is written by runs with train.save_tokens=true.
+
+    Example: smopd study calibration runs/pocket-entropy-seed42
+    """
+    from smopd.study.calibration import calibration as calibrate
+    from smopd.study.calibration import load_tokens
+
+    found = calibrate(load_tokens(run))
+    if found is None:
+        raise UserError(f"{run}: the token log holds no middle reply")
+    if as_json:
+        emit(found)
+        return
+    print(f"{found['tokens']} tokens of middle replies, {found['rollouts']} rollouts; the clean teacher agrees with "
+          f"{found['agreement']:.1%}")  # fmt: skip
+    print(
+        f"AUROC of entropy for disagreement: {found['auroc']:.3f} [{found['auroc_low']:.3f}, {found['auroc_high']:.3f}]"
+    )
+    print(
+        f"calibration error against the teacher: {found['ece']:.3f}\n\nentropy, nats      tokens  agreement  divergence"
+    )
+    for row in found["by_entropy"]:
+        print(
+            f"{row['low']:7.4f} - {row['high']:6.4f} {row['count']:8}  {row['agreement']:9.1%}  {row['divergence']:10.4f}"
+        )
+
+
+@study_app.command()
+def gradients(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    examples: Annotated[int, typer.Option(min=1, help="Training examples rolled out for it.")] = 32,
+    checkpoint: Annotated[
+        str, typer.Option(help="A checkpoint of the run, e.g. step-000100; default the newest.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """How much of the middle turns' gradient belongs to the tokens the mask drops. Saved as gradients.json in
+    the run folder.
+
+    Example: smopd study gradients runs/pocket-entropy-seed42
+    """
+    from smopd.files import write_json
+    from smopd.study.gradients import gradient_shares
+
+    found = gradient_shares(run, examples, checkpoint)
+    write_json(run / "gradients.json", found)
+    if as_json:
+        emit(found)
+        return
+    angle = "undefined" if found["cosine"] is None else f"{found['cosine']:.3f}"
+    print(
+        f"{found['checkpoint']}, {found['examples']} rollouts, {found['tokens']} middle tokens, keep {found['keep']}\n"
+        f"dropped: {found['tokens_dropped']:.1%} of the tokens, {found['divergence_dropped']:.1%} of the divergence, "
+        f"{found['norm_share_dropped']:.1%} of the gradient norm\n"
+        f"norms: kept {found['norm_kept']:.4g}, dropped {found['norm_dropped']:.4g}; cosine between them {angle}"
+    )

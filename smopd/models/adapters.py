@@ -1,0 +1,150 @@
+"""Student and teacher as two LoRA adapters on the same frozen base.
+
+The teacher is a float32 copy of the student (A and B), outside the optimizer and the gradient norm, moved by
+an exponential average after every step. PEFT makes an adapter trainable when it is switched on, so switching
+is done here, in one place, and puts `requires_grad` back.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+
+from smopd.errors import UserError
+from smopd.models.loading import lora_targets
+from smopd.seeds import derive
+from smopd.settings import Lora as LoraSettings
+
+STUDENT, TEACHER = "default", "teacher"  # "default" is the name under which PEFT saves without a subfolder
+
+
+def attach(base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: str = "") -> PeftModel:
+    """Wrap the base with a trainable student and a frozen teacher that equals it in every parameter."""
+    if adapter:
+        model = PeftModel.from_pretrained(base, adapter, adapter_name=STUDENT, is_trainable=True)
+    else:
+        lora = LoraConfig(
+            r=settings.r,
+            lora_alpha=settings.alpha,
+            lora_dropout=settings.dropout,
+            target_modules=lora_targets(base, settings.targets),
+            task_type="CAUSAL_LM",
+        )
+        torch.manual_seed(derive(seed, "lora"))
+        try:
+            model = get_peft_model(base, lora, adapter_name=STUDENT)
+        except ValueError as error:
+            raise UserError(f"lora.targets: {error}") from None
+    model.add_adapter(TEACHER, model.peft_config[STUDENT])
+    for parameter in adapter_parameters(model):
+        parameter.data = parameter.data.float()
+    copy_to_teacher(model)
+    use_student(model)
+    return model
+
+
+def _parameters(model: torch.nn.Module, adapter: str) -> dict[str, torch.nn.Parameter]:
+    return {
+        n.replace(f".{adapter}.", "."): p
+        for n, p in model.named_parameters()
+        if "lora_" in n and f".{adapter}." in n
+    }
+
+
+def student_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The student's LoRA matrices by a name they share with the teacher's."""
+    return _parameters(model, STUDENT)
+
+
+def teacher_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The teacher's LoRA matrices, under the same names."""
+    return _parameters(model, TEACHER)
+
+
+def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The matrices of both."""
+    return [*student_parameters(model).values(), *teacher_parameters(model).values()]
+
+
+@torch.no_grad()
+def copy_to_teacher(model: torch.nn.Module) -> None:
+    """teacher = student, A and B."""
+    teacher = teacher_parameters(model)
+    for name, parameter in student_parameters(model).items():
+        teacher[name].copy_(parameter)
+
+
+@torch.no_grad()
+def update_teacher(model: torch.nn.Module, decay: float) -> None:
+    """teacher = decay*teacher + (1 - decay)*student, in float32."""
+    teacher = teacher_parameters(model)
+    for name, parameter in student_parameters(model).items():
+        teacher[name].mul_(decay).add_(parameter.float(), alpha=1 - decay)
+
+
+def use_student(model: PeftModel) -> None:
+    """Make the student the active adapter and the only trainable one."""
+    model.set_adapter(STUDENT)
+    for parameter in teacher_parameters(model).values():
+        parameter.requires_grad_(False)
+
+
+@contextmanager
+def as_teacher(model: PeftModel) -> Iterator[None]:
+    """The teacher scores inside this block: its adapter is active, nothing is trainable, dropout is off, no
+    graph is kept.
+    """
+    was_training = model.training
+    model.set_adapter(TEACHER, inference_mode=True)
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
+        use_student(model)
+
+
+@contextmanager
+def merged(model: torch.nn.Module) -> Iterator[None]:
+    """The student's adapter folded into the base weights inside this block: the same policy, one matrix
+    product a layer.
+
+    The weights before are kept and put back, not computed back: subtracting what was added would leave
+    rounding behind.
+    """
+    layers = [m for m in model.modules() if isinstance(m, LoraLayer)]
+    weights = [layer.get_base_layer().weight for layer in layers]
+    kept = [weight.data for weight in weights]
+    try:
+        with torch.no_grad():
+            for layer, weight in zip(layers, weights, strict=True):
+                weight.data = weight.data + layer.get_delta_weight(STUDENT).to(weight.dtype)  # type: ignore[operator]
+                layer.merged_adapters.append(STUDENT)  # tells the layer to use its base weight alone
+        yield
+    finally:
+        for layer, weight, data in zip(layers, weights, kept, strict=True):
+            weight.data = data
+            layer.merged_adapters.clear()
+
+
+def save_teacher(model: torch.nn.Module, path: Path) -> None:
+    """The teacher's matrices in a file of their own."""
+    save_file({name: p.detach().cpu().contiguous() for name, p in teacher_parameters(model).items()}, path)
+
+
+@torch.no_grad()
+def load_parameters(into: dict[str, torch.nn.Parameter], path: Path) -> None:
+    """Fill adapter matrices from a safetensors file with exactly the same names and shapes."""
+    saved = load_file(path)
+    if set(saved) != set(into):
+        raise UserError(
+            f"{path}: holds other adapter matrices than this model has; it belongs to another run"
+        )
+    for name, tensor in saved.items():
+        into[name].copy_(tensor)

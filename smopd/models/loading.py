@@ -1,0 +1,224 @@
+"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package itself
+(`pocket`).
+
+Whatever a family needs that its config tells is settled here: attention that only the eager implementation
+computes, base weights in fewer bits. It leaves out adapters, except for the question whether the layers they
+are meant for exist.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from smopd.chat import Renderer
+from smopd.errors import UserError
+from smopd.pocket import MODEL_DIR
+from smopd.settings import Settings
+
+log = logging.getLogger("smopd")
+
+
+@dataclass(frozen=True)
+class ChatModel:
+    """A base model with the renderer of its chat template."""
+
+    model: PreTrainedModel
+    renderer: Renderer
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's own tokenizer."""
+        return self.renderer.tokenizer
+
+
+def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatModel:
+    """Load what `config.model` names; every failure says which setting to mend."""
+    path, gguf = _source(config)
+    quantized = _quantized(config, device)
+    with _failures_named(path):
+        tokenizer = AutoTokenizer.from_pretrained(path, **gguf)
+        model = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, config.model.dtype),
+            attn_implementation=config.model.attention,
+            **gguf,
+            **quantized,
+        )
+    ends = _as_list(model.generation_config.eos_token_id) or _as_list(model.config.eos_token_id)
+    if (
+        gguf
+    ):  # its weights are plain numbers now, and PEFT and `save_pretrained` would look for the quantised kind
+        vars(model.config).pop("quantization_config", None)
+        model.hf_quantizer = None  # type: ignore[assignment]
+    _cap_attention(model)
+    # A model's own sampling defaults (penalties, top-k, ...) must not colour rollouts: every setting is the
+    # run's.
+    model.generation_config = GenerationConfig()
+    if not quantized:  # those are where they belong, and cannot be moved
+        model.to(torch.device(device))  # type: ignore[arg-type]
+    return ChatModel(model.eval(), Renderer(tokenizer, config.chat.thinking, ends))
+
+
+def load_renderer(config: Settings) -> Renderer:
+    """The chat template and end tokens of what `config.model` names, without its weights."""
+    path, gguf = _source(config)
+    with _failures_named(path):
+        tokenizer = AutoTokenizer.from_pretrained(path, **gguf)
+        own = load_generation_config(config)
+        ends = _as_list(own.eos_token_id) if own else []
+        ends = ends or _as_list(AutoConfig.from_pretrained(path, **gguf).eos_token_id)
+    return Renderer(tokenizer, config.chat.thinking, ends)
+
+
+def load_generation_config(config: Settings) -> GenerationConfig | None:
+    """How the base's makers sample it; not every model says."""
+    try:
+        return GenerationConfig.from_pretrained(_source(config)[0])
+    except OSError:
+        return None
+
+
+def lora_targets(model: torch.nn.Module, targets: Sequence[str]) -> list[str]:
+    """`lora.targets` as names of linear layers that this model has, "all-linear" being all of them but the
+    head.
+
+    PEFT is content when one of the names fits; a name that fits nothing is an error here, since the paper's
+    seven projections would silently become two in a family that joins them under other names.
+    """
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    names = [
+        (n, m)
+        for n, m in model.named_modules()
+        if isinstance(m, torch.nn.Linear) and m is not head and "lora_" not in n
+    ]
+    there = list(dict.fromkeys(n.removesuffix(".base_layer").rpartition(".")[2] for n, _ in names))
+    if list(targets) == ["all-linear"]:
+        return there
+    layers = [n for n, _ in model.named_modules()]
+    if missing := [t for t in targets if not any(n == t or n.endswith(f".{t}") for n in layers)]:
+        raise UserError(
+            f"lora.targets: this model has no layer named {', '.join(missing)}; its linear layers are: {', '.join(there)} "
+            f"(--set 'lora.targets={json.dumps(there)}')"
+        )
+    return list(targets)
+
+
+def weights_digest(config: Settings) -> str | None:
+    """What tells one state of a local model from another without reading gigabytes; None for a hub name."""
+    path = MODEL_DIR if config.model.path == "pocket" else Path(config.model.path).expanduser()
+    files = [path] if path.is_file() else sorted(path.glob("*")) if path.is_dir() else []
+    seen = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16] if seen else None
+
+
+def _source(config: Settings) -> tuple[str, dict[str, str]]:
+    """Where transformers finds the model, and what it has to be told of a GGUF file."""
+    path = str(MODEL_DIR) if config.model.path == "pocket" else config.model.path
+    folder = Path(path).expanduser()
+    transformers_logging.disable_progress_bar()
+    if folder.suffix == ".gguf" and folder.is_file():
+        return str(folder.parent), {"gguf_file": folder.name}
+    if folder.is_dir():
+        if not (folder / "config.json").exists():
+            raise UserError(
+                f"model.path: the folder {folder} holds no config.json; expected a Hugging Face model folder"
+            )
+        return str(folder), {}
+    if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") != 1:
+        raise UserError(f"model.path: {path}: no such model folder (a hub model is named owner/name)")
+    return path, {}
+
+
+def _cap_attention(model: PreTrainedModel) -> None:
+    """Soft-capped attention (Gemma 2) is left out by SDPA without a word: only the eager implementation
+    computes it.
+    """
+    config: Any = model.config
+    if config._attn_implementation == "sdpa" and getattr(
+        config.get_text_config(), "attn_logit_softcapping", None
+    ):
+        log.warning(
+            "this model soft-caps its attention, which model.attention = 'sdpa' leaves out: 'eager' is used, which is slower"
+        )
+        model.set_attn_implementation("eager")
+
+
+def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
+    """What transformers has to be told for a base in fewer bits; nothing for a plain one."""
+    kind = config.model.quantize
+    if kind == "none":
+        return {}
+    if Path(config.model.path).suffix == ".gguf":
+        raise UserError(
+            f"model.quantize: a GGUF file cannot be loaded in {kind}; name the model's folder or hub id in model.path"
+        )
+    if config.rollout.merge:
+        raise UserError(
+            f"rollout.merge: an adapter cannot be folded into weights in {kind}; leave out one of the two settings"
+        )
+    if config.train.shard:
+        raise UserError(
+            f"train.shard: weights in {kind} cannot be split among processes; leave out one of the two settings"
+        )
+    if find_spec("bitsandbytes") is None:
+        raise UserError(
+            f"model.quantize: {kind} needs the package bitsandbytes: pip install 'smopd[quantized]'"
+        )
+    if not torch.cuda.is_available():
+        raise UserError(f"model.quantize: {kind} needs a GPU, and torch sees none; leave it at none")
+    if kind == "int8":
+        return {
+            "quantization_config": BitsAndBytesConfig(load_in_8bit=True),
+            "device_map": {"": torch.device(device)},
+        }
+    four_bits = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, config.model.dtype),
+    )
+    return {"quantization_config": four_bits, "device_map": {"": torch.device(device)}}
+
+
+@contextmanager
+def _failures_named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError, json.JSONDecodeError) as error:
+        raise UserError(
+            f"model.path: {path}: cannot be loaded: {str(error).strip().splitlines()[0]}"
+        ) from None
+
+
+def resolve_adapter(path: str | Path) -> Path:
+    """An adapter folder, or the newest checkpoint of a run folder."""
+    folder = Path(path).expanduser()
+    checkpoints = sorted((folder / "checkpoints").glob("step-*")) if (folder / "checkpoints").is_dir() else []
+    chosen = checkpoints[-1] if checkpoints else folder
+    if not (chosen / "adapter_config.json").exists():
+        raise UserError(
+            f"{path}: neither a PEFT adapter (no adapter_config.json) nor a run folder with a checkpoint"
+        )
+    return chosen
+
+
+def _as_list(value: int | list[int] | None) -> list[int]:
+    return [] if value is None else [value] if isinstance(value, int) else list(value)

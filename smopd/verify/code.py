@@ -1,0 +1,250 @@
+"""Is a reply's Python right? Finds the code in a reply and runs it in the sandbox against the example's
+tests.
+
+An answer is what the public sets hold, under their own names: HumanEval's `test` with a `check(candidate)`,
+MBPP's `test_list` of asserts, or LiveCodeBench's `public_test_cases` (functional or standard input). LiC's
+rule finds the code: the last fenced block that parses and defines a function counts, and the function's name
+doesn't matter, since the shards may never tell it. It leaves out bodies without their `def`, and packages
+beyond the standard library.
+"""
+
+import ast
+import base64
+import builtins
+import io
+import json
+import pickle
+import re
+import textwrap
+import time
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from smopd.verify import sandbox
+from smopd.verify.verdict import Verdict
+
+TIMEOUT = 6.0  # seconds for all tests of an example together
+MEMORY_MB = 512
+_MOST_CHARACTERS = 30_000  # of one program: parsing deeper nests than fit in there could exhaust the C stack
+_MOST_PARSES = 40  # of a reply without fences
+_TAG = re.compile(r"[ \t]*(?:[\w+#.-]*[ \t]*\r?\n|(?:python3?|py)\b)")
+_CODE_LINE = re.compile(r"(?:from\s+[\w.]+\s+import|import|def|async\s+def|class)\s|@\w")
+_FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
+_FUNCTIONAL = """
+import json
+def plain(value):
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+"""
+
+
+@dataclass(frozen=True)
+class _Task:
+    entry: str  # the function under test; none where a program reads standard input
+    prelude: str = ""  # what of the prompt stands around the function
+    tests: str = ""
+    cases: tuple[tuple[str, str], ...] = ()  # standard input and the output wanted
+
+
+def verify_code(
+    answer: Mapping[str, Any], text: str, *, timeout: float = TIMEOUT, memory_mb: int = MEMORY_MB
+) -> Verdict:
+    """Run the code of a reply against all tests of an answer. Without a sandbox it raises a UserError."""
+    try:
+        task = _task(answer)
+    except (ValueError, TypeError, KeyError, SyntaxError) as error:
+        return Verdict(False, None, "error", f"the reference answer has no usable tests: {error}")
+    code = extract_code(text, task.entry)
+    if code is None:
+        return Verdict(
+            False, None, "no_answer", f"no Python {'function' if task.entry else 'code'} in the reply"
+        )
+    futures = "".join(f"{line}\n" for line in _FUTURE.findall(code))  # these must come first of all
+    program = f"{futures}{task.prelude}\n{_FUTURE.sub('', code) if futures else code}"
+    if task.tests:
+        result = sandbox.run(
+            program, tests=task.tests, entry=task.entry, timeout=timeout, memory_mb=memory_mb
+        )
+    else:
+        result = _run_cases(program, task.cases, timeout, memory_mb)
+    if result.status in ("timeout", "error"):
+        return Verdict(False, code, result.status, result.detail)
+    return Verdict(result.status == "ok", code, "ok", result.detail)
+
+
+def _run_cases(
+    program: str, cases: tuple[tuple[str, str], ...], timeout: float, memory_mb: int
+) -> sandbox.SandboxResult:
+    deadline = time.monotonic() + timeout
+    result = sandbox.SandboxResult("error", "no tests", "")
+    for number, (given, wanted) in enumerate(cases, 1):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return sandbox.SandboxResult("timeout", f"out of time before case {number}", "")
+        result = sandbox.run(program, stdin=given, timeout=left, memory_mb=memory_mb)
+        if result.status != "ok":
+            return result
+        if _lines(result.output) != _lines(wanted):
+            return sandbox.SandboxResult(
+                "failed", f"case {number}: another output than expected", result.output
+            )
+    return result
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+# --- the tests of an answer
+# ----------------------------------------------------------------------------------------------------
+def _task(answer: Mapping[str, Any]) -> _Task:
+    metadata = answer.get("metadata") or {}
+    metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
+    entry = str(answer.get("entry_point") or metadata.get("func_name") or "")
+    if answer.get("test"):
+        if not entry:
+            raise ValueError("no name of the function under test (entry_point or metadata.func_name)")
+        prelude = _around(str(answer.get("prompt") or ""), entry)
+        return _Task(entry, prelude, f"{prelude}\n{answer['test']}\ncheck(candidate)\n")
+    if answer.get("test_list"):
+        tests = [str(answer.get("test_setup_code") or ""), *map(str, answer["test_list"])]
+        return _Task(entry or _called(tests[1]), "", "\n".join(tests))
+    cases = [case for key in ("public_test_cases", "private_test_cases") for case in _cases(answer.get(key))]
+    if not cases:
+        raise ValueError("neither test, test_list nor public_test_cases")
+    if cases[0].get("testtype", "functional") == "stdin":
+        return _Task("", cases=tuple((str(case["input"]), str(case["output"])) for case in cases))
+    if not entry:
+        raise ValueError("no name of the function under test (metadata.func_name)")
+    return _Task(
+        entry,
+        _around(str(answer.get("prompt") or ""), entry),
+        _FUNCTIONAL + "\n".join(map(_functional, cases)),
+    )
+
+
+def _around(prompt: str, entry: str) -> str:
+    """The imports and helpers of a prompt: everything but the unfinished function."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        body = ast.parse(prompt).body
+    return "\n".join(ast.unparse(node) for node in body if getattr(node, "name", None) != entry)
+
+
+def _called(test: str) -> str:
+    """The function that an assert is about: the first name called that is no builtin, if there is one."""
+    calls = [node.func for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Call)]
+    names = [call.id for call in calls if isinstance(call, ast.Name)]
+    return next((name for name in names if not hasattr(builtins, name)), next(iter(names), ""))
+
+
+class _Text(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise ValueError("packed test cases that hold more than text")
+
+
+def _cases(cases: Any) -> list[dict[str, Any]]:
+    """Test cases as a list, as JSON, or as LiveCodeBench packs its private ones: a pickled JSON text,
+    compressed, in base64.
+    """
+    if isinstance(cases, str) and cases.strip()[:1] not in ("[", ""):
+        try:
+            cases = _Text(io.BytesIO(zlib.decompress(base64.b64decode(cases, validate=True)))).load()
+        except (ValueError, zlib.error, pickle.UnpicklingError, EOFError) as error:
+            raise ValueError(f"test cases that are neither JSON nor packed: {error}") from None
+    return list(json.loads(cases) if isinstance(cases, str) and cases.strip() else cases or [])
+
+
+def _functional(case: Mapping[str, Any]) -> str:
+    """One assert: an argument a line, and the result, all in JSON, which knows no tuples."""
+    given = [line for line in str(case["input"]).split("\n") if line.strip()]
+    for text in (*given, case["output"]):
+        json.loads(text)  # a broken case is an error of the reference, not of the reply
+    arguments = ", ".join(f"json.loads({line!r})" for line in given)
+    return f"assert plain(candidate({arguments})) == json.loads({case['output']!r})"
+
+
+# --- the code in a reply
+# -------------------------------------------------------------------------------------------------------
+def extract_code(text: str, entry: str = "") -> str | None:
+    """The code of a reply: the last block that defines `entry`, else the last with any function; None without
+    one.
+
+    An empty `entry` asks for a whole program: the last block that is Python at all.
+    """
+    fallback = None
+    blocks = list(_fenced(text)) if "```" in text else list(_unfenced(text))
+    for block in reversed(blocks):
+        names = _functions(block)
+        if names is None:
+            continue
+        if not entry or entry in names:
+            return block
+        fallback = fallback or (block if names else None)
+    return fallback
+
+
+def _fenced(text: str) -> Iterator[str]:
+    for block in text.split("```")[
+        1::2
+    ]:  # the last one may lack its end: a reply cut short still counts if it parses
+        tag = _TAG.match(block)
+        code = textwrap.dedent(block[tag.end() :] if tag else block).strip()
+        if 0 < len(code) <= _MOST_CHARACTERS:
+            yield code
+
+
+def _unfenced(text: str) -> Iterator[str]:
+    """Code within prose: from a line that begins like code up to where it stops being Python."""
+    lines = text.split("\n")
+    starts = [number for number, line in enumerate(lines) if _CODE_LINE.match(line)]
+    parses, done = 0, 0
+    for start in starts:
+        end = len(lines)
+        while start >= done and end > start and parses < _MOST_PARSES:
+            parses += 1
+            code = "\n".join(lines[start:end])
+            error_line = 0 if len(code) > _MOST_CHARACTERS else _error_line(code)
+            if error_line is None:
+                done = end
+                yield code.strip()
+                break
+            end = min(end - 1, start + max(error_line - 1, 0))
+
+
+def _error_line(code: str) -> int | None:
+    """The line where code stops being Python; None where it doesn't."""
+    try:
+        _parse(code)
+    except SyntaxError as error:
+        return error.lineno or 0
+    except (ValueError, RecursionError, MemoryError):
+        return 0
+    return None
+
+
+def _functions(code: str) -> set[str] | None:
+    """The functions that code defines, methods of a class Solution among them; None where it is not Python."""
+    try:
+        body = _parse(code).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    body += [
+        inner
+        for node in body
+        if isinstance(node, ast.ClassDef) and node.name == "Solution"
+        for inner in node.body
+    ]
+    names = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    assigned = [
+        node.targets for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)
+    ]
+    return names | {target.id for targets in assigned for target in targets if isinstance(target, ast.Name)}
+
+
+def _parse(code: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "\d" in a reply is none of our user's business
+        return ast.parse(code)

@@ -1,0 +1,248 @@
+r"""Is a reply's answer to a math task right? Numbers by LiC's rule, expressions by math-verify in a process
+that can be killed.
+
+The number of the last box counts, otherwise the last number of the text. math-verify is asked only where one
+of the two sides is no plain number: a reference such as \frac{\sqrt{3}}{2}, x+1 or (1,2), or a box such as
+\boxed{2\cdot 3}. Finding an answer takes time linear in the reply, and no reply text raises. It leaves out
+expressions that stand in plain prose (only a box, or math between dollars and the like, is read as one) and
+mixed numbers outside a box ("1 1/2").
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from fractions import Fraction
+from typing import Any
+
+from smopd.verify import workers
+from smopd.verify.verdict import Verdict
+
+TIMEOUT = 5.0  # seconds for one comparison of expressions
+KIND = workers.Kind("math")
+_MOST_CHARACTERS = 500  # of an expression: none that is somebody's answer is longer
+_TAIL = 2000  # characters at the end of a reply without a box in which an expression is looked for
+
+# A comma belongs to a number only between groups of three digits; a leading point only where no word or
+# number ends.
+_UNSIGNED = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]++)(?:\.[0-9]++)?|(?<![\w.])\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
+# A minus is a sign unless something that can be subtracted from stands right before it.
+_NUMBER = rf"(?P<sign>(?<![\w)\]}}%])[-\u2212])?[$€£¥]?(?P<top>{_UNSIGNED})(?:/(?P<bottom>{_UNSIGNED}))?"
+_ONE_NUMBER = re.compile(_NUMBER)
+_NUMBER_OR_BRACE = re.compile(_NUMBER + r"|\\[{}]|(?P<open>(?:\\boxed\s*+)?\{)|(?P<close>\})")
+_BRACE = re.compile(r"(?P<digit>[0-9])|\\[{}]|(?P<open>(?:\\boxed\s*+)?\{)|(?P<close>\})")
+_FRAC = re.compile(r"(?<![0-9])\\[dt]?frac\s*+\{\s*+(-?[0-9.]++)\s*+\}\s*+\{\s*+([0-9.]++)\s*+\}")
+_POWER = re.compile(r"(?<=[A-Za-z}])\^(?:[0-9]++|\{[0-9]++\})")
+_THIN_SPACE = re.compile(r"(?<=[0-9])\\,(?=[0-9]{3})")
+_MOST_DIGITS = 400  # beyond that a number is nobody's answer, and int() refuses or takes its time
+
+
+def verify_math(answer: Mapping[str, Any], text: str) -> Verdict:
+    """Compare the answer of a reply with `answer["value"]`."""
+    found = judge(answer, text)
+    return found if isinstance(found, Verdict) else workers.ask(found)
+
+
+def judge(answer: Mapping[str, Any], text: str) -> Verdict | workers.Job:
+    """The verdict, or where expressions have to be compared, the job that gives it."""
+    reference = str(answer.get("value", "")).rpartition("####")[2].strip()  # GSM8K's answers end in "#### n"
+    if not _is_number(reference):
+        return _judge_expression(reference, text)
+    expected = _answer_number(_plain(reference))
+    if expected is None or (right := _value(expected)) is None:
+        return Verdict(False, None, "error", "the reference answer holds no number")
+    found = _answer_number(_plain(text))
+    if found is None:
+        return Verdict(False, None, "no_answer", "no number in the reply")
+    correct = _value(found) == right
+    verdict = Verdict(correct, found[0], "ok", "" if correct else f"expected {expected[0]}")
+    box = _last_box(_plain(text, powers=True), with_digit=True) if "\\boxed" in text else None
+    if box is None or len(box) > _MOST_CHARACTERS or not _OPERATED.search(_bare(box)):
+        return verdict
+    said = re.sub(r"(?<=[0-9]),(?=[0-9]{3})|[$€£¥%]", "", _right_side(box))
+    call = {"reference": str(right), "said": said, "shown": box, "otherwise": asdict(verdict)}
+    return workers.Job(KIND, call, TIMEOUT, extracted=box)
+
+
+def _judge_expression(reference: str, text: str) -> Verdict | workers.Job:
+    if (
+        not re.search(r"[0-9\\]|(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z])", reference)
+        or len(reference) > _MOST_CHARACTERS
+    ):
+        return Verdict(False, None, "error", "the reference answer holds neither a number nor an expression")
+    box = _last_box(text)
+    said = text[-_TAIL:].strip() if box is None else box
+    if box is not None and len(box) > _MOST_CHARACTERS:
+        return Verdict(False, box[:_MOST_CHARACTERS], "ok", "the answer is too long for an expression")
+    if not said:
+        return Verdict(False, None, "no_answer", "no answer in the reply")
+    if "".join(said.split()) == "".join(reference.split()):
+        return Verdict(True, said, "ok", "")
+    call = {"reference": reference, "said": said, "shown": said, "boxed": box is not None}
+    return workers.Job(KIND, call, TIMEOUT, extracted=box)
+
+
+# --- numbers
+# ---------------------------------------------------------------------------------------------------------------
+def _plain(text: str, powers: bool = False) -> str:
+    r"""LaTeX's spellings of a number as plain ones, and no powers of letters and units (x^2, \text{cm}^2): no
+    answer is one.
+    """
+    for latex, plain in (("{,}", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%")):
+        text = text.replace(latex, plain)
+    text = _THIN_SPACE.sub("", text)
+    return _FRAC.sub(r"\1/\2", text if powers else _POWER.sub("", text))
+
+
+def _answer_number(text: str) -> re.Match[str] | None:
+    """The number of the last box that holds one, otherwise the last number of the text."""
+    last = boxed = None
+    open_braces = []
+    for token in _NUMBER_OR_BRACE.finditer(text):
+        if token["top"]:
+            last = token
+        elif token["open"]:
+            open_braces.append(token)
+        elif token["close"] and open_braces and (opened := open_braces.pop())["open"] != "{":
+            boxed = last if last and last.start() >= opened.end() else boxed
+    return boxed or last
+
+
+def _value(number: re.Match[str]) -> Fraction | None:
+    """The number exactly, or None where it is too large to be anybody's answer."""
+    parts = []
+    for text in (number["top"], number["bottom"] or "1"):
+        mantissa, _, exponent = text.lower().partition("e")
+        if len(mantissa) > _MOST_DIGITS or len(exponent) > 4 or abs(int(exponent or 0)) > _MOST_DIGITS:
+            return None
+        parts.append(Fraction(text.replace(",", "")))
+    value = parts[0] / parts[1] if parts[1] else Fraction(0)  # "3/0" is no fraction: its last number is 0
+    return -value if number["sign"] else value
+
+
+# --- telling numbers from expressions
+# -----------------------------------------------------------------------------------------
+_RELATION = re.compile(r"=|≈|\\approx(?![A-Za-z])")
+_TEXT = re.compile(
+    r"\\(?:text|textbf|textrm|mathrm|mbox|operatorname)\s*+\{[^{}]*+\}(?:\^(?:[0-9]|\{[0-9]\}))?"
+)
+_UNIT = re.compile(  # cm^2, degrees, 18^{th}, and what a fraction of units leaves
+    r"(?<![A-Za-z\\])(?:[mcdk]?m|ft|in|yd|mi|s)\^(?:[23]|\{[23]\})|\^\s*+(?:\\circ|\{\s*+(?:\\circ|st|nd|rd|th)?\s*+\})|°"
+    r"|\\[dt]?frac\s*+\{\s*+(?:[A-Za-z]{2,})?\s*+\}\s*+\{\s*+[A-Za-z]*+\s*+\}"
+)
+_DRESS = re.compile(r"[$€£¥%]|\\(?:left|right|displaystyle|boxed|quad)(?![A-Za-z])|\\[,;:! ]|~")
+_BINARY = r"(?:[-+*/^×÷·\u2212]|\\(?:cdot|times|div)(?![A-Za-z]))"
+_FUNCTION = r"\\(?:sqrt|[dt]?frac|[dt]?binom|pi|log|ln|exp|sin|cos|tan|sum|prod|infty)(?![a-z])"
+# In a reply's box a letter is a unit; in a reference a lone letter can be a variable, beside an operator it
+# is one.
+_OPERATED = re.compile(rf"{_FUNCTION}|[0-9)}}\]!]\s*+{_BINARY}\s*+[-\u2212]?[0-9.({{\\]|[0-9)}}]!")
+_LETTERED = re.compile(
+    r"\\pm(?![a-z])|(?<![A-Za-z\\])(?:[xyznki](?![A-Za-z])|[A-Za-z]\s*+[-+*/^]\s*+[0-9({\\])|[0-9)}]\s*+[-+*]\s*+[a-z](?![A-Za-z])"
+)
+_SEVERAL = re.compile(r"[0-9)}\]]\s*+,\s*+[-(\[]?[0-9]|\\[{}]")
+
+
+def _is_number(reference: str) -> bool:
+    """Whether a reference is one number, be it with a unit, a currency or words around it."""
+    bare = _bare(_plain(reference, powers=True))
+    if re.search(r"[0-9]", bare) is None:
+        return re.search(r"[0-9]", reference) is not None and "\\" not in reference
+    words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{3,}", bare) is not None
+    if "\\begin" in bare:
+        return False
+    if _OPERATED.search(bare) or _LETTERED.search(bare):
+        return words and "\\" not in bare  # prose with a calculation in it: its last number
+    return words or not _SEVERAL.search(bare)
+
+
+def _bare(text: str) -> str:
+    """What stands right of the last relation, without texts, units and currencies, every number a 0."""
+    return _ONE_NUMBER.sub("0", _DRESS.sub(" ", _UNIT.sub("", _TEXT.sub("", _right_side(text)))))
+
+
+def _right_side(text: str) -> str:
+    return next((part for part in reversed(_RELATION.split(text)) if part.strip()), text)
+
+
+def _last_box(text: str, with_digit: bool = False) -> str | None:
+    """What the last box holds that holds anything, or a digit."""
+    found, digit = None, -1
+    open_braces = []
+    for token in _BRACE.finditer(text):
+        if token["digit"]:
+            digit = token.start()
+        elif token["open"]:
+            open_braces.append(token)
+        elif token["close"] and open_braces and (opened := open_braces.pop())["open"] != "{":
+            held = digit >= opened.end() if with_digit else token.start() > opened.end()
+            found = slice(opened.end(), token.start()) if held else found
+    return None if found is None else text[found].strip() or None
+
+
+# --- in the worker
+# ----------------------------------------------------------------------------------------------------------
+def warm_up() -> None:
+    """What takes long at first: before the clock of a verdict runs."""
+    logging.disable(logging.CRITICAL)  # math-verify warns that its own time limits are off
+    compare("x+1", "1+x", "1+x")
+
+
+def compare(
+    reference: str, said: str, shown: str, boxed: bool = True, otherwise: Mapping[str, Any] | None = None
+) -> Verdict:
+    """Whether math-verify takes two expressions for equal; `otherwise` is the verdict where it cannot read
+    what was said.
+    """
+    wanted, given = _members(reference), _members(said) if boxed else None
+    if wanted and given:
+        # Two numbers in brackets are an interval to math-verify, and (5,3) and (5,2) then both empty, hence
+        # equal.
+        same = wanted[0] == given[0] and len(wanted) == len(given)
+        correct = same and all(
+            _equal(_read(right), _read(part)) for right, part in zip(wanted[1:], given[1:], strict=True)
+        )
+        return Verdict(correct, shown, "ok", "" if correct else f"expected {reference}")
+    right, found = _read(reference), _read(said, boxed)
+    if otherwise is not None and (not found or isinstance(found[0], str)):
+        return Verdict(**otherwise)
+    if not right:
+        return Verdict(False, None, "error", "the reference answer cannot be read as an expression")
+    if not found:
+        return Verdict(False, None, "no_answer", "no expression in the reply")
+    correct = _equal(right, found) and not (wanted and str(right[0]) == "EmptySet")
+    shown = shown if boxed else str(found[-1])[:_MOST_CHARACTERS]
+    return Verdict(correct, shown, "ok", "" if correct else f"expected {reference}")
+
+
+def _members(text: str) -> list[str] | None:
+    """The brackets and the parts of a point, tuple or interval; None where the text is something else."""
+    text = re.sub(r"\\(?:left|right)(?![A-Za-z])", "", _right_side(text)).strip()
+    if text[:1] not in ("(", "[") or text[-1:] not in (")", "]"):
+        return None
+    depth, start, parts = 0, 1, list[str]()
+    for at, sign in enumerate(text):
+        depth += (sign in "([{") - (sign in ")]}")
+        if depth == 0 and at < len(text) - 1:
+            return None  # the first bracket closes before the end: a product, a union
+        if depth == 1 and sign == ",":
+            parts.append(text[start:at])
+            start = at + 1
+    return [text[0] + text[-1], *parts, text[start:-1]] if parts and depth == 0 else None
+
+
+def _read(text: str, boxed: bool = True) -> list[Any]:
+    """What math-verify makes of a text: an expression if it can, and the text it took for one."""
+    from math_verify import LatexExtractionConfig, parse
+
+    # Its own time limits use signals: here the parent kills us instead.
+    if not boxed:
+        return list(parse(text, parsing_timeout=None))
+    return list(
+        parse(f"\\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)], parsing_timeout=None)
+    )
+
+
+def _equal(right: list[Any], found: list[Any]) -> bool:
+    from math_verify import verify
+
+    return bool(verify(right, found, timeout_seconds=None))

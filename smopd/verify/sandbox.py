@@ -1,0 +1,256 @@
+"""Runs model-written Python where it can do no harm, and judges it by tests whose outcome it cannot forge.
+
+Here is our side: a pool of warm workers. A worker (`sandbox_worker.py`) runs inside a sandbox (bubblewrap, or
+namespaces that it enters by itself) and gives every program a process of its own. Tests run in yet another
+process (`sandbox_judge.py`): they share no memory with the program, calls and results cross as plain data,
+and only the tests' process holds the pipe on which a verdict is written. So `os._exit(0)`, a printed "ok", a
+patched builtin or an object that equals everything win nothing. It leaves out packages (a program sees the
+standard library alone), changes that a program makes to its arguments (tests don't see them), and systems
+other than Linux.
+"""
+
+import atexit
+import collections
+import functools
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from smopd.errors import UserError
+from smopd.verify.sandbox_judge import receive, write
+from smopd.verify.sandbox_worker import SCRATCH_BYTES
+
+Level = Literal["bubblewrap", "namespaces", "none"]
+_GRACE = 10.0  # seconds beyond the time limit after which the worker itself is taken for lost
+# What a worker's Python runs: the two texts as modules, where no package is installed.
+_INSIDE = """
+import sys, types
+for name, text in {texts!r}:
+    sys.modules[name] = module = types.ModuleType(name)
+    exec(compile(text, name, "exec"), vars(module))
+module.work(sys.argv[1], sys.argv[2:])
+"""
+
+
+@dataclass(frozen=True)
+class SandboxResult:
+    """How a program ended: `failed` is the program's fault, `error` the tests' or the sandbox's."""
+
+    status: Literal["ok", "failed", "timeout", "error"]
+    detail: str
+    output: str
+
+
+_permitted = False
+_idle: dict[str, list["_Worker"]] = collections.defaultdict(list)
+_places = threading.BoundedSemaphore(max(2, os.cpu_count() or 2))
+
+
+def permit_unsandboxed(yes: bool = True) -> None:
+    """Let programs run without isolation in this process where none can be had: what --allow-unsandboxed
+    says.
+    """
+    global _permitted
+    _permitted = yes
+
+
+def isolation() -> Level:
+    """The best isolation that works here; each was tried once by really running a program in it."""
+    return available()[0]
+
+
+@functools.cache
+def available() -> tuple[Level, ...]:
+    """Every level that works here, the best first; the last is always "none"."""
+    levels: tuple[Level, ...] = ("bubblewrap", "namespaces")
+    return (*(level for level in levels if _attempt(level, "print(6 * 7)").output == "42\n"), "none")
+
+
+def require(level: Level | None = None, allow_unsandboxed: bool | None = None) -> None:
+    """A UserError where programs would run without isolation and nobody has permitted it."""
+    if (level or isolation()) == "none" and not (
+        _permitted if allow_unsandboxed is None else allow_unsandboxed
+    ):
+        raise UserError(
+            "model-written programs need a sandbox, and neither bubblewrap nor namespaces work here: install bubblewrap "
+            "(apt-get install bubblewrap), or pass --allow-unsandboxed to run them with resource limits only"
+        )
+
+
+def run(
+    program: str,
+    *,
+    timeout: float,
+    memory_mb: int = 512,
+    tests: str = "",
+    entry: str = "",
+    stdin: str = "",
+    processes: int = 4,
+    allow_unsandboxed: bool | None = None,
+    level: Level | None = None,
+) -> SandboxResult:
+    """Run a program; with `tests`, its status is theirs. They see the program's names, and its function
+    `entry` as `candidate`.
+
+    Without tests "ok" only says that the program ended with exit code 0, which it can do whenever it likes:
+    judge its output.
+    """
+    level = level or isolation()
+    if level == "none":
+        require(level, allow_unsandboxed)
+    return _attempt(level, program, timeout, memory_mb, tests, entry, stdin, processes)
+
+
+def _attempt(
+    level: Level, program: str, timeout: float = 5, memory_mb: int = 512, tests: str = "", entry: str = "", stdin: str = "",
+    processes: int = 4,
+) -> SandboxResult:  # fmt: skip
+    parts = [text.encode("utf-8", "surrogatepass") for text in (program, stdin, tests)]
+    header = {
+        "timeout": timeout,
+        "memory": memory_mb << 20,
+        "entry": entry,
+        "processes": processes,
+        "parts": [*map(len, parts)],
+    }
+    why = ""
+    with _places:
+        for _ in range(2):  # a second time in a fresh worker where the first one was found dead
+            try:
+                worker = _idle[level].pop()
+            except IndexError:
+                try:
+                    worker = _Worker(level)
+                except OSError as error:  # no bwrap, say
+                    return SandboxResult("error", str(error), "")
+            answer = worker.ask(header, parts, timeout)
+            if answer is not None:
+                _idle[level].append(worker)
+                return SandboxResult(**answer)
+            why = worker.close()
+    return SandboxResult("error", f"the sandbox was lost: {why}"[:500], "")
+
+
+class _Worker:
+    def __init__(self, level: Level) -> None:
+        python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+        texts = [
+            (f"smopd.verify.{name}", (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
+            for name in ("sandbox_judge", "sandbox_worker")
+        ]
+        source = _INSIDE.format(texts=texts)
+        paths = _visible(python)
+        command = [python, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", source, level, *paths]
+        if level == "bubblewrap":
+            command = [*_bubblewrap(paths), "--", *command]
+        # Nothing of our environment goes in; one hash seed for all, so that a verdict doesn't hang on the
+        # order of a set.
+        self.process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, env={"PYTHONHASHSEED": "0"}, cwd="/",
+                                        start_new_session=True, bufsize=0)  # fmt: skip
+
+    def ask(self, header: dict[str, Any], parts: list[bytes], timeout: float) -> dict[str, Any] | None:
+        """Have one program run; None where the worker is lost."""
+        to, back = self.process.stdin, self.process.stdout
+        if to is None or back is None:  # they are pipes: this is for the type checker
+            return None
+        watchdog = threading.Timer(timeout + _GRACE, self.process.kill)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            text = json.dumps(header).encode()
+            write(to.fileno(), struct.pack("!I", len(text)) + text + b"".join(parts))
+            return json.loads(receive(back.fileno()))
+        except (OSError, EOFError, ValueError):
+            return None
+        finally:
+            watchdog.cancel()
+
+    def close(self) -> str:
+        """End the worker and with it everything in its namespace; the last it had to say."""
+        try:
+            _, errors = self.process.communicate(
+                timeout=2
+            )  # closes its input: an idle worker tidies up and goes
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            _, errors = self.process.communicate()
+        return (errors or b"").decode("utf-8", "replace").strip().rpartition("\n")[2]
+
+
+def close() -> None:
+    """End the idle workers."""
+    for worker in [worker for workers in _idle.values() for worker in workers]:
+        worker.close()
+    _idle.clear()
+
+
+def _forget() -> None:
+    _idle.clear()  # a fork of ours must not speak to workers that are its parent's
+
+
+atexit.register(close)
+os.register_at_fork(after_in_child=_forget)
+
+
+def _visible(python: str) -> list[str]:
+    """What of the file system a program may read: the interpreter, its library, and the system's shared ones."""
+    wanted = [
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib32",
+        "/usr/lib64",
+        "/etc/ld.so.cache",
+        "/nix/store",
+        python,
+    ]
+    wanted += [
+        f"{prefix}/{lib}" for prefix in (sys.base_prefix, sys.base_exec_prefix) for lib in ("lib", "lib64")
+    ]
+    wanted += ["/dev/null", "/dev/zero", "/dev/urandom"]
+    found: list[str] = []
+    for path in wanted:
+        if os.path.exists(path) and not any(path == kept or path.startswith(kept + "/") for kept in found):
+            found.append(path)
+    return found
+
+
+def _bubblewrap(paths: list[str]) -> list[str]:
+    if (bwrap := shutil.which("bwrap")) is None:
+        raise FileNotFoundError("bwrap is not installed")
+    command = [bwrap, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--as-pid-1", "--die-with-parent",
+               "--new-session"]  # fmt: skip
+    if os.geteuid():
+        command += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
+    else:  # the worker stays root so that it can give programs a user of their own, for whom a limit on processes counts
+        for capability in ("SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER"):
+            command += ["--cap-add", f"CAP_{capability}"]
+    folders = {str(folder) for path in paths for folder in Path(path).parents}
+    for folder in sorted(folders - {"/"}):  # bubblewrap would close them to everybody but the worker
+        command += ["--perms", "0755", "--dir", folder]
+    for path in paths:
+        if os.path.islink(path):
+            command += ["--symlink", os.readlink(path), path]
+        else:
+            command += ["--dev-bind" if path.startswith("/dev/") else "--ro-bind", path, path]
+    return [
+        *command,
+        "--perms",
+        "0755",
+        "--size",
+        str(SCRATCH_BYTES),
+        "--tmpfs",
+        "/tmp",
+        "--remount-ro",
+        "/",
+        "--chdir",
+        "/tmp",
+    ]

@@ -1,0 +1,19 @@
+"""What every verifier answers with. It leaves out how a verdict is reached, so that a worker process can
+import it alone.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Status = Literal["ok", "no_answer", "timeout", "error"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verifier says of one reply; `status` is "ok" whenever an answer was found and compared."""
+
+    correct: bool
+    extracted: str | None
+    status: Status
+    detail: str

@@ -1,0 +1,117 @@
+"""Inside a worker process: reads jobs from a pipe and answers each with a verdict, until the pipe closes.
+
+It imports only what its kind of job needs, and no torch. What is printed goes nowhere, so that nothing but
+answers stands on the pipe. The time limit is the parent's to enforce (`workers.py`); an alarm ends a process
+whose parent is gone.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from smopd.errors import UserError
+from smopd.verify.sandbox_judge import receive, send
+from smopd.verify.verdict import Verdict
+
+_ORPHAN = 30.0  # seconds past a time limit after which the parent must be gone
+_DETAIL = 500  # characters
+
+
+def main() -> None:
+    """Serve until our parent closes the pipe."""
+    jobs, answers = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    start = json.loads(receive(jobs))
+    try:
+        handler = _handler(start["name"], start["file"], start["source"])
+    except (Exception, SystemExit) as error:
+        send(answers, json.dumps({"failed": said(error, start["file"])}).encode())
+        return
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - for good
+    taken = _address_space()
+    send(answers, b'{"ready": true}')
+    while True:
+        try:
+            job = json.loads(receive(jobs))
+        except (EOFError, OSError):
+            os._exit(0)
+        _limit(taken + job["memory"])
+        signal.setitimer(signal.ITIMER_REAL, job["timeout"] + _ORPHAN)
+        answer: dict[str, Any] = {"number": job["number"]}
+        try:
+            answer["verdict"] = asdict(handler(**job["call"]))
+        except UserError as error:
+            answer["user_error"] = str(error)
+        except BaseException as error:
+            answer["verdict"] = asdict(Verdict(False, None, "error", said(error, start["file"])))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        send(answers, json.dumps(answer).encode())
+
+
+def said(error: BaseException, file: str = "") -> str:
+    """An exception in a line, with the deepest line of the user's file that it passed."""
+    line = line_in(error, file)
+    where = f" ({Path(file).name}, line {line})" if line else ""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its message cannot be shown)"
+    return f"{type(error).__name__}: {text[:_DETAIL]}{where}"
+
+
+def line_in(error: BaseException, file: str) -> int:
+    """The deepest line of a file that an exception passed; 0 where it passed none."""
+    line, trace = 0, error.__traceback__
+    while trace:
+        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
+        trace = trace.tb_next
+    return line
+
+
+def _handler(name: str, file: str, source: str) -> Callable[..., Verdict]:
+    if name == "math":
+        from smopd.verify.math import compare, warm_up
+
+        warm_up()
+        return compare
+    if name == "database":
+        from smopd.verify.database import verify_database
+
+        def judge(answer: dict[str, Any], reply: str, database: str | None) -> Verdict:
+            return verify_database(answer, reply, database=Path(database) if database else None)
+
+        return judge
+    from smopd.verify.own import handler
+
+    return handler(file, source)
+
+
+def _address_space() -> int:
+    """Bytes of address space in use, where the system tells: large libraries reserve more than they ever
+    touch.
+    """
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _limit(memory: int) -> None:
+    """The address space of the process from now on, where the system can limit it: more than that raises a
+    MemoryError.
+    """
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(
+            resource.RLIMIT_AS, (memory if most == resource.RLIM_INFINITY else min(memory, most), most)
+        )

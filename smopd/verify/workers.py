@@ -1,0 +1,241 @@
+"""A pool of warm processes for verdicts that may hang, crash or eat memory: expressions, queries, verifiers
+of the user's.
+
+Here is our side; what a process does is in `worker.py`. A process is a fresh interpreter in a session of its
+own (Ctrl-C does not reach it) and judges one job at a time; past the time limit it is killed with its process
+group, and another is started when next needed. It is no wall against malice: model-written programs go to the
+sandbox (`sandbox.py`).
+"""
+
+import atexit
+import collections
+import contextlib
+import json
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from smopd.errors import UserError
+from smopd.verify.verdict import Verdict
+
+MEMORY_MB = 2048  # for a job, beyond what its process takes when it is ready
+GRACE = 2.0  # seconds after a time limit within which the verdict on it is there
+_START_LIMIT = 120.0  # seconds to import what the jobs need
+_PIECE = select.PIPE_BUF  # bytes that a pipe ready for writing takes without blocking
+_MOST = 64 << 20  # bytes of an answer
+_INSIDE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from smopd.verify.worker import main; main()"
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a process is started for: `math`, `database`, or `own` with the text of a file of verifiers."""
+
+    name: str
+    file: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One verdict to be had: the arguments of the call, and its limits."""
+
+    kind: Kind
+    call: Mapping[str, Any]
+    timeout: float
+    memory_mb: int = MEMORY_MB
+    extracted: str | None = None  # what the verdict on a lost job shows
+
+
+def width() -> int:
+    """How many jobs run at once: as many as there are CPUs for us, and at least two."""
+    return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2)
+
+
+_idle: dict[Kind, list["_Worker"]] = collections.defaultdict(list)
+_places = threading.BoundedSemaphore(width())
+
+
+def ask(job: Job) -> Verdict:
+    """The verdict on one job; waits for a free place."""
+    return ask_all([job])[0]
+
+
+def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
+    """The verdicts on jobs of one kind, one after the other in the same process as long as it lives."""
+    worker: _Worker | None = None
+    verdicts: list[Verdict] = []
+    with _places:
+        try:
+            for job in jobs:
+                try:
+                    worker = worker or _take(job.kind)
+                except _NotStartedError as error:
+                    verdicts.append(
+                        Verdict(
+                            False, job.extracted, "error", f"the verifier's process did not start: {error}"
+                        )
+                    )
+                    continue
+                verdicts.append(worker.judge(job))
+                worker = None if worker.ended else worker
+        finally:
+            if (
+                worker and worker.busy
+            ):  # Ctrl-C: an answer may still come, and would be taken for the next one's
+                worker.end()
+            elif worker:
+                _idle[worker.kind].append(worker)
+    return verdicts
+
+
+class _NotStartedError(Exception):
+    """A worker that never became ready."""
+
+
+def _take(kind: Kind) -> "_Worker":
+    while True:
+        try:
+            worker = _idle[kind].pop()
+        except IndexError:
+            return _Worker(kind)
+        if worker.process.poll() is None:
+            return worker
+        worker.end()  # died while idle
+
+
+class _Worker:
+    def __init__(self, kind: Kind) -> None:
+        self.kind, self.busy, self.late, self.ended, self.number = kind, False, False, False, 0
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - until `end`; a pipe that nobody reads would block when full
+        path = [os.path.abspath(place) for place in sys.path]
+        # One hash seed for all, so that a verdict doesn't hang on the order of a set.
+        env = {**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+        try:
+            command = [sys.executable, "-P", "-X", "utf8", "-c", _INSIDE, json.dumps(path)]
+            self.process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=self.errors, env=env, start_new_session=True,
+                                            bufsize=0)  # fmt: skip
+        except OSError as error:
+            raise _NotStartedError(str(error)) from None
+        ready = self.exchange(json.dumps(asdict(kind)).encode(), _START_LIMIT)
+        if ready is None or "failed" in ready:
+            ending = self.end()
+            ending = f"not ready after {_START_LIMIT:g} s" if self.late else ending
+            raise _NotStartedError(ready["failed"] if ready else ending)
+
+    def judge(self, job: Job) -> Verdict:
+        """The verdict on a job, whatever becomes of the process."""
+        try:
+            limits = {"timeout": job.timeout, "memory": job.memory_mb << 20}
+            message = json.dumps({"call": dict(job.call), "number": self.number, **limits}).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            return Verdict(False, job.extracted, "error", f"the answer is no plain JSON: {error}")
+        answer = self.exchange(message, job.timeout)
+        # The number tells an answer from what a verifier of the user's may have written on the pipe.
+        if answer is None or answer.get("number") != self.number:
+            late, ending = self.late, self.end()
+            if late:
+                return Verdict(False, job.extracted, "timeout", f"no verdict within {job.timeout:g} s")
+            return Verdict(False, job.extracted, "error", f"the verifier's process was lost: {ending}")
+        self.number += 1
+        if "user_error" in answer:
+            raise UserError(answer["user_error"])
+        return Verdict(**answer["verdict"])
+
+    def exchange(self, message: bytes, limit: float) -> dict[str, Any] | None:
+        """Send a message and wait for the answer; None where there is none, and `late` where time is up."""
+        to, back = self.process.stdin, self.process.stdout
+        if to is None or back is None:  # they are pipes: this is for the type checker
+            return None
+        deadline, self.busy = time.monotonic() + limit, True
+        try:
+            left = memoryview(struct.pack("!I", len(message)) + message)
+            while left:
+                _await(to.fileno(), select.POLLOUT, deadline)
+                left = left[os.write(to.fileno(), left[:_PIECE]) :]
+            (size,) = struct.unpack("!I", _read(back.fileno(), 4, deadline))
+            answer = json.loads(_read(back.fileno(), size, deadline)) if size <= _MOST else None
+        except TimeoutError:
+            self.late = True
+            return None
+        except (OSError, EOFError, ValueError, struct.error):
+            return None
+        self.busy = not isinstance(answer, dict)
+        return answer if isinstance(answer, dict) else None
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> str:
+        """Kill the process and what it started; how it had ended by itself, and the last it said."""
+        if self.ended:
+            return ""
+        self.ended = True
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(
+                0 if self.late or not self.busy else 0.5
+            )  # the pipe closes a moment before the process is gone
+        code = self.process.returncode
+        self._kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe:
+                pipe.close()
+        self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
+        last = self.errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
+        self.errors.close()
+        return f"{_ending(code)}{': ' if last else ''}{last}"
+
+
+def _await(fd: int, event: int, deadline: float) -> None:
+    poll = select.poll()
+    poll.register(fd, event)
+    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        raise TimeoutError
+
+
+def _read(fd: int, size: int, deadline: float) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        _await(fd, select.POLLIN, deadline)
+        if not (piece := os.read(fd, min(size - len(data), 1 << 20))):
+            raise EOFError
+        data += piece
+    return bytes(data)
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "it closed its pipe"
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+def close(kind: Kind | None = None) -> None:
+    """End the idle processes, of one kind or all."""
+    for chosen in [kind] if kind else list(_idle):
+        for worker in _idle.pop(chosen, []):
+            worker.end()
+
+
+def _forget() -> None:
+    """In a fork of ours: the processes are its parent's, and a place may be held by a thread that is not
+    here.
+    """
+    global _places
+    _idle.clear()
+    _places = threading.BoundedSemaphore(width())
+
+
+atexit.register(close)
+os.register_at_fork(after_in_child=_forget)

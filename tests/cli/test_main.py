@@ -1,0 +1,335 @@
+"""The command line as a user meets it: one JSON object with --json, exit code 2 and a plain message for bad
+input.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from conftest import shared
+
+from smopd.data import load_examples, save_examples
+
+FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.micro_batch=2"]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "quickstart",
+        "train",
+        "eval",
+        "eval compare",
+        "export",
+        "plan",
+        "report",
+        "methods",
+        "data pocket",
+        "data check",
+        "data build",
+        "data stats",
+        "data shard",
+        "pocket build",
+        "study",
+        "study list",
+        "study power",
+        "study calibration",
+        "study gradients",
+    ],
+)
+def test_help_has_an_example(smopd, verb):
+    code, out, _ = smopd(*verb.split(), "--help")
+    assert code == 0
+    assert f"smopd {verb}" in out.split("Example")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "pocket", "--set", "optim.learning_rate=1"], "did you mean 'optim.lr'?"),
+        (["train", "pocket", "--set", "optim.lr=fast"], "optim.lr"),
+        (["train", "pocket", "--method", "entorpy"], "did you mean 'entropy'?"),
+        (["train", "nosuch"], "nosuch: no such recipe or file"),
+        (["train", "broken.toml"], "broken.toml: not valid TOML"),
+        (["train", "pocket", "--set", "model.path=./nosuch"], "model.path: ./nosuch: no such model folder"),
+        (["train", "pocket", "--set", "model.path=empty"], "model.path"),
+        (["train", "pocket", "--set", "data.train=nosuch.jsonl"], "nosuch.jsonl: no such data file"),
+        (["train", "pocket", "--set", "data.train=bad.jsonl"], "bad.jsonl, line 2: not valid JSON"),
+        (["train", "pocket", "--set", "data.train=noshards.jsonl"], "noshards.jsonl, line 1, field 'shards'"),
+        (["train", "pocket", "--out", "empty"], "not a run folder"),
+        (["train", "pocket", "--set", "model.adapter=empty"], "empty: neither a PEFT adapter"),
+        (["eval", "./nosuch"], "no such model folder"),
+        (["eval", "pocket", "--adapter", "empty"], "empty: neither a PEFT adapter"),
+        (["eval", "pocket", "--views", "half"], "eval.views"),
+        (["eval", "pocket", "--out", "empty"], "exists and is not empty"),
+        (["eval", "pocket", "--data", "bad.jsonl"], "bad.jsonl, line 2"),
+        (["report", "empty"], "empty: not a run folder"),
+        (["report", "empty", "--audit"], "empty: neither a run folder"),
+        (["report", "bad.jsonl"], "bad.jsonl: cannot be read"),
+        (["report", "empty", "--out", "x"], "--out"),
+        (["study", "nosuch"], "nosuch: no such study or file"),
+        (["study", "broken.toml"], "broken.toml: not valid TOML"),
+        (["study", "miniature", "--set", "train.step=3"], "did you mean 'train.steps'?"),
+        (["study", "paper-ablation"], "data.train = train.jsonl: no such file"),
+        (["study", "calibration", "empty"], "empty: has no token log"),
+        (["study", "gradients", "empty"], "empty: not a run folder"),
+        (["eval", "pocket", "--base"], "--base"),
+        (["data", "check", "bad.jsonl"], "bad.jsonl, line 2"),
+        (["data", "pocket", "bad.jsonl"], "bad.jsonl: exists; nothing was written"),
+        (["data", "pocket", "x.jsonl", "--split", "test"], "--split"),
+        (["pocket", "build", "--out", "empty"], "empty: exists"),
+    ],
+)
+def test_bad_input_is_a_message_exit_2_and_nothing_overwritten(smopd, tmp_path, words, said):
+    good = load_examples("pocket:train:1")[0].to_json()
+    (tmp_path / "broken.toml").write_text("method = \n")
+    (tmp_path / "bad.jsonl").write_text(json.dumps(good) + "\n{oops\n")
+    (tmp_path / "noshards.jsonl").write_text(json.dumps(good | {"shards": []}) + "\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "keep.txt").write_text("mine")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    code, out, err = smopd(*words)
+    assert code == 2, err
+    assert said in err
+    assert out == ""
+    assert "Traceback" not in err
+    assert all(p.read_bytes() == content for p, content in before.items())
+
+
+def test_a_failed_start_leaves_no_run_folder_behind_that_blocks_the_next(smopd, tmp_path):
+    assert smopd("train", "pocket", "--out", "r", "--set", "data.train=nosuch.jsonl", *FAST)[0] == 2
+    assert not (tmp_path / "r").exists()
+
+
+def test_dry_run_prints_a_recipe_that_loads_again(smopd, tmp_path):
+    code, out, _ = smopd("train", "qwen3-4b", "--method", "combined", "--set", "seed=7", "--dry-run")
+    assert code == 0
+    Path("again.toml").write_text(out)
+    assert smopd("train", "again.toml", "--dry-run")[1] == out
+    assert "keep = 0.8\neta = 0.2" in out
+    assert "seed = 7" in out
+    assert [p.name for p in tmp_path.iterdir()] == ["again.toml"]
+
+
+def test_train_eval_report_round_trip(smopd, tmp_path):
+    code, out, err = smopd("train", "pocket", "--out", "r", "--json", *FAST)
+    assert code == 0, err
+    trained = json.loads(out)
+    assert trained["checkpoint"] == "r/checkpoints/step-000002"
+    assert trained["last"]["step"] == 2
+    code, out, err = smopd("eval", "r", "--limit", "6", "--json")
+    assert code == 0, err
+    summary = json.loads(out)
+    assert summary["views"]["full"]["total"] == summary["views"]["sharded"]["total"] == 6
+    assert summary["adapter"] == trained["checkpoint"]
+    assert Path(summary["folder"]).match("r/eval/step-000002-pocket-eval-*")
+    assert (tmp_path / summary["folder"] / "conversations.jsonl").exists()
+    again = json.loads(smopd("eval", "pocket", "--adapter", "r", "--limit", "6", "--json")[1])
+    assert again["views"] == summary["views"]
+    one = json.loads(smopd("eval", "pocket", "--limit", "3", "--views", "sharded", "--json")[1])
+    assert list(one["views"]) == ["sharded"]
+    base = json.loads(smopd("eval", "r", "--base", "--limit", "6", "--json")[1])
+    assert base["adapter"] is None
+    assert Path(base["folder"]).match("r/eval/base-pocket-eval-*")
+    assert json.loads(smopd("report", "r", "--json")[1]) == {"report": "r/report.html"}
+    code, _, err = smopd("train", "pocket", "--out", "r", "--set", "seed=1", *FAST)
+    assert code == 2
+    assert "seed: 42 in the run folder, 1 now" in err
+
+
+def test_eval_prints_a_table(smopd):
+    code, out, _ = smopd("eval", "pocket", "--limit", "4")
+    assert code == 0
+    assert "FULL against SHARDED" in out
+    assert "at any turn" in out
+
+
+def test_data_verbs(smopd):
+    assert (
+        json.loads(smopd("data", "pocket", "d.jsonl", "--count", "5", "--split", "eval", "--json")[1])[
+            "examples"
+        ]
+        == 5
+    )
+    assert load_examples("d.jsonl") == load_examples("pocket:eval:5")
+    found = json.loads(smopd("data", "check", "d.jsonl", "--json")[1])
+    assert found["examples"] == 5
+    assert sum(found["shards"].values()) == 5
+
+
+def test_methods(smopd):
+    assert set(json.loads(smopd("methods", "--json")[1])) >= {"baseline", "entropy", "outcome", "combined"}
+    assert "objective.keep=0.8" in smopd("methods")[1]
+
+
+def test_version(smopd):
+    assert smopd("--version")[:2] == (0, "0.1.0\n")
+
+
+@pytest.mark.slow
+def test_quickstart_small(smopd, tmp_path):
+    """The whole job on few examples; twice, since the second must only show what is there."""
+    words = ["quickstart", "--out", "q", "--set", "data.eval=pocket:eval:12", *FAST]
+    code, out, err = smopd(*words)
+    assert code == 0, err
+    assert str((tmp_path / "q" / "report.html").resolve()) in out.replace("\n", "")
+    assert "smopd train qwen3-1.7b" in out
+    page = (tmp_path / "q" / "report.html").read_text()
+    assert page.count("SHARDED") > 3
+    code, out, err = smopd(*words, "--json")
+    assert code == 0, err
+    shown = json.loads(out)
+    assert shown["base"]["views"]["sharded"]["total"] == 12
+    assert {c["label"] for c in shown["comparisons"]} == {
+        "FULL: base against trained",
+        "SHARDED: base against trained",
+    }
+    assert len((tmp_path / "q" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert smopd("report", "q", "--audit")[0] == 0
+    summary = tmp_path / "q" / "eval" / "trained" / "summary.json"
+    stored = json.loads(summary.read_text())
+    stored["views"]["sharded"]["correct"] += 1
+    summary.write_text(json.dumps(stored))
+    code, out, _ = smopd("report", "q", "--audit")
+    assert code == 1
+    assert "views.sharded.correct" in out
+    assert "report.html" in out
+
+
+def test_power_of_a_design(smopd):
+    words = ("study", "power", "--items", "200", "--seeds", "3", "--seed-sd", "0.6")
+    code, out, _ = smopd(*words)
+    assert code == 0
+    assert out.startswith("With 200 items and 3 seeds an arm you can detect ")
+    points = json.loads(smopd(*words, "--json")[1])["points"]
+    assert points < json.loads(smopd(*words, "--json", "--seed-sd", "2")[1])["points"]
+    assert points > json.loads(smopd(*words, "--json", "--items", "800")[1])["points"]
+
+
+def test_own_data_through_the_same_commands(smopd, tmp_path):
+    save_examples(tmp_path / "mine.jsonl", load_examples("pocket:train:4"))
+    code, out, err = smopd("train", "pocket", "--out", "r", "--set", "data.train=mine.jsonl", "--json", *FAST)
+    assert code == 0, err
+    assert json.loads(out)["steps"] == 2
+
+
+@pytest.mark.parametrize("task", ["database", "code"])
+def test_every_scored_task_can_be_evaluated(smopd, task):
+    data = shared(f"data/lic/{task}.json")
+    settings = ["--set", "eval.tokens=8", "--set", "eval.middle_tokens=4", "--set", "eval.batch=2"]
+    code, out, err = smopd("eval", "pocket", "--data", str(data), "--limit", "2", "--json", *settings)
+    assert code == 0, err
+    for view in json.loads(out)["views"].values():
+        assert view["total"] == 2
+        assert list(view["by_task"]) == [task]
+        assert sum(view["status"].values()) == 2
+
+
+def test_a_task_without_a_verifier_is_refused_before_anything_is_loaded(smopd):
+    code, _, err = smopd("eval", "pocket", "--data", str(shared("data/lic/summary.json")))
+    assert code == 2
+    assert "task 'summary' cannot be scored" in err
+
+
+@pytest.mark.slow
+def test_an_evaluation_killed_again_and_again_gives_the_numbers_of_an_undisturbed_one(tmp_path):
+    """kill -9, at random instants, of the command line itself."""
+    words = [
+        sys.executable,
+        "-m",
+        "smopd.cli",
+        "eval",
+        "pocket",
+        "--data",
+        "pocket:eval:6",
+        "--set",
+        "eval.batch=1",
+    ]
+    file = tmp_path / "part" / "conversations.jsonl"
+    draw = Random(7)
+    for _ in range(2):
+        before = file.stat().st_size if file.exists() else 0
+        process = subprocess.Popen([*words, "--out", "part"], cwd=tmp_path, stderr=subprocess.PIPE)
+        while process.poll() is None and (file.stat().st_size if file.exists() else 0) <= before:
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0, 0.2))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -9, "it ended before it was killed"
+    for name in ("part", "whole"):
+        ended = subprocess.run([*words, "--out", name], cwd=tmp_path, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        assert ("continuing part after" in ended.stderr) == (name == "part")
+    for name in ("summary.json", "conversations.jsonl"):
+        assert (tmp_path / "part" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_two_evaluations_are_compared(smopd):
+    for name, more in (("a", ()), ("b", ("--set", "eval.temperature=1.0")), ("c", ("--views", "concat"))):
+        assert smopd("eval", "pocket", "--limit", "6", "--out", name, *more)[0] == 0
+    code, out, err = smopd("eval", "compare", "a", "b", "--json")
+    assert code == 0
+    assert "eval.temperature is not the same in both" in err
+    found = json.loads(out)
+    a, b = (json.loads(Path(name, "summary.json").read_text()) for name in "ab")
+    for view in ("full", "sharded"):
+        change = found["views"][view]["change"]
+        assert change["n"] == 6
+        assert change["difference"] == pytest.approx(
+            b["views"][view]["accuracy"] - a["views"][view]["accuracy"]
+        )
+    assert "B: b" in smopd("eval", "compare", "a", "b")[1]
+    assert smopd("eval", "compare", "a", "c")[0] == 2
+    assert "no view was played in both" in smopd("eval", "compare", "a", "c")[2]
+    assert "is no evaluation" in smopd("eval", "compare", "a", "nowhere")[2]
+
+
+def test_a_finished_evaluation_is_read_not_played_and_another_is_refused(smopd):
+    words = ("eval", "pocket", "--limit", "4", "--views", "full", "--json")
+    code, out, err = smopd(*words)
+    assert code == 0
+    folder = json.loads(out)["folder"]
+    assert folder.startswith("runs/eval-pocket-pocket-eval-")
+    again = smopd(*words)
+    assert json.loads(again[1]) == json.loads(out)
+    assert "was finished before" in again[2]
+    assert "loading" not in again[2]
+    code, _, err = smopd("eval", "pocket", "--limit", "5", "--views", "full", "--out", folder)
+    assert code == 2
+    assert "holds an evaluation of something else" in err
+    assert "eval" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--runs", "3"), "eval.temperature=1.0"),
+        (("--views", "simulated"), "--user-url"),
+        (("--user-url", "http://localhost:1"), "add it to --views"),
+        (("--set", "prompts.actions=Call."), "prompts.actions: must contain {functions}"),
+        (("--verifiers", "nowhere.py"), "nowhere.py"),
+        (("--databases", "nowhere"), "nowhere"),
+        (("--views", "half"), '"snowball"'),
+    ],
+)
+def test_evaluations_that_cannot_be(smopd, words, complaint):
+    code, _, err = smopd("eval", "pocket", "--limit", "3", *words)
+    assert code == 2
+    assert complaint in err
+    assert "Traceback" not in err
+
+
+def test_a_system_prompt_is_replaced_and_filled(smopd):
+    prompt = 'prompts.actions="Only these: {functions}"'
+    code, _, err = smopd(
+        "eval", "pocket", "--limit", "4", "--views", "full", "--out", "o", "--set", prompt, "--json"
+    )
+    assert code == 0, err
+    rows = [json.loads(line) for line in Path("o/conversations.jsonl").read_text().split("\n") if line]
+    told = {row["task"]: row["system"] for row in rows}
+    assert told["actions"].startswith("Only these: ")
+    assert "Only these" not in told["math"]

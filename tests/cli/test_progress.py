@@ -1,0 +1,64 @@
+"""Progress: plain lines without a terminal, a whole line within eighty columns on one."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from smopd.cli import progress
+from smopd.cli.progress import Progress, training_note
+
+ROW = {"loss": 0.1234, "outcome": 0.5, "clipped/middle": 0.02, "seconds/step": 4.25}
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    def make(terminal: bool, width: int = 80) -> io.StringIO:
+        out = io.StringIO()
+        monkeypatch.setattr(
+            progress, "console", Console(file=out, force_terminal=terminal, width=width, highlight=False)
+        )
+        return out
+
+    return make
+
+
+def test_plain_lines_come_at_intervals_and_for_the_last_count(screen, monkeypatch):
+    out = screen(False)
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with Progress("working", 100, plain_every=10) as work:
+        for done in range(1, 101):
+            now[0] += 1
+            work.update(done, "note")
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 10
+    assert lines[0] == "working 10/100, 0:01:30 left  note"
+    assert lines[-1] == "working 100/100  note"
+
+
+def test_a_continued_work_is_timed_from_where_it_continues(screen, monkeypatch):
+    out = screen(False)
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with Progress("working", 100, done=90, plain_every=1) as work:
+        now[0] = 10.0
+        work.update(95)
+    assert out.getvalue() == "working 95/100, 0:00:10 left\n"
+
+
+def test_a_terminal_of_eighty_columns_shows_everything(screen):
+    out = screen(True)
+    with Progress("training (entropy)", 120) as work:
+        work.update(37, training_note(ROW))
+    assert "37/120" in out.getvalue()
+    assert "right 50%" in out.getvalue()
+    assert "…" not in out.getvalue()
+
+
+def test_the_note_says_more_where_there_is_room(screen):
+    screen(True, 80)
+    assert training_note(ROW) == "loss 0.123  right 50%"
+    screen(True, 120)
+    assert training_note(ROW) == "loss 0.123  right 50%  clipped 2%  4.2 s/step"
+    assert training_note({**ROW, "outcome": None, "clipped/middle": None}) == "loss 0.123  4.2 s/step"
