@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichProgress
 
 from smopd.cli.options import silent
+from smopd.tracking import Update
 
 console = Console(stderr=True, highlight=False, quiet=silent())
 
@@ -67,6 +68,17 @@ class Progress:
             console.print(
                 f"{self.what} {done}/{self.total}{left}  {note}".rstrip(), markup=False, soft_wrap=True
             )
+
+
+@contextmanager
+def track(what: str, total: int = 0, done: int = 0, eta: bool = True) -> Iterator[Update]:
+    """A `Track` on standard error: a spinner for work of unknown length, else counted progress."""
+    if total:
+        with Progress(what, total, done, eta=eta) as progress:
+            yield progress.update
+    else:
+        with waiting(what):
+            yield lambda done, note="": None
 
 
 @contextmanager

@@ -65,6 +65,24 @@ class Usage:
         return (self.reused - earlier.reused) / prompt if prompt else None
 
 
+@dataclass(frozen=True)
+class Traits:
+    """What an engine can do, known before one is made."""
+
+    token_ids: bool = True  # gives the ids it sampled; without them it plays evaluations only
+    in_place: bool = False  # samples with the module that is trained: nothing is sent, the adapter can be merged
+    remote: bool = False  # runs elsewhere, on GPUs of its own
+    graphs: bool = False  # replays CUDA graphs, so that issuing a layer's work costs next to nothing
+
+
+TRAITS = {
+    "hf": Traits(in_place=True),
+    "vllm": Traits(graphs=True),
+    "vllm-http": Traits(remote=True, graphs=True),
+    "openai": Traits(token_ids=False, remote=True),
+}
+
+
 class Engine(Protocol):
     """Samples one reply to each prompt. A reply depends on its prompt and its seed, never on the others of
     the batch.
