@@ -9,10 +9,11 @@ and the reading, checking and writing of such a tree (`smopd/config_io.py`).
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, create_model, field_validator
 
 from smopd.config_io import (
     check,
@@ -21,13 +22,16 @@ from smopd.config_io import (
     describe_fields,
     differences,
     flatten,
+    leaves,
     nest,
     parse_override,
     read_toml,
     to_toml,
 )
 from smopd.errors import UserError
-from smopd.methods import METHODS
+from smopd.methods import METHODS, find_method, in_file
+from smopd.objective.plan import Plan
+from smopd.plugins import file_text_digest
 from smopd.settings import Section, Settings
 
 __all__ = [
@@ -50,85 +54,49 @@ MAY_CHANGE = (
 )  # fmt: skip
 
 
-class Objective(Section):
-    """The loss of a rollout."""
+class Tree(Settings):
+    """Every setting. Made by `load_config`: the class itself does not apply the settings of the method it names.
 
-    keep: Annotated[
-        float, Field(gt=0, le=1, description="share of a middle reply's tokens kept; 1 = no mask")
-    ] = 0.8
-    eta: Annotated[
-        float,
-        Field(ge=0, le=1, description="how far the final outcome moves a turn's weight; 0 = not at all"),
-    ] = 0.0
-    ranking: Annotated[
-        Literal["entropy", "random", "divergence", "inverted"],
-        Field(
-            description="the mask keeps the highest of these; inverted drops the highest entropies; controls but for entropy"
-        ),
-    ] = "entropy"
-    denominator: Annotated[
-        Literal["kept", "all"],
-        Field(description="a masked reply's loss is divided by its kept tokens, or (control) by all"),
-    ] = "kept"
-    beta_mid: Annotated[
-        float, Field(ge=0, le=1, description="teacher's share in the middle turns' mixture (0.5 = JS)")
-    ] = 0.5
-    beta_final: Annotated[
-        float, Field(ge=0, le=1, description="of answer and FULL losses: 1 = reverse KL, 0 = forward KL")
-    ] = 1.0
-    clip: Annotated[
-        float,
-        Field(gt=0, allow_inf_nan=True, description="cap of one token's divergence, in nats; inf = off"),
-    ] = 0.5
-    clip_level: Annotated[
-        Literal["position", "vocab"],
-        Field(description="cap after the sum over the vocabulary, or each of its terms (OPSD)"),
-    ] = "position"
-    clip_mode: Annotated[
-        Literal["hard", "scale"],
-        Field(description="no gradient above the cap, or its direction kept and its length scaled down"),
-    ] = "hard"
-    rho: Annotated[
-        float, Field(ge=0, le=1, description="probability that an example also gets the FULL branch")
-    ] = 0.2
-    full_branch: Annotated[
-        Literal["additive", "exclusive"],
-        Field(description="FULL loss beside the others, or instead of them (MAIGO)"),
-    ] = "additive"
-    mask_after: Annotated[
-        float, Field(ge=0, le=1, description="share of the steps before the entropy mask begins")
-    ] = 0.33
-    quantile: Annotated[
-        Literal["linear", "lower", "higher", "midpoint", "nearest"],
-        Field(description="interpolation of the mask's threshold"),
-    ] = "linear"
-    importance_cap: Annotated[
-        float,
-        Field(
-            ge=0, description="truncated importance weight of engine against training, at most this; 0 = off"
-        ),
-    ] = 0.0
-    eps: Annotated[
-        float, Field(gt=0, description="floor of a turn's discrepancy in the reliability weight")
-    ] = 1e-6
-
-
-class Config(Settings):
-    """Every setting. Made by `load_config`: the class itself does not apply the settings of the method it
-    names.
+    `objective` is the method's own table: `config_class` gives the tree of each method its section.
     """
 
-    method: Annotated[
-        str, Field(description="a declared method; sets what the recipe and --set leave open")
-    ] = "entropy"
-    objective: Objective = Field(default_factory=Objective)
+    method: Annotated[str, Field(description="a declared method, or a Python file of yours with one")] = (
+        "entropy"
+    )
+    objective: Any = None
 
     @field_validator("method")
     @classmethod
     def _declared(cls, name: str) -> str:
         if name in METHODS:
             return name
-        raise ValueError(f"unknown method{choices(name, list(METHODS), 'methods')}")
+        if in_file(name) is None:
+            raise ValueError(f"unknown method{choices(name, list(METHODS), 'methods')}")
+        find_method(name)
+        return name
+
+
+@cache
+def _with_section(section: type[Section]) -> type[Tree]:
+    tree = create_model("Config", __base__=Tree, objective=(section, Field(default_factory=section)))
+    tree.__doc__ = Tree.__doc__
+    return tree
+
+
+if TYPE_CHECKING:
+    Config = Tree
+else:  # with the section of the default method
+    Config = _with_section(METHODS[Tree.model_fields["method"].default].section)
+
+
+def config_class(method: str) -> type[Config]:
+    """The tree of settings with the section of this method."""
+    return _with_section(find_method(method).section)
+
+
+def plan_of(config: Config) -> Plan:
+    """What the config's method plays and learns; a UserError for settings that make each other idle."""
+    return find_method(config.method).plan(config.objective)
 
 
 def recipe_names() -> list[str]:
@@ -139,42 +107,56 @@ def recipe_names() -> list[str]:
 def load_config(
     recipe: str | Path | None = None, overrides: Sequence[str] = (), method: str | None = None
 ) -> Config:
-    """One Config from a recipe (shipped name or TOML file), `a.b=value` overrides and a method; UserError
-    tells what is wrong.
+    """One Config from a recipe (shipped name or TOML file), `a.b=value` overrides and a method; UserError tells
+    what is wrong.
     """
     source, file = _read_recipe(recipe) if recipe is not None else ("", {})
-    argument = {} if method is None else {"method": method}
-    problems = check(Config, file, source) + check(Config, argument, "--method")
+    problems: list[str] = []
     given: dict[str, Any] = {}
     for text in overrides:
         try:
             key, value = parse_override(text)
+            given |= flatten(nest({key: value}))
         except UserError as error:
             problems.append(str(error))
-            continue
-        tree = nest({key: value})
-        problems += check(Config, tree, "--set")
-        given |= flatten(tree)
+    switched = method if method is not None else given.get("method")
+    for name, where in ((file.get("method"), source), (given.get("method"), "--set"), (method, "--method")):
+        if name is not None:
+            problems += check(Config, {"method": name}, where)
     if method is not None and given.get("method", method) != method:
         problems.append(f"--set method={given['method']}: contradicts --method {method}; give one of them")
+    chosen = switched if switched is not None else file.get("method", Config().method)
+    known = not problems and isinstance(chosen, str)
+    tree = config_class(chosen if known else Config().method)
+    if switched is not None:  # a table of another method's settings goes with that method
+        file = _without_foreign(file, tree)
+    problems += [p for p in check(tree, file, source) if p not in problems]
+    for key, value in given.items():
+        problems += [p for p in check(tree, nest({key: value}), "--set") if p not in problems]
     if problems:
         raise UserError("\n".join(problems))
+    own = find_method(chosen).settings
+    if (
+        switched is not None
+    ):  # a switch on the command line is meant to switch: it wins over what a file spells out
+        return tree.model_validate(nest(flatten(file) | _switched(chosen, tree) | {"method": chosen} | given))
+    return tree.model_validate(nest(own | flatten(file) | given))
 
-    explicit = argument | {key: value for key, value in given.items() if key == "method"}
-    if explicit:  # a switch on the command line is meant to switch: it wins over what a file spells out
-        return Config.model_validate(nest(flatten(file) | _switched(explicit["method"]) | explicit | given))
-    settings = METHODS[file.get("method", Config().method)].settings
-    return Config.model_validate(nest(settings | flatten(file) | given))
 
-
-def _switched(method: str) -> dict[str, Any]:
-    """A method's settings, and the defaults of what only other methods set: switching from one leaves nothing
-    of it behind.
+def _switched(method: str, tree: type[Config]) -> dict[str, Any]:
+    """A method's settings, and the defaults of what only other methods set: switching from one leaves nothing of
+    it behind.
     """
-    defaults = flatten(Config().model_dump())
-    return {key: defaults[key] for other in METHODS.values() for key in other.settings} | METHODS[
-        method
-    ].settings
+    defaults = flatten(tree().model_dump())
+    others = {key for other in METHODS.values() for key in other.settings if key in defaults}
+    return {key: defaults[key] for key in others} | find_method(method).settings
+
+
+def _without_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]:
+    """A recipe without settings of its own method that the chosen one does not have."""
+    named = file.get("method", Config().method)
+    own, other = (set(leaves(kind)) for kind in (tree, config_class(named)))
+    return nest({key: value for key, value in flatten(file).items() if key in own or key not in other})
 
 
 class _Settings(BaseModel, extra="allow"):
@@ -186,6 +168,8 @@ def settings_hash(config: Config) -> str:
     changes nothing.
     """
     given = flatten(config.model_dump(exclude_defaults=True))
+    if file := in_file(config.method):
+        given["method file"] = file_text_digest(file)
     return config_hash(_Settings(**{k: v for k, v in given.items() if not k.startswith(MAY_CHANGE)}))
 
 

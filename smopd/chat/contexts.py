@@ -1,4 +1,4 @@
-"""Dirty and clean contexts of a conversation, as token ids (SPEC section 1).
+"""Dirty and clean contexts of a conversation, as token ids.
 
 Dirty: what the student saw, its own replies in the history. Clean: what the teacher sees; for a middle turn
 the user turns alone, for the answer turn the FULL view.
@@ -7,7 +7,8 @@ the user turns alone, for the answer turn the FULL view.
 from collections.abc import Sequence
 from typing import Literal
 
-from smopd.chat.template import Message, Renderer
+from smopd.chat.messages import Message, full_messages, system_messages, user, users_messages
+from smopd.chat.template import Renderer
 from smopd.data import Example
 
 History = Literal["template", "verbatim"]
@@ -15,14 +16,12 @@ History = Literal["template", "verbatim"]
 
 def full_context(renderer: Renderer, example: Example) -> list[int]:
     """The whole task in one message: the FULL view, and the clean context of the answer turn."""
-    return renderer.ids([*_system(example), {"role": "user", "content": example.full}])
+    return renderer.ids(full_messages(example))
 
 
 def users_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
     """The user turns up to `turn` (counted from 0) and no reply at all: the clean context of a middle turn."""
-    return renderer.ids(
-        [*_system(example), *({"role": "user", "content": s} for s in example.shards[: turn + 1])]
-    )
+    return renderer.ids(users_messages(example, turn))
 
 
 def clean_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
@@ -40,17 +39,17 @@ class DirtyContext:
 
     def __init__(self, renderer: Renderer, example: Example, history: History = "template") -> None:
         self.renderer, self.history = renderer, history
-        self.messages: list[Message] = _system(example)
+        self.messages: list[Message] = system_messages(example)
         self.ids: list[int] = []
 
-    def ask(self, user: str) -> list[int]:
+    def ask(self, said: str) -> list[int]:
         """Add what the user says; the ids to sample the reply from."""
         if self.history == "verbatim" and self.ids:
             reply_free = self.messages[:-1]  # the reply itself stays as sampled ids
-            self.ids = self._closed() + self.renderer.continuation(reply_free, user)
-            self.messages.append({"role": "user", "content": user})
+            self.ids = self._closed() + self.renderer.continuation(reply_free, said)
+            self.messages.append(user(said))
         else:
-            self.messages.append({"role": "user", "content": user})
+            self.messages.append(user(said))
             self.ids = self.renderer.ids(self.messages)
         return list(self.ids)
 
@@ -63,7 +62,3 @@ class DirtyContext:
     def _closed(self) -> list[int]:
         """The history without a final end token: the continuation brings the template's own."""
         return self.ids[:-1] if self.ids[-1] in self.renderer.end_ids else self.ids
-
-
-def _system(example: Example) -> list[Message]:
-    return [{"role": "system", "content": example.system}] if example.system else []

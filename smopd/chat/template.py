@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
+from smopd.chat.messages import Message as Message
+from smopd.chat.messages import user as _user
 from smopd.errors import UserError
 
-Message = dict[str, str]
 log = logging.getLogger("smopd")
 
 # Words that no template changes and that are found again in the rendered text.
@@ -123,7 +124,3 @@ class Renderer:
         return (
             -1 not in places and places == sorted(places) and all(rendered.count(word) == 1 for word in words)
         )
-
-
-def _user(content: str) -> Message:
-    return {"role": "user", "content": content}

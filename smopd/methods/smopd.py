@@ -1,42 +1,173 @@
-"""The four configurations of the SMOPD paper (arXiv 2608.14647, section 5.4), which differ in two numbers.
+"""SMOPD (arXiv 2608.14647): the four configurations of its section 5.4, and the settings they and the controls share.
 
-`objective.keep` is the paper's beta (the share of highest-entropy tokens of a middle reply that stay in the
-loss) and `objective.eta` its eta (how far the final outcome moves a turn's weight). Left out: everything the
-four have in common, the reliability weight included, which is a default of the config tree; and other
-systems, which get files of their own.
+Middle turns: the generalised Jensen-Shannon divergence to the teacher that saw the user turns alone, over the tokens the
+entropy mask keeps (equations 4 and 5), weighted by reliability and, with eta, by outcome (equation 8). Answer turn and,
+with probability rho, a reply to the FULL prompt: reverse KL to the teacher that saw the whole task. A cap on every token.
 """
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from smopd.errors import UserError
 from smopd.methods import Method
+from smopd.objective.caps import Cap, hard, no_cap, scale
+from smopd.objective.plan import Plan, Term
+from smopd.objective.replies import answer, full, middle, users_only, whole_task
+from smopd.objective.tokens import (
+    after,
+    at_random,
+    divergence,
+    entropy,
+    every_token,
+    importance,
+    inverted_entropy,
+    product,
+    top,
+)
+from smopd.objective.turns import reliability_weight
+from smopd.rollout.play import Play
+from smopd.scoring.losses import gjs
+from smopd.settings import Section
 
 PAPER = "SMOPD, arXiv 2608.14647"
+RANKINGS = {"entropy": entropy, "random": at_random, "divergence": divergence, "inverted": inverted_entropy}
+
+
+class Settings(Section):
+    """The loss of a rollout."""
+
+    keep: Annotated[
+        float, Field(gt=0, le=1, description="share of a middle reply's tokens kept; 1 = no mask")
+    ] = 0.8
+    eta: Annotated[
+        float,
+        Field(ge=0, le=1, description="how far the final outcome moves a turn's weight; 0 = not at all"),
+    ] = 0.0
+    ranking: Annotated[
+        Literal["entropy", "random", "divergence", "inverted"],
+        Field(
+            description="the mask keeps the highest of these; inverted drops the highest entropies; controls but for entropy"
+        ),
+    ] = "entropy"
+    denominator: Annotated[
+        Literal["kept", "all"],
+        Field(description="a masked reply's loss is divided by its kept tokens, or (control) by all"),
+    ] = "kept"
+    beta_mid: Annotated[
+        float, Field(ge=0, le=1, description="teacher's share in the middle turns' mixture (0.5 = JS)")
+    ] = 0.5
+    beta_final: Annotated[
+        float, Field(ge=0, le=1, description="of answer and FULL losses: 1 = reverse KL, 0 = forward KL")
+    ] = 1.0
+    clip: Annotated[
+        float,
+        Field(gt=0, allow_inf_nan=True, description="cap of one token's divergence, in nats; inf = off"),
+    ] = 0.5
+    clip_level: Annotated[
+        Literal["position", "vocab"],
+        Field(description="cap after the sum over the vocabulary, or each of its terms (OPSD)"),
+    ] = "position"
+    clip_mode: Annotated[
+        Literal["hard", "scale"],
+        Field(description="no gradient above the cap, or its direction kept and its length scaled down"),
+    ] = "hard"
+    rho: Annotated[
+        float, Field(ge=0, le=1, description="probability that an example also gets the FULL branch")
+    ] = 0.2
+    full_branch: Annotated[
+        Literal["additive", "exclusive"],
+        Field(description="FULL loss beside the others, or instead of them (MAIGO)"),
+    ] = "additive"
+    mask_after: Annotated[
+        float, Field(ge=0, le=1, description="share of the steps before the entropy mask begins")
+    ] = 0.33
+    quantile: Annotated[
+        Literal["linear", "lower", "higher", "midpoint", "nearest"],
+        Field(description="interpolation of the mask's threshold"),
+    ] = "linear"
+    importance_cap: Annotated[
+        float,
+        Field(
+            ge=0, description="truncated importance weight of engine against training, at most this; 0 = off"
+        ),
+    ] = 0.0
+    eps: Annotated[
+        float, Field(gt=0, description="floor of a turn's discrepancy in the reliability weight")
+    ] = 1e-6
+    middle: Annotated[float, Field(ge=0, description="scale of the middle turns' loss; 0 = off")] = 1.0
+    answer: Annotated[float, Field(ge=0, description="scale of the answer turn's loss; 0 = off")] = 1.0
+    full: Annotated[float, Field(ge=0, description="scale of the FULL branch's loss; 0 = off")] = 1.0
+
+
+def plan(s: Settings) -> Plan:
+    """What the settings mean."""
+    if s.clip_mode == "scale" and s.clip_level == "vocab":
+        raise UserError(
+            "objective.clip_mode: scale is for caps of a whole position; set objective.clip_level=position"
+        )
+    if s.keep == 1 and (s.ranking != "entropy" or s.denominator != "kept"):
+        raise UserError(
+            "objective.ranking, objective.denominator: there is no mask with objective.keep=1; lower it, e.g. to 0.8"
+        )
+    if not (s.middle or s.answer or (s.full and s.rho)):
+        raise UserError("objective.middle, objective.answer, objective.full: every term is off; leave one on")
+    entry_cap = s.clip if s.clip_level == "vocab" else None
+    cap: Cap = no_cap if entry_cap else scale(s.clip) if s.clip_mode == "scale" else hard(s.clip)
+    corrected = [importance(s.importance_cap)] if s.importance_cap else []
+    mask = product(after(s.mask_after, top(RANKINGS[s.ranking], s.keep, s.quantile)), *corrected)
+    all_tokens = product(*corrected) if corrected else every_token
+    to_middle, to_final = gjs(s.beta_mid, entry_cap=entry_cap), gjs(s.beta_final, entry_cap=entry_cap)
+    branch = Play("full", share=s.rho, instead=s.full_branch == "exclusive", verify=False)
+    reliable = reliability_weight(s.eta, s.eps)
+    return Plan(
+        (Play(), branch),
+        (
+            Term("middle", middle, users_only, to_middle, mask, cap, reliable, s.denominator, scale=s.middle),
+            Term("answer", answer, whole_task, to_final, all_tokens, cap, scale=s.answer),
+            Term("full", full, whole_task, to_final, all_tokens, cap, scale=s.full),
+        ),
+    )
+
+
+def method(name: str, title: str, summary: str, paper: str, **settings: float | str) -> Method:
+    """A method of this family, by the settings in which it differs."""
+    return Method(
+        name, title, summary, paper, Settings, plan, {f"objective.{k}": v for k, v in settings.items()}
+    )
+
 
 METHODS = [
-    Method(
-        name="baseline",
-        title="Clean-teacher, dirty-student self-distillation",
-        summary="Every token of a middle reply counts; turns are weighted by the reliability proxy alone.",
-        paper=f"{PAPER}, sections 4.1 and 5.4, table 2",
-        settings={"objective.keep": 1.0, "objective.eta": 0.0},
+    method(
+        "baseline",
+        "Clean-teacher, dirty-student self-distillation",
+        "Every token of a middle reply counts; turns are weighted by the reliability proxy alone.",
+        f"{PAPER}, sections 4.1 and 5.4, table 2",
+        keep=1.0,
+        eta=0.0,
     ),
-    Method(
-        name="entropy",
-        title="SMOPD: token-level entropy masking",
-        summary="Keeps the 80% of a middle reply's tokens where the student is least certain, after the first third of training.",
-        paper=f"{PAPER}, section 4.2, equations 4 and 5, table 2",
-        settings={"objective.keep": 0.8, "objective.eta": 0.0},
+    method(
+        "entropy",
+        "SMOPD: token-level entropy masking",
+        "Keeps the 80% of a middle reply's tokens where the student is least certain, after the first third of training.",
+        f"{PAPER}, section 4.2, equations 4 and 5, table 2",
+        keep=0.8,
+        eta=0.0,
     ),
-    Method(
-        name="outcome",
-        title="Outcome-guided turn weighting",
-        summary="Multiplies a middle turn's weight by 1.2 when the final answer is wrong and by 0.8 when it is right.",
-        paper=f"{PAPER}, section 4.3, equation 8, table 2",
-        settings={"objective.keep": 1.0, "objective.eta": 0.2},
+    method(
+        "outcome",
+        "Outcome-guided turn weighting",
+        "Multiplies a middle turn's weight by 1.2 when the final answer is wrong and by 0.8 when it is right.",
+        f"{PAPER}, section 4.3, equation 8, table 2",
+        keep=1.0,
+        eta=0.2,
     ),
-    Method(
-        name="combined",
-        title="Entropy masking and outcome weighting together",
-        summary="The entropy mask of `entropy` and the outcome scalar of `outcome` in one loss.",
-        paper=f"{PAPER}, sections 4.2 and 4.3, equation 9, tables 2 and 4",
-        settings={"objective.keep": 0.8, "objective.eta": 0.2},
+    method(
+        "combined",
+        "Entropy masking and outcome weighting together",
+        "The entropy mask of `entropy` and the outcome scalar of `outcome` in one loss.",
+        f"{PAPER}, sections 4.2 and 4.3, equation 9, tables 2 and 4",
+        keep=0.8,
+        eta=0.2,
     ),
 ]

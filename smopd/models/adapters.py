@@ -6,7 +6,7 @@ is done here, in one place, and puts `requires_grad` back.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -99,11 +99,21 @@ def as_teacher(model: PeftModel) -> Iterator[None]:
     """The teacher scores inside this block: its adapter is active, nothing is trainable, dropout is off, no
     graph is kept.
     """
+    with teacher_weights(model, "ema"):
+        yield
+
+
+@contextmanager
+def teacher_weights(model: PeftModel, kind: str) -> Iterator[None]:
+    """Inside, the model scores without gradient or dropout as a teacher: `ema`, the averaged adapter; `base`, no
+    adapter at all; `student`, the student as it is now.
+    """
     was_training = model.training
-    model.set_adapter(TEACHER, inference_mode=True)
+    if kind == "ema":
+        model.set_adapter(TEACHER, inference_mode=True)
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), model.disable_adapter() if kind == "base" else nullcontext():
             yield
     finally:
         model.train(was_training)

@@ -1,141 +1,135 @@
-"""One scalar from one rollout: the clipped, masked, weighted sum of SPEC section 2, steps 3 to 6.
+"""One scalar from the replies of one rollout: every term's weighted, capped mean, added up.
 
-It sees vectors of per-token statistics only; where they come from (full logits, a fused kernel, packed or
-padded) is not its business. Beside the paper's loss it knows the controls the paper asks for: other rankings
-of the mask, a fixed denominator, and a cap that keeps the gradient's direction.
+It sees vectors of per-token statistics only; where they come from (full logits, the fused kernel, packed or padded) is
+not its business. Which tokens count was decided before (`decide`), by whoever made the statistics.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
-from smopd.objective.selection import Interpolation, Ranking, select, turn_weights
-from smopd.scoring.stats import TokenStats
+from smopd.objective.plan import Term
+from smopd.objective.tokens import Moment, Tokens, weights_of
+from smopd.objective.turns import Turns
+from smopd.rollout.play import Reply
+from smopd.scoring.stats import Decision, TokenStats
 
-Denominator = Literal["kept", "all"]
-ClipMode = Literal["hard", "scale"]
+
+def decide(term: Term, replies: Sequence[Tokens]) -> list[Decision]:
+    """Which tokens carry the term's loss, and with which weight: the one place where that is decided.
+
+    Called with one reply, or with all of the step's where the term looks at more than one.
+    """
+    decided = []
+    for weight, tokens in zip(weights_of(term.tokens, replies), replies, strict=True):
+        decided.append(Decision(weight, (weight != 0) & term.cap.moves(tokens.divergence)))
+    return decided
+
+
+@dataclass(frozen=True)
+class TermLoss:
+    """One term of one rollout, with what the metrics want to know (all but `value` detached)."""
+
+    value: torch.Tensor
+    replies: tuple[Reply, ...] = ()  # those with tokens
+    stats: tuple[TokenStats, ...] = ()
+    over: tuple[torch.Tensor, ...] = ()  # for each reply, which tokens cost more than the cap
+    turn_weights: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+    deltas: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+
+    def kept(self) -> list[torch.Tensor]:
+        """For each reply, which tokens carry loss."""
+        return [
+            s.weight != 0 if s.weight is not None else torch.ones_like(s.entropy, dtype=torch.bool)
+            for s in self.stats
+        ]
 
 
 @dataclass(frozen=True)
 class RolloutLoss:
-    """The loss of one rollout with its parts and what the metrics want to know (all but `total` detached)."""
+    """The loss of one rollout: the sum of its terms. `scored` holds each scored reply once."""
 
     total: torch.Tensor
-    middle: torch.Tensor
-    answer: torch.Tensor
-    full: torch.Tensor
-    deltas: torch.Tensor
-    weights: torch.Tensor
-    masks: tuple[torch.Tensor, ...]  # of the eligible middle replies: which tokens carry loss
-    kept: int
-    middle_tokens: int
-    clipped: dict[
-        str, tuple[int, int]
-    ]  # part -> (clipped positions that would have carried loss, positions that carry loss)
+    terms: Mapping[str, TermLoss]
+    scored: tuple[tuple[Reply, TokenStats], ...] = ()
 
 
-def rollout_loss(
-    middle: Sequence[TokenStats],
-    answer: TokenStats | None,
-    full: TokenStats | None = None,
-    *,
-    correct: bool = False,
-    keep: float = 1.0,
-    eta: float = 0.0,
-    clip: float = 0.5,
-    eps: float = 1e-6,
-    interpolation: Interpolation = "linear",
-    ranking: Ranking = "entropy",
-    noise: Sequence[torch.Tensor] | None = None,
-    denominator: Denominator = "kept",
-    clip_mode: ClipMode = "hard",
-    importance: Sequence[torch.Tensor] | None = None,
-) -> RolloutLoss:
-    """L_mid + L_answer (+ L_full where that branch was drawn). Replies without tokens are not eligible and
-    add nothing.
+def term_loss(
+    term: Term,
+    replies: Sequence[Reply],
+    stats: Sequence[TokenStats],
+    correct: bool,
+    zero: torch.Tensor,
+    batch_share: float | None = None,
+) -> TermLoss:
+    """The term's loss of one rollout; 0 without replies.
 
-    `keep` is the ratio in force at this step: 1 while the mask is off. The mask keeps the highest of a
-    `ranking`; for a random one `noise` holds a vector for each of the middle replies. `denominator` "all"
-    divides what the kept tokens carry by the length of the reply. `clip_mode` "scale" caps a token's value
-    but lets its gradient through, shortened in the same proportion. `importance` holds a detached factor for
-    every token, a vector for each of the middle replies, the answer and the FULL reply that are given, in
-    this order.
+    `batch_share`: for a term divided once for the whole step, what its sum is multiplied with.
     """
-    if noise is not None and len(noise) != len(middle):
-        raise ValueError(
-            f"noise must hold a vector for each of the {len(middle)} middle replies, found {len(noise)}"
+    if not stats:
+        return TermLoss(zero)
+    turns = Turns(replies, stats, correct)
+    weights = term.turns(turns).to(stats[0].divergence)
+    sums = []
+    for turn_weight, reply in zip(weights, stats, strict=True):
+        assert reply.weight is not None, "decide comes before the loss"
+        kept = reply.weight != 0
+        carried = (term.cap.apply(reply.divergence)[kept] * reply.weight[kept]).sum()
+        sums.append(
+            turn_weight * carried / (_divisor(term, reply.weight, kept) if batch_share is None else 1)
         )
-    factors = _factors([*middle, answer, full], importance)
-    draws: Sequence[torch.Tensor | None] = noise if noise is not None else [None] * len(middle)
-    drawn = [(stats, own) for stats, own in zip(middle, draws, strict=True) if stats.divergence.numel()]
-    eligible = [stats for stats, _ in drawn]
-    like = next(
-        (s.divergence for s in [*eligible, answer, full] if s is not None and s.divergence.numel()),
-        torch.zeros(1),
-    )
-    zero = like.new_zeros(())
-    deltas = torch.stack([_delta(stats) for stats in eligible]) if eligible else like.new_zeros(0)
-    weights = turn_weights(deltas, correct, eta, eps).to(like.dtype)
-    masks = tuple(select(stats, keep, ranking, interpolation, own) for stats, own in drawn)
-    carried = [_carried(stats, clip, clip_mode, factors) for stats in eligible]
-    counts = [
-        len(own) if denominator == "all" else int(mask.sum())
-        for own, mask in zip(carried, masks, strict=True)
-    ]
-    turns = [
-        weight * own[mask].sum() / count
-        for weight, own, mask, count in zip(weights, carried, masks, counts, strict=True)
-    ]
-    middle_loss = torch.stack(turns).mean() if turns else zero
-    answer_loss, full_loss = (
-        zero
-        if part is None or not part.divergence.numel()
-        else _carried(part, clip, clip_mode, factors).mean()
-        for part in (answer, full)
-    )
-    over = sum(int((s.divergence[m] > clip).sum()) for s, m in zip(eligible, masks, strict=True))
-    kept = sum(int(m.sum()) for m in masks)
-    return RolloutLoss(
-        total=middle_loss + answer_loss + full_loss,
-        middle=middle_loss.detach(),
-        answer=answer_loss.detach(),
-        full=full_loss.detach(),
-        deltas=deltas,
-        weights=weights,
-        masks=masks,
-        kept=kept,
-        middle_tokens=sum(m.numel() for m in masks),
-        clipped={"middle": (over, kept), "answer": _over(answer, clip), "full": _over(full, clip)},
+    total = torch.stack(sums).mean() if batch_share is None else torch.stack(sums).sum() * batch_share
+    return TermLoss(
+        value=total * term.scale,
+        replies=tuple(replies),
+        stats=tuple(stats),
+        over=tuple(term.cap.over(s.divergence.detach()) for s in stats),
+        turn_weights=weights,
+        deltas=turns.deltas,
     )
 
 
-def _delta(stats: TokenStats) -> torch.Tensor:
-    """Mean absolute difference of the sampled tokens' log-probabilities, over all tokens of the reply."""
-    return (stats.student_logp - stats.teacher_logp).abs().mean().detach()
+def _divisor(term: Term, weight: torch.Tensor, kept: torch.Tensor) -> float:
+    """What a sum over tokens is divided by; 1 where nothing is kept."""
+    if term.mean_over == "sum":
+        return 1
+    if term.mean_over == "weight":
+        return weight.sum().item() or 1
+    return (len(kept) if term.mean_over == "all" else int(kept.sum())) or 1
 
 
-def _factors(
-    replies: Sequence[TokenStats | None], importance: Sequence[torch.Tensor] | None
-) -> dict[int, torch.Tensor]:
-    """Each given reply's factors, found by the reply's identity."""
-    given = [stats for stats in replies if stats is not None]
-    return (
-        {} if importance is None else {id(stats): own for stats, own in zip(given, importance, strict=True)}
-    )
+@dataclass(frozen=True)
+class Survey:
+    """What a first look at the whole step decided: weights by (rollout, reply, term), and each batch-wide divisor.
+
+    A rollout is (example id, sample), a reply (view, turn).
+    """
+
+    weights: Mapping[tuple[str, int, str, int, str], torch.Tensor]
+    divisors: Mapping[str, float]
 
 
-def _carried(
-    stats: TokenStats, clip: float, mode: ClipMode, factors: dict[int, torch.Tensor]
-) -> torch.Tensor:
-    """What each token brings into the mean: its divergence, capped, times its factor."""
-    if mode == "hard":
-        capped = stats.divergence.clamp_max(clip)
-    else:
-        capped = stats.divergence * (clip / stats.divergence.detach()).clamp_max(1)
-    return capped * factors[id(stats)] if factors else capped
+def survey(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment) -> Survey:
+    """Decide for the terms that look at more than one reply, from statistics of the whole step."""
+    weights: dict[tuple[str, int, str, int, str], torch.Tensor] = {}
+    divisors: dict[str, float] = {}
+    for term in terms:
+        pairs = [
+            pair
+            for loss in scored
+            for pair in zip(loss.terms[term.name].replies, loss.terms[term.name].stats, strict=True)
+        ]
+        decisions = decide(term, [Tokens(stats, reply, moment) for reply, stats in pairs])
+        for (reply, _), decision in zip(pairs, decisions, strict=True):
+            weights[*key_of(reply), term.name] = decision.weight
+        if term.per == "batch":
+            empty = torch.zeros(0)
+            joined = torch.cat([empty, *(decision.weight.to(empty) for decision in decisions)])
+            divisors[term.name] = _divisor(term, joined, joined != 0)
+    return Survey(weights, divisors)
 
 
-def _over(stats: TokenStats | None, clip: float) -> tuple[int, int]:
-    return (0, 0) if stats is None else (int((stats.divergence > clip).sum()), stats.divergence.numel())
+def key_of(reply: Reply) -> tuple[str, int, str, int]:
+    """What tells a reply from all others of a step."""
+    return reply.example.id, reply.sample, reply.view, reply.turn

@@ -1,19 +1,11 @@
-"""Which tokens of a middle reply carry loss (SPEC 2.4), and how much a middle turn weighs (SPEC 2.5). All of
-it detached.
-
-The paper ranks tokens by student entropy. The other rankings are its controls: same rule, same number of
-tokens, another order.
-"""
+"""The two rules of the paper: which tokens of a reply the entropy mask keeps, and how much a middle turn weighs."""
 
 from math import ceil, floor
 from typing import Literal
 
 import torch
 
-from smopd.scoring.stats import TokenStats
-
 Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
-Ranking = Literal["entropy", "random", "divergence", "inverted"]
 
 
 def keep_mask(
@@ -39,31 +31,6 @@ def keep_mask(
         "nearest": ordered[round(rank)],
     }[interpolation]
     return entropy.detach() >= threshold
-
-
-def select(
-    reply: TokenStats,
-    keep: float,
-    by: Ranking = "entropy",
-    interpolation: Interpolation = "linear",
-    noise: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """True for the tokens of one reply that carry loss: the highest `keep` of a ranking.
-
-    `inverted` drops the highest entropies instead of the lowest; `divergence` keeps where student and teacher
-    differ most; `random` keeps by `noise`, a number for every token that whoever calls has drawn.
-    """
-    if by == "random":
-        if noise is None:
-            raise ValueError("a random mask needs `noise`, a number for every token of the reply")
-        return keep_mask(noise.to(reply.entropy.device), keep, interpolation)
-    ranks = {"entropy": reply.entropy, "divergence": reply.divergence.detach(), "inverted": -reply.entropy}
-    return keep_mask(ranks[by], keep, interpolation)
-
-
-def masked(step: int, total_steps: int, mask_after: float = 0.33) -> bool:
-    """Whether the entropy mask is on at `step` (counted from 1): it is off for the first third of the run."""
-    return step > mask_after * total_steps
 
 
 def reliability(deltas: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:

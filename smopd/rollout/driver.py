@@ -11,6 +11,7 @@ from smopd.chat.template import Renderer
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
 from smopd.rollout.engine import Engine, Sampling, Session, Stop
+from smopd.rollout.play import numbered
 from smopd.seeds import derive
 
 
@@ -76,21 +77,29 @@ class Driver:
     middle_tokens: int
     history: History = "template"
 
-    def play(self, examples: Sequence[Example], view: View, seed: Sequence[int | str]) -> list[Conversation]:
-        """Every example told in one view, the model's own replies in the history."""
-        told = [user_turns(e, view) for e in examples]
-        played = [self.open(e, view, seed) for e in examples]
-        for turn in range(max(map(len, told), default=0)):
-            now = [i for i, users in enumerate(told) if turn < len(users)]
-            seeds = [derive(*seed, view, examples[i].id, turn) for i in now]
-            last = [turn == len(told[i]) - 1 for i in now]
-            self.reply([played[i] for i in now], [told[i][turn] for i in now], seeds, last)
+    def play(
+        self,
+        examples: Sequence[Example],
+        view: View,
+        seed: Sequence[int | str],
+        samples: Sequence[int] | None = None,
+    ) -> list[Conversation]:
+        """Every example told in one view, the model's own replies in the history; `samples` tell equal ones apart."""
+        numbers = samples or [0] * len(examples)
+        messages = [user_turns(e, view) for e in examples]
+        played = [self.open(e, view, seed, n) for e, n in zip(examples, numbers, strict=True)]
+        for turn in range(max(map(len, messages), default=0)):
+            now = [i for i, users in enumerate(messages) if turn < len(users)]
+            seeds = [derive(*seed, view, *numbered((examples[i].id, turn), numbers[i])) for i in now]
+            last = [turn == len(messages[i]) - 1 for i in now]
+            self.reply([played[i] for i in now], [messages[i][turn] for i in now], seeds, last)
         return played
 
-    def open(self, example: Example, view: View, seed: Sequence[int | str]) -> Conversation:
+    def open(self, example: Example, view: View, seed: Sequence[int | str], sample: int = 0) -> Conversation:
         """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
         context = DirtyContext(self.renderer, example, self.history)
-        return Conversation(example, view, context=context, session=f"{derive(*seed)}/{example.id}")
+        name = "/".join(map(str, numbered((derive(*seed), example.id), sample)))
+        return Conversation(example, view, context=context, session=name)
 
     def reply(
         self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]

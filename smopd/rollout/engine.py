@@ -70,7 +70,9 @@ class Traits:
     """What an engine can do, known before one is made."""
 
     token_ids: bool = True  # gives the ids it sampled; without them it plays evaluations only
-    in_place: bool = False  # samples with the module that is trained: nothing is sent, the adapter can be merged
+    in_place: bool = (
+        False  # samples with the module that is trained: nothing is sent, the adapter can be merged
+    )
     remote: bool = False  # runs elsewhere, on GPUs of its own
     graphs: bool = False  # replays CUDA graphs, so that issuing a layer's work costs next to nothing
 

@@ -8,12 +8,14 @@ Shapes: N reply tokens, d hidden width, V vocabulary.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 
 from smopd.errors import UserError
-from smopd.scoring.stats import Kind, TokenStats, check_arguments
+from smopd.scoring.losses import RowLoss, Rows
+from smopd.scoring.stats import Decide, TokenStats, check_rows
 
 Scored = tuple[Sequence[int], Sequence[int]]  # context ids, reply ids
 
@@ -51,38 +53,45 @@ def capped(logits: torch.Tensor, softcap: float | None) -> torch.Tensor:
     return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
 
-def token_divergence(
+def token_stats(
     student_hidden: torch.Tensor,
     teacher_hidden: torch.Tensor,
     lm_head_weight: torch.Tensor,
     tokens: torch.Tensor,
-    kind: Kind = "gjs",
-    beta: float = 0.5,
-    temperature: float = 1.0,
+    losses: Sequence[RowLoss],
     chunk_size: int | None = None,
-    vocab_clip: float | None = None,
-    lengths: object = None,
-    needed: object = None,
-) -> TokenStats:
-    """Divergence, entropies and log-probabilities of `tokens` [N] under hidden states [N, d] and a shared
-    head [V, d].
+    lengths: Sequence[int] | None = None,
+    decide: Decide | None = None,
+) -> list[TokenStats]:
+    """Statistics of `tokens` [N] under each of the row losses, by full logits and autograd.
 
-    `temperature` softens the two distributions of the divergence; entropies and log-probabilities are at
-    temperature 1. `vocab_clip` caps each vocabulary entry's contribution before the sum. `chunk_size` bounds
-    the rows computed at once. `lengths` and `needed` are the fast path's and change nothing here: every token
-    gets its gradient.
+    The interface of the fast path; here every token gets its gradient, whatever `decide` says of it.
     """
-    check_arguments(student_hidden, teacher_hidden, tokens, kind, beta)
+    check_rows(student_hidden, teacher_hidden, tokens)
     count = student_hidden.shape[0]
     size = max(1, chunk_size or count)
     pieces = [
-        _chunk(student_hidden[i : i + size], teacher_hidden[i : i + size], lm_head_weight, tokens[i : i + size],
-               kind, beta, temperature, vocab_clip)
+        _chunk(
+            student_hidden[i : i + size],
+            teacher_hidden[i : i + size],
+            lm_head_weight,
+            tokens[i : i + size],
+            losses,
+        )
         for i in range(0, max(count, 1), size)
-    ]  # fmt: skip
-    return TokenStats(
-        *(torch.cat([getattr(p, name) for p in pieces]) for name in TokenStats.__dataclass_fields__)
-    )
+    ]
+    values, shared = zip(*pieces, strict=True)
+    columns = [torch.cat(column) for column in zip(*shared, strict=True)]
+    stats = [TokenStats(torch.cat([v[k] for v in values]), *columns) for k in range(len(losses))]
+    if decide is None or lengths is None:
+        return stats
+    replies = zip(*(s.detached().split(lengths) for s in stats), strict=True)
+    decided = [decide(number, reply) for number, reply in enumerate(replies) if lengths[number]]
+    empty = columns[0].new_zeros(0)
+    return [
+        replace(s, weight=torch.cat([empty, *(decisions[k].weight.to(empty.dtype) for decisions in decided)]))
+        for k, s in enumerate(stats)
+    ]
 
 
 def _chunk(
@@ -90,57 +99,18 @@ def _chunk(
     teacher_hidden: torch.Tensor,
     weight: torch.Tensor,
     tokens: torch.Tensor,
-    kind: Kind,
-    beta: float,
-    temperature: float,
-    vocab_clip: float | None,
-) -> TokenStats:
+    losses: Sequence[RowLoss],
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Each loss's values, and the columns they share: both entropies, both log-probabilities."""
     softcap = cap_of(weight)
     student_logits_NV = capped(_wide(F.linear(student_hidden, weight)), softcap)
     with torch.no_grad():
         teacher_logits_NV = capped(_wide(F.linear(teacher_hidden, weight)), softcap)
-        teacher_NV = teacher_logits_NV.log_softmax(-1)
-    student_NV = student_logits_NV.log_softmax(-1)
-    soft_student_NV, soft_teacher_NV = student_NV, teacher_NV
-    if temperature != 1.0:
-        soft_student_NV = (student_logits_NV / temperature).log_softmax(-1)
-        soft_teacher_NV = (teacher_logits_NV / temperature).log_softmax(-1)
-    terms_NV = divergence_terms(soft_student_NV, soft_teacher_NV, kind, beta)
-    if vocab_clip is not None:
-        terms_NV = terms_NV.clamp_max(vocab_clip)
-    student = student_NV.detach()
-    return TokenStats(
-        divergence=terms_NV.sum(-1),
-        entropy=_entropy(student),
-        teacher_entropy=_entropy(teacher_NV),
-        student_logp=student.gather(-1, tokens[:, None])[:, 0],
-        teacher_logp=teacher_NV.gather(-1, tokens[:, None])[:, 0],
-    )
-
-
-def divergence_terms(
-    student_NV: torch.Tensor, teacher_NV: torch.Tensor, kind: Kind, beta: float
-) -> torch.Tensor:
-    """The contribution of every vocabulary entry, from two log-distributions.
-
-    gjs: m = b*t + (1-b)*s, b*KL(t||m) + (1-b)*KL(s||m); rkl: KL(s||t); fkl: KL(t||s).
-    """
-    if kind == "rkl":
-        return _kl_terms(student_NV, teacher_NV)
-    if kind == "fkl":
-        return _kl_terms(teacher_NV, student_NV)
-    # log m = log(b*t + (1-b)*s), added in log space so that tiny probabilities keep their ratio
-    mixture_NV = torch.logaddexp(
-        teacher_NV + torch.log(torch.tensor(beta, dtype=teacher_NV.dtype)).item(),
-        student_NV + torch.log(torch.tensor(1 - beta, dtype=student_NV.dtype)).item(),
-    )
-    return beta * _kl_terms(teacher_NV, mixture_NV) + (1 - beta) * _kl_terms(student_NV, mixture_NV)
-
-
-def _kl_terms(p_NV: torch.Tensor, q_NV: torch.Tensor) -> torch.Tensor:
-    """p*(log p - log q), zero where p is zero, from log-probabilities."""
-    p = p_NV.exp()
-    return torch.where(p > 0, p * (p_NV - q_NV), torch.zeros_like(p))
+        logps = [student_logits_NV.log_softmax(-1), teacher_logits_NV.log_softmax(-1)]
+        entropies = [_entropy(logp_NV) for logp_NV in logps]
+        sampled = [logp_NV.gather(-1, tokens[:, None])[:, 0] for logp_NV in logps]
+    rows = Rows(student_logits_NV, teacher_logits_NV, tokens)
+    return [loss.value(rows) for loss in losses], [*entropies, *sampled]
 
 
 def _entropy(logp_NV: torch.Tensor) -> torch.Tensor:

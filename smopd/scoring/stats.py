@@ -1,41 +1,52 @@
 """What is known of every reply token once student and teacher have scored it."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
-
-Kind = Literal["gjs", "rkl", "fkl"]
 
 
 @dataclass(frozen=True)
 class TokenStats:
-    """One value a reply token. Only `divergence` carries gradient."""
+    """One value a reply token. Only `divergence`, what a row loss makes of the token, carries gradient.
+
+    `weight` is what the token counts in the loss: 0 for a token that carries none; None where nobody decided.
+    """
 
     divergence: torch.Tensor
     entropy: torch.Tensor
     teacher_entropy: torch.Tensor
     student_logp: torch.Tensor
     teacher_logp: torch.Tensor
+    weight: torch.Tensor | None = None
 
-    def split(self, lengths: list[int]) -> list["TokenStats"]:
+    def split(self, lengths: Sequence[int]) -> list["TokenStats"]:
         """Cut into consecutive pieces, one a reply."""
-        columns = [torch.split(getattr(self, name), lengths) for name in self.__dataclass_fields__]
-        return [TokenStats(*pieces) for pieces in zip(*columns, strict=True)]
+        columns = [getattr(self, field.name) for field in fields(self)]
+        pieces = [[None] * len(lengths) if c is None else torch.split(c, list(lengths)) for c in columns]
+        return [TokenStats(*piece) for piece in zip(*pieces, strict=True)]
+
+    def detached(self) -> "TokenStats":
+        """The same without a graph."""
+        return replace(self, divergence=self.divergence.detach())
 
 
-def check_arguments(
-    student: torch.Tensor, teacher: torch.Tensor, tokens: torch.Tensor, kind: object, beta: float
-) -> None:
-    """Refuse rows that do not line up and divergences that do not exist."""
-    if not (student.shape[0] == teacher.shape[0] == tokens.shape[0]):
-        counts = f"{student.shape[0]}, {teacher.shape[0]}, {tokens.shape[0]}"
-        raise ValueError(f"student, teacher and tokens must have one row a token: {counts}")
-    if not callable(kind) and kind not in ("gjs", "rkl", "fkl"):
+class Decision(NamedTuple):
+    """Which tokens of one reply carry loss: their weights, and the rows whose gradient can be other than zero."""
+
+    weight: torch.Tensor  # [n]; 0 for a token without loss
+    moves: torch.Tensor  # [n] bool; False where the weight is 0 or a cap leaves no gradient
+
+
+# Number of the reply, its statistics under each row loss (detached) -> a decision for each row loss.
+Decide = Callable[[int, Sequence[TokenStats]], Sequence[Decision]]
+
+
+def check_rows(student: torch.Tensor, teacher: torch.Tensor, tokens: torch.Tensor) -> None:
+    """Refuse rows that do not line up."""
+    counts = (student.shape[0], teacher.shape[0], tokens.shape[0])
+    if len(set(counts)) > 1:
         raise ValueError(
-            f"unknown divergence {kind!r}; known: gjs, rkl, fkl, or a function of two chunks of logits"
-        )
-    if kind == "gjs" and not 0 < beta < 1:
-        raise ValueError(
-            f"gjs needs 0 < beta < 1, found {beta}: at both ends it is identically zero; use rkl or fkl"
+            f"student, teacher and tokens must have one row a token: {', '.join(map(str, counts))}"
         )

@@ -1,13 +1,14 @@
-"""The training loop: roll out, score, step, average. It runs any method, because a method is only settings.
+"""The training loop: play, grade, cut, score the plan's terms, total, step. It runs any method, because a method is a plan.
 
-Every random choice is derived from (seed, purpose, step, example, turn), so a run that was stopped and
-started again repeats the uninterrupted one, on any number of processes: each takes a share of a step's
-rollouts, and what they compute is added up.
+Every random choice is derived from (seed, purpose, step, example, sample, turn), so a run that was stopped and started
+again repeats the uninterrupted one, on any number of processes: each takes a share of a step's rollouts, and what they
+compute is added up.
 """
 
 import logging
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from math import cos, pi
@@ -17,14 +18,17 @@ import torch
 from peft import PeftModel
 
 from smopd.chat import Renderer
-from smopd.config import Config
+from smopd.config import Config, plan_of
 from smopd.errors import EngineLost, UserError
 from smopd.evaluation.prepare import prepared_examples
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
-from smopd.objective import RolloutLoss, masked
-from smopd.rollout import Driver, Sampling
+from smopd.objective.loss import RolloutLoss, Survey, survey
+from smopd.objective.plan import Grade, Plan
+from smopd.objective.tokens import Moment
+from smopd.rollout import Conversation, Driver, Sampling
 from smopd.rollout.factory import make_engine
+from smopd.rollout.play import Peers, Rollout, drawn_plays, graded, samples_of
 from smopd.scoring.passes import check_head
 from smopd.seeds import derive, rng
 from smopd.settings import Optim
@@ -34,13 +38,12 @@ from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
 from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
-from smopd.training.scoring_step import FAST, Rollout, ScoredTurn, score
+from smopd.training.scores import FAST, score, without_graph
 from smopd.training.tokens import token_columns
 from smopd.verify.verifiers import verify_all
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
-Scores = tuple[list[RolloutLoss], list[list[ScoredTurn]]]
 
 
 class Stopped(Exception):
@@ -56,7 +59,7 @@ class Trainer:
 
     def __init__(self, config: Config, folder: RunFolder, processes: Processes | None = None) -> None:
         self.config, self.folder = config, folder
-        check_objective(config)
+        self.plan = plan_of(config)
         self.processes = processes or Processes()
         self.sharded = self.processes.count > 1 and (config.train.shard or self.processes.asks_to_shard)
         self.examples = prepared_examples(config, "train")
@@ -152,44 +155,38 @@ class Trainer:
             )
 
     def take_step(self, step: int, protect: Callable[[], Any]) -> dict[str, Any]:
-        """One update; the row of metrics it leaves behind. `protect()` keeps Ctrl-C from parting the weights
-        from their row.
+        """One update; the row of metrics it leaves behind. `protect()` keeps Ctrl-C from parting the weights from
+        their row.
         """
         began = time.perf_counter()
-        settings = self.config.objective
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, where a recipe has some
         usage = replace(self.engine.usage)
-        own = self.roll_out(step)
+        moment = Moment(step, self.config.train.steps, (self.config.seed, step))
+        rollouts, everyone = self.play(step)
         rolled = time.perf_counter()
-        keep = settings.keep if masked(step, self.config.train.steps, settings.mask_after) else 1.0
-        losses, scored = self._scored(own, keep, step)
+        own = self._scored(rollouts, Peers(everyone, moment.draw), moment)
         self.processes.add_up([p.grad for p in self.student if p.grad is not None])
         differentiated = time.perf_counter()
-        # One row for all processes, made from all rollouts in their order: it does not depend on who computed
-        # what.
-        everything = self.processes.gather(
-            [(r, _plain(x), _plain(y)) for r, x, y in zip(own, losses, scored, strict=True)]
-        )
-        rollouts = [r for r, _, _ in everything]
+        # One row for all processes, made from all rollouts in their order: it does not depend on who computed what.
+        losses = self.processes.gather([without_graph(loss) for loss in own])
         used = self.processes.gather(
             [(self.engine.usage.reused - usage.reused, self.engine.usage.prompt - usage.prompt)]
         )
         prompt = sum(p for _, p in used)
         row = {
             "step": step,
-            **step_metrics(rollouts, [x for _, x, _ in everything], [y for _, _, y in everything], keep),
+            **step_metrics(everyone, losses, self.plan, moment),
             "rollout/reused": sum(r for r, _ in used) / prompt if prompt else None,
         }
         if (row["rollout/logp_gap"] or 0) > self.config.engine.gap_warning:
             log.warning(
-                "step %d: replies were sampled from another policy than the one trained (mean |log-probability gap| %.3g, "
-                "engine.gap_warning %.3g): other weights, precision or kernels; see docs/engines.md",
+                "step %d: replies were sampled from another policy than the one trained (mean |log-probability gap| "
+                "%.3g, engine.gap_warning %.3g): other weights, precision or kernels; see docs/engines.md",
                 step, row["rollout/logp_gap"], self.config.engine.gap_warning,
             )  # fmt: skip
         with protect():
             row |= self._update(step)
             self.step = step
-            records = [_record(r, x) for r, x, _ in everything]
             ended = time.perf_counter()
             row |= {
                 "seconds/rollout": rolled - began,
@@ -199,42 +196,99 @@ class Trainer:
             }
             if self.processes.first:
                 if self.config.train.save_rollouts or row["skipped"]:
+                    records = [_record(r, loss, self.plan) for r, loss in zip(everyone, losses, strict=True)]
                     self.folder.save_rollouts(step, records)
                 if self.config.train.save_tokens:
-                    columns = token_columns(
-                        records, [x for _, x, _ in everything], [y for _, _, y in everything], settings
-                    )
-                    self.folder.save_tokens(step, columns)
+                    ids = [rollout.example.id for rollout in everyone]
+                    self.folder.save_tokens(step, token_columns(ids, losses, self.plan))
                 self.folder.add_metrics(row)
         return row
 
-    def _scored(self, rollouts: list[Rollout], keep: float, step: int) -> Scores:
-        """Losses and statistics of our rollouts; their gradient, divided by the rollouts of all processes, is
-        in `grad`.
+    def play(self, step: int) -> tuple[list[Rollout], list[Rollout]]:
+        """Sample our share of this step's conversations with the current student, have them judged and graded: our
+        rollouts, and those of all processes.
         """
-        losses: list[RolloutLoss] = []
-        scored: list[list[ScoredTurn]] = []
+        draw = (self.config.seed, step)
+        items = samples_of([self.examples[i] for i in self._drawn(step)], self.plan.samples)
+        shared = self.processes.share(items)
+        plays = [drawn_plays(self.plan.plays, draw, example, sample) for example, sample in shared]
+        played: dict[tuple[int, str], Conversation] = {}
+        with self.sampling(step - 1):
+            for play in self.plan.plays:
+                now = [k for k, chosen in enumerate(plays) if play in chosen]
+                examples, samples = [shared[k][0] for k in now], [shared[k][1] for k in now]
+                seed = (self.config.seed, "rollout", step)
+                conversations = self.driver.play(examples, play.view, seed, samples)
+                played |= {(k, play.view): c for k, c in zip(now, conversations, strict=True)}
+        self.engine.sleep()
+        judged = [(k, p.view) for k, chosen in enumerate(plays) for p in chosen if p.verify]
+        verdicts = dict(
+            zip(
+                judged,
+                verify_all([(played[key].example, played[key].final_text) for key in judged]),
+                strict=True,
+            )
+        )
+        own = [
+            Rollout(
+                example,
+                tuple(played[k, play.view] for play in chosen),
+                tuple(verdicts.get((k, play.view)) for play in chosen),
+                sample,
+            )
+            for k, ((example, sample), chosen) in enumerate(zip(shared, plays, strict=True))
+        ]
+        everyone = self.processes.gather(own)
+        if self.plan.grade:
+            everyone = grade_groups(everyone, self.plan.grade)
+            own = self.processes.share(everyone)
+        return own, everyone
+
+    def _scored(self, rollouts: list[Rollout], peers: Peers, moment: Moment) -> list[RolloutLoss]:
+        """Losses of our rollouts; their gradient, divided by the rollouts of all processes, is in `grad`."""
         for parameter in self.student:
             parameter.grad = torch.zeros_like(parameter)
         self.model.train()
+        decided = self._survey(rollouts, peers, moment) if self.plan.needs_survey else None
+        losses = self._in_parts(rollouts, lambda part: self._differentiated(part, peers, moment, decided))
+        if self.sharded:
+            sharding.reshard(self.model)
+        return losses
+
+    def _in_parts(
+        self, rollouts: list[Rollout], work: Callable[[list[Rollout]], list[RolloutLoss]]
+    ) -> list[RolloutLoss]:
+        """Micro-batch by micro-batch; where weights are sharded every process makes as many calls."""
         size = self.config.train.micro_batch
         parts = [rollouts[first : first + size] for first in range(0, len(rollouts), size)]
         missing = self.processes.most(len(parts)) - len(parts) if self.sharded else 0
-        for part in [*parts, *([] for _ in range(missing))]:
-            of_part, turns = self._differentiated(part, keep, step)
-            losses += of_part
-            scored += turns
-        if self.sharded:
-            sharding.reshard(self.model)
-        return losses, scored
+        return [loss for part in [*parts, *([] for _ in range(missing))] for loss in work(part)]
 
-    def _differentiated(self, part: list[Rollout], keep: float, step: int) -> Scores:
-        """Score one micro-batch and add its gradient, whole or not at all; without memory again with less of
-        it at a time.
+    def _survey(self, rollouts: list[Rollout], peers: Peers, moment: Moment) -> Survey:
+        """Score the whole step without gradient, for terms whose token weights depend on all of its replies."""
+        with torch.no_grad():
+            own = self._in_parts(rollouts, lambda part: self._score(part, peers, moment, None))
+        everything = self.processes.gather([without_graph(loss) for loss in own])
+        return survey([term for term in self.plan.scored if term.needs_survey], everything, moment)
+
+    def _score(
+        self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None
+    ) -> list[RolloutLoss]:
+        path = self.aligned.path() if self.aligned else FAST
+        return score(
+            self.model, self.renderer, part, self.plan, moment, peers, self.row_tokens, path, decided,
+            len(peers.rollouts),
+        )  # fmt: skip
+
+    def _differentiated(
+        self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None
+    ) -> list[RolloutLoss]:
+        """Score one micro-batch and add its gradient, whole or not at all; without memory again with less of it
+        at a time.
         """
         while True:
             try:
-                return self._attempt(part, keep, step)
+                return self._attempt(part, peers, moment, decided)
             except (MemoryError, RuntimeError) as error:
                 if not _no_memory(error):
                     raise
@@ -246,13 +300,12 @@ class Trainer:
                     "out of memory in scoring %d rollouts: again in two parts, which changes nothing else",
                     len(part),
                 )
+                middle = len(part) // 2
                 halves = [
-                    self._differentiated(half, keep, step)
-                    for half in (part[: len(part) // 2], part[len(part) // 2 :])
+                    self._differentiated(half, peers, moment, decided)
+                    for half in (part[:middle], part[middle:])
                 ]
-                return [x for losses, _ in halves for x in losses], [
-                    y for _, scored in halves for y in scored
-                ]
+                return [*halves[0], *halves[1]]
             self._use_less(reason)
 
     def _use_less(self, reason: str) -> None:
@@ -282,46 +335,19 @@ class Trainer:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.recomputes = True
 
-    def _attempt(self, part: list[Rollout], keep: float, step: int) -> Scores:
-        path = self.aligned.path() if self.aligned else FAST
-        draw = (self.config.seed, step)
-        losses, turns = score(
-            self.model, self.renderer, part, self.config.objective, keep, self.row_tokens, path, draw
-        )
-        loss = (
-            torch.stack([x.total for x in losses]).sum() / self.config.train.rollouts
-            if losses
-            else torch.zeros(())
-        )
+    def _attempt(
+        self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None
+    ) -> list[RolloutLoss]:
+        losses = self._score(part, peers, moment, decided)
+        total = torch.stack([loss.total for loss in losses]).sum() if losses else torch.zeros(())
+        loss = total / len(peers.rollouts)
         loss = self.aligned.anchored(loss) if self.aligned else loss
         if loss.requires_grad:
-            found = torch.autograd.grad(loss, self.student, allow_unused=True)
-            for parameter, gradient in zip(self.student, found, strict=True):
+            gradients = torch.autograd.grad(loss, self.student, allow_unused=True)
+            for parameter, gradient in zip(self.student, gradients, strict=True):
                 if gradient is not None and parameter.grad is not None:
                     parameter.grad += gradient
-        return losses, turns
-
-    def roll_out(self, step: int) -> list[Rollout]:
-        """Sample our share of this step's conversations with the current student."""
-        settings, seed = self.config.objective, self.config.seed
-        examples = self.processes.share([self.examples[i] for i in self._drawn(step)])
-        full_branch = [rng(seed, "full branch", step, e.id).random() < settings.rho for e in examples]
-        exclusive = settings.full_branch == "exclusive"
-        sharded_examples = [
-            e for e, drawn in zip(examples, full_branch, strict=True) if not (drawn and exclusive)
-        ]
-        full_examples = [e for e, drawn in zip(examples, full_branch, strict=True) if drawn]
-        with self.sampling(step - 1):
-            sharded = {
-                c.example.id: c
-                for c in self.driver.play(sharded_examples, "sharded", (seed, "rollout", step))
-            }
-            full = {c.example.id: c for c in self.driver.play(full_examples, "full", (seed, "rollout", step))}
-        self.engine.sleep()
-        verdicts = dict(
-            zip(sharded, verify_all([(c.example, c.final_text) for c in sharded.values()]), strict=True)
-        )
-        return [Rollout(sharded.get(e.id), full.get(e.id), verdicts.get(e.id)) for e in examples]
+        return losses
 
     def sampling(self, version: int) -> Any:
         """Inside, the engine samples from the student after `version` steps."""
@@ -389,19 +415,6 @@ class Trainer:
 SMALLEST_ROW = 64  # packed tokens
 
 
-def check_objective(config: Config) -> None:
-    """A UserError for a setting that another one makes idle."""
-    objective = config.objective
-    if objective.clip_mode == "scale" and objective.clip_level == "vocab":
-        raise UserError(
-            "objective.clip_mode: scale is for caps of a whole position; set objective.clip_level=position"
-        )
-    if objective.keep == 1 and (objective.ranking != "entropy" or objective.denominator != "kept"):
-        raise UserError(
-            "objective.ranking, objective.denominator: there is no mask with objective.keep=1; lower it, e.g. to 0.8"
-        )
-
-
 def _no_memory(error: Exception) -> bool:
     """Whether an error says that memory ran out; on a CPU torch has no class of its own for that."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
@@ -418,29 +431,28 @@ def learning_rate(step: int, total: int, optim: Optim) -> float:
     return optim.lr * factor
 
 
-def _plain(value: Any) -> Any:
-    """The same without graphs and devices, to be sent to another process or kept for the metrics."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu()
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_plain(inner) for inner in value)
-    if hasattr(value, "__dataclass_fields__"):
-        return replace(value, **{name: _plain(getattr(value, name)) for name in value.__dataclass_fields__})
-    return value
+def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
+    """Every rollout with its advantage among the rollouts of the same example, in their order."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for number, rollout in enumerate(rollouts):
+        groups[rollout.example.id].append(number)
+    advantages = [0.0] * len(rollouts)
+    for numbers in groups.values():
+        for number, advantage in zip(numbers, grade([rollouts[k] for k in numbers]), strict=True):
+            advantages[number] = float(advantage)
+    return graded(rollouts, advantages)
 
 
-def _record(rollout: Rollout, loss: RolloutLoss) -> dict[str, Any]:
-    shown = rollout.sharded or rollout.full
-    assert shown is not None
+def _record(rollout: Rollout, loss: RolloutLoss, plan: Plan) -> dict[str, Any]:
+    """What a person or a script wants to read of one rollout."""
     verdict = rollout.verdict
+    turns = {played.view: played.to_json()["turns"] for played in rollout.conversations}
     return {
-        "id": shown.example.id,
-        "sharded": rollout.sharded.to_json()["turns"] if rollout.sharded else None,
-        "full": rollout.full.to_json()["turns"] if rollout.full else None,
+        "id": rollout.example.id,
+        **({"sample": rollout.sample} if rollout.sample else {}),
+        **{play.view: turns.get(play.view) for play in plan.plays},
         "correct": verdict.correct if verdict else None,
         "extracted": verdict.extracted if verdict else None,
-        "expected": dict(shown.example.answer),
+        "expected": dict(rollout.example.answer),
         "loss": loss.total.item() if torch.isfinite(loss.total) else None,
     }

@@ -1,4 +1,4 @@
-"""One row of metrics.jsonl from what a step did. Ratios are over the whole step, not averages of
+"""One row of metrics.jsonl from what a step did, term by term. Ratios are over the whole step, not averages of
 micro-batches.
 """
 
@@ -8,66 +8,80 @@ from typing import Any
 
 import torch
 
-from smopd.objective import RolloutLoss
-from smopd.rollout import Turn
-from smopd.training.scoring_step import Rollout, ScoredTurn
+from smopd.objective.loss import RolloutLoss, TermLoss
+from smopd.objective.plan import Plan
+from smopd.objective.tokens import Moment
+from smopd.objective.turns import uniform
+from smopd.rollout.play import Reply, Rollout
+from smopd.scoring.stats import TokenStats
 
-PARTS = ("middle", "answer", "full")
+
+def step_metrics(
+    rollouts: Sequence[Rollout], losses: Sequence[RolloutLoss], plan: Plan, moment: Moment
+) -> dict[str, Any]:
+    """Losses by term, clipped and kept shares, entropies, deltas, weights, lengths, stop reasons, outcomes."""
+    row: dict[str, Any] = {"loss": _mean([loss.total.item() for loss in losses])}
+    for term in plan.terms:
+        parts = [loss.terms[term.name] for loss in losses if term.name in loss.terms]
+        replies = [reply for r in rollouts for reply in term.replies(r.replies(), moment)]
+        over, kept, _ = _counts(parts)
+        stats = [s for part in parts for s in part.stats]
+        row |= {
+            f"loss/{term.name}": _mean([part.value.item() for part in parts]),
+            f"clipped/{term.name}": over / kept if kept else None,
+            f"entropy/{term.name}": _token_mean([s.entropy for s in stats]),
+            f"divergence/{term.name}": _token_mean([s.divergence for s in stats]),
+            f"reply_tokens/{term.name}": _mean([len(reply.tokens) for reply in replies]),
+        }
+    selecting = [loss.terms[t.name] for t in plan.scored if t.selects for loss in losses]
+    weighted = [loss.terms[t.name] for t in plan.scored if t.turns is not uniform for loss in losses]
+    _, kept, tokens = _counts(selecting)
+    verdicts = [r.verdict for r in rollouts if r.verdict]
+    statuses = Counter(verdict.status for verdict in verdicts)
+    gaps = [_gap(reply, stats) for loss in losses for reply, stats in loss.scored if reply.engine_logps]
+    turns = [turn for r in rollouts for played in r.conversations for turn in played.turns]
+    stops = Counter(str(turn.stop) for turn in turns)
+    for term in plan.scored:
+        row |= term.logged(moment)
+    return row | {
+        "kept": kept / tokens if tokens else None,
+        "delta": _mean([d for part in weighted for d in part.deltas.tolist()]),
+        "weight": _mean([w for part in weighted for w in part.turn_weights.tolist()]),
+        "outcome": _mean([float(verdict.correct) for verdict in verdicts]),
+        "eligible_turns": sum(len(part.deltas) for part in weighted),
+        **{
+            f"{play.view}_branch": sum(c.view == play.view for r in rollouts for c in r.conversations)
+            for play in plan.plays[1:]
+        },
+        "rollout/logp_gap": _token_mean(gaps),
+        "rollout/logp_gap_max": torch.cat(gaps).max().item() if gaps else None,
+        "stop/end": stops["end"],
+        "stop/length": stops["length"],
+        **{f"verdict/{status}": statuses[status] for status in ("ok", "no_answer", "timeout", "error")},
+        "tokens/sampled": sum(len(turn.reply) for turn in turns),
+        "tokens/context": sum(len(turn.context) for turn in turns),
+    }
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _turns(rollouts: Sequence[Rollout]) -> dict[str, list[Turn]]:
-    sharded = [r.sharded for r in rollouts if r.sharded]
-    return {
-        "middle": [turn for c in sharded for turn in c.turns[:-1]],
-        "answer": [c.turns[-1] for c in sharded],
-        "full": [r.full.turns[0] for r in rollouts if r.full],
-    }
+def _token_mean(columns: Sequence[torch.Tensor]) -> float | None:
+    return torch.cat(list(columns)).mean().item() if columns else None
 
 
-def step_metrics(
-    rollouts: Sequence[Rollout],
-    losses: Sequence[RolloutLoss],
-    scored: Sequence[Sequence[ScoredTurn]],
-    keep: float,
-) -> dict[str, Any]:
-    """Losses by part, clipped and kept fractions, entropies, deltas, weights, lengths, stop reasons,
-    outcomes.
-    """
-    row: dict[str, Any] = {"loss": _mean([loss.total.item() for loss in losses])}
-    turns = _turns(rollouts)
-    stats = [turn for group in scored for turn in group]
-    verdicts = [r.verdict for r in rollouts if r.verdict]
-    for part in PARTS:
-        row[f"loss/{part}"] = _mean([getattr(loss, part).item() for loss in losses])
-        over, of = (sum(loss.clipped[part][k] for loss in losses) for k in (0, 1))
-        row[f"clipped/{part}"] = over / of if of else None
-        own = [t.stats for t in stats if t.part == part]
-        row[f"entropy/{part}"] = torch.cat([s.entropy for s in own]).mean().item() if own else None
-        row[f"divergence/{part}"] = (
-            torch.cat([s.divergence.detach() for s in own]).mean().item() if own else None
-        )
-        row[f"reply_tokens/{part}"] = _mean([len(t.reply) for t in turns[part]])
-    gaps = torch.cat([turn.gap() for turn in stats]) if stats else torch.zeros(0)
-    middle = sum(loss.middle_tokens for loss in losses)
-    stops = Counter(str(t.stop) for part in PARTS for t in turns[part])
-    statuses = Counter(v.status for v in verdicts)
-    return row | {
-        "keep": keep,
-        "kept": sum(loss.kept for loss in losses) / middle if middle else None,
-        "delta": _mean([d for loss in losses for d in loss.deltas.tolist()]),
-        "weight": _mean([w for loss in losses for w in loss.weights.tolist()]),
-        "outcome": _mean([float(v.correct) for v in verdicts]),
-        "eligible_turns": sum(len(loss.deltas) for loss in losses),
-        "full_branch": len(turns["full"]),
-        "rollout/logp_gap": gaps.mean().item() if len(gaps) else None,
-        "rollout/logp_gap_max": gaps.max().item() if len(gaps) else None,
-        "stop/end": stops["end"],
-        "stop/length": stops["length"],
-        **{f"verdict/{status}": statuses[status] for status in ("ok", "no_answer", "timeout", "error")},
-        "tokens/sampled": sum(len(t.reply) for part in PARTS for t in turns[part]),
-        "tokens/context": sum(len(t.context) for part in PARTS for t in turns[part]),
-    }
+def _counts(parts: Sequence[TermLoss]) -> tuple[int, int, int]:
+    """Tokens over the cap that carry loss, tokens that carry loss, all tokens."""
+    over = kept = tokens = 0
+    for part in parts:
+        for capped, mask in zip(part.over, part.kept(), strict=True):
+            over += int((capped & mask).sum())
+            kept += int(mask.sum())
+            tokens += len(mask)
+    return over, kept, tokens
+
+
+def _gap(reply: Reply, stats: TokenStats) -> torch.Tensor:
+    """|log-probability when sampled - in the training pass|, a token each: zero if on-policy is meant."""
+    return (stats.student_logp.new_tensor(reply.engine_logps) - stats.student_logp).abs()

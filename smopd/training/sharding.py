@@ -16,12 +16,12 @@ from peft import PeftModel
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from smopd.errors import UserError
-from smopd.scoring import divergence, passes
+from smopd.scoring import kernel, passes
 from smopd.scoring.passes import body_and_head, whole
 from smopd.scoring.plain import Scored
 from smopd.scoring.tree import rows_within
 from smopd.training.processes import Processes
-from smopd.training.scoring_step import ScoringPath
+from smopd.training.scores import ScoringPath
 
 
 def shard(model: PeftModel) -> None:
@@ -55,7 +55,7 @@ class Aligned:
 
     def path(self) -> ScoringPath:
         """The scoring path that goes through here."""
-        return ScoringPath(self.reply_hidden, divergence.token_divergence, whole, always=True)
+        return ScoringPath(self.reply_hidden, kernel.token_stats, whole, always=True)
 
     def reply_hidden(
         self,

@@ -9,14 +9,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_path import SHARED, plain_divergence
 
-from smopd.scoring import divergence, plain
+from smopd.scoring import Decision, kernel, plain
+from smopd.scoring import losses as row_losses
 from smopd.scoring import token_divergence as fused
-from smopd.scoring.divergence import _plan
-from smopd.scoring.plain import divergence_terms
+from smopd.scoring.kernel import _chunks
+from smopd.scoring.losses import divergence_terms
 
 N, D, V = 5, 8, 23
-both = pytest.mark.parametrize("token_divergence", [fused, plain.token_divergence], ids=["fused", "plain"])
+both = pytest.mark.parametrize("token_divergence", [fused, plain_divergence], ids=["fused", "plain"])
 
 
 def draw(
@@ -217,13 +219,12 @@ def test_fused_equals_plain_in_value_and_gradient(
         (head / scale).to(dtype),
     )
     found = []
-    for function in (fused, plain.token_divergence):
+    for function in (fused, plain_divergence):
         hidden = student.clone().requires_grad_()
         stats = function(hidden, teacher, head, tokens, *which, temperature, chunk, vocab_clip)
         (stats.divergence.clamp_max(0.5) * torch.arange(1, n + 1)).sum().backward()
-        found.append(
-            [*(getattr(stats, name).detach() for name in stats.__dataclass_fields__), hidden.grad * scale / n]
-        )
+        columns = [getattr(stats, name).detach() for name in ("divergence", *SHARED)]
+        found.append([*columns, hidden.grad * scale / n])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
@@ -239,7 +240,7 @@ def test_any_function_of_two_chunks_of_logits():
     stats = fused(student, teacher, head, tokens, kind=total_variation, chunk_size=4)
     expected = total_variation(student @ head.T, teacher @ head.T)
     torch.testing.assert_close(stats.divergence, expected.detach(), rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(stats.entropy, plain.token_divergence(student, teacher, head, tokens).entropy)
+    torch.testing.assert_close(stats.entropy, plain_divergence(student, teacher, head, tokens).entropy)
     (ours,) = torch.autograd.grad(stats.divergence.sum(), student)
     (theirs,) = torch.autograd.grad(expected.sum(), student)
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
@@ -256,42 +257,56 @@ def test_the_vocabulary_clip_goes_through_the_same_terms():
 
 
 @pytest.mark.parametrize("chunk", [None, 4, 7])
-def test_tokens_without_loss_get_no_gradient_and_the_others_their_own(chunk):
+@pytest.mark.parametrize("path", [kernel, plain], ids=["fused", "plain"])
+def test_one_decision_a_reply_is_what_kernel_and_loss_read(path, chunk):
+    """`decide` runs once for every reply, sees all of it, and its weights come back as they were given."""
     student, teacher, head, tokens = draw(14, n=12)
-    lengths = [5, 0, 3, 4]
-    asked = []
+    lengths, asked = [5, 0, 3, 4], []
+    losses = [row_losses.gjs(0.5), row_losses.reverse_kl()]
 
-    def needed(reply, number):
-        assert len(reply.divergence) == lengths[number]
-        asked.append(len(reply.divergence))
-        return reply.entropy > reply.entropy.median()
+    def decide(number, stats):
+        assert [len(s.divergence) for s in stats] == [lengths[number]] * 2
+        assert not any(s.divergence.requires_grad for s in stats)
+        asked.append(number)
+        high = stats[0].entropy > stats[0].entropy.median()
+        low = stats[1].divergence <= stats[1].divergence.median()
+        return [Decision(2.0 * high, high), Decision(low.double(), low)]
 
     whole, part = student.clone().requires_grad_(), student.clone().requires_grad_()
-    everything = fused(whole, teacher, head, tokens)
-    everything.divergence.sum().backward()
-    stats = fused(part, teacher, head, tokens, chunk_size=chunk, lengths=lengths, needed=needed)
-    stats.divergence.sum().backward()
-    torch.testing.assert_close(stats.divergence, everything.divergence)
-    wanted = torch.cat(
-        [
-            h > h.median() if not (chunk == 4 and len(h) == 5) else h > -1
-            for h in stats.entropy.split([5, 3, 4])
-        ]
-    )
-    torch.testing.assert_close(part.grad[wanted], whole.grad[wanted])
-    assert part.grad[~wanted].abs().max() == 0
-    assert asked == (
-        [3, 4] if chunk == 4 else [5, 3, 4]
-    )  # a reply that had to be cut is not judged by its pieces
+    everything = path.token_stats(whole, teacher, head, tokens, losses)
+    stats = path.token_stats(part, teacher, head, tokens, losses, chunk, lengths, decide)
+    assert asked == [0, 2, 3]
+    for column, all_of_it, factor in zip(stats, everything, (2.0, 1.0), strict=True):
+        torch.testing.assert_close(column.divergence, all_of_it.divergence)
+        for name in SHARED:
+            torch.testing.assert_close(getattr(column, name), getattr(all_of_it, name))
+        ranks = column.entropy if factor == 2 else -column.divergence.detach()
+        expected = torch.cat(
+            [(r > r.median()) if factor == 2 else (r >= -(-r).median()) for r in ranks.split([5, 3, 4])]
+        )
+        assert torch.equal(column.weight, factor * expected.double())
+        (ours,) = torch.autograd.grad((column.divergence * column.weight).sum(), part, retain_graph=True)
+        (theirs,) = torch.autograd.grad(
+            (all_of_it.divergence * column.weight).sum(), whole, retain_graph=True
+        )
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
+    if (
+        path is kernel and chunk is None
+    ):  # rows that cannot move the loss have no gradient, whatever stands above them
+        (ones,) = torch.autograd.grad(stats[0].divergence.sum(), part)
+        assert ones[stats[0].weight == 0].abs().max() == 0
 
 
 @given(st.lists(st.integers(0, 12), max_size=10), st.integers(1, 9))
 def test_chunks_hold_every_row_once_and_replies_whole_where_they_fit(lengths, size):
-    plan = _plan(lengths, size)
-    assert all(0 < sum(n for n, _ in chunk) <= size for chunk in plan)
-    assert sum(n for chunk in plan for n, _ in chunk) == sum(lengths)
-    whole = [(n, number) for chunk in plan for n, number in chunk if number is not None]
-    assert whole == [(n, i) for i, n in enumerate(lengths) if 0 < n <= size]
+    chunks = _chunks(lengths, size)
+    assert all(0 < sum(piece.rows for piece in chunk) <= size for chunk in chunks)
+    pieces = [piece for chunk in chunks for piece in chunk]
+    assert sum(piece.rows for piece in pieces) == sum(lengths)
+    assert [(p.rows, p.reply) for p in pieces if p.whole] == [
+        (n, i) for i, n in enumerate(lengths) if 0 < n <= size
+    ]
+    assert [p.reply for p in pieces if p.last] == [i for i, n in enumerate(lengths) if n]
 
 
 def test_a_trained_head_gets_its_gradient_too():
@@ -299,15 +314,15 @@ def test_a_trained_head_gets_its_gradient_too():
     head.requires_grad_()
     fused(student, teacher, head, tokens).divergence.sum().backward()
     ours, head.grad = head.grad, None
-    plain.token_divergence(student, teacher, head, tokens).divergence.sum().backward()
+    plain_divergence(student, teacher, head, tokens).divergence.sum().backward()
     torch.testing.assert_close(ours, head.grad)
 
 
 def test_without_gradient_no_third_product_is_made(monkeypatch):
     student, teacher, head, tokens = draw(16)
     seen = []
-    original = divergence._score
-    monkeypatch.setattr(divergence, "_score", lambda *a: seen.append(a[-1].with_gradient) or original(*a))
+    original = kernel._score
+    monkeypatch.setattr(kernel, "_score", lambda *a: seen.append(a[-1].with_gradient) or original(*a))
     fused(student, teacher, head, tokens)
     with torch.no_grad():
         fused(student.requires_grad_(), teacher, head, tokens)
@@ -322,3 +337,102 @@ def test_underflow_in_both_distributions_is_no_nan():
         stats.divergence.sum().backward()
         assert stats.divergence.item() == pytest.approx(0, abs=1e-6)
         assert torch.isfinite(one.grad).all()
+
+
+def nll_reference(zs, zt, y):
+    return -np.log(softmax(zs)[np.arange(len(y)), y])
+
+
+def top_k_reference(k, renormalise):
+    def value(zs, zt, y):
+        s, t = softmax(zs), softmax(zt)
+        total = []
+        for row in range(len(y)):
+            best = np.argsort(-t[row])[:k]
+            p = t[row, best] / (t[row, best].sum() if renormalise else 1)
+            total.append((p * np.log(p / s[row, best])).sum())
+        return np.array(total)
+
+    return value
+
+
+def drkl_reference(gamma):
+    def value(zs, zt, y):
+        s, t = softmax(zs), softmax(zt)
+        total = []
+        for row, token in enumerate(y):
+            a, b = s[row, token], t[row, token]
+            p, q = np.delete(s[row], token) / (1 - a), np.delete(t[row], token) / (1 - b)
+            binary = a * np.log(a / b) + (1 - a) * np.log((1 - a) / (1 - b))
+            total.append(binary + gamma * (p * np.log(p / q)).sum())
+        return np.array(total)
+
+    return value
+
+
+@row_losses.row_loss
+def squared_gap(rows):
+    """Sees the sampled token, and has no closed form."""
+    s, t = (
+        z.log_softmax(-1).gather(-1, rows.tokens[:, None])[:, 0]
+        for z in (rows.student, rows.teacher.detach())
+    )
+    return (s - t).square()
+
+
+def squared_gap_reference(zs, zt, y):
+    return (nll_reference(zs, zt, y) - nll_reference(zt, zs, y)) ** 2
+
+
+ROW_LOSSES = [
+    (row_losses.sampled_nll(), nll_reference),
+    (row_losses.top_k_forward_kl(4), top_k_reference(4, False)),
+    (row_losses.top_k_forward_kl(4, renormalise=True), top_k_reference(4, True)),
+    (row_losses.top_k_forward_kl(99), lambda zs, zt, y: reference("fkl", 0, softmax(zs), softmax(zt))),
+    (row_losses.drkl(0.5), drkl_reference(0.5)),
+    (row_losses.drkl(1.0), drkl_reference(1.0)),
+    (squared_gap, squared_gap_reference),
+]
+
+
+@pytest.mark.parametrize(("loss", "formula"), ROW_LOSSES, ids=lambda x: getattr(x, "name", ""))
+@pytest.mark.parametrize("path", [kernel, plain], ids=["fused", "plain"])
+def test_row_losses_equal_numpy_and_their_gradient_is_the_derivative(path, loss, formula):
+    student, teacher, head, tokens = draw(21, scale=1.3)
+    student.requires_grad_()
+    (stats,) = path.token_stats(student, teacher, head, tokens, [loss], 2)
+    logits = [(h.detach() @ head.T).numpy() for h in (student, teacher)]
+    np.testing.assert_allclose(
+        stats.divergence.detach().numpy(), formula(*logits, tokens.numpy()), rtol=1e-11
+    )
+    assert torch.autograd.gradcheck(
+        lambda h: path.token_stats(h, teacher, head, tokens, [loss], 2)[0].divergence, (student,), atol=1e-7
+    )
+
+
+EVERY_LOSS = [loss for loss, _ in ROW_LOSSES] + [
+    row_losses.gjs(0.3), row_losses.reverse_kl(), row_losses.forward_kl(temperature=1.4), row_losses.gjs(0.5, entry_cap=0.05),
+]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 15),
+    chosen=st.lists(st.sampled_from(EVERY_LOSS), min_size=1, max_size=3),
+    chunk=st.one_of(st.none(), st.integers(1, 16)),
+    softcap=st.sampled_from([None, 3.0]),
+)
+def test_several_losses_in_one_pass_equal_the_plain_path(seed, n, chosen, chunk, softcap):
+    student, teacher, head, tokens = draw(seed, 1.0, n)
+    head = plain.CappedHead.of(head, softcap) if softcap else head
+    found = []
+    for path in (kernel, plain):
+        hidden = student.clone().requires_grad_()
+        stats = path.token_stats(hidden, teacher, head, tokens, chosen, chunk)
+        weights = torch.arange(1, n + 1, dtype=torch.float64)
+        sum((s.divergence * weights * (k + 1)).sum() for k, s in enumerate(stats)).backward()
+        shared = [getattr(stats[-1], name) for name in SHARED]
+        found.append([*(s.divergence.detach() for s in stats), *shared, hidden.grad / n])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)

@@ -19,6 +19,7 @@ from transformers import (
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from smopd.errors import UserError
+from plain_path import plain_divergence
 from smopd.scoring import plain
 from smopd.scoring import token_divergence as fused
 from smopd.scoring.passes import body_and_head, check_head, packable, reply_hidden, reply_tokens
@@ -132,7 +133,7 @@ def test_a_soft_capped_head_carries_its_cap():
         .log_softmax(-1)
         .gather(-1, tokens[:, None])[:, 0]
     )
-    for token_divergence in (fused, plain.token_divergence):
+    for token_divergence in (fused, plain_divergence):
         found = token_divergence(hidden, hidden, head, tokens).student_logp
         torch.testing.assert_close(found, own, rtol=1e-5, atol=1e-6)
         uncapped = token_divergence(hidden, hidden, head.detach(), tokens).student_logp

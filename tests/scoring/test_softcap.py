@@ -5,14 +5,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_path import SHARED, plain_divergence
 
-from smopd.scoring import divergence, plain
+from smopd.scoring import Decision, gjs, kernel
 from smopd.scoring import token_divergence as fused
 from smopd.scoring.plain import CappedHead
 
 N, D, V = 6, 8, 29
 KINDS = [("gjs", 0.5), ("gjs", 0.2), ("rkl", 1.0), ("fkl", 0.0)]
-both = pytest.mark.parametrize("token_divergence", [fused, plain.token_divergence], ids=["fused", "plain"])
+both = pytest.mark.parametrize("token_divergence", [fused, plain_divergence], ids=["fused", "plain"])
 
 
 def draw(seed, cap, n=N, dtype=torch.float64):
@@ -86,11 +87,11 @@ def test_fused_equals_plain_in_value_and_gradient(
 ):
     student, teacher, head, tokens = draw(seed, cap, n, dtype)
     found = []
-    for function in (fused, plain.token_divergence):
+    for function in (fused, plain_divergence):
         hidden = student.clone().requires_grad_()
         stats = function(hidden, teacher, head, tokens, *which, temperature, chunk, vocab_clip)
         stats.divergence.clamp_max(0.5).sum().backward()
-        found.append([*(getattr(stats, name).detach() for name in stats.__dataclass_fields__), hidden.grad])
+        found.append([*(getattr(stats, name).detach() for name in ("divergence", *SHARED)), hidden.grad])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
@@ -99,9 +100,13 @@ def test_tokens_without_loss_get_no_gradient_and_a_function_of_logits_sees_cappe
     student, teacher, head, tokens = draw(3, 1.5)
     whole, part = student.clone().requires_grad_(), student.clone().requires_grad_()
     fused(whole, teacher, head, tokens).divergence.sum().backward()
-    fused(
-        part, teacher, head, tokens, lengths=[N], needed=lambda r, _: r.entropy > r.entropy.mean()
-    ).divergence.sum().backward()
+
+    def decide(number, stats):
+        high = stats[0].entropy > stats[0].entropy.mean()
+        return [Decision(high.double(), high)]
+
+    (stats,) = kernel.token_stats(part, teacher, head, tokens, [gjs(0.5)], None, [N], decide)
+    stats.divergence.sum().backward()
     wanted = part.grad.abs().amax(-1) > 0
     assert 0 < wanted.sum() < N
     torch.testing.assert_close(part.grad[wanted], whole.grad[wanted])
@@ -121,17 +126,17 @@ def test_a_trained_head_keeps_its_cap():
     weight = head.detach().requires_grad_()
     trained = CappedHead.of(weight, 1.5)
     assert trained.requires_grad
-    expected = plain.token_divergence(student, teacher, head, tokens).divergence
+    expected = plain_divergence(student, teacher, head, tokens).divergence
     torch.testing.assert_close(fused(student, teacher, trained, tokens).divergence.detach(), expected)
 
 
 def test_the_buffer_of_slopes_counts_in_the_size_of_a_chunk(monkeypatch):
     student, teacher, head, tokens = draw(5, 1.5)
-    monkeypatch.setattr(divergence, "CHUNK_BYTES", 6 * V * 8)
+    monkeypatch.setattr(kernel, "CHUNK_BYTES", 6 * V * 8)
     sizes = []
-    original = divergence._plan
+    original = kernel._chunks
     monkeypatch.setattr(
-        divergence, "_plan", lambda lengths, size: sizes.append(size) or original(lengths, size)
+        kernel, "_chunks", lambda lengths, size: sizes.append(size) or original(lengths, size)
     )
     fused(student, teacher, head, tokens)
     fused(student, teacher, head.detach(), tokens)

@@ -1,0 +1,124 @@
+"""A method as data: what is played, and the terms of the loss, each made of small parts with one meaning.
+
+The training loop, metrics, token log, planner and benchmarks iterate over a plan and know no method. The parts:
+
+    replies   which replies of a rollout a term is about                 (replies.py)
+    teacher   the messages the teacher sees for a reply                  (contexts.py)
+    loss      what a token costs                                         (smopd/scoring/losses.py)
+    tokens    what a token counts; 0: it carries no loss                 (tokens.py)
+    cap       how much of a token's cost counts                          (caps.py)
+    turns     what a reply counts among the term's replies of a rollout  (turns.py)
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from smopd.chat.messages import Message
+from smopd.objective.caps import Cap, no_cap
+from smopd.objective.tokens import Moment, TokenWeight, every_token, logged, scope
+from smopd.objective.turns import TurnWeight, uniform
+from smopd.rollout.play import Peers, Play, Reply, Rollout
+from smopd.scoring.losses import RowLoss
+
+Replies = Callable[[Sequence[Reply], Moment], Sequence[Reply]]  # all of a rollout's -> the term's
+Contexts = Sequence[tuple[float, Sequence[Message]]]  # teacher hidden states are the sum of weight * hidden
+TeacherContext = Callable[[Reply, Peers], Contexts]
+Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one example -> their advantages
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of the loss: scale * mean over the rollout's replies of turn weight * mean over tokens.
+
+    `mean_over` is what a reply's sum over tokens is divided by: its tokens that carry loss, all its tokens, the sum of
+    their weights, or (sum) nothing. `per` "batch": one sum over all replies of the step, divided once.
+    """
+
+    name: str
+    replies: Replies
+    teacher: TeacherContext
+    loss: RowLoss
+    tokens: TokenWeight = every_token
+    cap: Cap = no_cap
+    turns: TurnWeight = uniform
+    mean_over: Literal["kept", "all", "weight", "sum"] = "kept"
+    per: Literal["reply", "batch"] = "reply"
+    scale: float = 1.0
+    weights: Literal["ema", "base", "student"] = (
+        "ema"  # of the teacher: averaged, without adapter, the student's
+    )
+
+    @property
+    def selects(self) -> bool:
+        """Whether it chooses among its tokens."""
+        return bool(getattr(self.tokens, "selects", self.tokens is not every_token))
+
+    @property
+    def needs_survey(self) -> bool:
+        """Whether a token's weight depends on other replies of the step, so that all are scored before any counts."""
+        return scope(self.tokens) == "batch" or (self.per == "batch" and self.mean_over in ("kept", "weight"))
+
+    def logged(self, moment: Moment) -> dict[str, float]:
+        """What its token weights want to see in the metrics, such as the share kept."""
+        return logged(self.tokens, moment)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one step plays, and the loss of what came of it: for a rollout the sum of its terms."""
+
+    plays: tuple[Play, ...]
+    terms: tuple[Term, ...]
+    grade: Grade | None = None  # verdicts of a group become advantages, before the batch is cut
+
+    def __post_init__(self) -> None:
+        for what, names in (("plays", [p.view for p in self.plays]), ("terms", [t.name for t in self.terms])):
+            if not names or len(set(names)) < len(names):
+                raise ValueError(f"a plan needs {what}, each with a name of its own; found {names}")
+        first = self.plays[0]
+        if first.share != 1 or first.instead or first.samples < 1:
+            raise ValueError(
+                "the first play of a plan is everybody's: share 1, at least one sample, in nobody's place"
+            )
+
+    @property
+    def scored(self) -> tuple[Term, ...]:
+        """The terms that count: one of scale 0 is not even computed."""
+        return tuple(term for term in self.terms if term.scale)
+
+    @property
+    def needs_survey(self) -> bool:
+        """Whether the whole step is scored once without gradient first."""
+        return any(term.needs_survey for term in self.scored)
+
+    @property
+    def samples(self) -> int:
+        """Rollouts of each example."""
+        return self.plays[0].samples
+
+    def describe(self) -> dict[str, Any]:
+        """The parts by name, for people."""
+        return {
+            "plays": [vars(play) for play in self.plays],
+            "terms": [
+                {
+                    name: _name(part)
+                    for name, part in vars(term).items()
+                    if part != Term.__dataclass_fields__[name].default
+                }
+                for term in self.terms
+            ],
+            **({"grade": _name(self.grade)} if self.grade else {}),
+        }
+
+
+def _name(part: Any) -> Any:
+    """What a part is called."""
+    if part is None or isinstance(part, (str, int, float)):
+        return part
+    return (
+        str(part)
+        if type(part).__str__ is not object.__str__
+        else getattr(part, "__name__", type(part).__name__)
+    )

@@ -1,0 +1,77 @@
+"""Which replies of a rollout a term is about, and what the teacher sees for them."""
+
+from collections.abc import Callable, Sequence
+
+from smopd.chat.messages import full_messages, users_messages
+from smopd.objective.plan import Contexts, Replies
+from smopd.objective.tokens import Moment
+from smopd.rollout.play import Peers, Reply
+from smopd.seeds import rng
+
+
+def where(condition: Callable[[Reply], bool]) -> Replies:
+    """The replies for which a condition holds."""
+
+    def chosen(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
+        return [reply for reply in replies if condition(reply)]
+
+    return chosen
+
+
+def middle(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
+    """The replies to every user turn of a sharded conversation but the last."""
+    return [reply for reply in replies if reply.view == "sharded" and not reply.last]
+
+
+def answer(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
+    """The reply to the last user turn of a sharded conversation."""
+    return [reply for reply in replies if reply.view == "sharded" and reply.last]
+
+
+def full(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
+    """The reply to the whole task in one message."""
+    return [reply for reply in replies if reply.view == "full"]
+
+
+def every(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
+    """All of them."""
+    return list(replies)
+
+
+def first(count: int) -> Replies:
+    """The first so many turns of a conversation."""
+    return where(lambda reply: reply.turn < count)
+
+
+def judged(replies: Replies, correct: bool) -> Replies:
+    """Those of rollouts whose answer was judged right, or wrong."""
+
+    def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
+        return [
+            r for r in replies(candidates, moment) if r.verdict is not None and r.verdict.correct == correct
+        ]
+
+    return chosen
+
+
+def one_sampled(replies: Replies) -> Replies:
+    """One of them, drawn for each rollout among those that are not empty."""
+
+    def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
+        eligible = [reply for reply in replies(candidates, moment) if reply.tokens]
+        return [rng(*moment.draw, "turn", *eligible[0].draw).choice(eligible)] if eligible else []
+
+    return chosen
+
+
+# Teacher contexts.
+
+
+def users_only(reply: Reply, peers: Peers) -> Contexts:
+    """The user turns up to the reply's, and no reply at all."""
+    return [(1.0, users_messages(reply.example, reply.turn))]
+
+
+def whole_task(reply: Reply, peers: Peers) -> Contexts:
+    """The complete task in one message."""
+    return [(1.0, full_messages(reply.example))]

@@ -1,0 +1,54 @@
+"""Python files of the user's: a method, an engine. Whatever goes wrong in one has the file's name and a line."""
+
+import hashlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from smopd.errors import UserError
+
+_loaded: dict[tuple[Path, str], ModuleType] = {}
+
+
+def load_python(path: Path) -> ModuleType:
+    """The module that a file makes; run once for each content it has had."""
+    file = path.expanduser().resolve()
+    try:
+        source = file.read_bytes()
+        text = importlib.util.decode_source(source)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, SyntaxError) as error:
+        raise UserError(f"{path}: cannot be read as Python: {error}") from None
+    digest = hashlib.sha256(source).hexdigest()
+    if (file, digest) in _loaded:
+        return _loaded[file, digest]
+    module = ModuleType(f"smopd_user_{file.stem}_{digest[:8]}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module  # dataclasses and pickles look their module up
+    try:
+        exec(compile(text, str(file), "exec"), module.__dict__)
+    except SyntaxError as error:
+        line = error.lineno if error.filename == str(file) else _line(error, file)
+        raise UserError(f"{path}, line {line}: not valid Python: {error.msg}") from None
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{path}, line {_line(error, file)}: {type(error).__name__}: {error}") from None
+    _loaded[file, digest] = module
+    return module
+
+
+def file_text_digest(path: Path) -> str:
+    """What a file says, in twelve digits; a run depends on it."""
+    try:
+        return hashlib.sha256(path.expanduser().read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _line(error: BaseException, file: Path) -> int:
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
+    return next((line for line in reversed(lines) if line), 1)

@@ -1,0 +1,141 @@
+"""What a step plays, and what comes of it: plays, replies and rollouts as data.
+
+A method says with `Play` which conversations a step plays of each example. What one example gave in one step is a
+`Rollout`; a method's terms look at its replies one by one. Several rollouts of the same example (a group, or an example
+that came twice in one step) have different sample numbers, which are part of every derived seed.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from smopd.chat.views import View
+from smopd.data.example import Example
+from smopd.seeds import rng
+from smopd.verify.verdict import Verdict
+
+if TYPE_CHECKING:
+    from smopd.rollout.driver import Conversation
+
+Draw = tuple[int | str, ...]  # what derived seeds begin with: the run's seed and the step
+
+
+@dataclass(frozen=True)
+class Play:
+    """A view in which examples are played. The first play of a plan is everybody's, `samples` times.
+
+    A further one is drawn with probability `share` for every rollout; `instead`: it takes the place of the first.
+    """
+
+    view: View = "sharded"
+    samples: int = 1
+    share: float = 1.0
+    instead: bool = False
+    verify: bool = True  # whether its last reply is judged
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One reply of a played conversation, with the context it was sampled from."""
+
+    example: Example
+    view: View
+    sample: int
+    turn: int  # from 0
+    last: bool  # the reply to the last user turn
+    context: tuple[int, ...]
+    tokens: tuple[int, ...]
+    engine_logps: tuple[float, ...] = field(
+        default=(), compare=False
+    )  # as the engine sampled them; may be empty
+    text: str = field(default="", compare=False)
+    verdict: Verdict | None = None  # of the conversation's last reply
+    advantage: float = 0.0
+
+    @property
+    def draw(self) -> Draw:
+        """What seeds of this reply's own derive from, after those of the step."""
+        return numbered((self.example.id, self.turn), self.sample)
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What one example gave in one step: its conversations in the order of the plays, and a verdict for each."""
+
+    example: Example
+    conversations: tuple["Conversation", ...]
+    verdicts: tuple[Verdict | None, ...]
+    sample: int = 0
+    advantage: float = 0.0
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the answer: of the first conversation that was judged."""
+        return next((verdict for verdict in self.verdicts if verdict), None)
+
+    @property
+    def correct(self) -> bool:
+        """Whether the answer was judged right."""
+        return self.verdict is not None and self.verdict.correct
+
+    def replies(self) -> list[Reply]:
+        """Every reply, empty ones too."""
+        return [
+            Reply(self.example, played.view, self.sample, number, number == len(played.turns) - 1, turn.context,
+                  turn.reply, turn.logps, turn.text, verdict, self.advantage)
+            for played, verdict in zip(self.conversations, self.verdicts, strict=True)
+            for number, turn in enumerate(played.turns)
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Peers:
+    """All rollouts of a step, for teacher contexts that look at others than their own."""
+
+    rollouts: Sequence[Rollout] = ()
+    draw: Draw = ()
+
+    def siblings(self, reply: Reply) -> list[Rollout]:
+        """The other rollouts of the same example."""
+        return [r for r in self.rollouts if r.example.id == reply.example.id and r.sample != reply.sample]
+
+    def others(self, reply: Reply, count: int = 1) -> list[Example]:
+        """Other examples of the step, drawn for this reply; fewer where there are not so many."""
+        examples = list(
+            {r.example.id: r.example for r in self.rollouts if r.example.id != reply.example.id}.values()
+        )
+        return rng(*self.draw, "peers", *reply.draw).sample(examples, min(count, len(examples)))
+
+
+def numbered(parts: Draw, sample: int) -> Draw:
+    """The parts of a seed with the sample number; the first sample's are those of an example played once."""
+    return (*parts, "sample", sample) if sample else parts
+
+
+def samples_of(examples: Sequence[Example], samples: int) -> list[tuple[Example, int]]:
+    """Each example `samples` times with its sample numbers; one that comes again in the list goes on counting."""
+    seen: dict[str, int] = defaultdict(int)
+    items = []
+    for example in examples:
+        for _ in range(samples):
+            items.append((example, seen[example.id]))
+            seen[example.id] += 1
+    return items
+
+
+def drawn_plays(plays: Sequence[Play], draw: Draw, example: Example, sample: int) -> list[Play]:
+    """Which of the plays one rollout gets."""
+    first, *branches = plays
+    seed, *step = draw
+    chosen = [
+        play
+        for play in branches
+        if rng(seed, f"{play.view} branch", *step, *numbered((example.id,), sample)).random() < play.share
+    ]
+    return chosen if any(play.instead for play in chosen) else [first, *chosen]
+
+
+def graded(rollouts: Sequence[Rollout], advantages: Sequence[float]) -> list[Rollout]:
+    """The rollouts with their advantages."""
+    return [replace(r, advantage=a) for r, a in zip(rollouts, advantages, strict=True)]

@@ -1,0 +1,183 @@
+"""Row losses: what one token costs, from the student's and the teacher's logits and the sampled token.
+
+A row loss is an object with a `name` and a function `value(rows)` of one chunk of logits; autograd gives its gradient.
+The kernel (kernel.py) knows the closed form of `Divergence` without a cap on entries and of `SampledNLL`.
+Natural logarithm; shapes: n rows of a chunk, V vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+
+Kind = Literal["gjs", "rkl", "fkl"]
+LogitLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # student and teacher logits [n, V] -> [n]
+
+
+class Rows(NamedTuple):
+    """One chunk: logits in float32 (float64 for float64 inputs), behind a soft cap where the model has one."""
+
+    student: torch.Tensor  # [n, V], differentiable
+    teacher: torch.Tensor  # [n, V]
+    tokens: torch.Tensor  # [n] the sampled tokens
+
+
+class RowLoss(Protocol):
+    """What a token costs."""
+
+    @property
+    def name(self) -> str:
+        """For messages and metrics."""
+
+    def value(self, rows: Rows) -> torch.Tensor:
+        """[n], each row from its own logits alone."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """gjs: m = b*t + (1-b)*s, b*KL(t||m) + (1-b)*KL(s||m); rkl: KL(s||t); fkl: KL(t||s).
+
+    `temperature` softens both distributions; `entry_cap` caps each vocabulary entry's part before the sum.
+    """
+
+    kind: Kind
+    beta: float = 0.5
+    temperature: float = 1.0
+    entry_cap: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("gjs", "rkl", "fkl"):
+            raise ValueError(
+                f"unknown divergence {self.kind!r}; known: gjs, rkl, fkl, or a row loss of your own"
+            )
+        if self.kind == "gjs" and not 0 < self.beta < 1:
+            raise ValueError(
+                f"gjs needs 0 < beta < 1, found {self.beta}: at both ends it is identically zero; use rkl or fkl"
+            )
+
+    @property
+    def name(self) -> str:
+        """The kind."""
+        return self.kind
+
+    def value(self, rows: Rows) -> torch.Tensor:
+        """The sum over the vocabulary."""
+        student, teacher = rows.student, rows.teacher
+        if self.temperature != 1:
+            student, teacher = student / self.temperature, teacher / self.temperature
+        terms = divergence_terms(student.log_softmax(-1), teacher.log_softmax(-1), self.kind, self.beta)
+        return (terms if self.entry_cap is None else terms.clamp_max(self.entry_cap)).sum(-1)
+
+
+def gjs(beta: float = 0.5, temperature: float = 1.0, entry_cap: float | None = None) -> Divergence:
+    """The generalised Jensen-Shannon divergence in GKD's convention; at beta 0 forward KL, at 1 reverse KL."""
+    kind: Kind = "fkl" if beta == 0 else "rkl" if beta == 1 else "gjs"
+    return Divergence(kind, beta if kind == "gjs" else 0.5, temperature, entry_cap)
+
+
+def reverse_kl(temperature: float = 1.0, entry_cap: float | None = None) -> Divergence:
+    """KL(student || teacher)."""
+    return Divergence("rkl", temperature=temperature, entry_cap=entry_cap)
+
+
+def forward_kl(temperature: float = 1.0, entry_cap: float | None = None) -> Divergence:
+    """KL(teacher || student)."""
+    return Divergence("fkl", temperature=temperature, entry_cap=entry_cap)
+
+
+@dataclass(frozen=True)
+class SampledNLL:
+    """-log s(y) of the sampled token. With the weight -A it is a policy gradient of advantage A."""
+
+    name: str = "nll"
+
+    def value(self, rows: Rows) -> torch.Tensor:
+        """[n]."""
+        return -rows.student.log_softmax(-1).gather(-1, rows.tokens[:, None])[:, 0]
+
+
+def sampled_nll() -> SampledNLL:
+    """-log s(y) of the sampled token."""
+    return SampledNLL()
+
+
+@dataclass(frozen=True)
+class TopKForwardKL:
+    """KL(t||s) over the teacher's k likeliest entries; `renormalise`: t sums to 1 on them. s is never renormalised."""
+
+    k: int
+    renormalise: bool = False
+    name: str = "top-k fkl"
+
+    def value(self, rows: Rows) -> torch.Tensor:
+        """[n]."""
+        teacher, entries = rows.teacher.log_softmax(-1).topk(min(self.k, rows.teacher.shape[-1]))
+        teacher = teacher.log_softmax(-1) if self.renormalise else teacher
+        return _kl_terms(teacher, rows.student.log_softmax(-1).gather(-1, entries)).sum(-1)
+
+
+def top_k_forward_kl(k: int, renormalise: bool = False) -> TopKForwardKL:
+    """KL(teacher || student) over the teacher's k likeliest entries."""
+    return TopKForwardKL(k, renormalise)
+
+
+@dataclass(frozen=True)
+class DRKL:
+    """KL of [s(y), 1 - s(y)] against the same of t, plus gamma * KL(s||t) of what is left of both without y."""
+
+    gamma: float
+    name: str = "drkl"
+
+    def value(self, rows: Rows) -> torch.Tensor:
+        """[n]."""
+        sampled = rows.tokens[:, None]
+        log_s, log_t = rows.student.log_softmax(-1), rows.teacher.log_softmax(-1)
+        rest_s, rest_t = (z.scatter(-1, sampled, float("-inf")).logsumexp(-1, True) for z in (log_s, log_t))
+        pair_s = torch.cat([log_s.gather(-1, sampled), rest_s], -1)
+        pair_t = torch.cat([log_t.gather(-1, sampled), rest_t], -1)
+        others = _kl_terms(log_s - rest_s, log_t - rest_t).scatter(-1, sampled, 0.0).sum(-1)
+        return _kl_terms(pair_s, pair_t).sum(-1) + self.gamma * others
+
+
+def drkl(gamma: float = 0.5) -> DRKL:
+    """Decoupled reverse KL: the sampled token apart from all others."""
+    return DRKL(gamma)
+
+
+@dataclass(frozen=True)
+class CustomLoss:
+    """A row loss from a function of `Rows`."""
+
+    name: str
+    value: Callable[[Rows], torch.Tensor]
+
+
+def row_loss(function: Callable[[Rows], torch.Tensor]) -> CustomLoss:
+    """Makes a row loss of a function, as a decorator; autograd inside the chunk gives its gradient."""
+    return CustomLoss(getattr(function, "__name__", "custom"), function)
+
+
+def as_loss(kind: Kind | LogitLoss, beta: float, temperature: float, entry_cap: float | None) -> RowLoss:
+    """The row loss of a kind by name, or of a function of two chunks of logits."""
+    if isinstance(kind, str):
+        return Divergence(kind, beta, temperature, entry_cap)
+    return CustomLoss("custom", lambda rows: kind(rows.student / temperature, rows.teacher / temperature))
+
+
+def divergence_terms(student: torch.Tensor, teacher: torch.Tensor, kind: Kind, beta: float) -> torch.Tensor:
+    """[n, V] the contribution of every vocabulary entry, from two log-distributions."""
+    if kind == "rkl":
+        return _kl_terms(student, teacher)
+    if kind == "fkl":
+        return _kl_terms(teacher, student)
+    # log m = log(b*t + (1-b)*s), added in log space so that tiny probabilities keep their ratio
+    mixture = torch.logaddexp(teacher + log(beta), student + log(1 - beta))
+    return beta * _kl_terms(teacher, mixture) + (1 - beta) * _kl_terms(student, mixture)
+
+
+def _kl_terms(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
+    """p*(log p - log q), zero where p is zero, from log-probabilities."""
+    p = log_p.exp()
+    return torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p))

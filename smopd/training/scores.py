@@ -1,0 +1,272 @@
+"""From rollouts to losses: the student's pass, the teacher's passes, and the terms of a plan.
+
+One call scores a micro-batch of rollouts. A loss depends on its own rollout only (and, for terms that look at the whole
+step, on what a survey of it decided before), so the batch may be cut anywhere. Nothing here knows a method.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from peft import PeftModel
+
+from smopd.chat import Renderer
+from smopd.errors import UserError
+from smopd.models.adapters import teacher_weights
+from smopd.objective.loss import RolloutLoss, Survey, TermLoss, decide, key_of, term_loss
+from smopd.objective.plan import Contexts, Plan, Term
+from smopd.objective.tokens import Moment, Tokens
+from smopd.rollout.play import Peers, Reply, Rollout
+from smopd.scoring import kernel, passes, plain
+from smopd.scoring.losses import RowLoss
+from smopd.scoring.passes import body_and_head, reply_tokens
+from smopd.scoring.plain import cap_of
+from smopd.scoring.stats import Decision, TokenStats
+
+
+@dataclass(frozen=True)
+class ScoringPath:
+    """How hidden states and statistics are computed; the result does not depend on it.
+
+    `head` makes the head's weight whole; `always` makes the passes even where there is no reply, as sharded weights
+    want it.
+    """
+
+    reply_hidden: Callable[..., torch.Tensor]
+    token_stats: Callable[..., list[TokenStats]]
+    head: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight
+    always: bool = False
+
+
+FAST = ScoringPath(passes.reply_hidden, kernel.token_stats)
+PLAIN = ScoringPath(plain.reply_hidden, plain.token_stats)
+
+
+@dataclass
+class Unit:
+    """One reply under one teacher, and the terms that want it: their row losses share both products."""
+
+    reply: int  # its number in the micro-batch
+    weights: str
+    contexts: Contexts
+    terms: list[Term] = field(default_factory=list)
+
+    @property
+    def losses(self) -> tuple[RowLoss, ...]:
+        """What is computed for it, a column each."""
+        return tuple(term.loss for term in self.terms)
+
+
+def score(
+    model: PeftModel,
+    renderer: Renderer,
+    rollouts: Sequence[Rollout],
+    plan: Plan,
+    moment: Moment,
+    peers: Peers | None = None,
+    row_tokens: int = 2048,
+    path: ScoringPath = FAST,
+    decided: Survey | None = None,
+    total_rollouts: int | None = None,
+) -> list[RolloutLoss]:
+    """The loss of each rollout of a micro-batch, with gradient to the student.
+
+    `peers` are all rollouts of the step (default: these); `total_rollouts` is their number, for terms that are divided
+    once for the whole step, whose divisors `decided` holds.
+    """
+    body, weight = body_and_head(model)
+    head = path.head(weight)
+    everyone = peers or Peers(rollouts, moment.draw)
+    replies, units, wanted = _units(rollouts, plan, moment, everyone)
+    stats = _statistics(model, renderer, body, head, replies, units, moment, row_tokens, path, decided)
+    zero = torch.zeros((), dtype=torch.float32, device=head.device)
+    losses = []
+    for number, rollout in enumerate(rollouts):
+        terms: dict[str, TermLoss] = {}
+        scored: dict[int, TokenStats] = {}
+        for term in plan.scored:
+            chosen = wanted.get((number, term.name), [])
+            of_term = [stats[k, term.name] for k in chosen]
+            share = None
+            if term.per == "batch":
+                divisor = decided.divisors.get(term.name, 1) if decided else 1
+                share = (total_rollouts or len(rollouts)) / divisor
+            terms[term.name] = term_loss(
+                term, [replies[k] for k in chosen], of_term, rollout.correct, zero, share
+            )
+            scored.update(zip(chosen, of_term, strict=True))
+        total = _sum(terms, zero)
+        losses.append(RolloutLoss(total, terms, tuple((replies[k], scored[k]) for k in sorted(scored))))
+    return losses
+
+
+def _sum(terms: Mapping[str, TermLoss], zero: torch.Tensor) -> torch.Tensor:
+    total = zero
+    for loss in terms.values():
+        total = total + loss.value
+    return total
+
+
+def _units(
+    rollouts: Sequence[Rollout], plan: Plan, moment: Moment, peers: Peers
+) -> tuple[list[Reply], list[Unit], dict[tuple[int, str], list[int]]]:
+    """The replies that some term wants, what is computed for them, and (rollout, term) -> numbers of its replies."""
+    replies: list[Reply] = []
+    units: list[Unit] = []
+    wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for number, rollout in enumerate(rollouts):
+        played = rollout.replies()
+        chosen = {term.name: {key_of(r) for r in term.replies(played, moment)} for term in plan.scored}
+        for reply in played:
+            terms = [term for term in plan.scored if key_of(reply) in chosen[term.name]]
+            if not reply.tokens or not terms:
+                continue
+            own: list[Unit] = []
+            for term in terms:
+                contexts = list(term.teacher(reply, peers))
+                if not contexts:  # this teacher has nothing to say of it
+                    continue
+                unit = next((u for u in own if (u.weights, u.contexts) == (term.weights, contexts)), None)
+                if unit is None:
+                    unit = Unit(len(replies), term.weights, contexts)
+                    own.append(unit)
+                unit.terms.append(term)
+                wanted[number, term.name].append(len(replies))
+            if own:
+                replies.append(reply)
+                units += own
+    return replies, units, wanted
+
+
+def _statistics(
+    model: PeftModel,
+    renderer: Renderer,
+    body: torch.nn.Module,
+    head: torch.Tensor,
+    replies: list[Reply],
+    units: list[Unit],
+    moment: Moment,
+    row_tokens: int,
+    path: ScoringPath,
+    decided: Survey | None,
+) -> dict[tuple[int, str], TokenStats]:
+    """(reply, term) -> its statistics: a pass of the student, one of each kind of teacher, one call a set of losses."""
+    if not replies and not path.always:
+        return {}
+    device = head.device
+    teachers = _teacher_hidden(model, renderer, body, head, replies, units, row_tokens, path)
+    sequences = [(reply.context, reply.tokens) for reply in replies]
+    student_Nd = path.reply_hidden(body, sequences, device, row_tokens)
+    if not replies:
+        return {}
+    lengths = [len(reply.tokens) for reply in replies]
+    students, tokens = student_Nd.split(lengths), reply_tokens(sequences, device).split(lengths)
+    groups: dict[tuple[RowLoss, ...], list[int]] = defaultdict(list)
+    for number, unit in enumerate(units):
+        groups[unit.losses].append(number)
+    stats: dict[tuple[int, str], TokenStats] = {}
+    for losses, numbers in groups.items():
+        chosen = [units[k] for k in numbers]
+
+        def decisions(
+            number: int, columns: Sequence[TokenStats], chosen: list[Unit] = chosen
+        ) -> list[Decision]:
+            unit = chosen[number]
+            return [
+                _decision(term, Tokens(column, replies[unit.reply], moment), decided)
+                for term, column in zip(unit.terms, columns, strict=True)
+            ]
+
+        rows = [lengths[unit.reply] for unit in chosen]
+        columns = path.token_stats(
+            torch.cat([students[unit.reply] for unit in chosen]),
+            torch.cat([teachers[k] for k in numbers]),
+            head,
+            torch.cat([tokens[unit.reply] for unit in chosen]),
+            list(losses),
+            lengths=rows,
+            decide=decisions,
+        )
+        for column_number, column in enumerate(columns):
+            for unit, of_reply in zip(chosen, column.split(rows), strict=True):
+                stats[unit.reply, unit.terms[column_number].name] = of_reply
+    return stats
+
+
+def _decision(term: Term, tokens: Tokens, decided: Survey | None) -> Decision:
+    """As the survey decided where the term looks at the whole step, else from this reply alone."""
+    if not term.needs_survey:
+        return decide(term, [tokens])[0]
+    if decided is None:  # this is the survey: every token counts until all are known
+        every = torch.ones_like(tokens.entropy)
+        return Decision(every, every.bool())
+    weight = decided.weights[*key_of(tokens.reply), term.name].to(tokens.entropy)
+    return Decision(weight, (weight != 0) & term.cap.moves(tokens.divergence))
+
+
+def _teacher_hidden(
+    model: PeftModel,
+    renderer: Renderer,
+    body: torch.nn.Module,
+    head: torch.Tensor,
+    replies: list[Reply],
+    units: list[Unit],
+    row_tokens: int,
+    path: ScoringPath,
+) -> list[torch.Tensor]:
+    """[n, d] of each unit: the weighted sum of its contexts' hidden states. The head is linear, so this mixes logits."""
+    if cap_of(head) is not None and any(
+        weight != 1 or len(u.contexts) > 1 for u in units for weight, _ in u.contexts
+    ):
+        raise UserError(
+            "this model soft-caps its logits, so teachers of several contexts cannot be mixed before its head"
+        )
+    hidden: dict[int, torch.Tensor] = {}
+    kinds = list(dict.fromkeys(unit.weights for unit in units)) or ["ema"]
+    for kind in kinds:
+        chosen = [k for k, unit in enumerate(units) if unit.weights == kind]
+        rendered = [
+            (renderer.ids(list(messages)), replies[units[k].reply].tokens)
+            for k in chosen
+            for _, messages in units[k].contexts
+        ]
+        with teacher_weights(model, kind):
+            states = path.reply_hidden(body, rendered, head.device, row_tokens)
+        pieces = iter(states.split([len(tokens) for _, tokens in rendered]))
+        for k in chosen:
+            mixed = [(weight, next(pieces)) for weight, _ in units[k].contexts]
+            hidden[k] = mixed[0][1] if len(mixed) == 1 and mixed[0][0] == 1 else sum_of(mixed)
+    return [hidden[k] for k in range(len(units))]
+
+
+def sum_of(mixed: Sequence[tuple[float, torch.Tensor]]) -> torch.Tensor:
+    """sum of weight * tensor, in float32 at least."""
+    total = torch.zeros_like(mixed[0][1], dtype=torch.promote_types(mixed[0][1].dtype, torch.float32))
+    for weight, tensor in mixed:
+        total.add_(tensor, alpha=weight)
+    return total.to(mixed[0][1].dtype)
+
+
+def without_graph(loss: RolloutLoss) -> RolloutLoss:
+    """The same on the CPU, to be sent to another process or kept for the metrics."""
+
+    def bare(stats: TokenStats) -> TokenStats:
+        columns: dict[str, Any] = {name: getattr(stats, name) for name in TokenStats.__dataclass_fields__}
+        return TokenStats(**{name: None if c is None else c.detach().cpu() for name, c in columns.items()})
+
+    terms = {
+        name: replace(
+            term,
+            value=term.value.detach().cpu(),
+            stats=tuple(map(bare, term.stats)),
+            over=tuple(over.cpu() for over in term.over),
+            turn_weights=term.turn_weights.cpu(),
+            deltas=term.deltas.cpu(),
+        )
+        for name, term in loss.terms.items()
+    }
+    return RolloutLoss(
+        loss.total.detach().cpu(), terms, tuple((reply, bare(stats)) for reply, stats in loss.scored)
+    )
