@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from smopd.errors import UserError
-from smopd.training.tokens import PARTS, read
+from smopd.training.tokens import read
 
 AGREES = np.log(0.5)  # log t - log s, at least
 BINS = 10
@@ -25,8 +25,11 @@ DRAWS = 200
 Tokens = dict[str, np.ndarray]
 
 
-def load_tokens(run: Path, part: str = "middle") -> Tokens:
-    """Every logged token of one part, with the step and a number for its rollout."""
+def load_tokens(run: Path, term: str | None = None) -> Tokens:
+    """Every logged token of one term, with the step and a number for its rollout.
+
+    By default the first term that chooses among its tokens, or the first of all.
+    """
     files = sorted((run / "tokens").glob("step-*.safetensors"))
     if not files:
         raise UserError(f"{run}: has no token log; train it with --set train.save_tokens=true")
@@ -34,12 +37,14 @@ def load_tokens(run: Path, part: str = "middle") -> Tokens:
     rollouts = 0
     for path in files:
         logged = read(path)
+        wanted = term or [*logged.selecting, *logged.terms][0]
+        if wanted not in logged.terms:
+            raise UserError(f"{path}: has no term {wanted!r}; its terms are {', '.join(logged.terms)}")
         values = {name: column.numpy() for name, column in logged.values.items()}
-        chosen = values["part"] == PARTS.index(part)
+        chosen = values["part"] == logged.terms.index(wanted)
         values["rollout"] = values["rollout"].astype(np.int64) + rollouts
-        values["step"] = np.full(
-            len(chosen), int(path.name.removeprefix("step-").removesuffix(".safetensors"))
-        )
+        step = int(path.name.removeprefix("step-").removesuffix(".safetensors"))
+        values["step"] = np.full(len(chosen), step)
         rollouts += len(logged.ids)
         for name, column in values.items():
             columns.setdefault(name, []).append(column[chosen])

@@ -1,46 +1,52 @@
-"""How much of the middle turns' gradient do the tokens have that a mask drops? Measured on a run's weights,
-on fresh rollouts.
+"""How much of a term's gradient do the tokens have that its token weights drop? Measured on a run's weights, on fresh
+rollouts.
 
-The middle loss with a fixed denominator is a sum over tokens, so its gradient by the adapter splits exactly
-into the part of the kept tokens and the part of the dropped ones. Reported are the norms of both, the angle
-between them, and how many tokens and how much divergence were dropped. The mask is the run's own; for a run
-without one it is the paper's 80% by entropy, asked as a question. It leaves out answer turns and the FULL
-branch, which no mask touches.
+The term's loss over a fixed denominator is a sum over tokens, so its gradient by the adapter splits exactly into the part
+of the kept tokens and the part of the dropped ones. Reported are the norms of both, the angle between them, and how many
+tokens and how much divergence were dropped. The choice is the run's own; for a run that keeps every token it is the
+paper's 80% by entropy, asked as a question. It leaves out terms that choose nothing.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from smopd.cli.progress import Progress, waiting
-from smopd.config import Config, load_config
+from smopd.config import load_config, plan_of
 from smopd.errors import UserError
 from smopd.evaluation.prepare import prepared_examples
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import attach, merged, student_parameters
-from smopd.objective import RolloutLoss, rollout_loss
-from smopd.rollout import Driver, Sampling
+from smopd.objective.loss import decide, survey, term_loss
+from smopd.objective.plan import Plan, Term
+from smopd.objective.tokens import Moment, Tokens, entropy, every_token, top
+from smopd.rollout import Driver, Rollout, Sampling
 from smopd.rollout.factory import make_engine
+from smopd.scoring.stats import TokenStats
 from smopd.seeds import rng
+from smopd.tracking import Track, quiet
 from smopd.training import checkpoint
-from smopd.training.scoring_step import FAST, Rollout, ScoredTurn, position_clip, score
+from smopd.training.scores import score, without_graph
+from smopd.verify.verifiers import verify_all
 
-KEEP = 0.8  # asked of runs that mask nothing
+KEEP = 0.8  # asked of runs that keep every token
 
 
-def gradient_shares(run: Path, examples: int = 32, at: str = "") -> dict[str, Any]:
-    """The split on `examples` training examples, with the weights of the checkpoint `at` (default the
-    newest).
-    """
+def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = quiet) -> dict[str, Any]:
+    """The split on `examples` training examples, with the weights of the checkpoint `at` (default the newest)."""
     config = load_config(run / "config.toml") if (run / "config.toml").exists() else None
     if config is None:
         raise UserError(f"{run}: not a run folder (no config.toml)")
+    plan = plan_of(config)
+    term = next((t for t in plan.scored if t.selects), None)
+    if term is None:
+        raise UserError(f"{run}: the method {config.method} drops no token, so there is no gradient to split")
     found = sorted((run / "checkpoints").glob(at or "step-*"))
     if not found:
         raise UserError(f"{run}: has no checkpoint {at or 'yet'}")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with waiting(f"loading {config.model.path} with {found[-1].name}"):
+    with track(f"loading {config.model.path} with {found[-1].name}"):
         chat = load_model(config, device)
         start = str(resolve_adapter(config.model.adapter)) if config.model.adapter else ""
         model = attach(chat.model, config.lora, config.seed, start)
@@ -54,61 +60,64 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "") -> dict[str, An
         config.rollout.temperature, config.rollout.answer_tokens, config.rollout.top_p, config.rollout.top_k
     )
     driver = Driver(engine, chat.renderer, sampling, config.rollout.middle_tokens, config.chat.history)
+    draw = (config.seed, "gradients", step)
     with merged(model):
-        played = driver.play(chosen[:examples], "sharded", (config.seed, "gradients", step))
+        played = driver.play(chosen[:examples], plan.plays[0].view, draw)
     engine.close()
-    keep = config.objective.keep if config.objective.keep < 1 else KEEP
+    verdicts = verify_all([(c.example, c.final_text) for c in played])
+    rollouts = [Rollout(c.example, (c,), (v,)) for c, v in zip(played, verdicts, strict=True)]
+
+    # At the end of the run, when whatever begins late has begun; scored with every token, so that each has its gradient.
+    moment = Moment(config.train.steps, config.train.steps, draw)
+    asked = replace(term, mean_over="all", per="reply", scale=1.0)
+    if term.logged(moment).get("keep") == 1:
+        asked = replace(asked, tokens=top(entropy, KEEP))
+    probe = Plan(plan.plays[:1], (replace(asked, tokens=every_token),))
+    weights = {}
+    if asked.needs_survey:
+        with torch.no_grad():
+            looked = [
+                without_graph(loss)
+                for r in rollouts
+                for loss in score(model, chat.renderer, [r], probe, moment, row_tokens=config.train.row_tokens)
+            ]
+        weights = dict(survey([asked], looked, moment).weights)
     sums = {"kept": [torch.zeros_like(p) for p in student], "all": [torch.zeros_like(p) for p in student]}
     counts = torch.zeros(4, dtype=torch.float64)
     model.train()
-    with Progress("gradients", len(played)) as progress:
-        for number, conversation in enumerate(played, 1):
-            draw = (config.seed, "gradients", step)
-            # Scored without a mask, so that every token has its gradient.
-            _, (turns,) = score(model, chat.renderer, [Rollout(conversation, None, None)], config.objective, 1.0,
-                                config.train.row_tokens, FAST, draw)  # fmt: skip
-            for name, own in (("kept", keep), ("all", 1.0)):
-                loss = _middle(turns, config, own, rng(*draw, conversation.example.id).getrandbits(60))
-                if name == "kept":
-                    counts += _counts(turns, loss, position_clip(config.objective))
-                if loss.total.requires_grad:
-                    gradient = torch.autograd.grad(loss.total, student, retain_graph=True, allow_unused=True)
-                    for total, part in zip(sums[name], gradient, strict=True):
-                        if part is not None:
-                            total += part / len(played)
-            progress.update(number)
-    return {"checkpoint": found[-1].name, "examples": len(played), "keep": keep, **_shares(sums, counts)}
+    with track("gradients", len(rollouts)) as update:
+        for number, rollout in enumerate(rollouts, 1):
+            (loss,) = score(model, chat.renderer, [rollout], probe, moment, row_tokens=config.train.row_tokens)
+            part = loss.terms[term.name]
+            chosen_stats = []
+            for reply, stats in zip(part.replies, part.stats, strict=True):
+                key = (reply.example.id, reply.sample, reply.view, reply.turn, term.name)
+                weight = weights[key] if weights else decide(asked, [Tokens(stats, reply, moment)])[0].weight
+                chosen_stats.append(replace(stats, weight=weight))
+            counts += _counts(asked, chosen_stats)
+            for name, of_term in (("kept", chosen_stats), ("all", part.stats)):
+                value = term_loss(asked, part.replies, of_term, rollout.correct, loss.total.new_zeros(())).value
+                if value.requires_grad:
+                    gradient = torch.autograd.grad(value, student, retain_graph=True, allow_unused=True)
+                    for total, piece in zip(sums[name], gradient, strict=True):
+                        if piece is not None:
+                            total += piece / len(rollouts)
+            update(number)
+    keep = asked.logged(moment).get("keep")
+    return {"checkpoint": found[-1].name, "examples": len(rollouts), "keep": keep, **_shares(sums, counts)}
 
 
-def _middle(turns: list[ScoredTurn], config: Config, keep: float, seed: int) -> RolloutLoss:
-    """The middle loss of one rollout over a fixed denominator."""
-    middle = [turn.stats for turn in turns if turn.part == "middle"]
-    draw = torch.Generator().manual_seed(seed)
-    return rollout_loss(
-        middle,
-        None,
-        keep=keep,
-        clip=position_clip(config.objective),
-        eps=config.objective.eps,
-        interpolation=config.objective.quantile,
-        ranking=config.objective.ranking,
-        noise=[torch.rand(len(stats.entropy), generator=draw, dtype=torch.float64) for stats in middle],
-        denominator="all",
-        clip_mode=config.objective.clip_mode,
-    )
-
-
-def _counts(turns: list[ScoredTurn], loss: RolloutLoss, clip: float) -> torch.Tensor:
+def _counts(term: Term, replies: list[TokenStats]) -> torch.Tensor:
     """Tokens, dropped ones, capped divergence, dropped capped divergence."""
-    found = torch.zeros(4, dtype=torch.float64)
-    middle = [turn.stats for turn in turns if turn.part == "middle"]
-    for stats, mask in zip(middle, loss.masks, strict=True):
-        capped = stats.divergence.detach().clamp_max(clip).double().cpu()
-        dropped = ~mask.cpu()
-        found += torch.tensor(
+    totals = torch.zeros(4, dtype=torch.float64)
+    for stats in replies:
+        assert stats.weight is not None
+        capped = term.cap.apply(stats.divergence.detach()).double().cpu()
+        dropped = stats.weight.cpu() == 0
+        totals += torch.tensor(
             [len(capped), int(dropped.sum()), capped.sum().item(), capped[dropped].sum().item()]
         ).double()
-    return found
+    return totals
 
 
 def _shares(sums: dict[str, list[torch.Tensor]], counts: torch.Tensor) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from smopd.config import Config, load_config, recipe_names, settings_hash
-from smopd.config_io import check, choices, flatten, nest, parse_override, read_toml, scalar
+from smopd.config import Config, config_class, load_config, recipe_names, settings_hash
+from smopd.config_io import check, choices, flatten, leaves, nest, parse_override, read_toml, scalar
 from smopd.errors import UserError
 from smopd.files import digest
-from smopd.methods import METHODS
+from smopd.methods import METHODS, find_method
 
 STUDIES = Path(__file__).parent / "studies"
 SHARED = (
@@ -236,6 +236,14 @@ def _check_grid(cells: list[PlannedCell], source: str) -> None:
             )
 
 
+def _known(method: str) -> bool:
+    try:
+        find_method(method)
+    except ValueError:
+        return False
+    return True
+
+
 class _Reader:
     """Reads a study file's keys and collects what is wrong with them."""
 
@@ -272,8 +280,16 @@ class _Reader:
                 self.problems.append(
                     f"{self.source}: {where}: {key}: give it as {'seeds' if key == 'seed' else 'method of an arm'}"
                 )
-            self.problems += check(Config, nest({key: value}), f"{self.source}: {where}")
+            self.problems += self.complaints(key, value, where)
         return flat
+
+    def complaints(self, key: str, value: Any, where: str) -> list[str]:
+        """What is wrong with a setting, which may be of any of the arms' methods."""
+        rows = self.tree.get("arms", [])
+        names = [row.get("method") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        trees = [config_class(name) for name in names if isinstance(name, str) and _known(name)]
+        tree = next((tree for tree in trees if key in leaves(tree)), Config)
+        return check(tree, nest({key: value}), f"{self.source}: {where}")
 
     def axes(self) -> dict[str, list[Any]]:
         table = self.tree.get("axes", {})
@@ -288,7 +304,7 @@ class _Reader:
                 self.problems.append(f"{self.source}: [axes]: {key} = {values!r}: expected a list of values")
                 return {}
             for value in values:
-                self.problems += check(Config, nest({key: value}), f"{self.source}: [axes]")
+                self.problems += self.complaints(key, value, "[axes]")
         return axes
 
     def tables(self, key: str, own: str) -> list[tuple[str, str | None, dict[str, Any]]]:
@@ -314,7 +330,7 @@ class _Reader:
                 )
             if value is not None and not isinstance(value, str):
                 self.problems.append(f"{self.source}: {where}: {own} = {value!r}: expected a string")
-            elif own == "method" and value is not None and value not in METHODS:
+            elif own == "method" and value is not None and not _known(value):
                 self.problems.append(
                     f"{self.source}: {where}: method = {value!r}: unknown{choices(value, list(METHODS), 'methods')}"
                 )

@@ -38,7 +38,7 @@ from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
 from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
-from smopd.training.scores import FAST, score, without_graph
+from smopd.training.scores import FAST, batch_divisors, score, without_graph
 from smopd.training.tokens import token_columns
 from smopd.verify.verifiers import verify_all
 
@@ -249,7 +249,7 @@ class Trainer:
         for parameter in self.student:
             parameter.grad = torch.zeros_like(parameter)
         self.model.train()
-        decided = self._survey(rollouts, peers, moment) if self.plan.needs_survey else None
+        decided = self._survey(rollouts, peers, moment)
         losses = self._in_parts(rollouts, lambda part: self._differentiated(part, peers, moment, decided))
         if self.sharded:
             sharding.reshard(self.model)
@@ -264,12 +264,20 @@ class Trainer:
         missing = self.processes.most(len(parts)) - len(parts) if self.sharded else 0
         return [loss for part in [*parts, *([] for _ in range(missing))] for loss in work(part)]
 
-    def _survey(self, rollouts: list[Rollout], peers: Peers, moment: Moment) -> Survey:
-        """Score the whole step without gradient, for terms whose token weights depend on all of its replies."""
+    def _survey(self, rollouts: list[Rollout], peers: Peers, moment: Moment) -> Survey | None:
+        """What must be known of the whole step before any of it counts: divisors of batch-wide means and, after
+        scoring everything once without gradient, token weights that depend on all replies.
+        """
+        if not any(term.per == "batch" or term.needs_survey for term in self.plan.scored):
+            return None
+        divisors = batch_divisors(peers.rollouts, self.plan, moment, peers)
+        if not self.plan.needs_survey:
+            return Survey({}, divisors)
         with torch.no_grad():
             own = self._in_parts(rollouts, lambda part: self._score(part, peers, moment, None))
-        everything = self.processes.gather([without_graph(loss) for loss in own])
-        return survey([term for term in self.plan.scored if term.needs_survey], everything, moment)
+        scored = self.processes.gather([without_graph(loss) for loss in own])
+        found = survey([term for term in self.plan.scored if term.needs_survey], scored, moment)
+        return Survey(found.weights, {**found.divisors, **divisors})
 
     def _score(
         self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None

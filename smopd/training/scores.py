@@ -102,6 +102,16 @@ def score(
     return losses
 
 
+def batch_divisors(rollouts: Sequence[Rollout], plan: Plan, moment: Moment, peers: Peers) -> dict[str, float]:
+    """What terms are divided by that count all tokens of the step: known before anything is scored."""
+    replies, _, wanted = _units(rollouts, plan, moment, peers)
+    return {
+        term.name: sum(len(replies[k].tokens) for (_, name), ks in wanted.items() if name == term.name for k in ks) or 1
+        for term in plan.scored
+        if term.per == "batch" and term.mean_over == "all"
+    }
+
+
 def _sum(terms: Mapping[str, TermLoss], zero: torch.Tensor) -> torch.Tensor:
     total = zero
     for loss in terms.values():
@@ -253,8 +263,8 @@ def without_graph(loss: RolloutLoss) -> RolloutLoss:
     """The same on the CPU, to be sent to another process or kept for the metrics."""
 
     def bare(stats: TokenStats) -> TokenStats:
-        columns: dict[str, Any] = {name: getattr(stats, name) for name in TokenStats.__dataclass_fields__}
-        return TokenStats(**{name: None if c is None else c.detach().cpu() for name, c in columns.items()})
+        columns: dict[str, Any] = vars(stats)
+        return replace(stats, **{name: c.detach().cpu() for name, c in columns.items() if c is not None})
 
     terms = {
         name: replace(

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smopd.objective import keep_mask, masked, reliability, select, turn_weights
-from smopd.scoring import TokenStats
+from smopd.objective import Moment, keep_mask, reliability, turn_weights
 
 entropies = st.lists(
     st.floats(0, 12).map(lambda x: round(x, 6)) | st.sampled_from([0.0, 1.0, 2.0]), min_size=1, max_size=60
@@ -65,7 +64,7 @@ def test_other_interpolations():
 
 @pytest.mark.parametrize(("total", "first"), [(100, 34), (120, 40), (3, 1), (10, 4), (1, 1)])
 def test_the_step_at_which_the_mask_begins(total, first):
-    on = [step for step in range(1, total + 1) if masked(step, total)]
+    on = [step for step in range(1, total + 1) if Moment(step, total).after(0.33)]
     assert on[0] == first
     assert on == list(range(first, total + 1))
 
@@ -90,39 +89,3 @@ def test_weight_corners():
     assert reliability(torch.zeros(0)).shape == (0,)
     assert turn_weights(torch.tensor([1e-9, 5.0, 5.0]), False, 1.0).max() <= 1
     assert not turn_weights(torch.tensor([1.0, 2.0], requires_grad=True), True).requires_grad
-
-
-def reply(n: int, seed: int) -> TokenStats:
-    g = torch.Generator().manual_seed(seed)
-    return TokenStats(*(torch.rand(n, generator=g, dtype=torch.float64) for _ in range(5)))
-
-
-@given(n=st.integers(1, 40), seed=st.integers(0, 10**6), keep=st.sampled_from([0.2, 0.5, 0.8, 1.0]))
-def test_every_ranking_keeps_as_many_tokens_and_its_own_top(n, seed, keep):
-    stats, noise = (
-        reply(n, seed),
-        torch.rand(n, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64),
-    )
-    ranks = {
-        "entropy": stats.entropy,
-        "inverted": -stats.entropy,
-        "divergence": stats.divergence,
-        "random": noise,
-    }
-    counts = set()
-    for ranking, rank in ranks.items():
-        mask = select(stats, keep, ranking, noise=noise)
-        counts.add(int(mask.sum()))
-        assert (~mask).sum() == 0 or rank[mask].min() > rank[~mask].max()
-    assert len(counts) == 1
-
-
-def test_inverted_drops_the_highest_entropies():
-    stats = TokenStats(*(torch.arange(5.0) for _ in range(5)))
-    assert select(stats, 0.8, "inverted").tolist() == [True] * 4 + [False]
-    assert select(stats, 0.8).tolist() == [False] + [True] * 4
-
-
-def test_a_random_mask_needs_its_noise():
-    with pytest.raises(ValueError, match="noise"):
-        select(reply(4, 0), 0.8, "random")
