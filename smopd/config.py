@@ -30,7 +30,6 @@ from smopd.config_io import (
 )
 from smopd.errors import UserError
 from smopd.methods import METHODS, find_method, in_file
-from smopd.objective.plan import Plan
 from smopd.plugins import file_text_digest
 from smopd.settings import Section, Settings
 
@@ -84,6 +83,8 @@ def _with_section(section: type[Section]) -> type[Tree]:
 
 
 if TYPE_CHECKING:
+    from smopd.objective.plan import Plan
+
     Config = Tree
 else:  # with the section of the default method
     Config = _with_section(METHODS[Tree.model_fields["method"].default].section)
@@ -94,7 +95,7 @@ def config_class(method: str) -> type[Config]:
     return _with_section(find_method(method).section)
 
 
-def plan_of(config: Config) -> Plan:
+def plan_of(config: Config) -> "Plan":
     """What the config's method plays and learns; a UserError for settings that make each other idle."""
     return find_method(config.method).plan(config.objective)
 
@@ -111,36 +112,33 @@ def load_config(
     what is wrong.
     """
     source, file = _read_recipe(recipe) if recipe is not None else ("", {})
-    problems: list[str] = []
     given: dict[str, Any] = {}
+    sets: list[dict[str, Any] | UserError] = []
     for text in overrides:
         try:
             key, value = parse_override(text)
-            given |= flatten(nest({key: value}))
         except UserError as error:
-            problems.append(str(error))
+            sets.append(error)
+        else:
+            sets.append(nest({key: value}))
+            given |= flatten(nest({key: value}))
     switched = method if method is not None else given.get("method")
-    for name, where in ((file.get("method"), source), (given.get("method"), "--set"), (method, "--method")):
-        if name is not None:
-            problems += check(Config, {"method": name}, where)
+    chosen = file.get("method", Config().method) if switched is None else switched
+    known = isinstance(chosen, str) and not check(Config, {"method": chosen}, "")
+    tree = config_class(chosen) if known else Config
+    if switched is not None and known:  # a table of another method's settings goes with that method
+        file = _without_foreign(file, tree)
+    problems = check(tree, file, source)
+    problems += check(tree, {"method": method}, "--method") if method is not None else []
+    for one in sets:
+        problems += [str(one)] if isinstance(one, UserError) else check(tree, one, "--set")
     if method is not None and given.get("method", method) != method:
         problems.append(f"--set method={given['method']}: contradicts --method {method}; give one of them")
-    chosen = switched if switched is not None else file.get("method", Config().method)
-    known = not problems and isinstance(chosen, str)
-    tree = config_class(chosen if known else Config().method)
-    if switched is not None:  # a table of another method's settings goes with that method
-        file = _without_foreign(file, tree)
-    problems += [p for p in check(tree, file, source) if p not in problems]
-    for key, value in given.items():
-        problems += [p for p in check(tree, nest({key: value}), "--set") if p not in problems]
     if problems:
-        raise UserError("\n".join(problems))
-    own = find_method(chosen).settings
-    if (
-        switched is not None
-    ):  # a switch on the command line is meant to switch: it wins over what a file spells out
+        raise UserError("\n".join(dict.fromkeys(problems)))
+    if switched is not None:  # a switch on the command line is meant to switch: it wins over what a file spells out
         return tree.model_validate(nest(flatten(file) | _switched(chosen, tree) | {"method": chosen} | given))
-    return tree.model_validate(nest(own | flatten(file) | given))
+    return tree.model_validate(nest(find_method(chosen).settings | flatten(file) | given))
 
 
 def _switched(method: str, tree: type[Config]) -> dict[str, Any]:
@@ -155,6 +153,8 @@ def _switched(method: str, tree: type[Config]) -> dict[str, Any]:
 def _without_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]:
     """A recipe without settings of its own method that the chosen one does not have."""
     named = file.get("method", Config().method)
+    if not isinstance(named, str) or check(Config, {"method": named}, ""):
+        return file
     own, other = (set(leaves(kind)) for kind in (tree, config_class(named)))
     return nest({key: value for key, value in flatten(file).items() if key in own or key not in other})
 

@@ -249,11 +249,11 @@ def test_no_number_is_nan_and_only_the_clip_is_infinite(key: str) -> None:
         ("teacher.zzz", "the keys of [teacher] are decay"),
         (
             "optim.adam.zzz",
-            "the tables are model, chat, data, rollout, engine, objective, lora, teacher, optim, train, eval, user, prompts",
+            "the tables are model, chat, data, rollout, engine, lora, teacher, optim, train, eval, user, prompts, objective",
         ),
         (
             "zzz",
-            "the tables are model, chat, data, rollout, engine, objective, lora, teacher, optim, train, eval, user, prompts",
+            "the tables are model, chat, data, rollout, engine, lora, teacher, optim, train, eval, user, prompts, objective",
         ),
     ],
 )

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smopd.errors import UserError
-from smopd.objective.plan import Plan
 from smopd.plugins import load_python
 from smopd.settings import Section
+
+if TYPE_CHECKING:
+    from smopd.objective.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Method:
     summary: str
     paper: str
     section: type[Section]
-    plan: Callable[[Any], Plan]
+    plan: Callable[[Any], "Plan"]
     settings: dict[str, Any] = field(default_factory=dict)
 
 

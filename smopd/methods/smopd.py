@@ -9,29 +9,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from smopd import objective as parts  # looked up when a plan is made: reading settings needs no torch
+from smopd import scoring
 from smopd.errors import UserError
 from smopd.methods import Method
-from smopd.objective.caps import Cap, hard, no_cap, scale
-from smopd.objective.plan import Plan, Term
-from smopd.objective.replies import answer, full, middle, users_only, whole_task
-from smopd.objective.tokens import (
-    after,
-    at_random,
-    divergence,
-    entropy,
-    every_token,
-    importance,
-    inverted_entropy,
-    product,
-    top,
-)
-from smopd.objective.turns import reliability_weight
 from smopd.rollout.play import Play
-from smopd.scoring.losses import gjs
 from smopd.settings import Section
 
 PAPER = "SMOPD, arXiv 2608.14647"
-RANKINGS = {"entropy": entropy, "random": at_random, "divergence": divergence, "inverted": inverted_entropy}
 
 
 class Settings(Section):
@@ -100,7 +85,7 @@ class Settings(Section):
     full: Annotated[float, Field(ge=0, description="scale of the FULL branch's loss; 0 = off")] = 1.0
 
 
-def plan(s: Settings) -> Plan:
+def plan(s: Settings) -> "parts.Plan":
     """What the settings mean."""
     if s.clip_mode == "scale" and s.clip_level == "vocab":
         raise UserError(
@@ -113,21 +98,30 @@ def plan(s: Settings) -> Plan:
     if not (s.middle or s.answer or (s.full and s.rho)):
         raise UserError("objective.middle, objective.answer, objective.full: every term is off; leave one on")
     entry_cap = s.clip if s.clip_level == "vocab" else None
-    cap: Cap = no_cap if entry_cap else scale(s.clip) if s.clip_mode == "scale" else hard(s.clip)
-    corrected = [importance(s.importance_cap)] if s.importance_cap else []
-    mask = product(after(s.mask_after, top(RANKINGS[s.ranking], s.keep, s.quantile)), *corrected)
-    all_tokens = product(*corrected) if corrected else every_token
-    to_middle, to_final = gjs(s.beta_mid, entry_cap=entry_cap), gjs(s.beta_final, entry_cap=entry_cap)
-    branch = Play("full", share=s.rho, instead=s.full_branch == "exclusive", verify=False)
-    reliable = reliability_weight(s.eta, s.eps)
-    return Plan(
-        (Play(), branch),
+    cap = parts.no_cap if entry_cap else parts.scale(s.clip) if s.clip_mode == "scale" else parts.hard(s.clip)
+    ranking = {
+        "entropy": parts.entropy,
+        "random": parts.at_random,
+        "divergence": parts.divergence,
+        "inverted": parts.inverted_entropy,
+    }[s.ranking]
+    mask = parts.after(s.mask_after, parts.top(ranking, s.keep, s.quantile))
+    every = parts.every_token
+    if s.importance_cap:
+        every = parts.importance(s.importance_cap)
+        mask = parts.product(mask, every)
+    to_middle = scoring.gjs(s.beta_mid, entry_cap=entry_cap)
+    to_final = scoring.gjs(s.beta_final, entry_cap=entry_cap)
+    reliable = parts.reliability_weight(s.eta, s.eps)
+    return parts.Plan(
+        (Play(), Play("full", share=s.rho, instead=s.full_branch == "exclusive", verify=False)),
         (
-            Term("middle", middle, users_only, to_middle, mask, cap, reliable, s.denominator, scale=s.middle),
-            Term("answer", answer, whole_task, to_final, all_tokens, cap, scale=s.answer),
-            Term("full", full, whole_task, to_final, all_tokens, cap, scale=s.full),
+            parts.Term("middle", parts.middle, parts.users_only, to_middle, mask, cap, reliable, s.denominator,
+                       scale=s.middle),
+            parts.Term("answer", parts.answer, parts.whole_task, to_final, every, cap, scale=s.answer),
+            parts.Term("full", parts.full, parts.whole_task, to_final, every, cap, scale=s.full),
         ),
-    )
+    )  # fmt: skip
 
 
 def method(name: str, title: str, summary: str, paper: str, **settings: float | str) -> Method:

@@ -79,7 +79,9 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
             looked = [
                 without_graph(loss)
                 for r in rollouts
-                for loss in score(model, chat.renderer, [r], probe, moment, row_tokens=config.train.row_tokens)
+                for loss in score(
+                    model, chat.renderer, [r], probe, moment, row_tokens=config.train.row_tokens
+                )
             ]
         weights = dict(survey([asked], looked, moment).weights)
     sums = {"kept": [torch.zeros_like(p) for p in student], "all": [torch.zeros_like(p) for p in student]}
@@ -87,7 +89,9 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     model.train()
     with track("gradients", len(rollouts)) as update:
         for number, rollout in enumerate(rollouts, 1):
-            (loss,) = score(model, chat.renderer, [rollout], probe, moment, row_tokens=config.train.row_tokens)
+            (loss,) = score(
+                model, chat.renderer, [rollout], probe, moment, row_tokens=config.train.row_tokens
+            )
             part = loss.terms[term.name]
             chosen_stats = []
             for reply, stats in zip(part.replies, part.stats, strict=True):
@@ -96,7 +100,9 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
                 chosen_stats.append(replace(stats, weight=weight))
             counts += _counts(asked, chosen_stats)
             for name, of_term in (("kept", chosen_stats), ("all", part.stats)):
-                value = term_loss(asked, part.replies, of_term, rollout.correct, loss.total.new_zeros(())).value
+                value = term_loss(
+                    asked, part.replies, of_term, rollout.correct, loss.total.new_zeros(())
+                ).value
                 if value.requires_grad:
                     gradient = torch.autograd.grad(value, student, retain_graph=True, allow_unused=True)
                     for total, piece in zip(sums[name], gradient, strict=True):

@@ -106,7 +106,10 @@ def batch_divisors(rollouts: Sequence[Rollout], plan: Plan, moment: Moment, peer
     """What terms are divided by that count all tokens of the step: known before anything is scored."""
     replies, _, wanted = _units(rollouts, plan, moment, peers)
     return {
-        term.name: sum(len(replies[k].tokens) for (_, name), ks in wanted.items() if name == term.name for k in ks) or 1
+        term.name: sum(
+            len(replies[k].tokens) for (_, name), ks in wanted.items() if name == term.name for k in ks
+        )
+        or 1
         for term in plan.scored
         if term.per == "batch" and term.mean_over == "all"
     }

@@ -2,7 +2,8 @@
 
 from smopd.chat import DirtyContext, full_context
 from smopd.data import load_examples
-from smopd.rollout import Driver, HFEngine, Reply, Sampling, Stop
+from smopd.rollout import Driver, HFEngine, Sampling, Stop
+from smopd.rollout.engine import Reply
 
 
 class Echo:

@@ -118,7 +118,10 @@ def test_a_log_on_disk_is_read_by_part_with_rollouts_numbered_through(tmp_path):
             "part": torch.tensor([0, 0, 0, 1, 2, 0], dtype=torch.uint8),
             "rollout": torch.tensor([0, 0, 1, 1, 1, 1]).short(),
         }
-        write(tmp_path / "tokens" / f"step-{step:06d}.safetensors", Columns(columns, ["a", "b"]))
+        write(
+            tmp_path / "tokens" / f"step-{step:06d}.safetensors",
+            Columns(columns, ["a", "b"], ["middle", "answer", "full"], ["middle"]),
+        )
     tokens = load_tokens(tmp_path)
     assert tokens["rollout"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert tokens["step"].tolist() == [1] * 4 + [2] * 4

@@ -16,7 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from smopd.config import Optim, load_config
+from smopd.config import load_config
+from smopd.settings import Optim
 from smopd.errors import EngineLost, UserError
 from smopd.methods import METHODS
 from smopd.models import load_model
