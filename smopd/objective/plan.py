@@ -11,7 +11,7 @@ The training loop, metrics, token log, planner and benchmarks iterate over a pla
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
 from smopd.chat.messages import Message
@@ -37,7 +37,7 @@ class Term:
 
     name: str
     replies: Replies
-    teacher: TeacherContext
+    teacher: TeacherContext | None  # None: the loss looks at the student alone, and no teacher's pass is made
     loss: RowLoss
     tokens: TokenWeight = every_token
     cap: Cap = no_cap
@@ -97,28 +97,26 @@ class Plan:
         """Rollouts of each example."""
         return self.plays[0].samples
 
-    def describe(self) -> dict[str, Any]:
-        """The parts by name, for people."""
-        return {
-            "plays": [vars(play) for play in self.plays],
-            "terms": [
-                {
-                    name: _name(part)
-                    for name, part in vars(term).items()
-                    if part != Term.__dataclass_fields__[name].default
-                }
-                for term in self.terms
-            ],
-            **({"grade": _name(self.grade)} if self.grade else {}),
-        }
+    def describe(self) -> list[str]:
+        """The plan for people: what is played, then a line a term with the parts that are not the usual ones."""
+        plays = ", ".join(part_name(play) for play in self.plays)
+        lines = [f"plays {plays}" + (f", graded by {part_name(self.grade)}" if self.grade else "")]
+        for term in self.terms:
+            usual = {f.name: f.default for f in fields(term)}
+            unusual = {
+                name: part for name, part in vars(term).items() if name != "name" and part != usual[name]
+            }
+            words = ", ".join(f"{name} {part_name(part)}" for name, part in unusual.items())
+            lines.append(f"{term.name}: {words}" if term.scale else f"{term.name}: off")
+        return lines
 
 
-def _name(part: Any) -> Any:
-    """What a part is called."""
-    if part is None or isinstance(part, (str, int, float)):
-        return part
-    return (
-        str(part)
-        if type(part).__str__ is not object.__str__
-        else getattr(part, "__name__", type(part).__name__)
-    )
+def part_name(part: Any) -> str:
+    """A part as it would be written: a function by its name, a record with its values."""
+    if is_dataclass(part):
+        shown = [f for f in fields(part) if getattr(part, f.name) != f.default]
+        values = ", ".join(part_name(getattr(part, f.name)) for f in shown)
+        return f"{type(part).__name__.lower()}({values})"
+    if isinstance(part, (tuple, list)):
+        return ", ".join(map(part_name, part))
+    return f"{part:g}" if isinstance(part, float) else str(getattr(part, "__name__", part))

@@ -44,6 +44,9 @@ FAST = ScoringPath(passes.reply_hidden, kernel.token_stats)
 PLAIN = ScoringPath(plain.reply_hidden, plain.token_stats)
 
 
+NO_TEACHER = "none"
+
+
 @dataclass
 class Unit:
     """One reply under one teacher, and the terms that want it: their row losses share both products."""
@@ -80,7 +83,7 @@ def score(
     head = path.head(weight)
     everyone = peers or Peers(rollouts, moment.draw)
     replies, units, wanted = _units(rollouts, plan, moment, everyone)
-    stats = _statistics(model, renderer, body, head, replies, units, moment, row_tokens, path, decided)
+    stats = _statistics(model, renderer, body, head, plan, replies, units, moment, row_tokens, path, decided)
     zero = torch.zeros((), dtype=torch.float32, device=head.device)
     losses = []
     for number, rollout in enumerate(rollouts):
@@ -138,12 +141,13 @@ def _units(
                 continue
             own: list[Unit] = []
             for term in terms:
-                contexts = list(term.teacher(reply, peers))
-                if not contexts:  # this teacher has nothing to say of it
+                contexts = list(term.teacher(reply, peers)) if term.teacher else []
+                if term.teacher and not contexts:  # this teacher has nothing to say of it
                     continue
-                unit = next((u for u in own if (u.weights, u.contexts) == (term.weights, contexts)), None)
+                weights = term.weights if term.teacher else NO_TEACHER
+                unit = next((u for u in own if (u.weights, u.contexts) == (weights, contexts)), None)
                 if unit is None:
-                    unit = Unit(len(replies), term.weights, contexts)
+                    unit = Unit(len(replies), weights, contexts)
                     own.append(unit)
                 unit.terms.append(term)
                 wanted[number, term.name].append(len(replies))
@@ -158,6 +162,7 @@ def _statistics(
     renderer: Renderer,
     body: torch.nn.Module,
     head: torch.Tensor,
+    plan: Plan,
     replies: list[Reply],
     units: list[Unit],
     moment: Moment,
@@ -169,7 +174,7 @@ def _statistics(
     if not replies and not path.always:
         return {}
     device = head.device
-    teachers = _teacher_hidden(model, renderer, body, head, replies, units, row_tokens, path)
+    teachers = _teacher_hidden(model, renderer, body, head, plan, replies, units, row_tokens, path)
     sequences = [(reply.context, reply.tokens) for reply in replies]
     student_Nd = path.reply_hidden(body, sequences, device, row_tokens)
     if not replies:
@@ -195,7 +200,7 @@ def _statistics(
         rows = [lengths[unit.reply] for unit in chosen]
         columns = path.token_stats(
             torch.cat([students[unit.reply] for unit in chosen]),
-            torch.cat([teachers[k] for k in numbers]),
+            torch.cat([teachers.get(k, students[units[k].reply]).detach() for k in numbers]),
             head,
             torch.cat([tokens[unit.reply] for unit in chosen]),
             list(losses),
@@ -224,12 +229,15 @@ def _teacher_hidden(
     renderer: Renderer,
     body: torch.nn.Module,
     head: torch.Tensor,
+    plan: Plan,
     replies: list[Reply],
     units: list[Unit],
     row_tokens: int,
     path: ScoringPath,
-) -> list[torch.Tensor]:
-    """[n, d] of each unit: the weighted sum of its contexts' hidden states. The head is linear, so this mixes logits."""
+) -> dict[int, torch.Tensor]:
+    """[n, d] of each unit that has a teacher: the weighted sum of its contexts' hidden states. The head is linear, so
+    this mixes logits.
+    """
     if cap_of(head) is not None and any(
         weight != 1 or len(u.contexts) > 1 for u in units for weight, _ in u.contexts
     ):
@@ -237,9 +245,11 @@ def _teacher_hidden(
             "this model soft-caps its logits, so teachers of several contexts cannot be mixed before its head"
         )
     hidden: dict[int, torch.Tensor] = {}
-    kinds = list(dict.fromkeys(unit.weights for unit in units)) or ["ema"]
-    for kind in kinds:
+    # By the plan, not by what is at hand: sharded weights want as many passes of every process.
+    for kind in dict.fromkeys(term.weights for term in plan.scored if term.teacher):
         chosen = [k for k, unit in enumerate(units) if unit.weights == kind]
+        if not chosen and not path.always:
+            continue
         rendered = [
             (renderer.ids(list(messages)), replies[units[k].reply].tokens)
             for k in chosen
@@ -251,7 +261,7 @@ def _teacher_hidden(
         for k in chosen:
             mixed = [(weight, next(pieces)) for weight, _ in units[k].contexts]
             hidden[k] = mixed[0][1] if len(mixed) == 1 and mixed[0][0] == 1 else sum_of(mixed)
-    return [hidden[k] for k in range(len(units))]
+    return hidden
 
 
 def sum_of(mixed: Sequence[tuple[float, torch.Tensor]]) -> torch.Tensor:

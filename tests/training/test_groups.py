@@ -1,0 +1,113 @@
+"""Several rollouts of one example: different conversations, known by their sample number, graded as a group."""
+
+import json
+
+import pytest
+
+from smopd.config import load_config
+from smopd.data import load_examples
+from smopd.rollout.play import Play, drawn_plays, samples_of
+from smopd.training.loop import Trainer, grade_groups
+from smopd.training.run_folder import RunFolder
+
+GROUPS = """
+from smopd.methods import Method
+from smopd.objective import Plan, Term, every
+from smopd.rollout.play import Play
+from smopd.scoring import sampled_nll
+from smopd.settings import Section
+
+
+class Settings(Section):
+    samples: int = 3
+
+
+def centred(group):
+    rewards = [float(r.correct) for r in group]
+    return [reward - sum(rewards) / len(rewards) for reward in rewards]
+
+
+def plan(s):
+    term = Term("pg", every, None, sampled_nll(), lambda t: -t.advantage, mean_over="all")
+    return Plan((Play(samples=s.samples),), (term,), grade=centred)
+
+
+METHODS = [Method("groups", "groups", "groups", "none", Settings, plan)]
+"""
+
+
+@pytest.fixture
+def trainer(tmp_path, request):
+    made = []
+
+    def make(name, *sets, method=None):
+        config = load_config("pocket", ["train.steps=1", *sets], method)
+        made.append(Trainer(config, RunFolder(tmp_path / name, config)))
+        return made[-1]
+
+    yield make
+    for trainer in made:
+        trainer.engine.close()
+
+
+def test_sample_numbers_go_on_where_an_example_comes_again():
+    a, b = load_examples("pocket:train:2")
+    assert samples_of([a, b, a], 2) == [(a, 0), (a, 1), (b, 0), (b, 1), (a, 2), (a, 3)]
+
+
+def test_an_example_that_comes_twice_in_a_step_is_another_rollout(trainer):
+    """Three examples for eight rollouts: eight conversations, none of them counted again."""
+    rollouts, _ = trainer("small", "data.train=pocket:train:3", "train.rollouts=8").play(1)
+    assert len({(r.example.id, r.sample) for r in rollouts}) == 8
+    said = {tuple(t.reply for t in r.conversations[0].turns) for r in rollouts}
+    assert len(said) == 8
+    assert {r.example.id: r.sample for r in rollouts if r.sample == 2}.keys() <= {
+        r.example.id for r in rollouts
+    }
+
+
+def test_the_first_sample_is_what_an_example_played_once_gives(trainer):
+    once, _ = trainer("once", "data.train=pocket:train:3", "train.rollouts=3").play(1)
+    again, _ = trainer("again", "data.train=pocket:train:3", "train.rollouts=6").play(1)
+    first = {r.example.id: [t.reply for t in r.conversations[0].turns] for r in again if r.sample == 0}
+    assert first == {r.example.id: [t.reply for t in r.conversations[0].turns] for r in once}
+
+
+def test_branches_are_drawn_for_each_sample():
+    (example,) = load_examples("pocket:train:1")
+    plays = (Play(), Play("full", share=0.5), Play("concat", share=0.3, instead=True))
+    drawn = [drawn_plays(plays, (1, step), example, k) for step in range(40) for k in range(2)]
+    assert drawn == [drawn_plays(plays, (1, step), example, k) for step in range(40) for k in range(2)]
+    assert any(drawn[2 * k] != drawn[2 * k + 1] for k in range(40))
+    for chosen in drawn:
+        assert (plays[2] in chosen) == (plays[0] not in chosen)
+
+
+def test_a_group_is_played_graded_and_learnt_from(trainer, tmp_path):
+    (tmp_path / "groups.py").write_text(GROUPS)
+    method = str(tmp_path / "groups.py")
+    run = trainer("groups", "train.rollouts=4", "objective.samples=3", "train.micro_batch=5", method=method)
+    rollouts, everyone = run.play(1)
+    assert everyone == rollouts
+    assert len(rollouts) == 12
+    for k in range(0, 12, 3):
+        group = rollouts[k : k + 3]
+        assert [r.sample for r in group] == [0, 1, 2]
+        assert len({r.example.id for r in group}) == 1
+        rewards = [float(r.correct) for r in group]
+        assert [r.advantage for r in group] == pytest.approx([x - sum(rewards) / 3 for x in rewards])
+        assert sum(r.advantage for r in group) == pytest.approx(0)
+    run.train()
+    (row,) = run.folder.metrics()
+    assert row["grad_norm"] > 0
+    assert row["loss/pg"] == pytest.approx(row["loss"])
+    (records,) = (run.folder.path / "rollouts").glob("*.jsonl")
+    records = [json.loads(line) for line in records.read_text().splitlines()]
+    assert [r.get("sample", 0) for r in records] == [0, 1, 2] * 4
+
+
+def test_grading_keeps_the_order_of_rollouts(trainer):
+    rollouts, _ = trainer("order", "data.train=pocket:train:2", "train.rollouts=6").play(1)
+    graded = grade_groups(rollouts, lambda group: [10 * k + len(group) for k in range(len(group))])
+    assert [(r.example.id, r.sample) for r in graded] == [(r.example.id, r.sample) for r in rollouts]
+    assert sorted(r.advantage for r in graded) == [3, 3, 13, 13, 23, 23]
