@@ -48,13 +48,14 @@ RECIPES = Path(__file__).parent / "recipes"
 # What may change while a run goes on, since no result depends on it: what samples and where it is reached (a
 # server moves, another engine takes over), how scoring is cut, who watches.
 MAY_CHANGE = (
-    "engine.", "user.", "train.micro_batch", "train.row_tokens", "train.recompute", "train.shard", "train.keep_checkpoints",
-    "train.save_rollouts", "train.save_tokens", "train.max_skipped", "train.trackers",
+    "engine.", "user.", "train.micro_batch", "train.row_tokens", "train.recompute", "train.shard",
+    "train.keep_checkpoints", "train.save_rollouts", "train.save_tokens", "train.max_skipped", "train.trackers",
 )  # fmt: skip
 
 
 class Tree(Settings):
-    """Every setting. Made by `load_config`: the class itself does not apply the settings of the method it names.
+    """Every setting. Made by `load_config`: the class itself does not apply the settings of the method it
+    names.
 
     `objective` is the method's own table: `config_class` gives the tree of each method its section.
     """
@@ -108,8 +109,8 @@ def recipe_names() -> list[str]:
 def load_config(
     recipe: str | Path | None = None, overrides: Sequence[str] = (), method: str | None = None
 ) -> Config:
-    """One Config from a recipe (shipped name or TOML file), `a.b=value` overrides and a method; UserError tells
-    what is wrong.
+    """One Config from a recipe (shipped name or TOML file), `a.b=value` overrides and a method; UserError
+    tells what is wrong.
     """
     source, file = _read_recipe(recipe) if recipe is not None else ("", {})
     given: dict[str, Any] = {}
@@ -136,14 +137,16 @@ def load_config(
         problems.append(f"--set method={given['method']}: contradicts --method {method}; give one of them")
     if problems:
         raise UserError("\n".join(dict.fromkeys(problems)))
-    if switched is not None:  # a switch on the command line is meant to switch: it wins over what a file spells out
+    if (
+        switched is not None
+    ):  # a switch on the command line is meant to switch: it wins over what a file spells out
         return tree.model_validate(nest(flatten(file) | _switched(chosen, tree) | {"method": chosen} | given))
     return tree.model_validate(nest(find_method(chosen).settings | flatten(file) | given))
 
 
 def _switched(method: str, tree: type[Config]) -> dict[str, Any]:
-    """A method's settings, and the defaults of what only other methods set: switching from one leaves nothing of
-    it behind.
+    """A method's settings, and the defaults of what only other methods set: switching from one leaves nothing
+    of it behind.
     """
     defaults = flatten(tree().model_dump())
     others = {key for other in METHODS.values() for key in other.settings if key in defaults}
@@ -191,5 +194,6 @@ def _read_recipe(recipe: str | Path) -> tuple[str, dict[str, Any]]:
     if (path / "config.toml").is_file():
         raise UserError(f"{name}: is a folder; its settings are in {path / 'config.toml'}")
     raise UserError(
-        f"{name}: no such recipe or file{choices(path.name.removesuffix('.toml'), shipped, 'shipped recipes')}"
+        f"{name}: no such recipe or file"
+        f"{choices(path.name.removesuffix('.toml'), shipped, 'shipped recipes')}"
     )

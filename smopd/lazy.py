@@ -1,19 +1,27 @@
-"""Names of a package that are imported when they are first asked for, so that importing the package costs
-nothing.
+"""Names of a package that are imported when they are first asked for, so that importing the package costs nothing.
+
+The names stand once, as ordinary imports in the `__init__.pyi` beside the package's `__init__.py`, where type checkers
+look for them too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
-def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """A `__getattr__` for `package`: `homes` maps a module to the names it holds."""
-    home_of = {name: home for home, names in homes.items() for name in names}
+def lazy_names(package: str, file: str) -> Callable[[str], Any]:
+    """A `__getattr__` for the package whose `__init__.py` is `file`."""
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    homes = {
+        a.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for a in node.names
+    }
 
     def find(name: str) -> Any:
-        if name not in home_of:
+        home = homes.get(name)
+        if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(home_of[name]), name)
+        return getattr(import_module(home), name)
 
     return find

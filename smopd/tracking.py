@@ -1,4 +1,5 @@
-"""How long work says how far it is, without knowing who listens: the command line draws a bar, a script may do nothing.
+"""How long work says how far it is, without knowing who listens: the command line draws a bar, a script may
+do nothing.
 
 Whatever takes long takes a `track`: `with track("training", 100) as update: update(step, "loss 0.1")`.
 """
@@ -15,7 +16,9 @@ class Update(Protocol):
 
 
 class Track(Protocol):
-    """Begins a counted piece of work; `total` 0: of unknown length. With `eta` False the note tells the time left."""
+    """Begins a counted piece of work; `total` 0: of unknown length. With `eta` False the note tells the time
+    left.
+    """
 
     def __call__(
         self, what: str, total: int = 0, done: int = 0, eta: bool = True

@@ -8,7 +8,8 @@ import pytest
 import smopd
 
 ROOT = Path(smopd.__file__).parent
-# From the bottom up. Data flows through a training step in this order; what stands in one line may import each other.
+# From the bottom up. Data flows through a training step in this order; what stands in one line may import
+# each other.
 LAYERS = [
     ("errors", "seeds", "files", "lazy", "tracking", "plugins", "code_version", "config_io", "settings", "formatting", "charts"),
     ("verify",),
@@ -33,7 +34,9 @@ LEVEL = {name: number for number, names in enumerate(LAYERS) for name in names}
 
 
 def imports(source: str, package: tuple[str, ...]) -> list[tuple[int, str]]:
-    """(line, part of smopd) for every import, wherever it stands: in a function, under TYPE_CHECKING, by name."""
+    """(line, part of smopd) for every import, wherever it stands: in a function, under TYPE_CHECKING, by
+    name.
+    """
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):

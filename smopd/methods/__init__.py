@@ -1,8 +1,9 @@
-"""A method is a declaration: a name, where it comes from, a typed section of settings, and the plan they make.
+"""A method is a declaration: a name, where it comes from, a typed section of settings, and the plan they
+make.
 
-Every module of this package declares a list `METHODS`; a new file here is a new entry in the table below. A method in a
-file of your own is named by its path: `--method my_method.py`, or `my_method.py:NAME` where it declares several.
-Nothing outside this package knows a method or one of its settings.
+Every module of this package declares a list `METHODS`; a new file here is a new entry in the table below. A
+method in a file of your own is named by its path: `--method my_method.py`, or `my_method.py:NAME` where it
+declares several. Nothing outside this package knows a method or one of its settings.
 """
 
 import pkgutil
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 class Method:
     """One declared method.
 
-    `section` is the class of its settings, the table [objective] of a config; `plan` makes of one what is played and
-    learnt; `settings` maps dotted config keys (`objective.keep`, `teacher.decay`) to the values it sets.
+    `section` is the class of its settings, the table [objective] of a config; `plan` makes of one what is
+    played and learnt; `settings` maps dotted config keys (`objective.keep`, `teacher.decay`) to the values it
+    sets.
     """
 
     name: str

@@ -1,11 +1,13 @@
-"""SMOPD (arXiv 2608.14647): the four configurations of its section 5.4, and the settings they and the controls share.
+"""SMOPD (arXiv 2608.14647): the four configurations of its section 5.4, and the settings they and the
+controls share.
 
-Middle turns: the generalised Jensen-Shannon divergence to the teacher that saw the user turns alone, over the tokens the
-entropy mask keeps (equations 4 and 5), weighted by reliability and, with eta, by outcome (equation 8). Answer turn and,
-with probability rho, a reply to the FULL prompt: reverse KL to the teacher that saw the whole task. A cap on every token.
+Middle turns: the generalised Jensen-Shannon divergence to the teacher that saw the user turns alone, over the
+tokens the entropy mask keeps (equations 4 and 5), weighted by reliability and, with eta, by outcome (equation
+8). Answer turn and, with probability rho, a reply to the FULL prompt: reverse KL to the teacher that saw the
+whole task. A cap on every token.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -31,9 +33,7 @@ class Settings(Section):
     ] = 0.0
     ranking: Annotated[
         Literal["entropy", "random", "divergence", "inverted"],
-        Field(
-            description="the mask keeps the highest of these; inverted drops the highest entropies; controls but for entropy"
-        ),
+        Field(description="the mask keeps the highest; inverted drops the highest entropies (controls)"),
     ] = "entropy"
     denominator: Annotated[
         Literal["kept", "all"],
@@ -88,12 +88,11 @@ class Settings(Section):
 def plan(s: Settings) -> "parts.Plan":
     """What the settings mean."""
     if s.clip_mode == "scale" and s.clip_level == "vocab":
-        raise UserError(
-            "objective.clip_mode: scale is for caps of a whole position; set objective.clip_level=position"
-        )
+        raise UserError("objective.clip_mode: scale caps a whole position; set objective.clip_level=position")
     if s.keep == 1 and (s.ranking != "entropy" or s.denominator != "kept"):
         raise UserError(
-            "objective.ranking, objective.denominator: there is no mask with objective.keep=1; lower it, e.g. to 0.8"
+            "objective.ranking, objective.denominator: there is no mask with objective.keep=1; "
+            "lower it, e.g. to 0.8"
         )
     if not (s.middle or s.answer or (s.full and s.rho)):
         raise UserError("objective.middle, objective.answer, objective.full: every term is off; leave one on")
@@ -105,8 +104,8 @@ def plan(s: Settings) -> "parts.Plan":
         "divergence": parts.divergence,
         "inverted": parts.inverted_entropy,
     }[s.ranking]
-    mask = parts.after(s.mask_after, parts.top(ranking, s.keep, s.quantile))
-    every = parts.every_token
+    mask: Any = parts.after(s.mask_after, parts.top(ranking, s.keep, s.quantile))
+    every: Any = parts.every_token
     if s.importance_cap:
         every = parts.importance(s.importance_cap)
         mask = parts.product(mask, every)
@@ -116,8 +115,8 @@ def plan(s: Settings) -> "parts.Plan":
     return parts.Plan(
         (Play(), Play("full", share=s.rho, instead=s.full_branch == "exclusive", verify=False)),
         (
-            parts.Term("middle", parts.middle, parts.users_only, to_middle, mask, cap, reliable, s.denominator,
-                       scale=s.middle),
+            parts.Term("middle", parts.middle, parts.users_only, to_middle, mask, cap, reliable,
+                       s.denominator, scale=s.middle),
             parts.Term("answer", parts.answer, parts.whole_task, to_final, every, cap, scale=s.answer),
             parts.Term("full", parts.full, parts.whole_task, to_final, every, cap, scale=s.full),
         ),
@@ -132,36 +131,17 @@ def method(name: str, title: str, summary: str, paper: str, **settings: float | 
 
 
 METHODS = [
-    method(
-        "baseline",
-        "Clean-teacher, dirty-student self-distillation",
-        "Every token of a middle reply counts; turns are weighted by the reliability proxy alone.",
-        f"{PAPER}, sections 4.1 and 5.4, table 2",
-        keep=1.0,
-        eta=0.0,
-    ),
-    method(
-        "entropy",
-        "SMOPD: token-level entropy masking",
-        "Keeps the 80% of a middle reply's tokens where the student is least certain, after the first third of training.",
-        f"{PAPER}, section 4.2, equations 4 and 5, table 2",
-        keep=0.8,
-        eta=0.0,
-    ),
-    method(
-        "outcome",
-        "Outcome-guided turn weighting",
-        "Multiplies a middle turn's weight by 1.2 when the final answer is wrong and by 0.8 when it is right.",
-        f"{PAPER}, section 4.3, equation 8, table 2",
-        keep=1.0,
-        eta=0.2,
-    ),
-    method(
-        "combined",
-        "Entropy masking and outcome weighting together",
-        "The entropy mask of `entropy` and the outcome scalar of `outcome` in one loss.",
-        f"{PAPER}, sections 4.2 and 4.3, equation 9, tables 2 and 4",
-        keep=0.8,
-        eta=0.2,
-    ),
-]
+    method("baseline", "Clean-teacher, dirty-student self-distillation",
+           "Every token of a middle reply counts; turns are weighted by the reliability proxy alone.",
+           f"{PAPER}, sections 4.1 and 5.4, table 2", keep=1.0, eta=0.0),
+    method("entropy", "SMOPD: token-level entropy masking",
+           "Keeps the 80% of a middle reply's tokens where the student is least certain, after the first "
+           "third of training.",
+           f"{PAPER}, section 4.2, equations 4 and 5, table 2", keep=0.8, eta=0.0),
+    method("outcome", "Outcome-guided turn weighting",
+           "A middle turn weighs 1.2 times as much when the final answer is wrong, 0.8 times when it is right.",
+           f"{PAPER}, section 4.3, equation 8, table 2", keep=1.0, eta=0.2),
+    method("combined", "Entropy masking and outcome weighting together",
+           "The entropy mask of `entropy` and the outcome scalar of `outcome` in one loss.",
+           f"{PAPER}, sections 4.2 and 4.3, equation 9, tables 2 and 4", keep=0.8, eta=0.2),
+]  # fmt: skip

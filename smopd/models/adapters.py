@@ -105,8 +105,8 @@ def as_teacher(model: PeftModel) -> Iterator[None]:
 
 @contextmanager
 def teacher_weights(model: PeftModel, kind: str) -> Iterator[None]:
-    """Inside, the model scores without gradient or dropout as a teacher: `ema`, the averaged adapter; `base`, no
-    adapter at all; `student`, the student as it is now.
+    """Inside, the model scores without gradient or dropout as a teacher: `ema`, the averaged adapter; `base`,
+    no adapter at all; `student`, the student as it is now.
     """
     was_training = model.training
     if kind == "ema":

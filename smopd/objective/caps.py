@@ -57,7 +57,7 @@ class Hard:
 
 @dataclass(frozen=True)
 class Scale(Hard):
-    """A token over the limit counts as the limit and keeps its gradient's direction, shortened in proportion."""
+    """A token over the limit counts as the limit and keeps its gradient's direction, shortened."""
 
     def apply(self, cost: torch.Tensor) -> torch.Tensor:
         """The cost, scaled down to the limit by a factor without gradient."""

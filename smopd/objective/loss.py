@@ -1,7 +1,7 @@
 """One scalar from the replies of one rollout: every term's weighted, capped mean, added up.
 
-It sees vectors of per-token statistics only; where they come from (full logits, the fused kernel, packed or padded) is
-not its business. Which tokens count was decided before (`decide`), by whoever made the statistics.
+It sees vectors of per-token statistics only; where they come from (full logits, the fused kernel, packed or
+padded) is not its business. Which tokens count was decided before (`decide`), by whoever made the statistics.
 """
 
 from collections.abc import Mapping, Sequence
@@ -101,7 +101,8 @@ def _divisor(term: Term, weight: torch.Tensor, kept: torch.Tensor) -> float:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a first look at the whole step decided: weights by (rollout, reply, term), and each batch-wide divisor.
+    """What a first look at the whole step decided: weights by (rollout, reply, term), and each batch-wide
+    divisor.
 
     A rollout is (example id, sample), a reply (view, turn).
     """

@@ -1,6 +1,7 @@
 """A method as data: what is played, and the terms of the loss, each made of small parts with one meaning.
 
-The training loop, metrics, token log, planner and benchmarks iterate over a plan and know no method. The parts:
+The training loop, metrics, token log, planner and benchmarks iterate over a plan and know no method. The
+parts:
 
     replies   which replies of a rollout a term is about                 (replies.py)
     teacher   the messages the teacher sees for a reply                  (contexts.py)
@@ -31,8 +32,9 @@ Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one ex
 class Term:
     """One part of the loss: scale * mean over the rollout's replies of turn weight * mean over tokens.
 
-    `mean_over` is what a reply's sum over tokens is divided by: its tokens that carry loss, all its tokens, the sum of
-    their weights, or (sum) nothing. `per` "batch": one sum over all replies of the step, divided once.
+    `mean_over` is what a reply's sum over tokens is divided by: its tokens that carry loss, all its tokens,
+    the sum of their weights, or (sum) nothing. `per` "batch": one sum over all replies of the step, divided
+    once.
     """
 
     name: str
@@ -56,7 +58,9 @@ class Term:
 
     @property
     def needs_survey(self) -> bool:
-        """Whether a token's weight depends on other replies of the step, so that all are scored before any counts."""
+        """Whether a token's weight depends on other replies of the step, so that all are scored before any
+        counts.
+        """
         return scope(self.tokens) == "batch" or (self.per == "batch" and self.mean_over in ("kept", "weight"))
 
     def logged(self, moment: Moment) -> dict[str, float]:
@@ -98,7 +102,7 @@ class Plan:
         return self.plays[0].samples
 
     def describe(self) -> list[str]:
-        """The plan for people: what is played, then a line a term with the parts that are not the usual ones."""
+        """The plan for people: what is played, then a line a term with its parts."""
         plays = ", ".join(part_name(play) for play in self.plays)
         lines = [f"plays {plays}" + (f", graded by {part_name(self.grade)}" if self.grade else "")]
         for term in self.terms:

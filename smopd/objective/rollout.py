@@ -52,11 +52,13 @@ def rollout_loss(
     clip_mode: Literal["hard", "scale"] = "hard",
     importance: Sequence[torch.Tensor] | None = None,
 ) -> PartLosses:
-    """L_mid + L_answer (+ L_full where that branch was drawn). Replies without tokens are not eligible and add nothing.
+    """L_mid + L_answer (+ L_full where that branch was drawn). Replies without tokens are not eligible and
+    add nothing.
 
-    `keep` is the ratio in force at this step: 1 while the mask is off. The mask keeps the highest of a `ranking`; for a
-    random one `noise` holds a vector for each of the middle replies. `importance` holds a detached factor for every
-    token, a vector for each of the middle replies, the answer and the FULL reply that are given, in this order.
+    `keep` is the ratio in force at this step: 1 while the mask is off. The mask keeps the highest of a
+    `ranking`; for a random one `noise` holds a vector for each of the middle replies. `importance` holds a
+    detached factor for every token, a vector for each of the middle replies, the answer and the FULL reply
+    that are given, in this order.
     """
     if noise is not None and len(noise) != len(middle):
         raise ValueError(

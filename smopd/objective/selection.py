@@ -1,4 +1,6 @@
-"""The two rules of the paper: which tokens of a reply the entropy mask keeps, and how much a middle turn weighs."""
+"""The two rules of the paper: which tokens of a reply the entropy mask keeps, and how much a middle turn
+weighs.
+"""
 
 from math import ceil, floor
 from typing import Literal
@@ -44,5 +46,5 @@ def reliability(deltas: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
 
 
 def turn_weights(deltas: torch.Tensor, correct: bool, eta: float = 0.2, eps: float = 1e-6) -> torch.Tensor:
-    """w_t = clip(r_t * (1 + eta*(1 - 2*o)), 0, 1): turns of a failed rollout count more, of a right one less."""
+    """w_t = clip(r_t * (1 + eta*(1 - 2*o)), 0, 1): turns of a failed rollout count more."""
     return (reliability(deltas, eps) * (1 + eta * (1 - 2 * int(correct)))).clamp(0, 1)

@@ -1,7 +1,8 @@
 """Token weights: what each token of a reply counts in the loss. All of it is detached.
 
-A token weight is a function of `Tokens`, what is known of a reply's tokens, that returns a number for each; 0 means that
-the token carries no loss and costs no gradient. `batch(weight)` shows it the tokens of all the step's replies at once.
+A token weight is a function of `Tokens`, what is known of a reply's tokens, that returns a number for each; 0
+means that the token carries no loss and costs no gradient. `batch(weight)` shows it the tokens of all the
+step's replies at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -199,7 +200,9 @@ def gate(condition: Callable[[Any], torch.Tensor]) -> Gate:
 
 @dataclass(frozen=True)
 class Importance:
-    """The truncated ratio of training to sampling probability: draws of the engine stand for draws of the student."""
+    """The truncated ratio of training to sampling probability: draws of the engine stand for draws of the
+    student.
+    """
 
     cap: float
     selects: ClassVar[bool] = False  # it weighs every token and drops none

@@ -1,4 +1,6 @@
-"""Turn weights: what a reply counts among the replies of its rollout that a term is about. All of it is detached."""
+"""Turn weights: what a reply counts among the replies of its rollout that a term is about. All of it is
+detached.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ class Turns:
 
     @cached_property
     def deltas(self) -> torch.Tensor:
-        """Mean absolute difference of the sampled tokens' log-probabilities, over all tokens of each reply."""
+        """Mean |log s(y) - log t(y)| over all tokens of each reply."""
         return torch.stack([(s.student_logp - s.teacher_logp).abs().mean() for s in self.stats])
 
 
@@ -35,7 +37,9 @@ def uniform(turns: Turns) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Reliability:
-    """med / (med + delta_t), moved by the outcome: times 1 + eta if the answer is wrong, 1 - eta if it is right."""
+    """med / (med + delta_t), moved by the outcome: times 1 + eta if the answer is wrong, 1 - eta if it is
+    right.
+    """
 
     eta: float = 0.0
     eps: float = 1e-6
@@ -45,5 +49,7 @@ class Reliability:
 
 
 def reliability_weight(eta: float = 0.0, eps: float = 1e-6) -> Reliability:
-    """Turns on which student and teacher disagree more than usual count less; `eta` lets the outcome move them."""
+    """Turns on which student and teacher disagree more than usual count less; `eta` lets the outcome move
+    them.
+    """
     return Reliability(eta, eps)

@@ -84,7 +84,9 @@ class Driver:
         seed: Sequence[int | str],
         samples: Sequence[int] | None = None,
     ) -> list[Conversation]:
-        """Every example told in one view, the model's own replies in the history; `samples` tell equal ones apart."""
+        """Every example told in one view, the model's own replies in the history; `samples` tell equal ones
+        apart.
+        """
         numbers = samples or [0] * len(examples)
         messages = [user_turns(e, view) for e in examples]
         played = [self.open(e, view, seed, n) for e, n in zip(examples, numbers, strict=True)]

@@ -1,8 +1,9 @@
 """What a step plays, and what comes of it: plays, replies and rollouts as data.
 
-A method says with `Play` which conversations a step plays of each example. What one example gave in one step is a
-`Rollout`; a method's terms look at its replies one by one. Several rollouts of the same example (a group, or an example
-that came twice in one step) have different sample numbers, which are part of every derived seed.
+A method says with `Play` which conversations a step plays of each example. What one example gave in one step
+is a `Rollout`; a method's terms look at its replies one by one. Several rollouts of the same example (a
+group, or an example that came twice in one step) have different sample numbers, which are part of every
+derived seed.
 """
 
 from collections import defaultdict
@@ -25,7 +26,8 @@ Draw = tuple[int | str, ...]  # what derived seeds begin with: the run's seed an
 class Play:
     """A view in which examples are played. The first play of a plan is everybody's, `samples` times.
 
-    A further one is drawn with probability `share` for every rollout; `instead`: it takes the place of the first.
+    A further one is drawn with probability `share` for every rollout; `instead`: it takes the place of the
+    first.
     """
 
     view: View = "sharded"
@@ -61,7 +63,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Rollout:
-    """What one example gave in one step: its conversations in the order of the plays, and a verdict for each."""
+    """What one example gave in one step: a conversation for each play, and a verdict for each of them."""
 
     example: Example
     conversations: tuple["Conversation", ...]
@@ -82,8 +84,8 @@ class Rollout:
     def replies(self) -> list[Reply]:
         """Every reply, empty ones too."""
         return [
-            Reply(self.example, played.view, self.sample, number, number == len(played.turns) - 1, turn.context,
-                  turn.reply, turn.logps, turn.text, verdict, self.advantage)
+            Reply(self.example, played.view, self.sample, number, number == len(played.turns) - 1,
+                  turn.context, turn.reply, turn.logps, turn.text, verdict, self.advantage)
             for played, verdict in zip(self.conversations, self.verdicts, strict=True)
             for number, turn in enumerate(played.turns)
         ]  # fmt: skip
@@ -114,7 +116,9 @@ def numbered(parts: Draw, sample: int) -> Draw:
 
 
 def samples_of(examples: Sequence[Example], samples: int) -> list[tuple[Example, int]]:
-    """Each example `samples` times with its sample numbers; one that comes again in the list goes on counting."""
+    """Each example `samples` times with its sample numbers; one that comes again in the list goes on
+    counting.
+    """
     seen: dict[str, int] = defaultdict(int)
     items = []
     for example in examples:

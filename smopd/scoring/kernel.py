@@ -1,15 +1,18 @@
-"""The per-token operation without an [N, V] tensor alive: row losses, entropies, log-probabilities and gradients in one go.
+"""The per-token operation without an [N, V] tensor alive: row losses, entropies, log-probabilities and
+gradients in one go.
 
-With a frozen head, row i of a loss depends on row i of the hidden states alone. So the forward pass, chunk of rows by
-chunk of rows, makes both logits (two products), the statistics, and dL_i/dh_i of each row loss (a product more), and
-keeps only those [N, d] matrices; backward scales their rows. Which tokens carry loss is decided once, by `decide`, as
-soon as the statistics of a reply are there: rows without gradient cost no product, and the loss reads the same decision.
+With a frozen head, row i of a loss depends on row i of the hidden states alone. So the forward pass, chunk of
+rows by chunk of rows, makes both logits (two products), the statistics, and dL_i/dh_i of each row loss (a
+product more), and keeps only those [N, d] matrices; backward scales their rows. Which tokens carry loss is
+decided once, by `decide`, as soon as the statistics of a reply are there: rows without gradient cost no
+product, and the loss reads the same decision.
 
-A chunk's logits stand in two buffers, which the last loss's gradient takes over; elementwise work runs over tiles of the
-vocabulary that fit the cache. Shapes: N tokens, d width, V vocabulary, n rows of a chunk, v entries of a tile.
+A chunk's logits stand in two buffers, which the last loss's gradient takes over; elementwise work runs over
+tiles of the vocabulary that fit the cache. Shapes: N tokens, d width, V vocabulary, n rows of a chunk, v
+entries of a tile.
 
-With s, t the two distributions and L = log s - log m (gjs) or log s - log t (rkl), the gradient by student logits is
-gjs: (1-b) * s * (L - sum s*L)     rkl: s * (L - sum s*L)     fkl: s - t     nll: s - onehot(y)
+With s, t the two distributions and L = log s - log m (gjs) or log s - log t (rkl), the gradient by student
+logits is gjs: (1-b) * s * (L - sum s*L)     rkl: s * (L - sum s*L)     fkl: s - t     nll: s - onehot(y)
 Under a soft cap c (logits c * tanh(z / c)) it is times 1 - (logits / c)^2, which stands in a third buffer.
 """
 
@@ -42,8 +45,9 @@ def token_divergence(
 ) -> TokenStats:
     """Statistics of `tokens` [N] under one divergence of hidden states [N, d] and a shared head [V, d].
 
-    `kind` may be any function of two chunks of logits. `temperature` softens the two distributions of the divergence;
-    entropies and log-probabilities are at temperature 1. `vocab_clip` caps each vocabulary entry's part before the sum.
+    `kind` may be any function of two chunks of logits. `temperature` softens the two distributions of the
+    divergence; entropies and log-probabilities are at temperature 1. `vocab_clip` caps each vocabulary
+    entry's part before the sum.
     """
     loss = as_loss(kind, beta, temperature, vocab_clip)
     return token_stats(student_hidden, teacher_hidden, lm_head_weight, tokens, [loss], chunk_size)[0]
@@ -59,10 +63,12 @@ def token_stats(
     lengths: Sequence[int] | None = None,
     decide: Decide | None = None,
 ) -> list[TokenStats]:
-    """Statistics of `tokens` [N] under each of the row losses; they differ in `divergence` and `weight` alone.
+    """Statistics of `tokens` [N] under each of the row losses; they differ in `divergence` and `weight`
+    alone.
 
-    `chunk_size` bounds the rows computed at once (default: by memory). With `lengths` (reply by reply) and `decide`
-    every token gets its weight, and rows that cannot move the loss cost no product and get no gradient.
+    `chunk_size` bounds the rows computed at once (default: by memory). With `lengths` (reply by reply) and
+    `decide` every token gets its weight, and rows that cannot move the loss cost no product and get no
+    gradient.
     """
     check_rows(student_hidden, teacher_hidden, tokens)
     if lm_head_weight.requires_grad and torch.is_grad_enabled():
@@ -87,7 +93,9 @@ def token_stats(
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of one reply in a chunk. `whole`: all of them; otherwise `last` ends the reply that began chunks ago."""
+    """Rows of one reply in a chunk. `whole`: all of them; otherwise `last` ends the reply that began chunks
+    ago.
+    """
 
     rows: int
     reply: int
@@ -125,7 +133,9 @@ class _Job:
 
 
 class _Fused(torch.autograd.Function):
-    """Rows in, per-token vectors out; the gradients by the student's hidden states are ready when forward ends."""
+    """Rows in, per-token vectors out; the gradients by the student's hidden states are ready when forward
+    ends.
+    """
 
     @staticmethod
     def forward(
@@ -300,10 +310,11 @@ def _divergence(
     loss: Divergence,
     with_gradient: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
-    """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes, if one is wanted.
+    """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes, if one
+    is wanted.
 
-    Everything is made of four inner products a row: s.log s, t.log t, s.log m, t.log m (for a KL divergence m is the
-    other one).
+    Everything is made of four inner products a row: s.log s, t.log t, s.log m, t.log m (for a KL divergence m
+    is the other one).
     """
     kind, beta = loss.kind, loss.beta
     s_own, t_own, s_cross, t_cross = (zs.new_zeros(zs.shape[0]) for _ in range(4))

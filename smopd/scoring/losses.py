@@ -1,8 +1,8 @@
 """Row losses: what one token costs, from the student's and the teacher's logits and the sampled token.
 
-A row loss is an object with a `name` and a function `value(rows)` of one chunk of logits; autograd gives its gradient.
-The kernel (kernel.py) knows the closed form of `Divergence` without a cap on entries and of `SampledNLL`.
-Natural logarithm; shapes: n rows of a chunk, V vocabulary.
+A row loss is an object with a `name` and a function `value(rows)` of one chunk of logits; autograd gives its
+gradient. The kernel (kernel.py) knows the closed form of `Divergence` without a cap on entries and of
+`SampledNLL`. Natural logarithm; shapes: n rows of a chunk, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ LogitLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # student and 
 
 
 class Rows(NamedTuple):
-    """One chunk: logits in float32 (float64 for float64 inputs), behind a soft cap where the model has one."""
+    """One chunk: logits in float32 (float64 for float64 inputs), soft-capped where the model does that."""
 
     student: torch.Tensor  # [n, V], differentiable
     teacher: torch.Tensor  # [n, V]
@@ -54,7 +54,7 @@ class Divergence:
             )
         if self.kind == "gjs" and not 0 < self.beta < 1:
             raise ValueError(
-                f"gjs needs 0 < beta < 1, found {self.beta}: at both ends it is identically zero; use rkl or fkl"
+                f"gjs needs 0 < beta < 1, found {self.beta}: at both ends it is zero; use rkl or fkl"
             )
 
     @property
@@ -72,7 +72,7 @@ class Divergence:
 
 
 def gjs(beta: float = 0.5, temperature: float = 1.0, entry_cap: float | None = None) -> Divergence:
-    """The generalised Jensen-Shannon divergence in GKD's convention; at beta 0 forward KL, at 1 reverse KL."""
+    """Generalised Jensen-Shannon in GKD's convention: forward KL at beta 0, reverse KL at 1."""
     kind: Kind = "fkl" if beta == 0 else "rkl" if beta == 1 else "gjs"
     return Divergence(kind, beta if kind == "gjs" else 0.5, temperature, entry_cap)
 
@@ -105,7 +105,9 @@ def sampled_nll() -> SampledNLL:
 
 @dataclass(frozen=True)
 class TopKForwardKL:
-    """KL(t||s) over the teacher's k likeliest entries; `renormalise`: t sums to 1 on them. s is never renormalised."""
+    """KL(t||s) over the teacher's k likeliest entries; `renormalise`: t sums to 1 on them. s is never
+    renormalised.
+    """
 
     k: int
     renormalise: bool = False
@@ -125,7 +127,7 @@ def top_k_forward_kl(k: int, renormalise: bool = False) -> TopKForwardKL:
 
 @dataclass(frozen=True)
 class DRKL:
-    """KL of [s(y), 1 - s(y)] against the same of t, plus gamma * KL(s||t) of what is left of both without y."""
+    """KL of [s(y), 1 - s(y)] against the same of t, plus gamma * KL(s||t) of both without y."""
 
     gamma: float
     name: str = "drkl"

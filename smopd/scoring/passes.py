@@ -20,8 +20,8 @@ PACKABLE = {"sdpa", "eager", "flex_attention"}
 
 # What families call a change of the logits behind the head, with the value that changes nothing.
 LOGIT_FIELDS = {
-    "final_logit_softcapping": None, "logits_scaling": 1, "logit_scale": 1, "logits_scale": 1, "lm_head_multiplier": 1,
-    "output_multiplier_scale": 1, "dim_model_base": None,
+    "final_logit_softcapping": None, "logits_scaling": 1, "logit_scale": 1, "logits_scale": 1,
+    "lm_head_multiplier": 1, "output_multiplier_scale": 1, "dim_model_base": None,
 }  # fmt: skip
 
 
@@ -38,7 +38,8 @@ def body_and_head(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.Tensor
         )
     if head.weight.requires_grad:
         raise UserError(
-            "the lm_head is trainable; smopd trains adapters on the projections and keeps embeddings and head frozen"
+            "the lm_head is trainable; smopd trains adapters on the projections and keeps embeddings and "
+            "head frozen"
         )
     softcap = getattr(causal.config.get_text_config(), "final_logit_softcapping", None)
     return body, plain.CappedHead.of(head.weight, softcap) if softcap else head.weight
@@ -66,8 +67,8 @@ def check_head(model: torch.nn.Module, ids: Sequence[int]) -> None:
     if not torch.allclose(logits, ours, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
         causal: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
         raise UserError(
-            f"model.path: {type(causal).__name__}: its logits are not lm_head times hidden state ({_logit_changes(causal)}); "
-            "smopd cannot train this model yet"
+            f"model.path: {type(causal).__name__}: its logits are not lm_head times hidden state "
+            f"({_logit_changes(causal)}); smopd cannot train this model yet"
         )
 
 

@@ -36,7 +36,8 @@ class CappedHead(torch.Tensor):
             torch.nn.Parameter,
         ):  # a sharded weight would lose its cap when it is gathered
             raise UserError(
-                f"a soft-capped head must be a plain tensor, not {type(weight).__name__}: train without train.shard"
+                f"a soft-capped head must be a plain tensor, not {type(weight).__name__}: "
+                "train without train.shard"
             )
         head = torch.Tensor._make_subclass(CappedHead, weight.detach(), weight.requires_grad)
         head.softcap = softcap

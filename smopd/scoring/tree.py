@@ -142,7 +142,7 @@ def rows_within(sequences: Sequence[Sequence[int]], budget: int) -> list[list[in
 
 
 def _sorted(arrays: list[np.ndarray]) -> list[int]:
-    """Indices in lexicographic order; big-endian bytes compare like the numbers they hold, and compare in C."""
+    """Indices in lexicographic order; big-endian bytes compare like the numbers they hold, in C."""
     keys = [a.astype(">i8").tobytes() for a in arrays]
     return sorted(range(len(arrays)), key=keys.__getitem__)
 

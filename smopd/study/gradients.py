@@ -1,10 +1,11 @@
-"""How much of a term's gradient do the tokens have that its token weights drop? Measured on a run's weights, on fresh
-rollouts.
+"""How much of a term's gradient do the tokens have that its token weights drop? Measured on a run's weights,
+on fresh rollouts.
 
-The term's loss over a fixed denominator is a sum over tokens, so its gradient by the adapter splits exactly into the part
-of the kept tokens and the part of the dropped ones. Reported are the norms of both, the angle between them, and how many
-tokens and how much divergence were dropped. The choice is the run's own; for a run that keeps every token it is the
-paper's 80% by entropy, asked as a question. It leaves out terms that choose nothing.
+The term's loss over a fixed denominator is a sum over tokens, so its gradient by the adapter splits exactly
+into the part of the kept tokens and the part of the dropped ones. Reported are the norms of both, the angle
+between them, and how many tokens and how much divergence were dropped. The choice is the run's own; for a run
+that keeps every token it is the paper's 80% by entropy, asked as a question. It leaves out terms that choose
+nothing.
 """
 
 from dataclasses import replace
@@ -34,7 +35,9 @@ KEEP = 0.8  # asked of runs that keep every token
 
 
 def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = quiet) -> dict[str, Any]:
-    """The split on `examples` training examples, with the weights of the checkpoint `at` (default the newest)."""
+    """The split on `examples` training examples, with the weights of the checkpoint `at` (default the
+    newest).
+    """
     config = load_config(run / "config.toml") if (run / "config.toml").exists() else None
     if config is None:
         raise UserError(f"{run}: not a run folder (no config.toml)")
@@ -67,7 +70,8 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     verdicts = verify_all([(c.example, c.final_text) for c in played])
     rollouts = [Rollout(c.example, (c,), (v,)) for c, v in zip(played, verdicts, strict=True)]
 
-    # At the end of the run, when whatever begins late has begun; scored with every token, so that each has its gradient.
+    # At the end of the run, when whatever begins late has begun; scored with every token, so that each has
+    # its gradient.
     moment = Moment(config.train.steps, config.train.steps, draw)
     asked = replace(term, mean_over="all", per="reply", scale=1.0)
     if term.logged(moment).get("keep") == 1:

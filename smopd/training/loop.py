@@ -1,14 +1,14 @@
-"""The training loop: play, grade, cut, score the plan's terms, total, step. It runs any method, because a method is a plan.
+"""The training loop: play, grade, cut, score the plan's terms, total, step. It runs any method, because a
+method is a plan.
 
-Every random choice is derived from (seed, purpose, step, example, sample, turn), so a run that was stopped and started
-again repeats the uninterrupted one, on any number of processes: each takes a share of a step's rollouts, and what they
-compute is added up.
+Every random choice is derived from (seed, purpose, step, example, sample, turn), so a run that was stopped
+and started again repeats the uninterrupted one, on any number of processes: each takes a share of a step's
+rollouts, and what they compute is added up.
 """
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from math import cos, pi
@@ -24,23 +24,24 @@ from smopd.evaluation.prepare import prepared_examples
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
 from smopd.objective.loss import RolloutLoss, Survey, survey
-from smopd.objective.plan import Grade, Plan
+from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
-from smopd.rollout import Conversation, Driver, Sampling
+from smopd.objective.units import batch_divisors
+from smopd.rollout import Driver, Sampling
 from smopd.rollout.factory import make_engine
-from smopd.rollout.play import Peers, Rollout, drawn_plays, graded, samples_of
+from smopd.rollout.play import Peers, Rollout
 from smopd.scoring.passes import check_head
-from smopd.seeds import derive, rng
+from smopd.seeds import derive
 from smopd.settings import Optim
 from smopd.training import sharding
 from smopd.training.interrupt import interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
+from smopd.training.player import StepPlayer
 from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
-from smopd.training.scores import FAST, batch_divisors, score, without_graph
+from smopd.training.scores import FAST, score, without_graph
 from smopd.training.tokens import token_columns
-from smopd.verify.verifiers import verify_all
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
@@ -62,7 +63,7 @@ class Trainer:
         self.plan = plan_of(config)
         self.processes = processes or Processes()
         self.sharded = self.processes.count > 1 and (config.train.shard or self.processes.asks_to_shard)
-        self.examples = prepared_examples(config, "train")
+        examples = prepared_examples(config, "train")  # before the model: a mistake there is told at once
         device = self.processes.device
         chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
         self.renderer: Renderer = chat.renderer
@@ -100,6 +101,7 @@ class Trainer:
         self.driver = Driver(
             self.engine, self.renderer, sampling, config.rollout.middle_tokens, config.chat.history
         )
+        self.player = StepPlayer(config, self.plan, examples, self.driver, self.processes)
         if self.processes.first:
             folder.begin()
         saved = self.processes.tell(folder.soundest() if self.processes.first else None)
@@ -108,7 +110,6 @@ class Trainer:
             folder.cut_metrics(self.step)
         self.processes.wait()
         self.monitor = Monitor(self)
-        self._orders: dict[int, list[int]] = {}
 
     def train(self, report: Report | None = None) -> None:
         """Run to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
@@ -145,7 +146,10 @@ class Trainer:
                 self.engine.close()
 
     def _saved(self) -> str:
-        return f"stopped after step {self.step}; everything is saved in {self.folder.path}. The same command goes on from there."
+        return (
+            f"stopped after step {self.step}; everything is saved in {self.folder.path}. "
+            "The same command goes on from there."
+        )
 
     def save(self) -> None:
         """Write a checkpoint of the current step."""
@@ -155,19 +159,23 @@ class Trainer:
             )
 
     def take_step(self, step: int, protect: Callable[[], Any]) -> dict[str, Any]:
-        """One update; the row of metrics it leaves behind. `protect()` keeps Ctrl-C from parting the weights from
-        their row.
+        """One update; the row of metrics it leaves behind. `protect()` keeps Ctrl-C from parting the weights
+        from their row.
         """
         began = time.perf_counter()
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, where a recipe has some
         usage = replace(self.engine.usage)
         moment = Moment(step, self.config.train.steps, (self.config.seed, step))
-        rollouts, everyone = self.play(step)
+        with self.sampling(step - 1):
+            conversations = self.player.play(step)
+        self.engine.sleep()
+        rollouts, everyone = self.player.judged(conversations)
         rolled = time.perf_counter()
         own = self._scored(rollouts, Peers(everyone, moment.draw), moment)
         self.processes.add_up([p.grad for p in self.student if p.grad is not None])
         differentiated = time.perf_counter()
-        # One row for all processes, made from all rollouts in their order: it does not depend on who computed what.
+        # One row for all processes, made from all rollouts in their order: it does not depend on who computed
+        # what.
         losses = self.processes.gather([without_graph(loss) for loss in own])
         used = self.processes.gather(
             [(self.engine.usage.reused - usage.reused, self.engine.usage.prompt - usage.prompt)]
@@ -180,8 +188,8 @@ class Trainer:
         }
         if (row["rollout/logp_gap"] or 0) > self.config.engine.gap_warning:
             log.warning(
-                "step %d: replies were sampled from another policy than the one trained (mean |log-probability gap| "
-                "%.3g, engine.gap_warning %.3g): other weights, precision or kernels; see docs/engines.md",
+                "step %d: replies were sampled from another policy than the one trained (mean "
+                "|log-probability gap| %.3g, engine.gap_warning %.3g): other weights, precision or kernels; see docs/engines.md",
                 step, row["rollout/logp_gap"], self.config.engine.gap_warning,
             )  # fmt: skip
         with protect():
@@ -204,46 +212,6 @@ class Trainer:
                 self.folder.add_metrics(row)
         return row
 
-    def play(self, step: int) -> tuple[list[Rollout], list[Rollout]]:
-        """Sample our share of this step's conversations with the current student, have them judged and graded: our
-        rollouts, and those of all processes.
-        """
-        draw = (self.config.seed, step)
-        items = samples_of([self.examples[i] for i in self._drawn(step)], self.plan.samples)
-        shared = self.processes.share(items)
-        plays = [drawn_plays(self.plan.plays, draw, example, sample) for example, sample in shared]
-        played: dict[tuple[int, str], Conversation] = {}
-        with self.sampling(step - 1):
-            for play in self.plan.plays:
-                now = [k for k, chosen in enumerate(plays) if play in chosen]
-                examples, samples = [shared[k][0] for k in now], [shared[k][1] for k in now]
-                seed = (self.config.seed, "rollout", step)
-                conversations = self.driver.play(examples, play.view, seed, samples)
-                played |= {(k, play.view): c for k, c in zip(now, conversations, strict=True)}
-        self.engine.sleep()
-        judged = [(k, p.view) for k, chosen in enumerate(plays) for p in chosen if p.verify]
-        verdicts = dict(
-            zip(
-                judged,
-                verify_all([(played[key].example, played[key].final_text) for key in judged]),
-                strict=True,
-            )
-        )
-        own = [
-            Rollout(
-                example,
-                tuple(played[k, play.view] for play in chosen),
-                tuple(verdicts.get((k, play.view)) for play in chosen),
-                sample,
-            )
-            for k, ((example, sample), chosen) in enumerate(zip(shared, plays, strict=True))
-        ]
-        everyone = self.processes.gather(own)
-        if self.plan.grade:
-            everyone = grade_groups(everyone, self.plan.grade)
-            own = self.processes.share(everyone)
-        return own, everyone
-
     def _scored(self, rollouts: list[Rollout], peers: Peers, moment: Moment) -> list[RolloutLoss]:
         """Losses of our rollouts; their gradient, divided by the rollouts of all processes, is in `grad`."""
         for parameter in self.student:
@@ -265,12 +233,12 @@ class Trainer:
         return [loss for part in [*parts, *([] for _ in range(missing))] for loss in work(part)]
 
     def _survey(self, rollouts: list[Rollout], peers: Peers, moment: Moment) -> Survey | None:
-        """What must be known of the whole step before any of it counts: divisors of batch-wide means and, after
-        scoring everything once without gradient, token weights that depend on all replies.
+        """What must be known of the whole step before any of it counts: divisors of batch-wide means and,
+        after scoring everything once without gradient, token weights that depend on all replies.
         """
         if not any(term.per == "batch" or term.needs_survey for term in self.plan.scored):
             return None
-        divisors = batch_divisors(peers.rollouts, self.plan, moment, peers)
+        divisors = batch_divisors([r.replies() for r in peers.rollouts], self.plan, moment, peers)
         if not self.plan.needs_survey:
             return Survey({}, divisors)
         with torch.no_grad():
@@ -291,8 +259,8 @@ class Trainer:
     def _differentiated(
         self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None
     ) -> list[RolloutLoss]:
-        """Score one micro-batch and add its gradient, whole or not at all; without memory again with less of it
-        at a time.
+        """Score one micro-batch and add its gradient, whole or not at all; without memory again with less of
+        it at a time.
         """
         while True:
             try:
@@ -321,8 +289,8 @@ class Trainer:
         if self.sharded or (self.recomputes and self.row_tokens <= SMALLEST_ROW):
             raise UserError(
                 f"out of memory in scoring with rows of {self.row_tokens} tokens: {reason}\n"
-                "set train.recompute=true, lower train.row_tokens or the token limits of [rollout], or use a smaller model "
-                "(smopd plan tells what fits)"
+                "set train.recompute=true, lower train.row_tokens or the token limits of [rollout], or use a "
+                "smaller model (smopd plan tells what fits)"
             )
         if (
             not self.recomputes
@@ -366,20 +334,6 @@ class Trainer:
             return sharding.unsharded(self.model)
         return merged(self.model) if self.config.rollout.merge else nullcontext()
 
-    def _drawn(self, step: int) -> list[int]:
-        """Indices of the step's examples: a fresh shuffle every epoch, batches running through it without a
-        gap.
-        """
-        count, batch = len(self.examples), self.config.train.rollouts
-        places = range((step - 1) * batch, step * batch)
-        self._orders = {e: self._orders.get(e) or self._shuffled(e) for e in {p // count for p in places}}
-        return [self._orders[p // count][p % count] for p in places]
-
-    def _shuffled(self, epoch: int) -> list[int]:
-        order = list(range(len(self.examples)))
-        rng(self.config.seed, "order", epoch).shuffle(order)
-        return order
-
     def _update(self, step: int) -> dict[str, Any]:
         """Clip, optimizer step, teacher average. A gradient that is zero everywhere or not finite changes
         nothing.
@@ -414,9 +368,9 @@ class Trainer:
         if len(rows) == most and all(row["skipped"] for row in rows):
             self.save()
             raise UserError(
-                f"{most} steps in a row had no finite gradient, the last of them step {self.step}; their conversations, with "
-                f"their losses, are in {self.folder.path / 'rollouts'}. Lower optim.lr, set model.dtype to float32, or raise "
-                "train.max_skipped to go on"
+                f"{most} steps in a row had no finite gradient, the last of them step {self.step}; their "
+                f"conversations, with their losses, are in {self.folder.path / 'rollouts'}. Lower optim.lr, set "
+                "model.dtype to float32, or raise train.max_skipped to go on"
             )
 
 
@@ -437,18 +391,6 @@ def learning_rate(step: int, total: int, optim: Optim) -> float:
         optim.schedule
     ]
     return optim.lr * factor
-
-
-def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
-    """Every rollout with its advantage among the rollouts of the same example, in their order."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for number, rollout in enumerate(rollouts):
-        groups[rollout.example.id].append(number)
-    advantages = [0.0] * len(rollouts)
-    for numbers in groups.values():
-        for number, advantage in zip(numbers, grade([rollouts[k] for k in numbers]), strict=True):
-            advantages[number] = float(advantage)
-    return graded(rollouts, advantages)
 
 
 def _record(rollout: Rollout, loss: RolloutLoss, plan: Plan) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""One row of metrics.jsonl from what a step did, term by term. Ratios are over the whole step, not averages of
-micro-batches.
+"""One row of metrics.jsonl from what a step did, term by term. Ratios are over the whole step, not averages
+of micro-batches.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from smopd.scoring.stats import TokenStats
 def step_metrics(
     rollouts: Sequence[Rollout], losses: Sequence[RolloutLoss], plan: Plan, moment: Moment
 ) -> dict[str, Any]:
-    """Losses by term, clipped and kept shares, entropies, deltas, weights, lengths, stop reasons, outcomes."""
+    """Losses by term, shares clipped and kept, entropies, weights, lengths, stop reasons, outcomes."""
     row: dict[str, Any] = {"loss": _mean([loss.total.item() for loss in losses])}
     for term in plan.terms:
         parts = [loss.terms[term.name] for loss in losses if term.name in loss.terms]

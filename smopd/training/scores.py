@@ -1,12 +1,13 @@
 """From rollouts to losses: the student's pass, the teacher's passes, and the terms of a plan.
 
-One call scores a micro-batch of rollouts. A loss depends on its own rollout only (and, for terms that look at the whole
-step, on what a survey of it decided before), so the batch may be cut anywhere. Nothing here knows a method.
+One call scores a micro-batch of rollouts. A loss depends on its own rollout only (and, for terms that look at
+the whole step, on what a survey of it decided before), so the batch may be cut anywhere. Nothing here knows a
+method.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from smopd.chat import Renderer
 from smopd.errors import UserError
 from smopd.models.adapters import teacher_weights
 from smopd.objective.loss import RolloutLoss, Survey, TermLoss, decide, key_of, term_loss
-from smopd.objective.plan import Contexts, Plan, Term
+from smopd.objective.plan import Plan, Term
 from smopd.objective.tokens import Moment, Tokens
+from smopd.objective.units import Unit, units_of
 from smopd.rollout.play import Peers, Reply, Rollout
 from smopd.scoring import kernel, passes, plain
 from smopd.scoring.losses import RowLoss
@@ -30,8 +32,8 @@ from smopd.scoring.stats import Decision, TokenStats
 class ScoringPath:
     """How hidden states and statistics are computed; the result does not depend on it.
 
-    `head` makes the head's weight whole; `always` makes the passes even where there is no reply, as sharded weights
-    want it.
+    `head` makes the head's weight whole; `always` makes the passes even where there is no reply, as sharded
+    weights want it.
     """
 
     reply_hidden: Callable[..., torch.Tensor]
@@ -42,24 +44,6 @@ class ScoringPath:
 
 FAST = ScoringPath(passes.reply_hidden, kernel.token_stats)
 PLAIN = ScoringPath(plain.reply_hidden, plain.token_stats)
-
-
-NO_TEACHER = "none"
-
-
-@dataclass
-class Unit:
-    """One reply under one teacher, and the terms that want it: their row losses share both products."""
-
-    reply: int  # its number in the micro-batch
-    weights: str
-    contexts: Contexts
-    terms: list[Term] = field(default_factory=list)
-
-    @property
-    def losses(self) -> tuple[RowLoss, ...]:
-        """What is computed for it, a column each."""
-        return tuple(term.loss for term in self.terms)
 
 
 def score(
@@ -76,13 +60,13 @@ def score(
 ) -> list[RolloutLoss]:
     """The loss of each rollout of a micro-batch, with gradient to the student.
 
-    `peers` are all rollouts of the step (default: these); `total_rollouts` is their number, for terms that are divided
-    once for the whole step, whose divisors `decided` holds.
+    `peers` are all rollouts of the step (default: these); `total_rollouts` is their number, for terms that
+    are divided once for the whole step, whose divisors `decided` holds.
     """
     body, weight = body_and_head(model)
     head = path.head(weight)
     everyone = peers or Peers(rollouts, moment.draw)
-    replies, units, wanted = _units(rollouts, plan, moment, everyone)
+    replies, units, wanted = units_of([r.replies() for r in rollouts], plan, moment, everyone)
     stats = _statistics(model, renderer, body, head, plan, replies, units, moment, row_tokens, path, decided)
     zero = torch.zeros((), dtype=torch.float32, device=head.device)
     losses = []
@@ -105,56 +89,11 @@ def score(
     return losses
 
 
-def batch_divisors(rollouts: Sequence[Rollout], plan: Plan, moment: Moment, peers: Peers) -> dict[str, float]:
-    """What terms are divided by that count all tokens of the step: known before anything is scored."""
-    replies, _, wanted = _units(rollouts, plan, moment, peers)
-    return {
-        term.name: sum(
-            len(replies[k].tokens) for (_, name), ks in wanted.items() if name == term.name for k in ks
-        )
-        or 1
-        for term in plan.scored
-        if term.per == "batch" and term.mean_over == "all"
-    }
-
-
 def _sum(terms: Mapping[str, TermLoss], zero: torch.Tensor) -> torch.Tensor:
     total = zero
     for loss in terms.values():
         total = total + loss.value
     return total
-
-
-def _units(
-    rollouts: Sequence[Rollout], plan: Plan, moment: Moment, peers: Peers
-) -> tuple[list[Reply], list[Unit], dict[tuple[int, str], list[int]]]:
-    """The replies that some term wants, what is computed for them, and (rollout, term) -> numbers of its replies."""
-    replies: list[Reply] = []
-    units: list[Unit] = []
-    wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for number, rollout in enumerate(rollouts):
-        played = rollout.replies()
-        chosen = {term.name: {key_of(r) for r in term.replies(played, moment)} for term in plan.scored}
-        for reply in played:
-            terms = [term for term in plan.scored if key_of(reply) in chosen[term.name]]
-            if not reply.tokens or not terms:
-                continue
-            own: list[Unit] = []
-            for term in terms:
-                contexts = list(term.teacher(reply, peers)) if term.teacher else []
-                if term.teacher and not contexts:  # this teacher has nothing to say of it
-                    continue
-                weights = term.weights if term.teacher else NO_TEACHER
-                unit = next((u for u in own if (u.weights, u.contexts) == (weights, contexts)), None)
-                if unit is None:
-                    unit = Unit(len(replies), weights, contexts)
-                    own.append(unit)
-                unit.terms.append(term)
-                wanted[number, term.name].append(len(replies))
-            if own:
-                replies.append(reply)
-                units += own
-    return replies, units, wanted
 
 
 def _statistics(
@@ -170,7 +109,9 @@ def _statistics(
     path: ScoringPath,
     decided: Survey | None,
 ) -> dict[tuple[int, str], TokenStats]:
-    """(reply, term) -> its statistics: a pass of the student, one of each kind of teacher, one call a set of losses."""
+    """(reply, term) -> its statistics: a pass of the student, one of each kind of teacher, one call a set of
+    losses.
+    """
     if not replies and not path.always:
         return {}
     device = head.device
@@ -235,8 +176,8 @@ def _teacher_hidden(
     row_tokens: int,
     path: ScoringPath,
 ) -> dict[int, torch.Tensor]:
-    """[n, d] of each unit that has a teacher: the weighted sum of its contexts' hidden states. The head is linear, so
-    this mixes logits.
+    """[n, d] of each unit that has a teacher: the weighted sum of its contexts' hidden states. The head is
+    linear, so this mixes logits.
     """
     if cap_of(head) is not None and any(
         weight != 1 or len(u.contexts) > 1 for u in units for weight, _ in u.contexts

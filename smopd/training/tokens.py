@@ -1,7 +1,7 @@
-"""The token log: what is known of every scored reply token of a step, a column each, one safetensors file a step
-(`train.save_tokens`).
+"""The token log: what is known of every scored reply token of a step, a column each, one safetensors file a
+step (`train.save_tokens`).
 
-    rollout, turn, part, position   which token it is; `part` is the number of the term, whose names are metadata
+    rollout, turn, part, position   which token it is; `part` is the number of its term (names: metadata)
     token                           its id
     entropy, teacher_entropy        nats, full vocabulary, temperature 1
     divergence                      the term's row loss, before the cap
@@ -9,8 +9,8 @@
     kept, clipped                   whether it carries loss, whether its divergence is over the cap
     weight                          of its turn
 
-Thirty-nine bytes a token, readable by anything that reads safetensors. A reply that two terms score stands there twice.
-What is made of it is in smopd/study/calibration.py.
+Thirty-nine bytes a token, readable by anything that reads safetensors. A reply that two terms score stands
+there twice. What is made of it is in smopd/study/calibration.py.
 """
 
 import json

@@ -59,7 +59,9 @@ def test_a_weight_begins_late_and_says_so():
 
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=5), seed=st.integers(0, 1000))
 def test_the_scope_of_a_weight(lengths, seed):
-    """A batch's weight ranks all tokens together, a reply's each reply alone, and a product takes each in its own."""
+    """A batch's weight ranks all tokens together, a reply's each reply alone, and a product takes each in its
+    own.
+    """
     replies = [tokens(n, seed + k, turn=k) for k, n in enumerate(lengths)]
     whole = torch.cat([r.entropy for r in replies])
     over_batch = torch.cat(weights_of(batch(top(entropy, 0.3)), replies))

@@ -1,7 +1,8 @@
-"""The first version's runs, bit for bit: metrics and adapters of every method it had, recorded before methods became plans.
+"""The first version's runs, bit for bit: metrics and adapters of every method it had, recorded before methods
+became plans.
 
-Bits depend on the processor's instructions and on torch: on a machine like the recording one the files are equal byte by
-byte, elsewhere the first step is equal to rounding.
+Bits depend on the processor's instructions and on torch: on a machine like the recording one the files are
+equal byte by byte, elsewhere the first step is equal to rounding.
 """
 
 import hashlib
@@ -22,7 +23,9 @@ RECORDED = json.loads((Path(__file__).parent / "golden.json").read_text())
 def machine() -> list[str]:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    model = next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
     return [model, torch.backends.cpu.get_cpu_capability(), torch.__version__]
 
 

@@ -7,7 +7,8 @@ import pytest
 from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.rollout.play import Play, drawn_plays, samples_of
-from smopd.training.loop import Trainer, grade_groups
+from smopd.training.loop import Trainer
+from smopd.training.player import grade_groups
 from smopd.training.run_folder import RunFolder
 
 GROUPS = """
@@ -45,6 +46,11 @@ def trainer(tmp_path, request):
         made.append(Trainer(config, RunFolder(tmp_path / name, config)))
         return made[-1]
 
+    def played(trainer, step=1):
+        return trainer.player.judged(trainer.player.play(step))
+
+    make.played = played
+
     yield make
     for trainer in made:
         trainer.engine.close()
@@ -57,7 +63,7 @@ def test_sample_numbers_go_on_where_an_example_comes_again():
 
 def test_an_example_that_comes_twice_in_a_step_is_another_rollout(trainer):
     """Three examples for eight rollouts: eight conversations, none of them counted again."""
-    rollouts, _ = trainer("small", "data.train=pocket:train:3", "train.rollouts=8").play(1)
+    rollouts, _ = trainer.played(trainer("small", "data.train=pocket:train:3", "train.rollouts=8"))
     assert len({(r.example.id, r.sample) for r in rollouts}) == 8
     said = {tuple(t.reply for t in r.conversations[0].turns) for r in rollouts}
     assert len(said) == 8
@@ -67,8 +73,8 @@ def test_an_example_that_comes_twice_in_a_step_is_another_rollout(trainer):
 
 
 def test_the_first_sample_is_what_an_example_played_once_gives(trainer):
-    once, _ = trainer("once", "data.train=pocket:train:3", "train.rollouts=3").play(1)
-    again, _ = trainer("again", "data.train=pocket:train:3", "train.rollouts=6").play(1)
+    once, _ = trainer.played(trainer("once", "data.train=pocket:train:3", "train.rollouts=3"))
+    again, _ = trainer.played(trainer("again", "data.train=pocket:train:3", "train.rollouts=6"))
     first = {r.example.id: [t.reply for t in r.conversations[0].turns] for r in again if r.sample == 0}
     assert first == {r.example.id: [t.reply for t in r.conversations[0].turns] for r in once}
 
@@ -87,7 +93,7 @@ def test_a_group_is_played_graded_and_learnt_from(trainer, tmp_path):
     (tmp_path / "groups.py").write_text(GROUPS)
     method = str(tmp_path / "groups.py")
     run = trainer("groups", "train.rollouts=4", "objective.samples=3", "train.micro_batch=5", method=method)
-    rollouts, everyone = run.play(1)
+    rollouts, everyone = trainer.played(run)
     assert everyone == rollouts
     assert len(rollouts) == 12
     for k in range(0, 12, 3):
@@ -107,7 +113,7 @@ def test_a_group_is_played_graded_and_learnt_from(trainer, tmp_path):
 
 
 def test_grading_keeps_the_order_of_rollouts(trainer):
-    rollouts, _ = trainer("order", "data.train=pocket:train:2", "train.rollouts=6").play(1)
+    rollouts, _ = trainer.played(trainer("order", "data.train=pocket:train:2", "train.rollouts=6"))
     graded = grade_groups(rollouts, lambda group: [10 * k + len(group) for k in range(len(group))])
     assert [(r.example.id, r.sample) for r in graded] == [(r.example.id, r.sample) for r in rollouts]
     assert sorted(r.advantage for r in graded) == [3, 3, 13, 13, 23, 23]

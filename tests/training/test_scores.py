@@ -234,7 +234,9 @@ def test_a_term_of_scale_zero_is_neither_counted_nor_computed(scene):
 
 
 def test_each_token_is_decided_once_and_kernel_and_loss_read_that(scene, monkeypatch):
-    """The decision runs once for a reply and a term; whatever it says is what the loss counts and the kernel makes."""
+    """The decision runs once for a reply and a term; whatever it says is what the loss counts and the kernel
+    makes.
+    """
     model, renderer, rollouts = scene
     calls = []
     original = scores.decide
@@ -274,7 +276,9 @@ def hidden_logits(model, kind, context, reply):
 
 @pytest.mark.parametrize("kind", ["ema", "base", "student"])
 def test_a_teacher_of_several_contexts_mixes_logits(scene, kind):
-    """z0 + 0.5 * (z1 - z2) in logits, made from hidden states before the head; for each kind of teacher weights."""
+    """z0 + 0.5 * (z1 - z2) in logits, made from hidden states before the head; for each kind of teacher
+    weights.
+    """
     model, renderer, rollouts = scene
 
     def mixed(reply, peers):

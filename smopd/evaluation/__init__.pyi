@@ -1,0 +1,12 @@
+from smopd.evaluation.evaluate import Outcome as Outcome
+from smopd.evaluation.evaluate import judge as judge
+from smopd.evaluation.metrics import summarise as summarise
+from smopd.evaluation.statistics import Paired as Paired
+from smopd.evaluation.statistics import paired as paired
+from smopd.evaluation.statistics import wilson as wilson
+from smopd.verify import Verdict as Verdict
+from smopd.verify import load_verifiers as load_verifiers
+from smopd.verify import use_databases as use_databases
+from smopd.verify import verifier as verifier
+from smopd.verify import verify as verify
+from smopd.verify import verify_all as verify_all

@@ -1,0 +1,76 @@
+"""What is computed for a plan's terms: every reply that some term wants, under every teacher that is asked
+about it.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from smopd.objective.loss import key_of
+from smopd.objective.plan import Contexts, Plan, Term
+from smopd.objective.tokens import Moment
+from smopd.rollout.play import Peers, Reply
+from smopd.scoring.losses import RowLoss
+
+NO_TEACHER = "none"
+
+
+@dataclass
+class Unit:
+    """One reply under one teacher, and the terms that want it: their row losses share both products."""
+
+    reply: int  # its number
+    weights: str
+    contexts: Contexts
+    terms: list[Term] = field(default_factory=list)
+
+    @property
+    def losses(self) -> tuple[RowLoss, ...]:
+        """What is computed for it, a column each."""
+        return tuple(term.loss for term in self.terms)
+
+
+def units_of(
+    rollouts: Sequence[Sequence[Reply]], plan: Plan, moment: Moment, peers: Peers
+) -> tuple[list[Reply], list[Unit], dict[tuple[int, str], list[int]]]:
+    """The replies that some term wants, what is computed for them, and (rollout, term) -> numbers of its
+    replies.
+
+    A rollout is given by its replies. Empty replies, and those a teacher has nothing to say of, are left out.
+    """
+    replies: list[Reply] = []
+    units: list[Unit] = []
+    wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for number, played in enumerate(rollouts):
+        chosen = {term.name: {key_of(r) for r in term.replies(played, moment)} for term in plan.scored}
+        for reply in played:
+            of_reply: list[Unit] = []
+            for term in plan.scored if reply.tokens else ():
+                if key_of(reply) not in chosen[term.name]:
+                    continue
+                contexts = list(term.teacher(reply, peers)) if term.teacher else []
+                if term.teacher and not contexts:
+                    continue
+                weights = term.weights if term.teacher else NO_TEACHER
+                unit = next((u for u in of_reply if (u.weights, u.contexts) == (weights, contexts)), None)
+                if unit is None:
+                    unit = Unit(len(replies), weights, contexts)
+                    of_reply.append(unit)
+                unit.terms.append(term)
+                wanted[number, term.name].append(len(replies))
+            if of_reply:
+                replies.append(reply)
+                units += of_reply
+    return replies, units, wanted
+
+
+def batch_divisors(
+    rollouts: Sequence[Sequence[Reply]], plan: Plan, moment: Moment, peers: Peers
+) -> dict[str, float]:
+    """What terms are divided by that count all tokens of the step: known before anything is scored."""
+    replies, _, wanted = units_of(rollouts, plan, moment, peers)
+    divisors: dict[str, float] = {t.name: 0 for t in plan.scored if t.per == "batch" and t.mean_over == "all"}
+    for (_, name), numbers in wanted.items():
+        if name in divisors:
+            divisors[name] += sum(len(replies[k].tokens) for k in numbers)
+    return {name: count or 1 for name, count in divisors.items()}

@@ -1,0 +1,13 @@
+from smopd.rollout.driver import Conversation as Conversation
+from smopd.rollout.driver import Driver as Driver
+from smopd.rollout.driver import Turn as Turn
+from smopd.rollout.engine import Engine as Engine
+from smopd.rollout.engine import Sampling as Sampling
+from smopd.rollout.engine import Session as Session
+from smopd.rollout.engine import Stop as Stop
+from smopd.rollout.hf import HFEngine as HFEngine
+from smopd.rollout.play import Peers as Peers
+from smopd.rollout.play import Play as Play
+from smopd.rollout.play import Reply as Reply
+from smopd.rollout.play import Rollout as Rollout
+from smopd.rollout.stock import StockEngine as StockEngine

@@ -1,0 +1,88 @@
+"""The first half of a step: draw examples, play the plan's conversations, have them judged and graded.
+
+Each process plays its share; which rollouts there are does not depend on how many processes there are.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from smopd.config import Config
+from smopd.data import Example
+from smopd.objective.plan import Grade, Plan
+from smopd.rollout import Conversation, Driver
+from smopd.rollout.play import Play, Rollout, drawn_plays, graded, samples_of
+from smopd.seeds import rng
+from smopd.training.processes import Processes
+from smopd.verify.verifiers import verify_all
+
+Played = list[tuple[Example, int, list[tuple[Play, Conversation]]]]  # example, sample, its conversations
+
+
+@dataclass
+class StepPlayer:
+    """Plays the rollouts of a step with whatever the driver's engine samples from."""
+
+    config: Config
+    plan: Plan
+    examples: list[Example]
+    driver: Driver
+    processes: Processes
+    _orders: dict[int, list[int]] = field(default_factory=dict)
+
+    def play(self, step: int) -> Played:
+        """Sample our share of this step's conversations."""
+        seed = self.config.seed
+        items = self.processes.share(samples_of(self.drawn(step), self.plan.samples))
+        chosen = [drawn_plays(self.plan.plays, (seed, step), example, sample) for example, sample in items]
+        played: Played = [(example, sample, []) for example, sample in items]
+        for play in self.plan.plays:
+            now = [item for item, plays in zip(played, chosen, strict=True) if play in plays]
+            examples, samples = [example for example, _, _ in now], [sample for _, sample, _ in now]
+            conversations = self.driver.play(examples, play.view, (seed, "rollout", step), samples)
+            for (_, _, into), conversation in zip(now, conversations, strict=True):
+                into.append((play, conversation))
+        return played
+
+    def judged(self, played: Played) -> tuple[list[Rollout], list[Rollout]]:
+        """Our rollouts with verdicts and advantages, and those of all processes."""
+        pairs = [(c.example, c.final_text) for _, _, plays in played for play, c in plays if play.verify]
+        verdicts = iter(verify_all(pairs))
+        rollouts = [
+            Rollout(
+                example,
+                tuple(conversation for _, conversation in plays),
+                tuple(next(verdicts) if play.verify else None for play, _ in plays),
+                sample,
+            )
+            for example, sample, plays in played
+        ]
+        everyone = self.processes.gather(rollouts)
+        if self.plan.grade is None:
+            return rollouts, everyone
+        everyone = grade_groups(everyone, self.plan.grade)
+        return self.processes.share(everyone), everyone
+
+    def drawn(self, step: int) -> list[Example]:
+        """The step's examples: a fresh shuffle every epoch, batches running through it without a gap."""
+        count, batch = len(self.examples), self.config.train.rollouts
+        places = range((step - 1) * batch, step * batch)
+        self._orders = {e: self._orders.get(e) or self._shuffled(e) for e in {p // count for p in places}}
+        return [self.examples[self._orders[p // count][p % count]] for p in places]
+
+    def _shuffled(self, epoch: int) -> list[int]:
+        order = list(range(len(self.examples)))
+        rng(self.config.seed, "order", epoch).shuffle(order)
+        return order
+
+
+def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
+    """Every rollout with its advantage among the rollouts of the same example, in their order."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for number, rollout in enumerate(rollouts):
+        groups[rollout.example.id].append(number)
+    advantages = [0.0] * len(rollouts)
+    for numbers in groups.values():
+        for number, advantage in zip(numbers, grade([rollouts[k] for k in numbers]), strict=True):
+            advantages[number] = float(advantage)
+    return graded(rollouts, advantages)
