@@ -27,18 +27,17 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Reply:
-    """The sampled ids, an end-of-turn token included when it was sampled.
+class Sampled:
+    """What an engine returned for one prompt: the sampled ids, an end-of-turn token included.
 
-    `logps`: the model's own log-probability of each of them, natural, at temperature 1 and over the whole
-    vocabulary (before top-k and top-p): what the training pass will compute for the same tokens.
+    `logps`: the model's log-probability of each of them, natural, at temperature 1 and over the whole
+    vocabulary (before top-k and top-p): what the training pass will compute for the same tokens. They take no
+    part in comparisons, since their rounding differs with the batch.
     """
 
     ids: tuple[int, ...]
     stop: Stop
-    logps: tuple[float, ...] = field(
-        default=(), compare=False
-    )  # rounding differs with the batch, the reply does not
+    logps: tuple[float, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Traits:
     """What an engine can do, known before one is made."""
 
     token_ids: bool = True  # gives the ids it sampled; without them it plays evaluations only
-    in_place: bool = False  # samples with the module that is trained: nothing is sent, the adapter can be merged
+    in_place: bool = False  # samples with the module that is trained: its adapter can be merged, none is sent
     remote: bool = False  # runs elsewhere, on GPUs of its own
     graphs: bool = False  # replays CUDA graphs, so that issuing a layer's work costs next to nothing
 
@@ -88,6 +87,7 @@ class Engine(Protocol):
     the batch.
     """
 
+    traits: Traits
     usage: Usage  # stays empty where an engine cannot know
 
     def generate(
@@ -96,13 +96,13 @@ class Engine(Protocol):
         seeds: Sequence[int],
         sampling: Sampling,
         sessions: Sequence[Session] | None = None,
-    ) -> list[Reply]:
+    ) -> list[Sampled]:
         """Replies in the order of the prompts. Prompts of one session, call after call, are turns of one
         conversation.
         """
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """The policy is now `version`: from here on no reply, and no cached prefix, comes from an older one."""
+        """The policy is now `version`: no reply, and no cached prefix, comes from an older one any more."""
 
     def sleep(self) -> None:
         """Nothing will be sampled until the next `refresh`: give memory back to training."""

@@ -16,7 +16,7 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel
 
-from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Stop, Usage
+from smopd.rollout.engine import TRAITS, Sampled, Sampling, SaveAdapter, Session, Stop, Usage
 from smopd.rollout.kv import GROWTH, BatchCache, Kept
 from smopd.rollout.sampler import pick, uniforms
 from smopd.rollout.stock import StockEngine
@@ -48,15 +48,18 @@ class HFEngine:
     the oldest of which are dropped. 0 keeps nothing between turns and bounds nothing.
     """
 
+    traits = TRAITS["hf"]
+
     def __init__(
         self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096
     ) -> None:
-        self.model: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model  # type: ignore[assignment]
+        base = model.get_base_model() if isinstance(model, PeftModel) else model
+        self.model: PreTrainedModel = base  # type: ignore[assignment]
         self.end_ids, self.batch, self.limit = list(end_ids), batch, cache_mb * 2**20
         self.stock = StockEngine(model, end_ids, batch)
         self.usage: Usage = self.stock.usage
         self.kept: dict[str, Kept] = {}  # oldest first
-        self._told = False
+        self._warned = False
 
     @torch.no_grad()
     def generate(
@@ -65,22 +68,21 @@ class HFEngine:
         seeds: Sequence[int],
         sampling: Sampling,
         sessions: Sequence[Session] | None = None,
-    ) -> list[Reply]:
+    ) -> list[Sampled]:
         """One reply to each prompt, in order."""
         longest = max(map(len, prompts), default=0) + sampling.max_tokens
         body = getattr(self.model, self.model.base_model_prefix)
         if self.model.config._attn_implementation not in ("sdpa", "eager") or not packable(body, longest):
-            if not self._told:
+            if not self._warned:
                 log.warning("this model's attention is more than a mask: every turn is computed from scratch")
-                self._told = True
+                self._warned = True
             return self.stock.generate(prompts, seeds, sampling)
         of: Sequence[Session | None] = sessions or [None] * len(prompts)
         rows = [self._row(*row, sampling) for row in zip(prompts, seeds, of, strict=True)]
         was_training = self.model.training
         self.model.eval()
         try:
-            # Prompts with as much to compute share a batch: less padding. Replies do not depend on the
-            # grouping.
+            # Prompts with as much to compute share a batch: less padding. No reply depends on its batch.
             waiting = sorted(rows, key=lambda row: (len(row.prompt) - row.shared, len(row.prompt)))
             while waiting:
                 count = self._fitting(waiting, sampling)
@@ -88,7 +90,7 @@ class HFEngine:
                 waiting = waiting[count:]
         finally:
             self.model.train(was_training)
-        return [Reply(tuple(row.ids), row.stop or Stop.LENGTH, tuple(row.logps)) for row in rows]
+        return [Sampled(tuple(row.ids), row.stop or Stop.LENGTH, tuple(row.logps)) for row in rows]
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
         """What older weights computed is of no use."""
@@ -131,19 +133,14 @@ class HFEngine:
         device = self.model.device
         longest = max(len(row.prompt) for row in rows)
         # Every row computes as many tokens as the one with most to do: rows with less repeat some, where
-        # padding would stand.
+        # padding would be.
         block = max(len(row.prompt) - row.shared for row in rows)
         for row in rows:
             row.start = longest - len(row.prompt)
             row.shared = max(0, len(row.prompt) - block)
-        cache = BatchCache(
-            self.model.config.num_hidden_layers,
-            longest - block,
-            block + min(sampling.max_tokens, GROWTH),
-            [row.kept for row in rows],
-            [row.start for row in rows],
-            [row.shared for row in rows],
-        )
+        room = block + min(sampling.max_tokens, GROWTH)
+        first = [(row.kept, row.start, row.shared) for row in rows]
+        cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first)
         self.usage.prompt += sum(len(row.prompt) for row in rows)
         self.usage.reused += sum(row.shared for row in rows)
         self.usage.prefilled += block * len(rows)

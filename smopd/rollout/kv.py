@@ -19,9 +19,7 @@ GROWTH = 128  # columns added when a buffer is full
 
 @dataclass(frozen=True)
 class Kept:
-    """One conversation between two turns: `layers` holds keys and values [2, H, C, D] of `tokens`, a layer
-    each.
-    """
+    """One conversation between two turns. `layers`: keys and values [2, H, C, D] of `tokens`, one each."""
 
     tokens: list[int]
     layers: list[torch.Tensor]
@@ -32,7 +30,7 @@ class Kept:
         return sum(layer.nbytes for layer in self.layers)
 
     def shared_with(self, prompt: Sequence[int]) -> int:
-        """How many leading tokens of `prompt` stand here; at least its last one has to go through the model."""
+        """How many leading tokens of `prompt` are here; at least its last one has to go through the model."""
         limit = min(len(self.tokens), len(prompt) - 1)
         return next((k for k in range(limit) if self.tokens[k] != prompt[k]), limit)
 
@@ -52,9 +50,8 @@ class BufferLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Make room as wide as the first keys and values need."""
         room = self.length + key_states.shape[2] + GROWTH
-        self.keys, self.values = (
-            t.new_zeros(*t.shape[:2], room, t.shape[3]) for t in (key_states, value_states)
-        )
+        both = (key_states, value_states)
+        self.keys, self.values = (t.new_zeros(*t.shape[:2], room, t.shape[3]) for t in both)
         self.is_initialized = True
 
     def update(
@@ -91,27 +88,21 @@ class BatchCache(Cache):
     """The keys and values of a batch, as transformers' models take them."""
 
     def __init__(
-        self,
-        layers: int,
-        columns: int,
-        room: int,
-        kept: Sequence[Kept | None],
-        starts: Sequence[int],
-        shared: Sequence[int],
+        self, layers: int, columns: int, room: int, rows: Sequence[tuple[Kept | None, int, int]]
     ) -> None:
-        """`columns` in use, `room` behind them; the first `shared` tokens of a row's `kept` stand from its
-        column `starts` on.
+        """`columns` in use, `room` behind them. A row: what was kept of its conversation, its first column,
+        and how many of the first tokens kept are used.
         """
-        example = next((k.layers for k, n in zip(kept, shared, strict=True) if k and n), None)
+        example = next((kept.layers for kept, _, count in rows if kept and count), None)
         made = []
         for number in range(layers):
             first = None
             if example is not None:
                 _, heads, _, width = example[number].shape
-                first = example[number].new_zeros(2, len(kept), heads, columns + room, width)
-                for row, (own, start, count) in enumerate(zip(kept, starts, shared, strict=True)):
-                    if own and count:
-                        first[:, row, :, start : start + count] = own.layers[number][:, :, :count]
+                first = example[number].new_zeros(2, len(rows), heads, columns + room, width)
+                for row, (kept, start, count) in enumerate(rows):
+                    if kept and count:
+                        first[:, row, :, start : start + count] = kept.layers[number][:, :, :count]
             made.append(BufferLayer(columns, first))
         super().__init__(layers=list(made))
 
@@ -126,7 +117,4 @@ class BatchCache(Cache):
         layers: list[Any] = list(self.layers)
         for layer in layers:
             chosen = torch.tensor(rows, device=layer.keys.device)
-            layer.keys, layer.values = (
-                layer.keys.index_select(0, chosen),
-                layer.values.index_select(0, chosen),
-            )
+            layer.keys, layer.values = (t.index_select(0, chosen) for t in (layer.keys, layer.values))

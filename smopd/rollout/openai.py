@@ -8,10 +8,10 @@ token limit and seed are sent, the rest is the server's.
 """
 
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -21,8 +21,8 @@ from smopd.chat.views import View, user_turns
 from smopd.data import Example
 from smopd.errors import EngineLost, UserError
 from smopd.rollout.driver import Conversation, Turn
-from smopd.rollout.engine import Sampling, Stop
-from smopd.rollout.http import Rejected, Unreachable, api_key, base_url, request_json
+from smopd.rollout.engine import TRAITS, Sampling, Stop
+from smopd.rollout.http import Cancellation, Cancelled, Client, Rejected, Unreachable, base_url
 from smopd.seeds import derive
 from smopd.settings import Engine as EngineSettings
 
@@ -62,10 +62,6 @@ class _Refused(UserError):
         self.words = words
 
 
-class _Abandoned(Exception):
-    """The evaluation ended while this request was waiting."""
-
-
 class ChatEndpoint:
     """The servers of `[engine]`, asked for one chat completion at a time. Safe to call from many threads.
 
@@ -73,15 +69,18 @@ class ChatEndpoint:
     is the wait after a first failure, in seconds; it doubles with every further one.
     """
 
+    traits = TRAITS["openai"]
+
     def __init__(self, settings: EngineSettings, pause: float = 1.0) -> None:
         if not settings.servers:
             raise UserError(
-                "engine.servers: no endpoint is named; give its base URL with --url, e.g. --url http://localhost:8000"
+                "engine.servers: no endpoint is named; give its base URL with --url, "
+                "e.g. --url http://localhost:8000"
             )
         self.settings, self.pause = settings, pause
         self.unreadable = 0
         self._servers = [_Server(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
-        self._key = api_key(settings.api_key_env)
+        self._client = Client(settings.api_key_env, proxies=True)
         self._changed = threading.Condition()
         self._name, self._naming = settings.model, threading.Lock()
         self._limit = "max_tokens"
@@ -100,9 +99,8 @@ class ChatEndpoint:
             if not self._name:
                 names = self._ask("/v1/models", None, _names)
                 if not names:
-                    raise UserError(
-                        f"{self._servers[0].url}/v1/models: lists no model; name the served one with --served-model"
-                    )
+                    url = f"{self._servers[0].url}/v1/models"
+                    raise UserError(f"{url}: lists no model; name the served one with --served-model")
                 self._name = names[0]
             return self._name
 
@@ -111,55 +109,70 @@ class ChatEndpoint:
         messages: Sequence[Message],
         sampling: Sampling,
         seed: int,
-        stopped: threading.Event | None = None,
+        cancellation: Cancellation | None = None,
     ) -> ChatReply:
-        """The reply to a conversation. An answer that stays unreadable is an empty reply; `stopped` ends the
-        waiting early.
-        """
+        """The reply to a conversation. An answer that stays unreadable is an empty reply."""
         # A seed of 31 bits is one that every server takes.
-        body = {
-            "model": self.model(),
-            "messages": list(messages),
-            "temperature": sampling.temperature,
-            "seed": seed % 2**31,
-        }
+        body = {"model": self.model(), "messages": list(messages), "seed": seed % 2**31}
+        body["temperature"] = sampling.temperature
+
+        def ask(limit: str) -> ChatReply | None:
+            fields = body | {limit: sampling.max_tokens}
+            return self._ask("/v1/chat/completions", fields, _chat_reply, cancellation)
+
         limit = self._limit
         try:
-            said = self._ask(
-                "/v1/chat/completions", body | {limit: sampling.max_tokens}, _chat_reply, stopped
-            )
+            said = ask(limit)
         except _Refused as refusal:
             if limit != "max_tokens" or "max_completion_tokens" not in refusal.words:
                 raise
             self._limit = "max_completion_tokens"  # OpenAI's newer models know the limit only by this name
-            said = self._ask(
-                "/v1/chat/completions", body | {self._limit: sampling.max_tokens}, _chat_reply, stopped
-            )
+            said = ask(self._limit)
         if said is None:
             with self._changed:
                 self.unreadable += 1
         return said or ChatReply("", Stop.END)
+
+    def text(
+        self,
+        messages: Sequence[Message],
+        temperature: float,
+        max_tokens: int,
+        seed: int,
+        cancellation: Cancellation | None = None,
+    ) -> str:
+        """The text of the reply."""
+        return self.reply(messages, Sampling(temperature, max_tokens), seed, cancellation).text
+
+    def each(self, work: Callable[[T, Cancellation], None], items: Sequence[T]) -> None:
+        """`work` on every item, as many at once as the servers take. The first error is raised here and
+        cancels the others.
+        """
+        cancellation = Cancellation()
+        with ThreadPoolExecutor(self.width, "smopd-chat") as threads:
+            try:
+                for done in as_completed([threads.submit(work, item, cancellation) for item in items]):
+                    done.result()
+            finally:
+                cancellation.set()
+                threads.shutdown(wait=False, cancel_futures=True)
 
     def _ask(
         self,
         path: str,
         body: dict[str, Any] | None,
         read: Callable[[Any], T | None],
-        stopped: threading.Event | None = None,
+        cancellation: Cancellation | None = None,
     ) -> T | None:
-        """What `read` makes of the answer; None when the last try brought an answer it can make nothing of."""
-        stopped = stopped or threading.Event()
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
+        """What `read` makes of the answer; None when it can make nothing of that of the last try."""
+        cancellation = cancellation or Cancellation()
         for attempt in range(self.settings.retries + 1):
             last = attempt == self.settings.retries
             pause = min(self.pause * 2 ** min(attempt, 30), LONGEST_PAUSE)
-            server = self._take(stopped)
+            server = self._take(cancellation)
             reached = False
             try:
-                # https is the outside world, which may lie behind a proxy; plain http is a machine of one's
-                # own.
-                proxies = server.url.startswith("https:")
-                answer = request_json(server.url + path, body, self.settings.timeout, headers, proxies)
+                answer = self._client.request(server.url + path, body, self.settings.timeout, cancellation)
                 reached = True
             except Rejected as error:
                 reached = True
@@ -177,34 +190,31 @@ class ChatEndpoint:
                     return found
                 if last:
                     if not self.unreadable:  # the first of them is shown, the others are counted
-                        shown = self._without_key(str(answer or "(empty)"))[:SHOWN]
+                        shown = self._client.without_key(str(answer or "(empty)"))[:SHOWN]
                         log.warning("%s%s: nothing can be read from this answer: %s", server.url, path, shown)
                     return None
             if reached or all(other.failed for other in self._servers):
                 # Requests that failed together must not all come back in the same instant.
                 share = derive("pause", (body or {}).get("seed", 0), attempt) / 2**63
-                stopped.wait(pause * (1 + share / 4))
+                cancellation.wait(pause * (1 + share / 4))
         raise AssertionError("the last try returns or raises")
 
-    def _take(self, stopped: threading.Event) -> _Server:
+    def _take(self, cancellation: Cancellation) -> _Server:
         """A place at the least busy server, waiting for one if need be."""
         with self._changed:
-            while not stopped.is_set():
+            while not cancellation.is_set():
                 sound = [server for server in self._servers if not server.failed]
                 now = time.monotonic()
                 # Without the first condition a dead server, never busy, would draw every request.
-                usable = [
-                    s
-                    for s in self._servers
-                    if not (sound and s.failed) or (s.rests_until < now and not s.in_flight)
-                ]
+                idle = [s for s in self._servers if s.rests_until < now and not s.in_flight]
+                usable = [s for s in self._servers if not (sound and s.failed) or s in idle]
                 free = [s for s in usable if s.in_flight < self.settings.concurrency]
                 if free:
                     chosen = min(free, key=lambda s: s.in_flight)
                     chosen.in_flight += 1
                     return chosen
-                self._changed.wait(1.0)
-        raise _Abandoned
+                self._changed.wait(0.2)
+        raise Cancelled
 
     def _give_back(self, server: _Server, reached: bool, rest: float) -> None:
         with self._changed:
@@ -215,56 +225,53 @@ class ChatEndpoint:
 
     def _lost(self, error: Unreachable) -> EngineLost:
         tries, asked = self.settings.retries + 1, " or ".join(server.url for server in self._servers)
-        told = self._without_key(str(error))[:SHOWN]
         return EngineLost(
-            f"no answer from {asked} in {tries} {'tries' if tries > 1 else 'try'}, the last: {told}\n"
-            "see that the server runs, then start the same command again; for a busy one lower engine.concurrency or raise "
-            "engine.timeout and engine.retries (--set)"
+            f"no answer from {asked} in {tries} {'tries' if tries > 1 else 'try'}, "
+            f"the last: {str(error)[:SHOWN]}\n"
+            "see that the server runs, then start the same command again; for a busy one lower "
+            "engine.concurrency or raise engine.timeout and engine.retries (--set)"
         )
 
     def _refused(self, server: _Server, path: str, error: Rejected) -> _Refused:
-        words = self._without_key(str(error))
-        return _Refused(
-            f"{server.url}{path}: refused: {words[:SHOWN]}\n{self._hint(server, error.status)}", words
-        )
+        hint = self._hint(server, error.status)
+        return _Refused(f"{server.url}{path}: refused: {str(error)[:SHOWN]}\n{hint}", str(error))
 
     def _hint(self, server: _Server, status: int) -> str:
         """What the user can do about a refusal."""
         if status in (401, 403):
             name = self.settings.api_key_env
-            if self._key:
-                return f"it was sent the key in {name}: put one that may use this model into that environment variable"
-            return f"no key was sent: put one into the environment variable {name or 'that --set engine.api_key_env=NAME names'}"
+            if self._client.key:
+                return (
+                    f"it was sent the key in {name}: put one that may use this model into "
+                    "that environment variable"
+                )
+            name = name or "that --set engine.api_key_env=NAME names"
+            return f"no key was sent: put one into the environment variable {name}"
         if 300 <= status < 400:
-            return "the address redirects (http instead of https?), and the key is not sent on; give the final one with --url"
+            return (
+                "the address redirects (http instead of https?), and the key is not sent on; "
+                "give the final one with --url"
+            )
         if status in (404, 405):
             served = self._served(server)
             if served:
                 return f"it serves {', '.join(served[:10])}: name one with --served-model"
-            return "see that --url is the base URL of a chat endpoint and --served-model the name under which it serves the model"
+            return (
+                "see that --url is the base URL of a chat endpoint and --served-model the name "
+                "under which it serves the model"
+            )
         return (
-            f"it was sent the model's name {self._name!r}, a temperature, a token limit and a seed; change what it refuses with "
-            "--served-model, --set eval.temperature=T, --set eval.tokens=N or --set eval.middle_tokens=N"
+            f"it was sent the model's name {self._name!r}, a temperature, a token limit and a seed; change "
+            "what it refuses with --served-model, --set eval.temperature=T, --set eval.tokens=N or "
+            "--set eval.middle_tokens=N"
         )
 
     def _served(self, server: _Server) -> list[str]:
         """The names a server lists, for a message; none if it does not answer at once."""
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
         try:
-            return (
-                _names(
-                    request_json(
-                        f"{server.url}/v1/models", None, 5.0, headers, server.url.startswith("https:")
-                    )
-                )
-                or []
-            )
+            return _names(self._client.request(f"{server.url}/v1/models", timeout=5.0)) or []
         except (Rejected, Unreachable):
             return []
-
-    def _without_key(self, text: str) -> str:
-        """Servers like to repeat the key they were given."""
-        return text.replace(self._key, "***") if self._key else text
 
 
 @dataclass(frozen=True)
@@ -282,7 +289,7 @@ class ChatDriver:
         """Every example told in one view, the model's own replies in the history."""
         played = [self.open(e, view, seed) for e in examples]
         with self._counting(played):
-            side_by_side(lambda c, stopped: self._converse(c, seed, stopped), played, self.endpoint.width)
+            self.endpoint.each(lambda c, cancellation: self._converse(c, seed, cancellation), played)
         return played
 
     def open(self, example: Example, view: View, seed: Sequence[int | str]) -> Conversation:
@@ -297,7 +304,7 @@ class ChatDriver:
         """
         todo = list(zip(played, users, seeds, last, strict=True))
         with self._counting(played):
-            side_by_side(lambda turn, stopped: self._turn(*turn, stopped), todo, self.endpoint.width)
+            self.endpoint.each(lambda turn, cancellation: self._turn(*turn, cancellation), todo)
 
     @contextmanager
     def _counting(self, conversations: Sequence[Conversation]) -> Iterator[None]:
@@ -313,15 +320,16 @@ class ChatDriver:
             )
 
     def _converse(
-        self, conversation: Conversation, seed: Sequence[int | str], stopped: threading.Event
+        self, conversation: Conversation, seed: Sequence[int | str], cancellation: Cancellation
     ) -> None:
-        told = user_turns(conversation.example, conversation.view)
-        for turn, user in enumerate(told):
-            drawn = derive(*seed, conversation.view, conversation.example.id, turn)
-            self._turn(conversation, user, drawn, turn == len(told) - 1, stopped)
+        example, view = conversation.example, conversation.view
+        users = user_turns(example, view)
+        for turn, user in enumerate(users):
+            drawn = derive(*seed, view, example.id, turn)
+            self._turn(conversation, user, drawn, turn == len(users) - 1, cancellation)
 
     def _turn(
-        self, conversation: Conversation, user: str, seed: int, last: bool, stopped: threading.Event
+        self, conversation: Conversation, user: str, seed: int, last: bool, cancellation: Cancellation
     ) -> None:
         system = conversation.example.system
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
@@ -329,43 +337,9 @@ class ChatDriver:
             messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": turn.text}]
         messages.append({"role": "user", "content": user})
         limit = self.sampling.max_tokens if last else self.middle_tokens
-        said = self.endpoint.reply(messages, replace(self.sampling, max_tokens=limit), seed, stopped)
+        said = self.endpoint.reply(messages, replace(self.sampling, max_tokens=limit), seed, cancellation)
         conversation.asked.append(user)
         conversation.turns.append(Turn((), (), said.stop, said.text, tokens=said.tokens))
-
-
-def side_by_side(work: Callable[[T, threading.Event], None], items: Sequence[T], width: int) -> None:
-    """`work` on every item, at most `width` at once. The first error is raised here, and the event tells the
-    others to end.
-    """
-    todo: queue.SimpleQueue[T] = queue.SimpleQueue()
-    done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-    stopped = threading.Event()
-    for item in items:
-        todo.put(item)
-
-    def run() -> None:
-        while not stopped.is_set():
-            try:
-                item = todo.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                work(item, stopped)
-                done.put(None)
-            except BaseException as error:
-                done.put(error)
-                return
-
-    try:
-        for _ in range(min(width, len(items))):
-            # Daemons: after Ctrl-C nobody waits for an answer that may be ten minutes away.
-            threading.Thread(target=run, daemon=True).start()
-        for _ in items:
-            if (error := done.get()) is not None:
-                raise error
-    finally:
-        stopped.set()
 
 
 def _chat_reply(answer: Any) -> ChatReply | None:
@@ -376,18 +350,15 @@ def _chat_reply(answer: Any) -> ChatReply | None:
     except (AttributeError, IndexError, KeyError, TypeError):
         return None
     if text is None and finish == "length":
-        text = (
-            ""  # a thinking model that spent all its tokens on its thoughts: another try would end the same
-        )
+        text = ""  # a model that spent all its tokens on its thoughts: another try would end the same
     if not isinstance(text, str):
         return None
     usage = answer.get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
     # Half a surrogate pair is valid in JSON and cannot be written to a file.
     text = text.encode("utf-8", "replace").decode("utf-8")
-    return ChatReply(
-        text, Stop.LENGTH if finish == "length" else Stop.END, tokens if type(tokens) is int else None
-    )
+    stop = Stop.LENGTH if finish == "length" else Stop.END
+    return ChatReply(text, stop, tokens if type(tokens) is int else None)
 
 
 def _names(answer: Any) -> list[str] | None:

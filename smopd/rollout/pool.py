@@ -4,25 +4,28 @@ servers set aside.
 One `map` call hands every item to some server and returns the results in the order of the items: an item has
 one slot and is at any time either waiting, in flight at one server, or done, so none is lost or done twice.
 What a request is, and how a server is asked whether it is well, is the caller's. Only `Unreachable` is tried
-again; any other error ends the call.
+again; any other error ends the call. No thread outlives the call that started it.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from smopd.errors import EngineLost
-from smopd.rollout.http import Unreachable
+from smopd.rollout.http import Cancellation, Cancelled, Unreachable
 from smopd.seeds import derive
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
 
 LONGEST_PAUSE = 60.0  # seconds
-HOME = 4  # requests by which the server that knows a conversation may be busier than the others and still get its next turn
+# Requests by which the server that knows a conversation may be busier and still get its next turn.
+HOME = 4
 
 
 class Server:
@@ -62,24 +65,19 @@ class _Call(Generic[T]):
         self.waiting = tasks
         self.results: dict[int, T] = {}
         self.error: BaseException | None = None
-        self.closed = False
 
 
 class Pool(Generic[S]):
     """The servers. `probe` raises when a server is not well; `pause` is the wait after a first failure, in
-    seconds.
+    seconds. `cancellation` is for the requests of the present call.
     """
 
     def __init__(
-        self,
-        servers: Sequence[S],
-        concurrency: int,
-        retries: int,
-        probe: Callable[[S], None],
-        pause: float = 1.0,
+        self, servers: Sequence[S], concurrency: int, retries: int, probe: Callable[[S], None], pause: float
     ) -> None:
         self.servers = list(servers)
         self.concurrency, self.retries, self.pause = concurrency, retries, pause
+        self.cancellation = Cancellation()
         self._probe = probe
         self._changed = threading.Condition()
         self._homes: dict[str, Server] = {}
@@ -99,23 +97,16 @@ class Pool(Generic[S]):
         """Do something at every usable server, side by side. One that cannot be reached is set aside; other
         errors are raised.
         """
-        errors: list[BaseException] = []
 
         def run(server: S) -> None:
             try:
                 action(server)
             except Unreachable as error:
                 self.set_aside(server, error)
-            except BaseException as error:
-                errors.append(error)
 
-        threads = [threading.Thread(target=run, args=(server,), daemon=True) for server in self.usable]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
+        with self._threads(len(self.servers)) as threads:
+            for done in [threads.submit(run, server) for server in self.usable]:
+                done.result()
 
     def set_aside(self, server: Server, error: Unreachable) -> None:
         """Send nothing there until a probe finds it well again."""
@@ -141,30 +132,37 @@ class Pool(Generic[S]):
         last of them.
         """
         names = list(sessions) if sessions else [""] * len(keys)
-        tasks = [
-            _Task(i, key, self._homes.get(name))
-            for i, (key, name) in enumerate(zip(keys, names, strict=True))
-        ]
-        call: _Call[T] = _Call(tasks)
-        try:
-            for _ in range(min(len(keys), self.concurrency * len(self.servers))):
-                # Daemons: after Ctrl-C nobody waits for an answer that may be ten minutes away.
-                threading.Thread(target=self._work, args=(call, send, names), daemon=True).start()
+        homes = [self._homes.get(name) for name in names]
+        call: _Call[T] = _Call([_Task(i, key, homes[i]) for i, key in enumerate(keys)])
+        workers = min(len(keys), self.concurrency * len(self.servers))
+        with self._threads(workers + len(self.servers)) as threads:
+            for _ in range(workers):
+                threads.submit(self._work, call, send, names)
             with self._changed:
                 while len(call.results) < call.count and call.error is None:
-                    self._probe_due()
+                    self._probe_due(threads)
                     if all(s.aside and s.failed_probes > self.retries for s in self.servers):
                         call.error = self._lost()
                         break
                     due = [s.probe_at for s in self.servers if s.aside and not s.probing]
                     self._changed.wait(max(0.0, min(due) - time.monotonic()) if due else None)
-        finally:
-            with self._changed:
-                call.closed = True
-                self._changed.notify_all()
         if call.error is not None:
             raise call.error
         return [call.results[i] for i in range(call.count)]
+
+    @contextmanager
+    def _threads(self, count: int) -> Iterator[ThreadPoolExecutor]:
+        """Threads for one call. At its end, however it ends, requests under way are cancelled, and with them
+        the threads.
+        """
+        self.cancellation = Cancellation()
+        with ThreadPoolExecutor(count, "smopd-pool") as threads:
+            try:
+                yield threads
+            finally:
+                self.cancellation.set()
+                with self._changed:
+                    self._changed.notify_all()
 
     def _work(self, call: _Call[T], send: Callable[[S, int], T], names: list[str]) -> None:
         """One worker: take a request and a server, send, put the result into its slot or the request back."""
@@ -173,7 +171,7 @@ class Pool(Generic[S]):
                 while (picked := self._pick(call)) is None:
                     # Nothing waits: whoever has a request in flight will put it back and take it again
                     # itself.
-                    if call.closed or not call.waiting:
+                    if self.cancellation.is_set() or not call.waiting:
                         return
                     now = time.monotonic()
                     later = [task.ready_at - now for task in call.waiting if task.ready_at > now]
@@ -209,7 +207,7 @@ class Pool(Generic[S]):
     def _pick(self, call: _Call[T]) -> tuple[_Task, S] | None:
         """The first request that may go now and the server for it."""
         usable = self.usable
-        if call.closed or all(s.in_flight >= self.concurrency for s in usable):
+        if self.cancellation.is_set() or all(s.in_flight >= self.concurrency for s in usable):
             return None
         now = time.monotonic()
         for place, task in enumerate(call.waiting):
@@ -234,16 +232,19 @@ class Pool(Generic[S]):
                 return
         call.waiting.append(task)
 
-    def _probe_due(self) -> None:
+    def _probe_due(self, threads: ThreadPoolExecutor) -> None:
         for server in self.servers:
             if server.aside and not server.probing and server.probe_at <= time.monotonic():
                 server.probing = True
-                threading.Thread(target=self._probe_one, args=(server,), daemon=True).start()
+                threads.submit(self._probe_one, server)
 
     def _probe_one(self, server: S) -> None:
+        why = ""
         try:
             self._probe(server)
-            why = ""
+        except Cancelled:  # the call is over; the next one asks again
+            server.probing = False
+            return
         except Exception as error:  # also one that came back set up wrongly: the others can do without it
             why = str(error) or type(error).__name__
         with self._changed:
@@ -258,9 +259,8 @@ class Pool(Generic[S]):
             self._changed.notify_all()
 
     def _strike(self, server: Server, at_least: float = 0.0) -> None:
-        server.probe_at = time.monotonic() + max(
-            self._pause(server.strikes, server.url), min(at_least, LONGEST_PAUSE)
-        )
+        pause = max(self._pause(server.strikes, server.url), min(at_least, LONGEST_PAUSE))
+        server.probe_at = time.monotonic() + pause
         server.strikes += 1
 
     def _pause(self, failures: int, key: int | str) -> float:
@@ -271,9 +271,9 @@ class Pool(Generic[S]):
         return min(self.pause * 2 ** min(failures, 30), LONGEST_PAUSE) * (0.75 + 0.5 * share)
 
     def _lost(self, why: str = "") -> EngineLost:
-        told = [why] if why else [s.aside for s in self.servers if s.aside]
+        reasons = [why] if why else [s.aside for s in self.servers if s.aside]
         return EngineLost(
             f"no rollout server answers ({', '.join(s.url for s in self.servers)}); the last words:\n  "
-            + "\n  ".join(dict.fromkeys(told))
+            + "\n  ".join(dict.fromkeys(reasons))
             + "\nnothing is wrong with the run: start the servers, then the same command continues it"
         )

@@ -38,14 +38,13 @@ def pick(
 
 
 def _candidates(logits_BV: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and probabilities (float64, not normalised) of what may be drawn, in the order of the vocabulary."""
+    """Ids and probabilities (float64, not normalised) of what may be drawn, in vocabulary order."""
     scaled_BV = logits_BV / sampling.temperature
     size = scaled_BV.shape[-1]
     count = min(sampling.top_k, size) if sampling.top_k else size
     if count == size and sampling.top_p >= 1:
-        return torch.arange(size, device=scaled_BV.device).expand_as(scaled_BV), scaled_BV.double().softmax(
-            -1
-        )
+        all_BV = torch.arange(size, device=scaled_BV.device).expand_as(scaled_BV)
+        return all_BV, scaled_BV.double().softmax(-1)
     scores_BK, ids_BK = scaled_BV.topk(count, dim=-1)  # the likeliest first
     weights_BK = scores_BK.double().softmax(-1)
     if sampling.top_p < 1:

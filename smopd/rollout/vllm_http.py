@@ -1,4 +1,4 @@
-"""The engine of vLLM servers: token-id prompts over HTTP, and the adapter of the current version loaded at
+r"""The engine of vLLM servers: token-id prompts over HTTP, and the adapter of the current version loaded at
 each of them.
 
 Every request names the adapter of the version it is for, under a name that no other weights ever had, and an
@@ -6,7 +6,8 @@ answer has to name it back: a step cannot be built from mixed versions. A server
 know the name and is given the adapter again. It leaves out balancing and retries (`smopd/rollout/pool.py`)
 and the starting of servers, which is the user's:
 
-    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank R --generation-config vllm
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True \
+        vllm serve MODEL --enable-lora --max-lora-rank R --generation-config vllm
 """
 
 import logging
@@ -17,8 +18,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Usage
-from smopd.rollout.http import Rejected, Unreachable, api_key, base_url, request_json
+from smopd.rollout.engine import TRAITS, Sampled, Sampling, SaveAdapter, Session, Usage
+from smopd.rollout.http import Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
 from smopd.rollout.vllm_shared import (
     Adapter,
@@ -35,9 +36,8 @@ from smopd.settings import Settings
 log = logging.getLogger("smopd")
 
 PROBE_SECONDS = 10.0  # for the calls a sound server answers at once
-PROBE_TEXT = (
-    "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"  # another tokenizer will hardly cut this the same way
-)
+# Another tokenizer will hardly cut this the same way.
+PROBE_TEXT = "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"
 
 
 class _Served(Server):
@@ -53,13 +53,14 @@ class _Served(Server):
 
 
 class VLLMServers:
-    """Samples at the servers of `[engine]`. `folder` takes the adapters where `engine.adapters` names no
-    folder.
+    """Samples at the servers of `[engine]`. `folder` takes the adapters where `engine.adapters` names none.
 
     `encode`: if given, each server's tokenizer is compared with it. `lora`: whether adapters will be sent at
     all (not for the evaluation of a base model). `pause`: seconds after a first failure; they double with
     every further one.
     """
+
+    traits = TRAITS["vllm-http"]
 
     def __init__(
         self,
@@ -76,13 +77,12 @@ class VLLMServers:
         self._settings, self._model, self._end_ids = settings, served_model(config), list(end_ids)
         self._rank = max_rank(lora_rank(config)) if lora else 0
         self._encode = encode
-        self._key = api_key(settings.api_key_env)
+        self._client = Client(settings.api_key_env)
         self._reader = ReplyReader(end_ids)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
         self._adapter: Adapter | None = None
-        self._store = AdapterStore(
-            Path(settings.adapters) if settings.adapters else folder / "served", folder
-        )
+        adapters = Path(settings.adapters) if settings.adapters else folder / "served"
+        self._store = AdapterStore(adapters, folder)
         servers = [_Served(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
         self._pool = Pool(servers, settings.concurrency, settings.retries, self._inspect, pause)
         self._pool.start()
@@ -99,16 +99,16 @@ class VLLMServers:
         seeds: Sequence[int],
         sampling: Sampling,
         sessions: Sequence[Session] | None = None,
-    ) -> list[Reply]:
-        """Replies in the order of the prompts, all of them from the adapter of the last `refresh`, or from
-        the base before it.
+    ) -> list[Sampled]:
+        """Replies in the order of the prompts, all from the adapter of the last `refresh`, before it from the
+        base.
         """
         adapter = self._adapter
 
-        def send(server: _Served, i: int) -> tuple[Reply, int | None]:
+        def send(server: _Served, i: int) -> tuple[Sampled, int | None]:
             return self._complete(server, adapter, prompts[i], seeds[i], sampling)
 
-        answers = self._pool.map(send, seeds, [session.name for session in sessions] if sessions else None)
+        answers = self._pool.map(send, seeds, [session.name for session in sessions or ()])
         for prompt, (_, cached) in zip(prompts, answers, strict=True):
             if cached is not None:
                 self.usage.prompt += len(prompt)
@@ -124,9 +124,8 @@ class VLLMServers:
             raise ValueError("made for a base model: VLLMServers(lora=False)")
         old, new = self._adapter, self._store.write(version, save)
         self._adapter = new
-        self._rank = max(
-            self._rank, max_rank(adapter_rank(new.path))
-        )  # an evaluated adapter's may be larger than the config's
+        # That of an evaluated adapter may be larger than the config's.
+        self._rank = max(self._rank, max_rank(adapter_rank(new.path)))
         self._pool.forget_homes()
         self._pool.each(lambda server: self._load(server, new))
         if old:
@@ -144,14 +143,12 @@ class VLLMServers:
 
     def _complete(
         self, server: _Served, adapter: Adapter | None, prompt: Sequence[int], seed: int, sampling: Sampling
-    ) -> tuple[Reply, int | None]:
+    ) -> tuple[Sampled, int | None]:
         """One reply from one server and its cached prompt tokens if told, the adapter loaded first where it
         is missing.
         """
-        fields = sampling_fields(sampling, seed, self._end_ids) | {
-            "prompt": list(prompt),
-            "return_token_ids": True,
-        }
+        fields = sampling_fields(sampling, seed, self._end_ids)
+        fields |= {"prompt": list(prompt), "return_token_ids": True}
         for _ in range(2):
             load = self._load(server, adapter) if adapter else 0
             model = adapter.name if adapter else server.base
@@ -160,18 +157,18 @@ class VLLMServers:
             except Rejected as error:
                 if error.status != 404 or not adapter:
                     raise self._refusal(server, error) from None
-                with (
-                    server.loading
-                ):  # it was restarted, perhaps noticed by another request that has loaded the adapter since
+                # It was restarted, perhaps noticed by another request that has loaded the adapter since.
+                with server.loading:
                     if server.loads == load:
                         server.loaded = ""
                 continue
             return self._read(server, answer, model, prompt, sampling.max_tokens), _cached(answer)
         raise Unreachable(
-            f"{server.url}: loads the adapter and then does not know it; is this one server process? (--api-server-count 1)"
+            f"{server.url}: loads the adapter and then does not know it; "
+            "is this one server process? (--api-server-count 1)"
         )
 
-    def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Reply:
+    def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Sampled:
         """The reply in an answer; Unreachable if it is none to this request."""
         try:
             if answer["model"] != model:
@@ -186,39 +183,33 @@ class VLLMServers:
                 raise ValueError("the answer is to another prompt")
             return self._reader.read(ids, logps, choice["finish_reason"], limit)
         except (KeyError, TypeError, IndexError, AttributeError):
-            raise Unreachable(
-                f"{server.url}: no completion with token ids and log-probabilities: {str(answer)[:200]}"
-            ) from None
+            missing = "no completion with token ids and log-probabilities"
+            raise Unreachable(f"{server.url}: {missing}: {str(answer)[:200]}") from None
         except UserError:
             raise
         except ValueError as error:
             raise Unreachable(f"{server.url}: {error}") from None
 
     def _load(self, server: _Served, adapter: Adapter) -> int:
-        """Make the server know the adapter, then let go of the ones before. Returns the count of loads there."""
+        """Make the server know the adapter, then let go of the ones before. Returns its count of loads."""
         with server.loading:
             if server.loaded == adapter.name:
                 return server.loads
             if server.aside:  # the thread that held the lock before found out
                 raise Unreachable(server.aside)
+            where = {"lora_name": adapter.name, "lora_path": str(adapter.path)}
             try:
-                self._call(
-                    server,
-                    "/v1/load_lora_adapter",
-                    {"lora_name": adapter.name, "lora_path": str(adapter.path)},
-                )
+                self._call(server, "/v1/load_lora_adapter", where)
             except Rejected as error:
                 # The name is of these weights and no others: if the server knows it, it has what it needs.
                 if "already been loaded" not in error.message:
                     raise self._not_loaded(server, error.message) from None
             except Unreachable as error:
-                if error.status == 500 and self._well(
-                    server
-                ):  # vLLM's way of saying that the adapter does not fit
+                # A 500 from a server that is well: vLLM's way of saying that the adapter does not fit.
+                if error.status == 500 and self._well(server):
                     raise self._not_loaded(server, str(error)) from None
-                self._pool.set_aside(
-                    server, error
-                )  # before the lock is free: not every waiting thread has to find out
+                # Before the lock is free: not every waiting thread has to find out.
+                self._pool.set_aside(server, error)
                 raise
             server.loaded = adapter.name
             server.loads += 1
@@ -230,10 +221,8 @@ class VLLMServers:
         for name in sorted(server.unused - {keep}):
             try:
                 self._call(server, "/v1/unload_lora_adapter", {"lora_name": name}, PROBE_SECONDS)
-            except (
-                Rejected,
-                Unreachable,
-            ) as error:  # unknown to a restarted server; else it only costs the server memory
+            except (Rejected, Unreachable) as error:
+                # Unknown to a restarted server; else it only costs the server memory.
                 log.debug("%s: %s is not unloaded: %s", server.url, name, error)
             server.unused.discard(name)
 
@@ -280,12 +269,8 @@ class VLLMServers:
     def _warn_of_another_model(self, server: _Served) -> None:
         """By the last part of the path only: on another machine the same model may stand elsewhere."""
         if server.root and PurePath(server.root).name != PurePath(self._model).name:
-            log.warning(
-                "%s serves %s; it has to be the model.path of this run, %s",
-                server.url,
-                server.root,
-                self._model,
-            )
+            message = "%s serves %s; it has to be the model.path of this run, %s"
+            log.warning(message, server.url, server.root, self._model)
 
     def _well(self, server: _Served) -> bool:
         try:
@@ -297,40 +282,33 @@ class VLLMServers:
     def _not_loaded(self, server: _Served, words: str) -> UserError:
         return UserError(
             f"{server.url}: does not load the adapter: {words}\n"
-            f"every server has to read {self._store.root} under this very path (engine.adapters names another folder), "
-            f"and to be started with\n  {self._command()}"
+            f"every server has to read {self._store.root} under this very path "
+            f"(engine.adapters names another folder), and to be started with\n  {self._command()}"
         )
 
     def _refusal(self, server: _Served, error: Rejected) -> UserError:
         hint = ""
         if error.status in (401, 403):
             name = self._settings.api_key_env
-            hint = (
-                f"\nit was sent the key in {name}" if self._key else f"\nno key was sent: {name} is not set"
+            sent = (
+                f"it was sent the key in {name}"
+                if self._client.key
+                else f"no key was sent: {name} is not set"
             )
-            hint += " (engine.api_key_env names the environment variable)"
+            hint = f"\n{sent} (engine.api_key_env names the environment variable)"
         return UserError(f"{server.url}: refused: {error}{hint}")
 
     def _command(self) -> str:
-        return (
-            f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} --enable-lora --max-lora-rank {self._rank} "
-            "--generation-config vllm"
-        )
+        lora = f"--enable-lora --max-lora-rank {self._rank}"
+        serve = f"vllm serve {self._model} {lora} --generation-config vllm"
+        return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True {serve}"
 
     def _call(
         self, server: Server, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> Any:
-        """One request with the key, which no error shows: servers like to repeat what they were sent."""
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
-        try:
-            return request_json(server.url + path, body, timeout or self._settings.timeout, headers)
-        except Unreachable as error:
-            raise Unreachable(self._without_key(str(error)), error.status, error.retry_after) from None
-        except Rejected as error:
-            raise Rejected(error.status, self._without_key(error.message)) from None
-
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._key, "***") if self._key else text
+        """One request, which ends with the call of the pool that it is part of."""
+        seconds = timeout or self._settings.timeout
+        return self._client.request(server.url + path, body, seconds, self._pool.cancellation)
 
 
 def _cached(answer: Any) -> int | None:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from smopd.errors import UserError
-from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Usage
+from smopd.rollout.engine import TRAITS, Sampled, Sampling, SaveAdapter, Session, Usage
 from smopd.rollout.vllm_shared import (
     Adapter,
     AdapterStore,
@@ -51,6 +51,8 @@ class VLLMEngine:
     `rank`: the largest of the adapters to come; that of the config if not given; 0 for the base alone.
     """
 
+    traits = TRAITS["vllm"]
+
     def __init__(self, config: Settings, end_ids: Sequence[int], rank: int | None = None) -> None:
         self.end_ids = list(end_ids)
         self.usage = Usage()
@@ -79,8 +81,8 @@ class VLLMEngine:
                     max_model_len=config.engine.max_length or None,
                     enable_prefix_caching=True,
                     enable_sleep_mode=self._sleeps,
-                    enforce_eager=on_cpu,  # nothing to capture there, and compiling takes longer than a small run
-                    logprobs_mode="raw_logprobs",  # before temperature, top-k and top-p: what training computes
+                    enforce_eager=on_cpu,  # nothing to capture there, and compiling takes long
+                    logprobs_mode="raw_logprobs",  # before temperature, top-k and top-p, as in training
                     generation_config="vllm",  # no sampling defaults of the model's own
                     seed=derive(config.seed, "vllm") % 2**31,
                     use_tqdm_on_load=False,
@@ -89,8 +91,8 @@ class VLLMEngine:
             except (ValueError, RuntimeError, OSError, vllm.exceptions.VLLMError) as error:
                 self._folder.cleanup()
                 raise UserError(
-                    f'engine.kind = "vllm": vLLM does not start: {str(error).strip()}\n'
-                    "engine.memory is its share of the GPU, engine.max_length the longest context it makes room for"
+                    f'engine.kind = "vllm": vLLM does not start: {str(error).strip()}\nengine.memory is its '
+                    "share of the GPU, engine.max_length the longest context it makes room for"
                 ) from None
 
     def generate(
@@ -99,7 +101,7 @@ class VLLMEngine:
         seeds: Sequence[int],
         sampling: Sampling,
         sessions: Sequence[Session] | None = None,
-    ) -> list[Reply]:
+    ) -> list[Sampled]:
         """Replies in the order of the prompts. vLLM finds the shared prefixes of a conversation by itself."""
         if not prompts:
             return []
@@ -107,23 +109,21 @@ class VLLMEngine:
         try:
             asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
             fields = [sampling_fields(sampling, seed, self.end_ids) for seed in seeds]
-            params = [self._vllm.SamplingParams(**of_one, detokenize=False) for of_one in fields]
+            params = [self._vllm.SamplingParams(**one, detokenize=False) for one in fields]
             with _own_random_state():
                 outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
         except BaseException as error:
             self._abort()
             if isinstance(error, ValueError | self._vllm.exceptions.VLLMClientError):
-                raise UserError(
-                    f"vLLM refuses to sample: {error}\nengine.max_length bounds context and reply"
-                ) from None
+                hint = "engine.max_length bounds context and reply"
+                raise UserError(f"vLLM refuses to sample: {error}\n{hint}") from None
             raise
         replies = []
         for prompt, output in zip(prompts, outputs, strict=True):
             assert output.prompt_token_ids == list(prompt), "a reply to another prompt"
             (said,) = output.outputs
-            logps = [
-                of_step[token].logprob for token, of_step in zip(said.token_ids, said.logprobs, strict=True)
-            ]
+            steps = zip(said.token_ids, said.logprobs, strict=True)
+            logps = [of_step[token].logprob for token, of_step in steps]
             replies.append(self._reader.read(said.token_ids, logps, said.finish_reason, sampling.max_tokens))
             cached = output.num_cached_tokens or 0
             self.usage.prompt += len(prompt)
@@ -145,10 +145,8 @@ class VLLMEngine:
             engine.remove_lora(self._request.lora_int_id)
         self._swaps += 1
         # Set before it is loaded: should that fail, nothing is sampled from the base by mistake.
-        self._adapter, self._request = (
-            new,
-            self._vllm.lora.request.LoRARequest(new.name, self._swaps, str(new.path)),
-        )
+        self._request = self._vllm.lora.request.LoRARequest(new.name, self._swaps, str(new.path))
+        self._adapter = new
         try:
             engine.add_lora(self._request)
         except (ValueError, RuntimeError, self._vllm.exceptions.VLLMError) as error:
@@ -195,12 +193,10 @@ def _import_vllm() -> Any:
         import vllm.lora.request
         import vllm.platforms
     except ImportError as error:
-        raise UserError(
-            f"engine.kind = \"vllm\": vLLM cannot be imported ({error}): pip install 'smopd[vllm]'"
-        ) from None
-    for handler in logging.getLogger(
-        "vllm"
-    ).handlers:  # it may have been imported before, with its own idea of where to log
+        message = f"vLLM cannot be imported ({error}): pip install 'smopd[vllm]'"
+        raise UserError(f'engine.kind = "vllm": {message}') from None
+    # It may have been imported before, with its own idea of where to log.
+    for handler in logging.getLogger("vllm").handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(sys.stderr)
     return vllm
@@ -222,9 +218,7 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def _own_threads() -> Iterator[None]:
-    """vLLM's CPU worker replaces torch.set_num_threads and tells child processes which libraries to load
-    first.
-    """
+    """vLLM's CPU worker replaces torch.set_num_threads and sets which libraries child processes load first."""
     set_num_threads, count = torch.set_num_threads, torch.get_num_threads()
     names = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LOCAL_WORLD_SIZE")
     kept = {name: os.environ.get(name) for name in names}
@@ -245,9 +239,8 @@ def _own_threads() -> Iterator[None]:
 def _own_random_state() -> Iterator[None]:
     """vLLM seeds and draws from the random states of the process, which are the trainer's."""
     python, numpy = random.getstate(), np.random.get_state()
-    devices = (
-        [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
-    )
+    used = torch.cuda.is_available() and torch.cuda.is_initialized()
+    devices = [torch.cuda.current_device()] if used else []
     try:
         with torch.random.fork_rng(devices):
             yield

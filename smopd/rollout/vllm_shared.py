@@ -20,7 +20,7 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.models import resolve_adapter
 from smopd.pocket import MODEL_DIR
-from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Stop
+from smopd.rollout.engine import Sampled, Sampling, SaveAdapter, Stop
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
@@ -49,10 +49,9 @@ def adapter_rank(folder: Path) -> int:
 
 def max_rank(rank: int) -> int:
     """The smallest of vLLM's rank limits that holds adapters of this rank."""
-    for limit in RANKS:
-        if rank <= limit:
-            return limit
-    raise UserError(f"lora.r: vLLM serves adapters up to rank {RANKS[-1]}, this one has {rank}")
+    if rank > RANKS[-1]:
+        raise UserError(f"lora.r: vLLM serves adapters up to rank {RANKS[-1]}, this one has {rank}")
+    return next(limit for limit in RANKS if rank <= limit)
 
 
 def sampling_fields(sampling: Sampling, seed: int, end_ids: Sequence[int]) -> dict[str, Any]:
@@ -62,32 +61,22 @@ def sampling_fields(sampling: Sampling, seed: int, end_ids: Sequence[int]) -> di
     colour a rollout; ignore_eos, because which tokens end a reply is said by `stop_token_ids` alone.
     """
     return {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "seed": seed,
-        "max_tokens": sampling.max_tokens,
-        "stop_token_ids": list(end_ids),
-        "ignore_eos": True,
+        "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": 0.0,
+        "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+        "seed": seed, "max_tokens": sampling.max_tokens, "stop_token_ids": list(end_ids), "ignore_eos": True,
         "logprobs": 0,  # of the sampled token and of no other
-    }
+    }  # fmt: skip
 
 
 class ReplyReader:
-    """Turns what vLLM returned into a `Reply`, or says what is wrong with it."""
+    """Turns what vLLM returned into a `Sampled`, or says what is wrong with it."""
 
     def __init__(self, end_ids: Sequence[int]) -> None:
         self.end_ids = frozenset(end_ids)
-        self._told = False
+        self._warned = False
 
-    def read(self, ids: Sequence[int], logps: Sequence[float], finish: str | None, limit: int) -> Reply:
-        """ValueError: this is not a whole reply. UserError: it is one, but the server ends replies where we
-        do not.
-        """
+    def read(self, ids: Sequence[int], logps: Sequence[float], finish: str | None, limit: int) -> Sampled:
+        """ValueError: not a whole reply. UserError: the server ends replies where we do not."""
         if not 0 < len(ids) <= limit or len(logps) != len(ids):
             raise ValueError(f"{len(ids)} tokens and {len(logps)} log-probabilities for a limit of {limit}")
         if finish not in ("stop", "length"):
@@ -95,19 +84,17 @@ class ReplyReader:
         if self.end_ids & set(ids[:-1]):
             raise ValueError("tokens behind the end of the turn")
         if ids[-1] in self.end_ids:
-            return Reply(tuple(ids), Stop.END, tuple(logps))
+            return Sampled(tuple(ids), Stop.END, tuple(logps))
         if finish == "stop":
             raise UserError(
-                f"vLLM ended a reply at token {ids[-1]}, which ends no turn of this model (those are {sorted(self.end_ids)}): "
-                "start the server with --generation-config vllm"
+                f"vLLM ended a reply at token {ids[-1]}, which ends no turn of this model "
+                f"(those are {sorted(self.end_ids)}): start the server with --generation-config vllm"
             )
-        if len(ids) < limit and not self._told:
-            self._told = True
-            log.warning(
-                "vLLM's context is full: replies are cut before their limit of %d tokens; raise its max_model_len",
-                limit,
-            )
-        return Reply(tuple(ids), Stop.LENGTH, tuple(logps))
+        if len(ids) < limit and not self._warned:
+            self._warned = True
+            cut = f"replies are cut before their limit of {limit} tokens"
+            log.warning("vLLM's context is full: %s; raise its max_model_len", cut)
+        return Sampled(tuple(ids), Stop.LENGTH, tuple(logps))
 
 
 @dataclass(frozen=True)
@@ -119,11 +106,10 @@ class Adapter:
 
 
 class AdapterStore:
-    """Adapter folders under a root that other runs may use too, each under a name of (machine, run, process,
-    count, version).
+    """Adapter folders under a root that other runs may use too, named after machine, run, process, count and
+    version.
 
-    A process that was killed leaves its folders behind; `sweep` removes those of the same run whose process
-    is gone.
+    A process that was killed leaves its folders behind; `sweep` removes those of the same run.
     """
 
     _alive: set[str] = set()  # noqa: RUF012 - the stores of this process, shared on purpose
@@ -163,7 +149,7 @@ class AdapterStore:
         if "-".join(parts[:2]) != self._run or len(parts) < 4 or "-".join(parts[:4]) in self._alive:
             return False
         pid = int(parts[2]) if parts[2].isdecimal() else 0
-        return pid == os.getpid() or not _exists(pid)
+        return pid == os.getpid() or pid <= 0 or not _exists(pid)
 
     def sweep(self) -> None:
         """Delete the folders that killed processes of this run left."""
@@ -182,8 +168,6 @@ class AdapterStore:
 
 
 def _exists(pid: int) -> bool:
-    if pid <= 0:
-        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
