@@ -49,11 +49,8 @@ def attach(base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: st
 
 
 def _parameters(model: torch.nn.Module, adapter: str) -> dict[str, torch.nn.Parameter]:
-    return {
-        n.replace(f".{adapter}.", "."): p
-        for n, p in model.named_parameters()
-        if "lora_" in n and f".{adapter}." in n
-    }
+    part, named = f".{adapter}.", model.named_parameters()
+    return {n.replace(part, "."): p for n, p in named if "lora_" in n and part in n}
 
 
 def student_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -96,9 +93,7 @@ def use_student(model: PeftModel) -> None:
 
 @contextmanager
 def as_teacher(model: PeftModel) -> Iterator[None]:
-    """The teacher scores inside this block: its adapter is active, nothing is trainable, dropout is off, no
-    graph is kept.
-    """
+    """The teacher scores inside this block: its adapter is active, without gradients and dropout."""
     was_training = model.training
     model.set_adapter(TEACHER, inference_mode=True)
     model.eval()
@@ -112,11 +107,9 @@ def as_teacher(model: PeftModel) -> Iterator[None]:
 
 @contextmanager
 def merged(model: torch.nn.Module) -> Iterator[None]:
-    """The student's adapter folded into the base weights inside this block: the same policy, one matrix
-    product a layer.
+    """The student's adapter folded into the base weights inside this block: one matrix product a layer.
 
-    The weights before are kept and put back, not computed back: subtracting what was added would leave
-    rounding behind.
+    The weights before are kept and put back: subtracting what was added would leave rounding behind.
     """
     layers = [m for m in model.modules() if isinstance(m, LoraLayer)]
     weights = [layer.get_base_layer().weight for layer in layers]
@@ -143,8 +136,7 @@ def load_parameters(into: dict[str, torch.nn.Parameter], path: Path) -> None:
     """Fill adapter matrices from a safetensors file with exactly the same names and shapes."""
     saved = load_file(path)
     if set(saved) != set(into):
-        raise UserError(
-            f"{path}: holds other adapter matrices than this model has; it belongs to another run"
-        )
+        problem = "holds other adapter matrices than this model has; it belongs to another run"
+        raise UserError(f"{path}: {problem}")
     for name, tensor in saved.items():
         into[name].copy_(tensor)

@@ -218,7 +218,7 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def _own_threads() -> Iterator[None]:
-    """vLLM's CPU worker replaces torch.set_num_threads and sets which libraries child processes load first."""
+    """vLLM's CPU worker replaces torch.set_num_threads and sets what child processes load first."""
     set_num_threads, count = torch.set_num_threads, torch.get_num_threads()
     names = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LOCAL_WORLD_SIZE")
     kept = {name: os.environ.get(name) for name in names}
