@@ -32,9 +32,7 @@ def run_evaluation(
     record: Callable[[list[Outcome]], None] = lambda fresh: None,
     track: Track = quiet,
 ) -> list[Outcome]:
-    """Play the configured views with a model, an adapter on it if given, or with an endpoint. `known` is not
-    played again.
-    """
+    """Play the views with a model and its adapter, or an endpoint. What is `known` is not played again."""
     check_evaluation(config)
     views, runs, group = list(dict.fromkeys(config.eval.views)), config.eval.runs, config.eval.batch
     outcomes: list[Outcome] = []

@@ -14,6 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from smopd.chat.template import Message
@@ -104,18 +105,16 @@ class SimulatedUser:
     def converse(
         self, player: Player, examples: Sequence[Example], seed: Sequence[int | str]
     ) -> list[tuple[Conversation, list[Verdict]]]:
-        """Every example as a conversation, with a verdict on each reply; what is no attempt has the status
-        no_answer.
-        """
+        """Every example as a conversation, and a verdict on each reply: no_answer if it is no attempt."""
         self.endpoint.model()  # asked for here, once: the threads only read it
         states = [_State(player.open(e, "simulated", seed), []) for e in examples]
         before, turn = self.unusable, 0
         while going := [s for s in states if not _over(s)]:
-            self.endpoint.each(lambda s, c, turn=turn: self._say((*seed, turn), s, c), going)
+            self.endpoint.each(partial(self._say, (*seed, turn)), going)
             seeds = [derive(*seed, "simulated", s.conversation.example.id, turn) for s in going]
             last = [len(s.told) == len(s.conversation.example.shards) for s in going]
             player.reply([s.conversation for s in going], [s.message for s in going], seeds, last)
-            self.endpoint.each(lambda s, c, turn=turn: self._classify((*seed, turn), s, c), going)
+            self.endpoint.each(partial(self._classify, (*seed, turn)), going)
             attempts = [s for s in going if s.kind == "answer"]
             found = iter(verify_all([(s.conversation.example, s.extracted) for s in attempts]))
             for s in going:

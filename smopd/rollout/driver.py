@@ -1,6 +1,4 @@
-"""The multi-turn driver: plays conversations against any engine, turn by turn, all conversations of a batch
-side by side.
-"""
+"""Plays conversations against any engine, turn by turn, those of a batch side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -84,9 +82,7 @@ class Driver:
     def reply(
         self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
     ) -> None:
-        """One more turn of every conversation: what the user says, and the reply. `last`: no further turn is
-        expected.
-        """
+        """What each user says next, and the reply to it. `last`: no further turn is expected."""
         limits = [self.sampling.max_tokens if ends else self.middle_tokens for ends in last]
         for limit in sorted(set(limits)):  # one batch has one token limit
             rows = zip(played, users, seeds, last, limits, strict=True)

@@ -42,12 +42,14 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Session:
-    """The conversation a prompt belongs to. `more`: another turn of it will follow, so keeping what was
-    computed may pay.
-    """
+    """The conversation a prompt belongs to. `more`: another turn will follow, so a cache may pay."""
 
     name: str
     more: bool = True
+
+
+Prompts = Sequence[Sequence[int]]
+Sessions = Sequence[Session] | None
 
 
 @dataclass
@@ -83,23 +85,15 @@ TRAITS = {
 
 
 class Engine(Protocol):
-    """Samples one reply to each prompt. A reply depends on its prompt and its seed, never on the others of
-    the batch.
-    """
+    """Samples a reply to each prompt, which depends on the prompt and its seed alone, not on the batch."""
 
     traits: Traits
     usage: Usage  # stays empty where an engine cannot know
 
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling,
-        sessions: Sequence[Session] | None = None,
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
-        """Replies in the order of the prompts. Prompts of one session, call after call, are turns of one
-        conversation.
-        """
+        """Replies in the order of the prompts. Prompts of one session are turns of one conversation."""
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
         """The policy is now `version`: no reply, and no cached prefix, comes from an older one any more."""

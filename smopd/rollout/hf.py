@@ -16,7 +16,17 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel
 
-from smopd.rollout.engine import TRAITS, Sampled, Sampling, SaveAdapter, Session, Stop, Usage
+from smopd.rollout.engine import (
+    TRAITS,
+    Prompts,
+    Sampled,
+    Sampling,
+    SaveAdapter,
+    Session,
+    Sessions,
+    Stop,
+    Usage,
+)
 from smopd.rollout.kv import GROWTH, BatchCache, Kept
 from smopd.rollout.sampler import pick, uniforms
 from smopd.rollout.stock import StockEngine
@@ -63,11 +73,7 @@ class HFEngine:
 
     @torch.no_grad()
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling,
-        sessions: Sequence[Session] | None = None,
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
         """One reply to each prompt, in order."""
         longest = max(map(len, prompts), default=0) + sampling.max_tokens

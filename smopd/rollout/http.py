@@ -12,7 +12,7 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -146,10 +146,9 @@ class Client:
                     asyncio.timeout(timeout),
                     client,
                     client.stream(method, url, content=data, headers=sent) as answer,
-                    aclosing(answer.aiter_raw()) as parts,
                 ):
                     status, headers = answer.status_code, answer.headers
-                    async for part in parts:
+                    async for part in answer.aiter_raw():
                         content += part
                         if status >= 300 and len(content) >= EXPLANATION:
                             del content[EXPLANATION:]
@@ -208,7 +207,7 @@ def _run(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with asyncio.Runner(loop_factory=_Loop) as runner:
             return runner.run(request())
     with ThreadPoolExecutor(1) as thread:  # as in a notebook: this thread has a loop and cannot have another
-        return thread.submit(_run, request).result()
+        return thread.submit(lambda: _run(request)).result()
 
 
 @functools.cache

@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -23,13 +22,13 @@ from smopd.errors import EngineLost, UserError
 from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import TRAITS, Sampling, Stop
 from smopd.rollout.http import Cancellation, Cancelled, Client, Rejected, Unreachable, base_url
+from smopd.rollout.pool import LONGEST_PAUSE, LONGEST_WAIT, side_by_side
 from smopd.seeds import derive
 from smopd.settings import Engine as EngineSettings
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
 
-LONGEST_PAUSE = 60.0  # seconds between two tries, unless the server asks for more
 SHOWN = 500  # characters of a server's words that go into a message
 
 
@@ -44,9 +43,7 @@ class ChatReply:
 
 @dataclass
 class _Server:
-    """One base URL. A failed one is left alone until `rests_until`, then gets a single request until that
-    succeeds.
-    """
+    """One base URL. A failed one rests until `rests_until`, then gets a single request at a time."""
 
     url: str
     in_flight: int = 0
@@ -145,17 +142,9 @@ class ChatEndpoint:
         return self.reply(messages, Sampling(temperature, max_tokens), seed, cancellation).text
 
     def each(self, work: Callable[[T, Cancellation], None], items: Sequence[T]) -> None:
-        """`work` on every item, as many at once as the servers take. The first error is raised here and
-        cancels the others.
-        """
+        """`work` on every item, as many at once as the servers take. The first error cancels the others."""
         cancellation = Cancellation()
-        with ThreadPoolExecutor(self.width, "smopd-chat") as threads:
-            try:
-                for done in as_completed([threads.submit(work, item, cancellation) for item in items]):
-                    done.result()
-            finally:
-                cancellation.set()
-                threads.shutdown(wait=False, cancel_futures=True)
+        side_by_side(lambda item: work(item, cancellation), items, self.width, cancellation)
 
     def _ask(
         self,
@@ -213,7 +202,7 @@ class ChatEndpoint:
                     chosen = min(free, key=lambda s: s.in_flight)
                     chosen.in_flight += 1
                     return chosen
-                self._changed.wait(0.2)
+                self._changed.wait(LONGEST_WAIT)
         raise Cancelled
 
     def _give_back(self, server: _Server, reached: bool, rest: float) -> None:
@@ -299,9 +288,7 @@ class ChatDriver:
     def reply(
         self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
     ) -> None:
-        """One more turn of every conversation: what the user says, and the reply. `last`: no further turn is
-        expected.
-        """
+        """What each user says next, and the reply to it. `last`: no further turn is expected."""
         todo = list(zip(played, users, seeds, last, strict=True))
         with self._counting(played):
             self.endpoint.each(lambda turn, cancellation: self._turn(*turn, cancellation), todo)

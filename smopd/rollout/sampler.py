@@ -19,9 +19,7 @@ def uniforms(seed: int, count: int) -> torch.Tensor:
 def pick(
     logits_BV: torch.Tensor, sampling: Sampling, uniforms_B: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Chosen ids [B], and their log-probabilities [B] at temperature 1 over the whole vocabulary. No numbers:
-    greedy.
-    """
+    """Chosen ids [B], their log-probabilities [B] at temperature 1, untruncated. No numbers: greedy."""
     logits_BV = logits_BV if logits_BV.dtype == torch.float64 else logits_BV.float()
     if uniforms_B is None or sampling.temperature == 0:
         chosen_B1 = logits_BV.argmax(-1, keepdim=True)

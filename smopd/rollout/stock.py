@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
-from smopd.rollout.engine import TRAITS, Sampled, Sampling, SaveAdapter, Session, Stop, Usage
+from smopd.rollout.engine import TRAITS, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Stop, Usage
 from smopd.rollout.sampler import pick, uniforms
 
 
@@ -41,11 +41,7 @@ class StockEngine:
 
     @torch.no_grad()
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling,
-        sessions: Sequence[Session] | None = None,
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
         """One reply to each prompt, in order."""
         # Prompts of like length share a batch: less padding. Replies do not depend on the grouping.

@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.rollout.engine import TRAITS, Sampled, Sampling, SaveAdapter, Session, Usage
+from smopd.rollout.engine import TRAITS, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
 from smopd.rollout.http import Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
 from smopd.rollout.vllm_shared import (
@@ -94,15 +94,9 @@ class VLLMServers:
         return f"VLLMServers({', '.join(server.url for server in self._pool.servers)})"
 
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling,
-        sessions: Sequence[Session] | None = None,
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
-        """Replies in the order of the prompts, all from the adapter of the last `refresh`, before it from the
-        base.
-        """
+        """Replies in order, from the adapter of the last `refresh`, or from the base before the first."""
         adapter = self._adapter
 
         def send(server: _Served, i: int) -> tuple[Sampled, int | None]:
@@ -117,9 +111,7 @@ class VLLMServers:
         return [reply for reply, _ in answers]
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Save the adapter under a new name and load it everywhere. A server that is away gets it with its
-        first request.
-        """
+        """Load the adapter everywhere, under a new name. A server that is away gets it with its next request."""
         if not self._rank:
             raise ValueError("made for a base model: VLLMServers(lora=False)")
         old, new = self._adapter, self._store.write(version, save)
@@ -144,9 +136,7 @@ class VLLMServers:
     def _complete(
         self, server: _Served, adapter: Adapter | None, prompt: Sequence[int], seed: int, sampling: Sampling
     ) -> tuple[Sampled, int | None]:
-        """One reply from one server and its cached prompt tokens if told, the adapter loaded first where it
-        is missing.
-        """
+        """A reply and its cached prompt tokens if known; the adapter is loaded first where it is missing."""
         fields = sampling_fields(sampling, seed, self._end_ids)
         fields |= {"prompt": list(prompt), "return_token_ids": True}
         for _ in range(2):

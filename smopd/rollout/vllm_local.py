@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from smopd.errors import UserError
-from smopd.rollout.engine import TRAITS, Sampled, Sampling, SaveAdapter, Session, Usage
+from smopd.rollout.engine import TRAITS, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
 from smopd.rollout.vllm_shared import (
     Adapter,
     AdapterStore,
@@ -96,11 +96,7 @@ class VLLMEngine:
                 ) from None
 
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling,
-        sessions: Sequence[Session] | None = None,
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
         """Replies in the order of the prompts. vLLM finds the shared prefixes of a conversation by itself."""
         if not prompts:
