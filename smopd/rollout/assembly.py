@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -52,7 +53,7 @@ def make_engine(
     if traits.remote:
         from smopd.rollout.vllm_http import VLLMServers
 
-        return VLLMServers(settings, renderer.end_ids, folder, renderer.encode, lora=rank > 0)
+        return VLLMServers(settings, renderer.end_ids, folder, renderer.encode, rank)
     from smopd.rollout.vllm_local import VLLMEngine
 
     return VLLMEngine(settings, renderer.end_ids, rank)
@@ -62,7 +63,8 @@ def training_driver(settings: Settings, renderer: Renderer, model: PeftModel, fo
     """Plays rollouts with the student. Engines with weights of their own get its adapter through `folder`."""
     rollout = settings.rollout
     sampling = Sampling(rollout.temperature, rollout.answer_tokens, rollout.top_p, rollout.top_k)
-    rank = max(adapter.r for adapter in model.peft_config.values())  # type: ignore[attr-defined]
+    adapters: Any = model.peft_config.values()
+    rank = max(rank for a in adapters for rank in (a.r, *a.rank_pattern.values()))
     engine = make_engine(settings, renderer, rollout.batch, folder, model, rank)
     return Driver(engine, renderer, sampling, rollout.middle_tokens, settings.chat.history)
 

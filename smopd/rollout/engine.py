@@ -97,9 +97,12 @@ class Engine(Protocol):
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
         """The policy is now `version`: no reply, and no cached prefix, comes from an older one any more."""
+        return
 
     def sleep(self) -> None:
         """Nothing will be sampled until the next `refresh`: give memory back to training."""
+        return
 
     def close(self) -> None:
         """The run is over: end what the engine started."""
+        return

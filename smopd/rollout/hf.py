@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from smopd.rollout.engine import (
     TRAITS,
+    Engine,
     Prompts,
     Sampled,
     Sampling,
@@ -25,7 +26,6 @@ from smopd.rollout.engine import (
     Session,
     Sessions,
     Stop,
-    Usage,
 )
 from smopd.rollout.kv import GROWTH, BatchCache, Kept
 from smopd.rollout.sampler import pick, uniforms
@@ -51,7 +51,7 @@ class _Row:
     stop: Stop | None = None
 
 
-class HFEngine:
+class HFEngine(Engine):
     """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts.
 
     `cache_mb` bounds keys and values: half for the batch being sampled, half for conversations between turns,
@@ -67,7 +67,7 @@ class HFEngine:
         self.model: PreTrainedModel = base  # type: ignore[assignment]
         self.end_ids, self.batch, self.limit = list(end_ids), batch, cache_mb * 2**20
         self.stock = StockEngine(model, end_ids, batch)
-        self.usage: Usage = self.stock.usage
+        self.usage = self.stock.usage
         self.kept: dict[str, Kept] = {}  # oldest first
         self._warned = False
 

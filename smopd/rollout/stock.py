@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
-from smopd.rollout.engine import TRAITS, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Stop, Usage
+from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, Sessions, Stop, Usage
 from smopd.rollout.sampler import pick, uniforms
 
 
@@ -28,16 +28,14 @@ class Drawn(LogitsProcessor):
         return torch.full_like(scores, float("-inf")).scatter_(-1, chosen_B[:, None], 0.0)  # type: ignore[return-value]
 
 
-class StockEngine:
+class StockEngine(Engine):
     """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts."""
 
     traits = TRAITS["hf"]
 
     def __init__(self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64) -> None:
         self.model: PreTrainedModel = model  # type: ignore[assignment]
-        self.end_ids = list(end_ids)
-        self.batch = batch
-        self.usage = Usage()
+        self.end_ids, self.batch, self.usage = list(end_ids), batch, Usage()
 
     @torch.no_grad()
     def generate(
@@ -57,15 +55,6 @@ class StockEngine:
         finally:
             self.model.train(was_training)
         return [replies[i] for i in range(len(prompts))]
-
-    def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Nothing is kept between calls."""
-
-    def sleep(self) -> None:
-        """Nothing is kept between calls."""
-
-    def close(self) -> None:
-        """Nothing was started."""
 
     def _generate(self, prompts: list[Sequence[int]], seeds: list[int], sampling: Sampling) -> list[Sampled]:
         device = next(self.model.parameters()).device

@@ -18,19 +18,10 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.rollout.engine import TRAITS, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
+from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
 from smopd.rollout.http import Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
-from smopd.rollout.vllm_shared import (
-    Adapter,
-    AdapterStore,
-    ReplyReader,
-    adapter_rank,
-    lora_rank,
-    max_rank,
-    sampling_fields,
-    served_model,
-)
+from smopd.rollout.vllm_shared import Adapter, AdapterStore, Replies, max_rank, served_model
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
@@ -48,16 +39,15 @@ class _Served(Server):
         self.base = self.root = ""  # the served model's name, and where it stands
         self.loaded = ""
         self.loads = 0
-        self.unused: set[str] = set()  # adapters of ours that it may still hold
+        self.held: set[str] = set()  # adapters of ours that it may hold, the loaded one included
         self.loading = threading.Lock()
 
 
-class VLLMServers:
+class VLLMServers(Engine):
     """Samples at the servers of `[engine]`. `folder` takes the adapters where `engine.adapters` names none.
 
-    `encode`: if given, each server's tokenizer is compared with it. `lora`: whether adapters will be sent at
-    all (not for the evaluation of a base model). `pause`: seconds after a first failure; they double with
-    every further one.
+    `encode`: if given, each server's tokenizer is compared with it. `rank`: the largest of the adapters to
+    come, 0 for the base alone. `pause`: seconds after a first failure; they double with every further one.
     """
 
     traits = TRAITS["vllm-http"]
@@ -68,17 +58,15 @@ class VLLMServers:
         end_ids: Sequence[int],
         folder: Path,
         encode: Callable[[str], Sequence[int]] | None = None,
-        lora: bool = True,
+        rank: int = 0,
         pause: float = 1.0,
     ) -> None:
         settings = config.engine
         if not settings.servers:
             raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
-        self._settings, self._model, self._end_ids = settings, served_model(config), list(end_ids)
-        self._rank = max_rank(lora_rank(config)) if lora else 0
-        self._encode = encode
-        self._client = Client(settings.api_key_env)
-        self._reader = ReplyReader(end_ids)
+        self._settings, self._model, self._encode = settings, served_model(config), encode
+        self._rank = max_rank(rank) if rank else 0
+        self._client, self._replies = Client(settings.api_key_env), Replies(end_ids)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
         self._adapter: Adapter | None = None
         adapters = Path(settings.adapters) if settings.adapters else folder / "served"
@@ -111,20 +99,15 @@ class VLLMServers:
         return [reply for reply, _ in answers]
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Load the adapter everywhere, under a new name. A server that is away gets it with its next request."""
+        """Load the adapter everywhere, under a new name; at a server that is away with its next request."""
         if not self._rank:
-            raise ValueError("made for a base model: VLLMServers(lora=False)")
+            raise ValueError("made for a base model: VLLMServers(rank=0)")
         old, new = self._adapter, self._store.write(version, save)
         self._adapter = new
-        # That of an evaluated adapter may be larger than the config's.
-        self._rank = max(self._rank, max_rank(adapter_rank(new.path)))
         self._pool.forget_homes()
         self._pool.each(lambda server: self._load(server, new))
         if old:
             self._store.drop(old)
-
-    def sleep(self) -> None:
-        """The servers' memory is not ours."""
 
     def close(self) -> None:
         """Unload our adapters and delete them. The servers keep running."""
@@ -137,7 +120,7 @@ class VLLMServers:
         self, server: _Served, adapter: Adapter | None, prompt: Sequence[int], seed: int, sampling: Sampling
     ) -> tuple[Sampled, int | None]:
         """A reply and its cached prompt tokens if known; the adapter is loaded first where it is missing."""
-        fields = sampling_fields(sampling, seed, self._end_ids)
+        fields = self._replies.fields(sampling, seed)
         fields |= {"prompt": list(prompt), "return_token_ids": True}
         for _ in range(2):
             load = self._load(server, adapter) if adapter else 0
@@ -171,7 +154,7 @@ class VLLMServers:
                 raise ValueError("the log-probabilities are no numbers")
             if choice.get("prompt_token_ids") not in (None, list(prompt)):
                 raise ValueError("the answer is to another prompt")
-            return self._reader.read(ids, logps, choice["finish_reason"], limit)
+            return self._replies.read(ids, logps, choice["finish_reason"], limit)
         except (KeyError, TypeError, IndexError, AttributeError):
             missing = "no completion with token ids and log-probabilities"
             raise Unreachable(f"{server.url}: {missing}: {str(answer)[:200]}") from None
@@ -187,6 +170,7 @@ class VLLMServers:
                 return server.loads
             if server.aside:  # the thread that held the lock before found out
                 raise Unreachable(server.aside)
+            server.held.add(adapter.name)
             where = {"lora_name": adapter.name, "lora_path": str(adapter.path)}
             try:
                 self._call(server, "/v1/load_lora_adapter", where)
@@ -204,17 +188,16 @@ class VLLMServers:
             server.loaded = adapter.name
             server.loads += 1
             self._unload_unused(server, adapter.name)
-            server.unused.add(adapter.name)
             return server.loads
 
     def _unload_unused(self, server: _Served, keep: str) -> None:
-        for name in sorted(server.unused - {keep}):
+        for name in sorted(server.held - {keep}):
             try:
                 self._call(server, "/v1/unload_lora_adapter", {"lora_name": name}, PROBE_SECONDS)
             except (Rejected, Unreachable) as error:
                 # Unknown to a restarted server; else it only costs the server memory.
                 log.debug("%s: %s is not unloaded: %s", server.url, name, error)
-            server.unused.discard(name)
+            server.held.discard(name)
 
     def _inspect(self, server: _Served) -> None:
         """Whether the server is there, and is what the run needs. UserError says what to mend."""
@@ -228,7 +211,7 @@ class VLLMServers:
             raise self._refusal(server, error) from None
         except (KeyError, TypeError, AttributeError, StopIteration):
             raise UserError(f"{server.url}/v1/models: lists no model; is this a vLLM server?") from None
-        server.unused |= {name for name in known if self._store.abandoned(name)}
+        server.held |= {name for name in known if self._store.abandoned(name)}
         if server.loaded not in known:  # it was restarted
             server.loaded = ""
         if self._rank:
@@ -241,9 +224,8 @@ class VLLMServers:
             self._call(server, "/v1/load_lora_adapter", timeout=PROBE_SECONDS)
         except Rejected as error:
             if error.status == 404:
-                raise UserError(
-                    f"{server.url}: takes no adapters while it runs; start it with\n  {self._command()}"
-                ) from None
+                advice = f"start it with\n  {self._command()}"
+                raise UserError(f"{server.url}: takes no adapters while it runs; {advice}") from None
 
     def _check_tokenizer(self, server: _Served, encode: Callable[[str], Sequence[int]]) -> None:
         body = {"model": server.base, "prompt": PROBE_TEXT, "add_special_tokens": False}
@@ -252,9 +234,8 @@ class VLLMServers:
         except (Rejected, KeyError, TypeError):
             return  # switched off there, which proves nothing
         if cut != list(encode(PROBE_TEXT)):
-            raise UserError(
-                f"{server.url}: its model {server.base} has another tokenizer than model.path = {self._model}"
-            )
+            other = f"its model {server.base} has another tokenizer than model.path = {self._model}"
+            raise UserError(f"{server.url}: {other}")
 
     def _warn_of_another_model(self, server: _Served) -> None:
         """By the last part of the path only: on another machine the same model may stand elsewhere."""
@@ -280,12 +261,9 @@ class VLLMServers:
         hint = ""
         if error.status in (401, 403):
             name = self._settings.api_key_env
-            sent = (
-                f"it was sent the key in {name}"
-                if self._client.key
-                else f"no key was sent: {name} is not set"
-            )
-            hint = f"\n{sent} (engine.api_key_env names the environment variable)"
+            sent = "it was sent the key in" if self._client.key else "no key was sent:"
+            unset = "" if self._client.key else " is not set"
+            hint = f"\n{sent} {name}{unset} (engine.api_key_env names the environment variable)"
         return UserError(f"{server.url}: refused: {error}{hint}")
 
     def _command(self) -> str:

@@ -21,16 +21,8 @@ import numpy as np
 import torch
 
 from smopd.errors import UserError
-from smopd.rollout.engine import TRAITS, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
-from smopd.rollout.vllm_shared import (
-    Adapter,
-    AdapterStore,
-    ReplyReader,
-    lora_rank,
-    max_rank,
-    sampling_fields,
-    served_model,
-)
+from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
+from smopd.rollout.vllm_shared import Adapter, AdapterStore, Replies, max_rank, served_model
 from smopd.seeds import derive
 from smopd.settings import Settings
 
@@ -45,25 +37,23 @@ SETTINGS = {
 DEFAULTS = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 
 
-class VLLMEngine:
+class VLLMEngine(Engine):
     """Samples with vLLM, from the adapter of the last `refresh`, or from the base before the first.
 
-    `rank`: the largest of the adapters to come; that of the config if not given; 0 for the base alone.
+    `rank`: the largest of the adapters to come, 0 for the base alone.
     """
 
     traits = TRAITS["vllm"]
 
-    def __init__(self, config: Settings, end_ids: Sequence[int], rank: int | None = None) -> None:
-        self.end_ids = list(end_ids)
+    def __init__(self, config: Settings, end_ids: Sequence[int], rank: int = 0) -> None:
         self.usage = Usage()
-        self._reader = ReplyReader(end_ids)
+        self._replies = Replies(end_ids)
         self._folder = TemporaryDirectory(prefix="smopd-vllm-")
         self._store = AdapterStore(Path(self._folder.name), Path(self._folder.name))
         self._adapter: Adapter | None = None
         self._request: Any = None
         self._swaps = 0
         self._asleep = False
-        rank = lora_rank(config) if rank is None else rank
         lora = {"enable_lora": True, "max_lora_rank": max_rank(rank), "max_loras": 1} if rank else {}
         os.environ.update(SETTINGS)
         for name, value in DEFAULTS.items():
@@ -104,8 +94,8 @@ class VLLMEngine:
         self._wake_up()
         try:
             asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-            fields = [sampling_fields(sampling, seed, self.end_ids) for seed in seeds]
-            params = [self._vllm.SamplingParams(**one, detokenize=False) for one in fields]
+            make, fields = self._vllm.SamplingParams, self._replies.fields
+            params = [make(**fields(sampling, seed), detokenize=False) for seed in seeds]
             with _own_random_state():
                 outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
         except BaseException as error:
@@ -120,7 +110,7 @@ class VLLMEngine:
             (said,) = output.outputs
             steps = zip(said.token_ids, said.logprobs, strict=True)
             logps = [of_step[token].logprob for token, of_step in steps]
-            replies.append(self._reader.read(said.token_ids, logps, said.finish_reason, sampling.max_tokens))
+            replies.append(self._replies.read(said.token_ids, logps, said.finish_reason, sampling.max_tokens))
             cached = output.num_cached_tokens or 0
             self.usage.prompt += len(prompt)
             self.usage.reused += cached

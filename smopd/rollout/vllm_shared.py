@@ -1,7 +1,6 @@
-"""What the two vLLM engines share: how a reply is asked for and read, the model and rank they serve, adapters
-on disk.
+"""What the two vLLM engines share: how a reply is asked for and read, model and rank, adapters on disk.
 
-It leaves out vLLM itself: nothing here imports it.
+Nothing here imports vLLM.
 """
 
 import contextlib
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.models import resolve_adapter
 from smopd.pocket import MODEL_DIR
 from smopd.rollout.engine import Sampled, Sampling, SaveAdapter, Stop
 from smopd.settings import Settings
@@ -36,11 +34,6 @@ def served_model(config: Settings) -> str:
     return str(folder) if folder.is_dir() else config.model.path
 
 
-def lora_rank(config: Settings) -> int:
-    """The rank of the adapter that is trained: the starting adapter's own, else the configured one."""
-    return adapter_rank(resolve_adapter(config.model.adapter)) if config.model.adapter else config.lora.r
-
-
 def adapter_rank(folder: Path) -> int:
     """The largest rank in a PEFT adapter folder."""
     settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
@@ -54,26 +47,25 @@ def max_rank(rank: int) -> int:
     return next(limit for limit in RANKS if rank <= limit)
 
 
-def sampling_fields(sampling: Sampling, seed: int, end_ids: Sequence[int]) -> dict[str, Any]:
-    """vLLM's names for one request, for `SamplingParams` and for the completions call alike.
-
-    Every field that a model's generation_config.json can set is given, so that the defaults of a server never
-    colour a rollout; ignore_eos, because which tokens end a reply is said by `stop_token_ids` alone.
-    """
-    return {
-        "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": 0.0,
-        "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
-        "seed": seed, "max_tokens": sampling.max_tokens, "stop_token_ids": list(end_ids), "ignore_eos": True,
-        "logprobs": 0,  # of the sampled token and of no other
-    }  # fmt: skip
-
-
-class ReplyReader:
-    """Turns what vLLM returned into a `Sampled`, or says what is wrong with it."""
+class Replies:
+    """How replies are asked of vLLM, and how they are read, or what is wrong with them."""
 
     def __init__(self, end_ids: Sequence[int]) -> None:
         self.end_ids = frozenset(end_ids)
         self._warned = False
+
+    def fields(self, sampling: Sampling, seed: int) -> dict[str, Any]:
+        """vLLM's names for one request, for `SamplingParams` and for the completions call alike.
+
+        Every field that a model's generation_config.json can set is given, so that the defaults of a server
+        never colour a rollout; ignore_eos, because which tokens end a reply is said by `stop_token_ids`.
+        """
+        return {
+            "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": 0.0,
+            "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "seed": seed,
+            "max_tokens": sampling.max_tokens, "stop_token_ids": sorted(self.end_ids), "ignore_eos": True,
+            "logprobs": 0,  # of the sampled token and of no other
+        }  # fmt: skip
 
     def read(self, ids: Sequence[int], logps: Sequence[float], finish: str | None, limit: int) -> Sampled:
         """ValueError: not a whole reply. UserError: the server ends replies where we do not."""
@@ -83,18 +75,17 @@ class ReplyReader:
             raise ValueError(f"the reply ended with {finish!r}")
         if self.end_ids & set(ids[:-1]):
             raise ValueError("tokens behind the end of the turn")
-        if ids[-1] in self.end_ids:
-            return Sampled(tuple(ids), Stop.END, tuple(logps))
-        if finish == "stop":
+        ended = ids[-1] in self.end_ids
+        if finish == "stop" and not ended:
             raise UserError(
                 f"vLLM ended a reply at token {ids[-1]}, which ends no turn of this model "
                 f"(those are {sorted(self.end_ids)}): start the server with --generation-config vllm"
             )
-        if len(ids) < limit and not self._warned:
+        if len(ids) < limit and not ended and not self._warned:
             self._warned = True
             cut = f"replies are cut before their limit of {limit} tokens"
             log.warning("vLLM's context is full: %s; raise its max_model_len", cut)
-        return Sampled(tuple(ids), Stop.LENGTH, tuple(logps))
+        return Sampled(tuple(ids), Stop.END if ended else Stop.LENGTH, tuple(logps))
 
 
 @dataclass(frozen=True)
@@ -106,8 +97,7 @@ class Adapter:
 
 
 class AdapterStore:
-    """Adapter folders under a root that other runs may use too, named after machine, run, process, count and
-    version.
+    """Adapter folders under a root that other runs may use too, named after the run, the process, a count.
 
     A process that was killed leaves its folders behind; `sweep` removes those of the same run.
     """
@@ -170,8 +160,6 @@ class AdapterStore:
 def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # else it is another user's
     return True
