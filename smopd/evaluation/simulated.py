@@ -14,7 +14,6 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from smopd.chat.template import Message
@@ -30,6 +29,7 @@ from smopd.verify.verifiers import Verdict, verify_all
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
+Read = Callable[[dict[str, Any]], T | None]  # of an answer's JSON object; None: it cannot be used
 
 KINDS = {
     "answer": "it commits to a complete answer to the request, even if it also explains or asks something",
@@ -90,6 +90,8 @@ class _State:
     message: str = ""
     kind: str = ""
     extracted: str = ""
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    seed: tuple[int | str, ...] = ()
 
 
 class SimulatedUser:
@@ -110,11 +112,13 @@ class SimulatedUser:
         states = [_State(player.open(e, "simulated", seed), []) for e in examples]
         before, turn = self.unusable, 0
         while going := [s for s in states if not _over(s)]:
-            self.endpoint.each(partial(self._say, (*seed, turn)), going)
+            for s in going:
+                s.seed = (*seed, turn)
+            self.endpoint.each(self._say, going)
             seeds = [derive(*seed, "simulated", s.conversation.example.id, turn) for s in going]
             last = [len(s.told) == len(s.conversation.example.shards) for s in going]
             player.reply([s.conversation for s in going], [s.message for s in going], seeds, last)
-            self.endpoint.each(partial(self._classify, (*seed, turn)), going)
+            self.endpoint.each(self._classify, going)
             attempts = [s for s in going if s.kind == "answer"]
             found = iter(verify_all([(s.conversation.example, s.extracted) for s in attempts]))
             for s in going:
@@ -128,18 +132,17 @@ class SimulatedUser:
             )
         return [(s.conversation, s.verdicts) for s in states]
 
-    def _say(self, seed: Sequence[int | str], state: _State, cancellation: Cancellation) -> None:
+    def _say(self, state: _State, cancellation: Cancellation) -> None:
         """The user's next message: the first shard as it is, a further one in the model's words."""
+        state.cancellation = cancellation
         shards = state.conversation.example.shards
         hidden = [i for i in range(len(shards)) if i not in state.told]
         state.message, chosen = shards[hidden[0]], hidden[0]
-        if state.told and (said := self._told(state, hidden, seed, cancellation)):
+        if state.told and (said := self._told(state, hidden)):
             chosen, state.message = said
         state.told.append(chosen)
 
-    def _told(
-        self, state: _State, hidden: list[int], seed: Sequence[int | str], cancellation: Cancellation
-    ) -> tuple[int, str] | None:
+    def _told(self, state: _State, hidden: list[int]) -> tuple[int, str] | None:
         shards = state.conversation.example.shards
 
         def listed(which: list[int]) -> str:
@@ -154,11 +157,11 @@ class SimulatedUser:
                 return fact - 1, message.strip()
             return None
 
-        return self._ask(prompt, self.settings.temperature, WORDS, (*seed, "say"), state, read, cancellation)
+        return self._ask(state, "say", prompt, self.settings.temperature, WORDS, read)
 
-    def _classify(self, seed: Sequence[int | str], state: _State, cancellation: Cancellation) -> None:
+    def _classify(self, state: _State, cancellation: Cancellation) -> None:
         """What kind of reply the last one is, and where it is an attempt, the answer in it."""
-        conversation = state.conversation
+        conversation, state.cancellation = state.conversation, cancellation
         reply = conversation.turns[-1].text
         if not reply.strip():
             state.kind = "missing"
@@ -170,33 +173,22 @@ class SimulatedUser:
             kind = str(answer.get("kind", "")).strip().lower()
             return kind if kind in KINDS else None
 
-        found = self._ask(prompt, 0.0, JUDGED, (*seed, "label"), state, label, cancellation)
-        state.kind = found or "answer"
+        state.kind = self._ask(state, "label", prompt, 0.0, JUDGED, label) or "answer"
         state.extracted = reply
         if state.kind == "answer":
             prompt = _EXTRACT.format(form=_FORMS.get(conversation.example.task, ""), reply=reply)
 
-            def copied(answer: dict[str, Any]) -> str | None:
-                return _copied(answer, reply)
-
-            found = self._ask(prompt, 0.0, EXTRACTED, (*seed, "extract"), state, copied, cancellation)
-            state.extracted = found or reply
+            copied = self._ask(state, "extract", prompt, 0.0, EXTRACTED, lambda a: _copied(a, reply))
+            state.extracted = copied or reply
 
     def _ask(
-        self,
-        prompt: str,
-        temperature: float,
-        max_tokens: int,
-        seed: Sequence[int | str],
-        state: _State,
-        read: Callable[[dict[str, Any]], T | None],
-        cancellation: Cancellation,
+        self, state: _State, what: str, prompt: str, temperature: float, max_tokens: int, read: Read[T]
     ) -> T | None:
         """What `read` makes of the endpoint's JSON; None when no try brought something it can use."""
         messages: list[Message] = [{"role": "user", "content": prompt}]
         for attempt in range(self.settings.retries + 1):
-            drawn = derive(*seed, state.conversation.example.id, attempt)
-            answer = _object(self.endpoint.text(messages, temperature, max_tokens, drawn, cancellation))
+            seed = derive(*state.seed, what, state.conversation.example.id, attempt)
+            answer = _object(self.endpoint.text(messages, temperature, max_tokens, seed, state.cancellation))
             found = read(answer) if answer is not None else None
             if found is not None:
                 return found

@@ -1,9 +1,7 @@
-"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package itself
-(`pocket`).
+"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package (`pocket`).
 
 Whatever a family needs that its config tells is settled here: attention that only the eager implementation
-computes, base weights in fewer bits. It leaves out adapters, except for the question whether the layers they
-are meant for exist.
+computes, base weights in fewer bits, the names of the layers that adapters are for.
 """
 
 import hashlib
@@ -137,14 +135,12 @@ def _source(config: Settings) -> tuple[str, dict[str, str]]:
 
 
 def _cap_attention(model: PreTrainedModel) -> None:
-    """Soft-capped attention (Gemma 2) is left out by SDPA without a word: only eager attention computes it."""
+    """Soft-capped attention (Gemma 2) is left out by SDPA without a word; eager attention computes it."""
     config: Any = model.config
     capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
     if capped and config._attn_implementation == "sdpa":
-        log.warning(
-            "this model soft-caps its attention, which model.attention = 'sdpa' leaves out: "
-            "'eager' is used, which is slower"
-        )
+        problem = "this model soft-caps its attention, which model.attention = 'sdpa' leaves out"
+        log.warning("%s: 'eager' is used, which is slower", problem)
         model.set_attn_implementation("eager")
 
 
@@ -154,35 +150,24 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
     if kind == "none":
         return {}
     both = "leave out one of the two settings"
-    refusals = [
-        (
-            Path(config.model.path).suffix == ".gguf",
-            f"model.quantize: a GGUF file cannot be loaded in {kind}; "
-            "name the model's folder or hub id in model.path",
-        ),
-        (config.rollout.merge, f"rollout.merge: an adapter cannot be folded into weights in {kind}; {both}"),
-        (config.train.shard, f"train.shard: weights in {kind} cannot be split among processes; {both}"),
-        (
-            find_spec("bitsandbytes") is None,
-            f"model.quantize: {kind} needs the package bitsandbytes: pip install 'smopd[quantized]'",
-        ),
-        (
-            not torch.cuda.is_available(),
-            f"model.quantize: {kind} needs a GPU, and torch sees none; leave it at none",
-        ),
-    ]
-    for refused, message in refusals:
-        if refused:
-            raise UserError(message)
+    if Path(config.model.path).suffix == ".gguf":
+        advice = "name the model's folder or hub id in model.path"
+        raise UserError(f"model.quantize: a GGUF file cannot be loaded in {kind}; {advice}")
+    if config.rollout.merge:
+        raise UserError(f"rollout.merge: an adapter cannot be folded into weights in {kind}; {both}")
+    if config.train.shard:
+        raise UserError(f"train.shard: weights in {kind} cannot be split among processes; {both}")
+    if find_spec("bitsandbytes") is None:
+        package = "the package bitsandbytes: pip install 'smopd[quantized]'"
+        raise UserError(f"model.quantize: {kind} needs {package}")
+    if not torch.cuda.is_available():
+        raise UserError(f"model.quantize: {kind} needs a GPU, and torch sees none; leave it at none")
     if kind == "int8":
         bits = BitsAndBytesConfig(load_in_8bit=True)
     else:
-        bits = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=getattr(torch, config.model.dtype),
-        )
+        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+        dtype = getattr(torch, config.model.dtype)
+        bits = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype, **nf4)
     return {"quantization_config": bits, "device_map": {"": torch.device(device)}}
 
 
@@ -201,9 +186,8 @@ def resolve_adapter(path: str | Path) -> Path:
     checkpoints = sorted((folder / "checkpoints").glob("step-*"))
     chosen = checkpoints[-1] if checkpoints else folder
     if not (chosen / "adapter_config.json").exists():
-        raise UserError(
-            f"{path}: neither a PEFT adapter (no adapter_config.json) nor a run folder with a checkpoint"
-        )
+        missing = "neither a PEFT adapter (no adapter_config.json) nor a run folder with a checkpoint"
+        raise UserError(f"{path}: {missing}")
     return chosen
 
 

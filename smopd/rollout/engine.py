@@ -60,6 +60,12 @@ class Usage:
     reused: int = 0  # of them taken from an earlier turn
     prefilled: int = 0  # computed for prompts, padding included
 
+    def add(self, prompt: int, reused: int, padding: int = 0) -> None:
+        """Count a call: tokens of prompts, how many of them were reused, and computed padding."""
+        self.prompt += prompt
+        self.reused += reused
+        self.prefilled += prompt - reused + padding
+
     def share_since(self, earlier: "Usage") -> float | None:
         """Which share of the prompts' tokens was reused since; None where nothing is known."""
         prompt = self.prompt - earlier.prompt

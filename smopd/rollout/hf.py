@@ -3,8 +3,7 @@
 A conversation's next prompt begins, as far as the template lets it, with tokens that went through the model a
 turn ago; only what follows the longest common prefix is computed. Rows that have ended leave the batch. Each
 reply has its own stream of uniform numbers, so its tokens depend neither on the batch nor on what was kept.
-Models that this cannot serve go to `StockEngine`. It leaves out the weights' origin: whichever adapter is
-active samples.
+Models that this cannot serve are sampled as `StockEngine` does. Whichever adapter is active samples.
 """
 
 import logging
@@ -14,19 +13,8 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import PreTrainedModel
 
-from smopd.rollout.engine import (
-    TRAITS,
-    Engine,
-    Prompts,
-    Sampled,
-    Sampling,
-    SaveAdapter,
-    Session,
-    Sessions,
-    Stop,
-)
+from smopd.rollout.engine import Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
 from smopd.rollout.kv import GROWTH, BatchCache, Kept
 from smopd.rollout.sampler import pick, uniforms
 from smopd.rollout.stock import StockEngine
@@ -51,23 +39,19 @@ class _Row:
     stop: Stop | None = None
 
 
-class HFEngine(Engine):
+class HFEngine(StockEngine):
     """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts.
 
     `cache_mb` bounds keys and values: half for the batch being sampled, half for conversations between turns,
     the oldest of which are dropped. 0 keeps nothing between turns and bounds nothing.
     """
 
-    traits = TRAITS["hf"]
-
     def __init__(
         self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096
     ) -> None:
-        base = model.get_base_model() if isinstance(model, PeftModel) else model
-        self.model: PreTrainedModel = base  # type: ignore[assignment]
-        self.end_ids, self.batch, self.limit = list(end_ids), batch, cache_mb * 2**20
-        self.stock = StockEngine(model, end_ids, batch)
-        self.usage = self.stock.usage
+        base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+        super().__init__(base, end_ids, batch)
+        self.limit = cache_mb * 2**20
         self.kept: dict[str, Kept] = {}  # oldest first
         self._warned = False
 
@@ -82,7 +66,7 @@ class HFEngine(Engine):
             if not self._warned:
                 log.warning("this model's attention is more than a mask: every turn is computed from scratch")
                 self._warned = True
-            return self.stock.generate(prompts, seeds, sampling)
+            return super().generate(prompts, seeds, sampling)
         of: Sequence[Session | None] = sessions or [None] * len(prompts)
         rows = [self._row(*row, sampling) for row in zip(prompts, seeds, of, strict=True)]
         was_training = self.model.training
@@ -104,10 +88,6 @@ class HFEngine(Engine):
 
     def sleep(self) -> None:
         """Conversations are over: their keys and values go."""
-        self.kept.clear()
-
-    def close(self) -> None:
-        """Nothing was started."""
         self.kept.clear()
 
     def _row(self, prompt: Sequence[int], seed: int, session: Session | None, sampling: Sampling) -> _Row:
@@ -147,9 +127,8 @@ class HFEngine(Engine):
         room = block + min(sampling.max_tokens, GROWTH)
         first = [(row.kept, row.start, row.shared) for row in rows]
         cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first)
-        self.usage.prompt += sum(len(row.prompt) for row in rows)
-        self.usage.reused += sum(row.shared for row in rows)
-        self.usage.prefilled += block * len(rows)
+        lengths, shared = sum(len(row.prompt) for row in rows), sum(row.shared for row in rows)
+        self.usage.add(lengths, shared, block * len(rows) - (lengths - shared))
         ids = [[0] * (block - len(row.prompt)) + row.prompt[row.shared :] for row in rows]
         logits_BV = self._forward(torch.tensor(ids, device=device), rows, cache)
         draws_BM = torch.stack([row.draws for row in rows]).to(device)

@@ -1,10 +1,8 @@
-"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer
-here.
+"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer.
 
 `ChatEndpoint` sends one request at a time from many threads, to whichever server is least busy, and tries
-again what failed. `ChatDriver` plays conversations with it, each at its own pace. It leaves out everything
-that needs token ids, so training, and every sampling setting that some endpoint refuses: only temperature,
-token limit and seed are sent, the rest is the server's.
+again what failed. `ChatDriver` plays conversations with it, each at its own pace. Only temperature, token
+limit and seed are sent: every further setting is refused by some endpoint.
 """
 
 import logging
@@ -28,17 +26,10 @@ from smopd.settings import Engine as EngineSettings
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
+Messages = Sequence[Message]
+Body = dict[str, Any] | None
 
 SHOWN = 500  # characters of a server's words that go into a message
-
-
-@dataclass(frozen=True)
-class ChatReply:
-    """One reply as the endpoint gave it; `tokens` is its own count, None if it does not tell."""
-
-    text: str
-    stop: Stop
-    tokens: int | None = None
 
 
 @dataclass
@@ -49,14 +40,6 @@ class _Server:
     in_flight: int = 0
     failed: bool = False
     rests_until: float = 0.0
-
-
-class _Refused(UserError):
-    """A request that will be refused again, explained; `words` are the server's."""
-
-    def __init__(self, message: str, words: str) -> None:
-        super().__init__(message)
-        self.words = words
 
 
 class ChatEndpoint:
@@ -102,41 +85,32 @@ class ChatEndpoint:
             return self._name
 
     def reply(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        seed: int,
-        cancellation: Cancellation | None = None,
-    ) -> ChatReply:
+        self, messages: Messages, sampling: Sampling, seed: int, cancellation: Cancellation | None = None
+    ) -> Turn:
         """The reply to a conversation. An answer that stays unreadable is an empty reply."""
         # A seed of 31 bits is one that every server takes.
         body = {"model": self.model(), "messages": list(messages), "seed": seed % 2**31}
         body["temperature"] = sampling.temperature
 
-        def ask(limit: str) -> ChatReply | None:
+        def ask(limit: str) -> Turn | None:
             fields = body | {limit: sampling.max_tokens}
             return self._ask("/v1/chat/completions", fields, _chat_reply, cancellation)
 
         limit = self._limit
         try:
             said = ask(limit)
-        except _Refused as refusal:
-            if limit != "max_tokens" or "max_completion_tokens" not in refusal.words:
+        except UserError as refusal:
+            if limit != "max_tokens" or "max_completion_tokens" not in str(refusal):
                 raise
             self._limit = "max_completion_tokens"  # OpenAI's newer models know the limit only by this name
             said = ask(self._limit)
         if said is None:
             with self._changed:
                 self.unreadable += 1
-        return said or ChatReply("", Stop.END)
+        return said or Turn((), (), Stop.END, "")
 
     def text(
-        self,
-        messages: Sequence[Message],
-        temperature: float,
-        max_tokens: int,
-        seed: int,
-        cancellation: Cancellation | None = None,
+        self, messages: Messages, temperature: float, max_tokens: int, seed: int, cancellation: Cancellation
     ) -> str:
         """The text of the reply."""
         return self.reply(messages, Sampling(temperature, max_tokens), seed, cancellation).text
@@ -147,11 +121,7 @@ class ChatEndpoint:
         side_by_side(lambda item: work(item, cancellation), items, self.width, cancellation)
 
     def _ask(
-        self,
-        path: str,
-        body: dict[str, Any] | None,
-        read: Callable[[Any], T | None],
-        cancellation: Cancellation | None = None,
+        self, path: str, body: Body, read: Callable[[Any], T | None], cancellation: Cancellation | None = None
     ) -> T | None:
         """What `read` makes of the answer; None when it can make nothing of that of the last try."""
         cancellation = cancellation or Cancellation()
@@ -221,39 +191,30 @@ class ChatEndpoint:
             "engine.concurrency or raise engine.timeout and engine.retries (--set)"
         )
 
-    def _refused(self, server: _Server, path: str, error: Rejected) -> _Refused:
+    def _refused(self, server: _Server, path: str, error: Rejected) -> UserError:
         hint = self._hint(server, error.status)
-        return _Refused(f"{server.url}{path}: refused: {str(error)[:SHOWN]}\n{hint}", str(error))
+        return UserError(f"{server.url}{path}: refused: {str(error)[:SHOWN]}\n{hint}")
 
     def _hint(self, server: _Server, status: int) -> str:
         """What the user can do about a refusal."""
+        name = self.settings.api_key_env
+        if status in (401, 403) and self._client.key:
+            one = "put one that may use this model into that environment variable"
+            return f"it was sent the key in {name}: {one}"
         if status in (401, 403):
-            name = self.settings.api_key_env
-            if self._client.key:
-                return (
-                    f"it was sent the key in {name}: put one that may use this model into "
-                    "that environment variable"
-                )
             name = name or "that --set engine.api_key_env=NAME names"
             return f"no key was sent: put one into the environment variable {name}"
         if 300 <= status < 400:
-            return (
-                "the address redirects (http instead of https?), and the key is not sent on; "
-                "give the final one with --url"
-            )
+            why = "the address redirects (http instead of https?), and the key is not sent on"
+            return f"{why}; give the final one with --url"
+        if status in (404, 405) and (served := self._served(server)):
+            return f"it serves {', '.join(served[:10])}: name one with --served-model"
         if status in (404, 405):
-            served = self._served(server)
-            if served:
-                return f"it serves {', '.join(served[:10])}: name one with --served-model"
-            return (
-                "see that --url is the base URL of a chat endpoint and --served-model the name "
-                "under which it serves the model"
-            )
-        return (
-            f"it was sent the model's name {self._name!r}, a temperature, a token limit and a seed; change "
-            "what it refuses with --served-model, --set eval.temperature=T, --set eval.tokens=N or "
-            "--set eval.middle_tokens=N"
-        )
+            name = "--served-model the name under which it serves the model"
+            return f"see that --url is the base URL of a chat endpoint and {name}"
+        sent = f"it was sent the model's name {self._name!r}, a temperature, a token limit and a seed"
+        options = "--set eval.temperature=T, --set eval.tokens=N or --set eval.middle_tokens=N"
+        return f"{sent}; change what it refuses with --served-model, {options}"
 
     def _served(self, server: _Server) -> list[str]:
         """The names a server lists, for a message; none if it does not answer at once."""
@@ -302,9 +263,8 @@ class ChatDriver:
         empty = self.endpoint.unreadable - before
         if empty:
             replies = sum(len(c.turns) for c in conversations)
-            log.warning(
-                "%d of %d replies could not be read, after all tries, and count as empty", empty, replies
-            )
+            message = "%d of %d replies could not be read, after all tries, and count as empty"
+            log.warning(message, empty, replies)
 
     def _converse(
         self, conversation: Conversation, seed: Sequence[int | str], cancellation: Cancellation
@@ -324,12 +284,12 @@ class ChatDriver:
             messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": turn.text}]
         messages.append({"role": "user", "content": user})
         limit = self.sampling.max_tokens if last else self.middle_tokens
-        said = self.endpoint.reply(messages, replace(self.sampling, max_tokens=limit), seed, cancellation)
+        sampling = replace(self.sampling, max_tokens=limit)
+        conversation.turns.append(self.endpoint.reply(messages, sampling, seed, cancellation))
         conversation.asked.append(user)
-        conversation.turns.append(Turn((), (), said.stop, said.text, tokens=said.tokens))
 
 
-def _chat_reply(answer: Any) -> ChatReply | None:
+def _chat_reply(answer: Any) -> Turn | None:
     """The first choice of a chat completion, None if there is no text to be found."""
     try:
         choice = answer["choices"][0]
@@ -345,7 +305,7 @@ def _chat_reply(answer: Any) -> ChatReply | None:
     # Half a surrogate pair is valid in JSON and cannot be written to a file.
     text = text.encode("utf-8", "replace").decode("utf-8")
     stop = Stop.LENGTH if finish == "length" else Stop.END
-    return ChatReply(text, stop, tokens if type(tokens) is int else None)
+    return Turn((), (), stop, text, tokens=tokens if type(tokens) is int else None)
 
 
 def _names(answer: Any) -> list[str] | None:

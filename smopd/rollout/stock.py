@@ -1,8 +1,7 @@
 """The plain transformers engine: `generate` from scratch for every turn, left-padded.
 
 The reference that `smopd.rollout.hf` is compared with, and its fallback for models whose attention is more
-than a mask (a sliding window shorter than the context, recurrent layers). It leaves out the weights' origin:
-whichever adapter is active samples.
+than a mask (a sliding window shorter than the context, recurrent layers). Whichever adapter is active samples.
 """
 
 from collections.abc import Sequence
@@ -73,8 +72,8 @@ class StockEngine(Engine):
         )
         assert isinstance(output, torch.Tensor)
         logps = torch.stack(drawn.logps, dim=1).tolist()
-        self.usage.prompt += sum(map(len, prompts))
-        self.usage.prefilled += ids.numel()
+        tokens = sum(map(len, prompts))
+        self.usage.add(tokens, 0, ids.numel() - tokens)
         return [self._cut(*row) for row in zip(output[:, longest:].tolist(), logps, strict=True)]
 
     def _cut(self, tokens: list[int], logps: list[float]) -> Sampled:

@@ -93,9 +93,7 @@ class VLLMServers(Engine):
         answers = self._pool.map(send, seeds, [session.name for session in sessions or ()])
         for prompt, (_, cached) in zip(prompts, answers, strict=True):
             if cached is not None:
-                self.usage.prompt += len(prompt)
-                self.usage.reused += cached
-                self.usage.prefilled += len(prompt) - cached
+                self.usage.add(len(prompt), cached)
         return [reply for reply, _ in answers]
 
     def refresh(self, version: int, save: SaveAdapter) -> None:

@@ -54,7 +54,15 @@ class VLLMEngine(Engine):
         self._request: Any = None
         self._swaps = 0
         self._asleep = False
-        lora = {"enable_lora": True, "max_lora_rank": max_rank(rank), "max_loras": 1} if rank else {}
+        settings: dict[str, Any] = {
+            "model": served_model(config), "dtype": config.model.dtype,
+            "gpu_memory_utilization": config.engine.memory, "max_model_len": config.engine.max_length or None,
+            "enable_prefix_caching": True, "seed": derive(config.seed, "vllm") % 2**31, "use_tqdm_on_load": False,
+            "logprobs_mode": "raw_logprobs",  # before temperature, top-k and top-p: what training computes
+            "generation_config": "vllm",  # no sampling defaults of the model's own
+        }  # fmt: skip
+        if rank:
+            settings |= {"enable_lora": True, "max_lora_rank": max_rank(rank), "max_loras": 1}
         os.environ.update(SETTINGS)
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
@@ -63,27 +71,15 @@ class VLLMEngine(Engine):
             vllm = _import_vllm()
             on_cpu = vllm.platforms.current_platform.is_cpu()
             self._vllm, self._sleeps = vllm, config.engine.sleep and not on_cpu
+            # On a CPU there is nothing to capture, and compiling takes longer than a small run.
+            settings |= {"enable_sleep_mode": self._sleeps, "enforce_eager": on_cpu}
             try:
-                self._llm = vllm.LLM(
-                    model=served_model(config),
-                    dtype=config.model.dtype,
-                    gpu_memory_utilization=config.engine.memory,
-                    max_model_len=config.engine.max_length or None,
-                    enable_prefix_caching=True,
-                    enable_sleep_mode=self._sleeps,
-                    enforce_eager=on_cpu,  # nothing to capture there, and compiling takes long
-                    logprobs_mode="raw_logprobs",  # before temperature, top-k and top-p, as in training
-                    generation_config="vllm",  # no sampling defaults of the model's own
-                    seed=derive(config.seed, "vllm") % 2**31,
-                    use_tqdm_on_load=False,
-                    **lora,
-                )
+                self._llm = vllm.LLM(**settings)
             except (ValueError, RuntimeError, OSError, vllm.exceptions.VLLMError) as error:
                 self._folder.cleanup()
-                raise UserError(
-                    f'engine.kind = "vllm": vLLM does not start: {str(error).strip()}\nengine.memory is its '
-                    "share of the GPU, engine.max_length the longest context it makes room for"
-                ) from None
+                hint = "its share of the GPU, engine.max_length the longest context it makes room for"
+                problem = f"vLLM does not start: {str(error).strip()}\nengine.memory is {hint}"
+                raise UserError(f'engine.kind = "vllm": {problem}') from None
 
     def generate(
         self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
@@ -111,18 +107,13 @@ class VLLMEngine(Engine):
             steps = zip(said.token_ids, said.logprobs, strict=True)
             logps = [of_step[token].logprob for token, of_step in steps]
             replies.append(self._replies.read(said.token_ids, logps, said.finish_reason, sampling.max_tokens))
-            cached = output.num_cached_tokens or 0
-            self.usage.prompt += len(prompt)
-            self.usage.reused += cached
-            self.usage.prefilled += len(prompt) - cached
+            self.usage.add(len(prompt), output.num_cached_tokens or 0)
         return replies
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Load the adapter under a name and a number of its own, drop the one before and everything computed
-        with it.
+        """Load the adapter, drop the one before and everything computed with it.
 
-        vLLM takes a number it knows for the adapter it knows, whatever the path: with the old number it would
-        go on sampling from the old weights.
+        vLLM takes a number it knows for the adapter it knows, whatever the path: so each has its own number.
         """
         self._wake_up()
         old, new = self._adapter, self._store.write(version, save)
@@ -207,18 +198,16 @@ def _own_threads() -> Iterator[None]:
     """vLLM's CPU worker replaces torch.set_num_threads and sets what child processes load first."""
     set_num_threads, count = torch.set_num_threads, torch.get_num_threads()
     names = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LOCAL_WORLD_SIZE")
-    kept = {name: os.environ.get(name) for name in names}
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     try:
         yield
     finally:
         torch.set_num_threads = set_num_threads
         if torch.get_num_threads() != count:
             torch.set_num_threads(count)
-        for name, value in kept.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(kept)
 
 
 @contextmanager

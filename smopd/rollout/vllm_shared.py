@@ -61,9 +61,10 @@ class Replies:
         never colour a rollout; ignore_eos, because which tokens end a reply is said by `stop_token_ids`.
         """
         return {
-            "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": 0.0,
-            "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "seed": seed,
+            "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
+            "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
             "max_tokens": sampling.max_tokens, "stop_token_ids": sorted(self.end_ids), "ignore_eos": True,
+            "seed": seed,
             "logprobs": 0,  # of the sampled token and of no other
         }  # fmt: skip
 
