@@ -18,11 +18,9 @@ from smopd.rollout.engine import TRAITS
 if TYPE_CHECKING:
     from smopd.config import Config
 
-eval_app = typer.Typer(
-    cls=verb_with("compare"),
-    add_completion=False,
-    help="Accuracy of a model, with intervals; compare two of them.",
-)
+Texts = list[str] | None
+TITLE = "Accuracy of a model, with intervals; compare two of them."
+eval_app = typer.Typer(cls=verb_with("compare"), add_completion=False, help=TITLE)
 HELP = {
     "target": "A run folder, a model folder, a hub name, or 'pocket'; for openai only the name.",
     "engine": "hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint.",
@@ -50,7 +48,7 @@ def _option(name: str, *words: str, **settings: Any) -> Any:
 def evaluate(
     target: Annotated[str, typer.Argument(help=HELP["target"])],
     engine: Annotated[str | None, _option("engine")] = None,
-    url: Annotated[list[str] | None, _option("url")] = None,
+    url: Annotated[Texts, _option("url")] = None,
     served_model: Annotated[str | None, _option("served_model")] = None,
     adapter: Annotated[str | None, _option("adapter")] = None,
     base: Annotated[bool, _option("base", "--base")] = False,
@@ -58,9 +56,9 @@ def evaluate(
     views: Annotated[str | None, _option("views")] = None,
     limit: Annotated[int | None, _option("limit", min=1)] = None,
     runs: Annotated[int | None, _option("runs", min=1)] = None,
-    user_url: Annotated[list[str] | None, _option("user_url")] = None,
+    user_url: Annotated[Texts, _option("user_url")] = None,
     user_model: Annotated[str | None, _option("user_model")] = None,
-    verifiers: Annotated[list[str] | None, _option("verifiers")] = None,
+    verifiers: Annotated[Texts, _option("verifiers")] = None,
     databases: Annotated[str | None, _option("databases")] = None,
     out: Annotated[Path | None, _option("out")] = None,
     allow_unsandboxed: Unsandboxed = False,
@@ -69,8 +67,7 @@ def evaluate(
 ) -> None:
     """Accuracy of a model or a trained run, with 95% intervals and the paired comparison of the views.
 
-    The same command goes on where it was stopped. To compare two finished evaluations: smopd eval compare A
-    B.
+    The same command goes on where it was stopped. To compare two finished ones: smopd eval compare A B.
 
     Examples:
 
@@ -109,10 +106,8 @@ def evaluate(
     config = load_config(run if is_run else pocket, overrides)
     _check_options(config, url, served_model, adapter, user_url)
     if base and (adapter or not is_run):
-        raise UserError(
-            "--base: names the model of a run folder before training; it goes with a run folder "
-            "and no --adapter"
-        )
+        what = "names the model of a run folder before training"
+        raise UserError(f"--base: {what}; it goes with a run folder and no --adapter")
     permit(allow_unsandboxed)
 
     from smopd.cli.progress import track
@@ -157,8 +152,7 @@ def compare(
     b: Annotated[Path, typer.Argument(help="Folder of another one of the same data: after.")],
     as_json: Json = False,
 ) -> None:
-    """Two finished evaluations on the items both have, paired by item, for every view both played, whole and
-    by task.
+    """Two finished evaluations, paired by item, on the items and views both have, whole and by task.
 
     One run each: the exact McNemar test. Several runs: a bootstrap over items.
 
@@ -184,26 +178,18 @@ def _slug(name: str) -> str:
 
 
 def _check_options(
-    config: "Config",
-    url: list[str] | None,
-    served_model: str | None,
-    adapter: str | None,
-    user_url: list[str] | None,
+    config: "Config", url: Texts, served_model: str | None, adapter: str | None, user_url: Texts
 ) -> None:
     """An option that would be passed over in silence is an error."""
     kind, traits = config.engine.kind, TRAITS[config.engine.kind]
     if url and not traits.remote:
         raise UserError(f"--url: the engine {kind} has no servers; add --engine openai or --engine vllm-http")
     if served_model is not None and traits.token_ids:
-        raise UserError(
-            f"--served-model: the engine is {kind}; only openai takes a model by its name at an endpoint"
-        )
+        what = "only openai takes a model by its name at an endpoint"
+        raise UserError(f"--served-model: the engine is {kind}; {what}")
     if adapter and not traits.token_ids:
-        raise UserError(
-            "--adapter: an endpoint plays the model it serves; load the adapter there and give its name "
-            "with --served-model"
-        )
+        advice = "load the adapter there and give its name with --served-model"
+        raise UserError(f"--adapter: an endpoint plays the model it serves; {advice}")
     if user_url and "simulated" not in config.eval.views:
-        raise UserError(
-            "--user-url: only the view simulated has a model that plays the user; add it to --views"
-        )
+        what = "only the view simulated has a model that plays the user"
+        raise UserError(f"--user-url: {what}; add it to --views")

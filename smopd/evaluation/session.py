@@ -60,15 +60,11 @@ def check_evaluation(config: Config) -> None:
     """A UserError for settings that contradict each other."""
     token_ids = TRAITS[config.engine.kind].token_ids
     if config.eval.runs > 1 and config.eval.temperature == 0 and token_ids:
-        raise UserError(
-            f"eval.runs: {config.eval.runs} greedy runs would all be the same; LiC's runs are sampled: "
-            "--set eval.temperature=1.0"
-        )
+        greedy = f"{config.eval.runs} greedy runs would all be the same"
+        raise UserError(f"eval.runs: {greedy}; LiC's runs are sampled: --set eval.temperature=1.0")
     if "simulated" in config.eval.views and not config.user.servers:
-        raise UserError(
-            "eval.views: in the view simulated a model plays the user; name its endpoint, "
-            "e.g. --user-url http://localhost:8000"
-        )
+        advice = "name its endpoint, e.g. --user-url http://localhost:8000"
+        raise UserError(f"eval.views: in the view simulated a model plays the user; {advice}")
 
 
 def evaluate_into(

@@ -26,10 +26,8 @@ from smopd.tracking import Track, quiet
 def refuse_endpoint(settings: Settings) -> None:
     """A UserError for an engine without token ids, which training needs."""
     if not TRAITS[settings.engine.kind].token_ids:
-        raise UserError(
-            f"engine.kind: {settings.engine.kind} is for evaluation only (smopd eval); "
-            "train with hf, vllm or vllm-http"
-        )
+        only = f"{settings.engine.kind} is for evaluation only (smopd eval)"
+        raise UserError(f"engine.kind: {only}; train with hf, vllm or vllm-http")
 
 
 def make_engine(
@@ -84,10 +82,8 @@ def evaluation_driver(
     kind, sampling, limit = settings.engine.kind, evaluation_sampling(settings), settings.eval.middle_tokens
     if not TRAITS[kind].token_ids:
         if adapter:
-            raise UserError(
-                f"{adapter}: an endpoint plays the model it serves; load the adapter there "
-                "(--served-model names it)"
-            )
+            advice = "load the adapter there (--served-model names it)"
+            raise UserError(f"{adapter}: an endpoint plays the model it serves; {advice}")
         yield ChatDriver(ChatEndpoint(settings.engine), sampling, limit)
         return
     with ExitStack() as stack:

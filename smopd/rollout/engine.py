@@ -66,11 +66,6 @@ class Usage:
         self.reused += reused
         self.prefilled += prompt - reused + padding
 
-    def share_since(self, earlier: "Usage") -> float | None:
-        """Which share of the prompts' tokens was reused since; None where nothing is known."""
-        prompt = self.prompt - earlier.prompt
-        return (self.reused - earlier.reused) / prompt if prompt else None
-
 
 @dataclass(frozen=True)
 class Traits:

@@ -145,7 +145,7 @@ class HFEngine(StockEngine):
             # Taking rows out copies the others once: done when it spares a quarter of the work.
             if len(going) <= 0.75 * len(rows):
                 self._keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
-                cache.select(going)
+                cache.batch_select_indices(torch.tensor(going, device=device))
                 rows, draws_BM, chosen_B = [rows[k] for k in going], draws_BM[going], chosen_B[going]
             logits_BV = self._forward(chosen_B[:, None], rows, cache)
         self._keep(list(enumerate(rows)), cache)

@@ -112,7 +112,7 @@ class Client:
             raise Cancelled from None
         except TimeoutError:
             raise Unreachable(f"{url}: timed out") from None
-        except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:
+        except (OSError, ValueError, ImportError, httpx.HTTPError, httpx.InvalidURL) as error:  # proxies, too
             raise Unreachable(self.without_key(f"{url}: {_reason(error)}")) from None
         text = content.decode("utf-8", "replace").strip()
         if 200 <= status < 300:
@@ -165,9 +165,8 @@ def base_url(url: str) -> str:
     """The address in front of /v1, from a URL with or without it."""
     cut = url.strip().rstrip("/").removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
     if "@" in cut:  # not shown: what stands before it is a secret
-        raise UserError(
-            "--url (engine.servers): a user or a password in a URL; a key belongs into the environment"
-        )
+        where = "a key belongs into the environment"
+        raise UserError(f"--url (engine.servers): a user or a password in a URL; {where}")
     try:
         parts = urlsplit(cut)
         host = parts.hostname and parts.hostname.encode("idna")
@@ -177,9 +176,8 @@ def base_url(url: str) -> str:
         usable = False
     if not usable:
         shown = cut.partition("?")[0]  # some services take their key in the query
-        raise UserError(
-            f"--url (engine.servers): {shown!r} is no base URL; expected one such as http://localhost:8000"
-        )
+        expected = "expected one such as http://localhost:8000"
+        raise UserError(f"--url (engine.servers): {shown!r} is no base URL; {expected}")
     return cut
 
 
@@ -187,10 +185,8 @@ def _api_key(name: str) -> str:
     """The key in an environment variable, empty if it is not set."""
     key = os.environ.get(name, "").strip() if name else ""
     if not (key.isascii() and key.isprintable()):  # httpx's own complaint would show it
-        raise UserError(
-            f"the environment variable {name} (engine.api_key_env): not a key: "
-            "it holds more than plain characters"
-        )
+        problem = "not a key: it holds more than plain characters"
+        raise UserError(f"the environment variable {name} (engine.api_key_env): {problem}")
     return key
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from transformers import Cache
-from transformers.cache_utils import CacheLayerMixin
+from transformers.cache_utils import DynamicLayer
 
 GROWTH = 128  # columns added when a buffer is full
 
@@ -35,10 +35,8 @@ class Kept:
         return next((k for k in range(limit) if self.tokens[k] != prompt[k]), limit)
 
 
-class BufferLayer(CacheLayerMixin):
+class BufferLayer(DynamicLayer):
     """One layer's keys and values in a buffer with room behind them."""
-
-    is_sliding = False
 
     def __init__(self, length: int, first: torch.Tensor | None) -> None:
         super().__init__()
@@ -71,17 +69,9 @@ class BufferLayer(CacheLayerMixin):
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Columns after the next update, and where they begin."""
-        return self.length + query_length, 0
-
     def get_seq_length(self) -> int:
         """Columns in use."""
         return self.length
-
-    def get_max_length(self) -> int:
-        """None."""
-        return -1
 
 
 class BatchCache(Cache):
@@ -111,10 +101,3 @@ class BatchCache(Cache):
         span = slice(start, start + len(tokens))
         layers: list[Any] = list(self.layers)
         return Kept(tokens, [torch.stack([x.keys[row, :, span], x.values[row, :, span]]) for x in layers])
-
-    def select(self, rows: Sequence[int]) -> None:
-        """Only these rows go on."""
-        layers: list[Any] = list(self.layers)
-        for layer in layers:
-            chosen = torch.tensor(rows, device=layer.keys.device)
-            layer.keys, layer.values = (t.index_select(0, chosen) for t in (layer.keys, layer.values))

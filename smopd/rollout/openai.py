@@ -53,10 +53,8 @@ class ChatEndpoint:
 
     def __init__(self, settings: EngineSettings, pause: float = 1.0) -> None:
         if not settings.servers:
-            raise UserError(
-                "engine.servers: no endpoint is named; give its base URL with --url, "
-                "e.g. --url http://localhost:8000"
-            )
+            advice = "give its base URL with --url, e.g. --url http://localhost:8000"
+            raise UserError(f"engine.servers: no endpoint is named; {advice}")
         self.settings, self.pause = settings, pause
         self.unreadable = 0
         self._servers = [_Server(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]

@@ -57,7 +57,8 @@ class VLLMEngine(Engine):
         settings: dict[str, Any] = {
             "model": served_model(config), "dtype": config.model.dtype,
             "gpu_memory_utilization": config.engine.memory, "max_model_len": config.engine.max_length or None,
-            "enable_prefix_caching": True, "seed": derive(config.seed, "vllm") % 2**31, "use_tqdm_on_load": False,
+            "enable_prefix_caching": True, "use_tqdm_on_load": False,
+            "seed": derive(config.seed, "vllm") % 2**31,
             "logprobs_mode": "raw_logprobs",  # before temperature, top-k and top-p: what training computes
             "generation_config": "vllm",  # no sampling defaults of the model's own
         }  # fmt: skip
