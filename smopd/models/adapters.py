@@ -28,13 +28,9 @@ def attach(base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: st
     if adapter:
         model = PeftModel.from_pretrained(base, adapter, adapter_name=STUDENT, is_trainable=True)
     else:
-        lora = LoraConfig(
-            r=settings.r,
-            lora_alpha=settings.alpha,
-            lora_dropout=settings.dropout,
-            target_modules=lora_targets(base, settings.targets),
-            task_type="CAUSAL_LM",
-        )
+        sizes = {"r": settings.r, "lora_alpha": settings.alpha, "lora_dropout": settings.dropout}
+        targets = lora_targets(base, settings.targets)
+        lora = LoraConfig(target_modules=targets, task_type="CAUSAL_LM", **sizes)  # type: ignore[arg-type]
         torch.manual_seed(derive(seed, "lora"))
         try:
             model = get_peft_model(base, lora, adapter_name=STUDENT)
@@ -94,15 +90,23 @@ def use_student(model: PeftModel) -> None:
 @contextmanager
 def as_teacher(model: PeftModel) -> Iterator[None]:
     """The teacher scores inside this block: its adapter is active, without gradients and dropout."""
-    was_training = model.training
     model.set_adapter(TEACHER, inference_mode=True)
-    model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(model):
             yield
     finally:
-        model.train(was_training)
         use_student(model)
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """The model in eval mode inside this block."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 
+from smopd.models.adapters import evaluating
 from smopd.rollout.engine import Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
 from smopd.rollout.kv import GROWTH, BatchCache, Kept
 from smopd.rollout.sampler import pick, uniforms
@@ -69,17 +70,13 @@ class HFEngine(StockEngine):
             return super().generate(prompts, seeds, sampling)
         of: Sequence[Session | None] = sessions or [None] * len(prompts)
         rows = [self._row(*row, sampling) for row in zip(prompts, seeds, of, strict=True)]
-        was_training = self.model.training
-        self.model.eval()
-        try:
+        with evaluating(self.model):
             # Prompts with as much to compute share a batch: less padding. No reply depends on its batch.
             waiting = sorted(rows, key=lambda row: (len(row.prompt) - row.shared, len(row.prompt)))
             while waiting:
                 count = self._fitting(waiting, sampling)
                 self._sample(waiting[:count], sampling)
                 waiting = waiting[count:]
-        finally:
-            self.model.train(was_training)
         return [Sampled(tuple(row.ids), row.stop or Stop.LENGTH, tuple(row.logps)) for row in rows]
 
     def refresh(self, version: int, save: SaveAdapter) -> None:

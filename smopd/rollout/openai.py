@@ -127,21 +127,20 @@ class ChatEndpoint:
             last = attempt == self.settings.retries
             pause = min(self.pause * 2 ** min(attempt, 30), LONGEST_PAUSE)
             server = self._take(cancellation)
-            reached = False
+            failure: Unreachable | None = None
             try:
                 answer = self._client.request(server.url + path, body, self.settings.timeout, cancellation)
-                reached = True
             except Rejected as error:
-                reached = True
                 raise self._refused(server, path, error) from None
             except Unreachable as error:
-                if last:
-                    raise self._lost(error) from None
+                failure = error
                 if error.retry_after is not None:
                     pause = min(error.retry_after, self.settings.timeout)
             finally:
-                self._give_back(server, reached, pause)
-            if reached:
+                self._give_back(server, failure is None, pause)
+            if failure and last:
+                raise self._lost(failure)
+            if failure is None:
                 found = read(answer)
                 if found is not None:
                     return found
@@ -150,7 +149,7 @@ class ChatEndpoint:
                         shown = self._client.without_key(str(answer or "(empty)"))[:SHOWN]
                         log.warning("%s%s: nothing can be read from this answer: %s", server.url, path, shown)
                     return None
-            if reached or all(other.failed for other in self._servers):
+            if failure is None or all(other.failed for other in self._servers):
                 # Requests that failed together must not all come back in the same instant.
                 share = derive("pause", (body or {}).get("seed", 0), attempt) / 2**63
                 cancellation.wait(pause * (1 + share / 4))

@@ -60,8 +60,8 @@ S = TypeVar("S", bound=Server)
 
 
 class Pool(Generic[S]):
-    """The servers. `probe` raises when a server is not well; `pause` is the wait after a first failure, in
-    seconds. `cancellation` is for the requests of the present call.
+    """The servers. `probe` raises when one is not well, `pause` are the seconds after a first failure,
+    `cancellation` is for the requests of the present call.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
+from smopd.models.adapters import evaluating
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, Sessions, Stop, Usage
 from smopd.rollout.sampler import pick, uniforms
 
@@ -44,15 +45,11 @@ class StockEngine(Engine):
         # Prompts of like length share a batch: less padding. Replies do not depend on the grouping.
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         replies: dict[int, Sampled] = {}
-        was_training = self.model.training
-        self.model.eval()
-        try:
+        with evaluating(self.model):
             for first in range(0, len(order), self.batch):
                 chosen = order[first : first + self.batch]
                 drawn = self._generate([prompts[i] for i in chosen], [seeds[i] for i in chosen], sampling)
                 replies.update(zip(chosen, drawn, strict=True))
-        finally:
-            self.model.train(was_training)
         return [replies[i] for i in range(len(prompts))]
 
     def _generate(self, prompts: list[Sequence[int]], seeds: list[int], sampling: Sampling) -> list[Sampled]:

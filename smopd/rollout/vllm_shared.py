@@ -112,7 +112,6 @@ class AdapterStore:
         self._prefix = f"{self._run}-{os.getpid()}-{time.time_ns():x}"
         self._alive.add(self._prefix)
         self._count = 0
-        self._written: set[Path] = set()
 
     def write(self, version: int, save: SaveAdapter) -> Adapter:
         """Save the adapter under a new name. A reader sees the whole folder or none."""
@@ -123,16 +122,13 @@ class AdapterStore:
             partial.mkdir(parents=True)
         except OSError as error:
             raise UserError(f"{self.root}: cannot write adapters here: {error.strerror}") from None
-        self._written |= {partial, final}
         save(partial)
         partial.rename(final)
-        self._written.discard(partial)
         return Adapter(name, final)
 
     def drop(self, adapter: Adapter) -> None:
         """Delete a version that nothing will ask for again."""
         shutil.rmtree(adapter.path, ignore_errors=True)
-        self._written.discard(adapter.path)
 
     def abandoned(self, name: str) -> bool:
         """Whether the name is of an earlier process of this run that has ended."""
@@ -150,9 +146,8 @@ class AdapterStore:
 
     def close(self) -> None:
         """Delete everything this store wrote, and the root if that leaves it empty."""
-        for path in self._written:
+        for path in self.root.glob(f"{self._prefix}-*"):
             shutil.rmtree(path, ignore_errors=True)
-        self._written.clear()
         self._alive.discard(self._prefix)
         with contextlib.suppress(OSError):
             self.root.rmdir()
