@@ -42,8 +42,8 @@ def run_evaluation(
         if isinstance(driver, ChatDriver):
             group = max(group, driver.endpoint.width)
         for view in views:
-            had = [o for o in known if o.view == view]
-            done = len(had)
+            played = [o for o in known if o.view == view]
+            done = len(played)
             with track(f"{label} {view.upper()}", len(examples) * runs, done) as update:
 
                 def advance(fresh: list[Outcome], update: Update = update) -> None:
@@ -52,7 +52,9 @@ def run_evaluation(
                     done += len(fresh)
                     update(done)
 
-                outcomes += evaluate(driver, examples, [view], runs, config.seed, group, had, advance, user)
+                outcomes += evaluate(
+                    driver, examples, [view], runs, config.seed, group, played, advance, user
+                )
     return outcomes
 
 

@@ -85,13 +85,23 @@ _FORMS = {
 @dataclass
 class _State:
     conversation: Conversation
-    told: list[int]
+    revealed: list[int]
     verdicts: list[Verdict] = field(default_factory=list)
     message: str = ""
     kind: str = ""
     extracted: str = ""
     cancellation: Cancellation = field(default_factory=Cancellation)
     seed: tuple[int | str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every shard is revealed."""
+        return len(self.revealed) == len(self.conversation.example.shards)
+
+    @property
+    def over(self) -> bool:
+        """Whether an attempt was correct, or nothing is left to reveal."""
+        return bool(self.verdicts) and (self.verdicts[-1].correct or self.complete)
 
 
 class SimulatedUser:
@@ -111,45 +121,43 @@ class SimulatedUser:
         self.endpoint.model()  # asked for here, once: the threads only read it
         states = [_State(player.open(e, "simulated", seed), []) for e in examples]
         before, turn = self.unusable, 0
-        while going := [s for s in states if not _over(s)]:
+        while going := [s for s in states if not s.over]:
             for s in going:
                 s.seed = (*seed, turn)
             self.endpoint.each(self._say, going)
             seeds = [derive(*seed, "simulated", s.conversation.example.id, turn) for s in going]
-            last = [len(s.told) == len(s.conversation.example.shards) for s in going]
+            last = [s.complete for s in going]
             player.reply([s.conversation for s in going], [s.message for s in going], seeds, last)
             self.endpoint.each(self._classify, going)
             attempts = [s for s in going if s.kind == "answer"]
-            found = iter(verify_all([(s.conversation.example, s.extracted) for s in attempts]))
+            verdicts = iter(verify_all([(s.conversation.example, s.extracted) for s in attempts]))
             for s in going:
                 no_attempt = Verdict(False, None, "no_answer", f"not an answer attempt but a {s.kind}")
-                s.verdicts.append(next(found) if s.kind == "answer" else no_attempt)
+                s.verdicts.append(next(verdicts) if s.kind == "answer" else no_attempt)
             turn += 1
         if self.unusable > before:
-            given_up = self.unusable - before
-            log.warning(
-                "%d answers of the model that plays the user could not be used, after all tries", given_up
-            )
+            message = "%d answers of the model that plays the user could not be used, after all tries"
+            log.warning(message, self.unusable - before)
         return [(s.conversation, s.verdicts) for s in states]
 
     def _say(self, state: _State, cancellation: Cancellation) -> None:
         """The user's next message: the first shard as it is, a further one in the model's words."""
         state.cancellation = cancellation
         shards = state.conversation.example.shards
-        hidden = [i for i in range(len(shards)) if i not in state.told]
+        hidden = [i for i in range(len(shards)) if i not in state.revealed]
         state.message, chosen = shards[hidden[0]], hidden[0]
-        if state.told and (said := self._told(state, hidden)):
+        if state.revealed and (said := self._reveal(state, hidden)):
             chosen, state.message = said
-        state.told.append(chosen)
+        state.revealed.append(chosen)
 
-    def _told(self, state: _State, hidden: list[int]) -> tuple[int, str] | None:
+    def _reveal(self, state: _State, hidden: list[int]) -> tuple[int, str] | None:
         shards = state.conversation.example.shards
 
         def listed(which: list[int]) -> str:
             return "\n".join(f"{i + 1}. {shards[i]}" for i in which)
 
         talk = _talk(state.conversation)
-        prompt = _SAY.format(hidden=listed(hidden), told=listed(state.told), talk=talk)
+        prompt = _SAY.format(hidden=listed(hidden), told=listed(state.revealed), talk=talk)
 
         def read(answer: dict[str, Any]) -> tuple[int, str] | None:
             fact, message = answer.get("fact"), answer.get("message")
@@ -177,7 +185,6 @@ class SimulatedUser:
         state.extracted = reply
         if state.kind == "answer":
             prompt = _EXTRACT.format(form=_FORMS.get(conversation.example.task, ""), reply=reply)
-
             copied = self._ask(state, "extract", prompt, 0.0, EXTRACTED, lambda a: _copied(a, reply))
             state.extracted = copied or reply
 
@@ -189,17 +196,12 @@ class SimulatedUser:
         for attempt in range(self.settings.retries + 1):
             seed = derive(*state.seed, what, state.conversation.example.id, attempt)
             answer = _object(self.endpoint.text(messages, temperature, max_tokens, seed, state.cancellation))
-            found = read(answer) if answer is not None else None
-            if found is not None:
-                return found
+            value = read(answer) if answer is not None else None
+            if value is not None:
+                return value
         with self._counting:
             self.unusable += 1
         return None
-
-
-def _over(state: _State) -> bool:
-    all_told = len(state.told) == len(state.conversation.example.shards)
-    return bool(state.verdicts) and (state.verdicts[-1].correct or all_told)
 
 
 def _talk(conversation: Conversation) -> str:
@@ -211,10 +213,10 @@ def _object(text: str) -> dict[str, Any] | None:
     """The JSON object of an answer, whatever stands around it."""
     start, end = text.find("{"), text.rfind("}")
     try:
-        found = json.loads(text[start : end + 1], strict=False)
+        parsed = json.loads(text[start : end + 1], strict=False)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _copied(answer: dict[str, Any], reply: str) -> str | None:

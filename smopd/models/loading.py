@@ -74,8 +74,8 @@ def load_renderer(config: Settings) -> Renderer:
     path, gguf = _source(config)
     with _failures_named(path):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf)
-        own = load_generation_config(config)
-        ends = _as_list(own.eos_token_id) if own else []
+        generation = load_generation_config(config)
+        ends = _as_list(generation.eos_token_id) if generation else []
         ends = ends or _as_list(AutoConfig.from_pretrained(path, **gguf).eos_token_id)
     return Renderer(tokenizer, config.chat.thinking, ends)
 

@@ -86,7 +86,10 @@ TRAITS = {
 
 
 class Engine(Protocol):
-    """Samples a reply to each prompt, which depends on the prompt and its seed alone, not on the batch."""
+    """Samples a reply to each prompt, which depends on the prompt and its seed alone, not on the batch.
+
+    An engine that extends this class has to `generate`; the rest does nothing unless it is overridden.
+    """
 
     traits: Traits
     usage: Usage  # stays empty where an engine cannot know

@@ -248,11 +248,11 @@ def _decoded(text: str) -> Any:
 
 def _words(text: str) -> str:
     """What the server says of its refusal: the message inside the usual JSON, else the text."""
-    found = _decoded(text)
+    message = _decoded(text)
     for key in ("error", "message", "detail"):
-        if isinstance(found, dict) and found.get(key):
-            found = found[key]
-    return found if isinstance(found, str) else text
+        if isinstance(message, dict) and message.get(key):
+            message = message[key]
+    return message if isinstance(message, str) else text
 
 
 def _seconds(value: str | None) -> float | None:

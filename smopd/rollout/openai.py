@@ -141,9 +141,9 @@ class ChatEndpoint:
             if failure and last:
                 raise self._lost(failure)
             if failure is None:
-                found = read(answer)
-                if found is not None:
-                    return found
+                result = read(answer)
+                if result is not None:
+                    return result
                 if last:
                     if not self.unreadable:  # the first of them is shown, the others are counted
                         shown = self._client.without_key(str(answer or "(empty)"))[:SHOWN]
@@ -287,7 +287,7 @@ class ChatDriver:
 
 
 def _chat_reply(answer: Any) -> Turn | None:
-    """The first choice of a chat completion, None if there is no text to be found."""
+    """The first choice of a chat completion, None if there is no text to be result."""
     try:
         choice = answer["choices"][0]
         text, finish = choice["message"].get("content"), choice.get("finish_reason")
