@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -137,8 +136,8 @@ class Client:
         if self.key:
             sent["Authorization"] = f"Bearer {self.key}"
         method, data = ("GET", None) if body is None else ("POST", json.dumps(body).encode())
-        proxy = _proxy(url) if self.proxies else None
-        client = httpx.AsyncClient(verify=_tls(), proxy=proxy, timeout=None, trust_env=False)
+        proxies = self.proxies and url.startswith("https:")
+        client = httpx.AsyncClient(verify=_tls(), timeout=None, trust_env=proxies)
         status, headers, content = 0, httpx.Headers(), bytearray()
         try:
             with cancellation.applies():
@@ -210,15 +209,6 @@ def _run(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
 def _tls() -> ssl.SSLContext:
     """With the system's certificates, read once."""
     return ssl.create_default_context()
-
-
-def _proxy(url: str) -> str | None:
-    """The proxy of the environment for an https URL."""
-    parts = urlsplit(url)
-    proxy = getproxies().get("https") if parts.scheme == "https" else None
-    if not proxy or proxy_bypass(parts.netloc):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _reason(error: BaseException) -> str:
