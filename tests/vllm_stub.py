@@ -176,7 +176,8 @@ def connect(tmp_path, monkeypatch):
         def one(*stubs, folder=tmp_path / "run", encode=None, lora=True, **settings):
             urls = [stub if isinstance(stub, str) else stub.url for stub in stubs]
             settings = {"kind": "vllm-http", "servers": urls, "retries": 2, "timeout": 5.0} | settings
-            made = VLLMServers(Config(engine=Engine(**settings)), [END, 2], folder, encode, lora, pause=0.02)
+            config, rank = Config(engine=Engine(**settings)), 64 if lora else 0
+            made = VLLMServers(config, [END, 2], folder, encode, rank, pause=0.02)
             stack.callback(made.close)
             return made
 

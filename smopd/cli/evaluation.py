@@ -7,86 +7,67 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from smopd.cli.options import Json, Set, Unsandboxed, emit, permit, verb_with
 from smopd.errors import UserError
+from smopd.rollout.engine import TRAITS
 
 if TYPE_CHECKING:
     from smopd.config import Config
 
+Texts = list[str] | None
+TITLE = "Accuracy of a model, with intervals; compare two of them."
+eval_app = typer.Typer(cls=verb_with("compare"), add_completion=False, help=TITLE)
+HELP = {
+    "target": "A run folder, a model folder, a hub name, or 'pocket'; for openai only the name.",
+    "engine": "hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint.",
+    "url": "Base URL of a server, for vllm-http and openai. May be repeated.",
+    "served_model": "openai: the model's name at the endpoint; default TARGET.",
+    "adapter": "A PEFT adapter, or a run folder whose newest checkpoint to use.",
+    "base": "Of a run folder: its model as it was before training.",
+    "data": "JSONL of ours, LiC's JSON, hf:NAME, or pocket:eval[:N].",
+    "views": "Separated by commas: full, concat, sharded, recap, snowball, simulated.",
+    "limit": "Only the first N examples.",
+    "runs": "Play everything N times; needs --set eval.temperature=1.0.",
+    "user_url": "simulated: base URL of the model that plays the user. May be repeated.",
+    "user_model": "simulated: that model's name at the endpoint.",
+    "verifiers": "Your Python file with @verifier functions. May be repeated.",
+    "databases": "database: folder of .sqlite files; default: synthesised ones.",
+    "out": "Folder of the evaluation; default in the run folder or under runs/.",
+}
 
-eval_app = typer.Typer(
-    cls=verb_with("compare"),
-    add_completion=False,
-    help="Accuracy of a model, with intervals; compare two of them.",
-)
+
+def _option(name: str, *words: str, **settings: Any) -> Any:
+    return typer.Option(*words, help=HELP[name], **settings)
 
 
 @eval_app.command("run")
 def evaluate(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A run folder, a model folder, a hub name, or 'pocket'; for openai only the name."
-        ),
-    ],
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint."
-        ),
-    ] = None,
-    url: Annotated[
-        list[str] | None,
-        typer.Option(help="Base URL of a server, for vllm-http and openai. May be repeated."),
-    ] = None,
-    served_model: Annotated[
-        str | None, typer.Option(help="openai: the model's name at the endpoint; default TARGET.")
-    ] = None,
-    adapter: Annotated[
-        str | None, typer.Option(help="A PEFT adapter, or a run folder whose newest checkpoint to use.")
-    ] = None,
-    base: Annotated[
-        bool, typer.Option("--base", help="Of a run folder: its model as it was before training.")
-    ] = False,
-    data: Annotated[
-        str | None, typer.Option(help="JSONL of ours, LiC's JSON, hf:NAME, or pocket:eval[:N].")
-    ] = None,
-    views: Annotated[
-        str | None,
-        typer.Option(help="Separated by commas: full, concat, sharded, recap, snowball, simulated."),
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N examples.")] = None,
-    runs: Annotated[
-        int | None, typer.Option(min=1, help="Play everything N times; needs --set eval.temperature=1.0.")
-    ] = None,
-    user_url: Annotated[
-        list[str] | None,
-        typer.Option(help="simulated: base URL of the model that plays the user. May be repeated."),
-    ] = None,
-    user_model: Annotated[
-        str | None, typer.Option(help="simulated: that model's name at the endpoint.")
-    ] = None,
-    verifiers: Annotated[
-        list[str] | None, typer.Option(help="Your Python file with @verifier functions. May be repeated.")
-    ] = None,
-    databases: Annotated[
-        str | None, typer.Option(help="database: folder of .sqlite files; default: synthesised ones.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the evaluation; default in the run folder or under runs/.")
-    ] = None,
+    target: Annotated[str, typer.Argument(help=HELP["target"])],
+    engine: Annotated[str | None, _option("engine")] = None,
+    url: Annotated[Texts, _option("url")] = None,
+    served_model: Annotated[str | None, _option("served_model")] = None,
+    adapter: Annotated[str | None, _option("adapter")] = None,
+    base: Annotated[bool, _option("base", "--base")] = False,
+    data: Annotated[str | None, _option("data")] = None,
+    views: Annotated[str | None, _option("views")] = None,
+    limit: Annotated[int | None, _option("limit", min=1)] = None,
+    runs: Annotated[int | None, _option("runs", min=1)] = None,
+    user_url: Annotated[Texts, _option("user_url")] = None,
+    user_model: Annotated[str | None, _option("user_model")] = None,
+    verifiers: Annotated[Texts, _option("verifiers")] = None,
+    databases: Annotated[str | None, _option("databases")] = None,
+    out: Annotated[Path | None, _option("out")] = None,
     allow_unsandboxed: Unsandboxed = False,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
     """Accuracy of a model or a trained run, with 95% intervals and the paired comparison of the views.
 
-    The same command goes on where it was stopped. To compare two finished evaluations: smopd eval compare A
-    B.
+    The same command goes on where it was stopped. To compare two finished ones: smopd eval compare A B.
 
     Examples:
 
@@ -105,37 +86,31 @@ def evaluate(
     """
     from smopd.config import load_config
 
+    chosen_views = [v.strip().lower() for v in views.split(",")] if views is not None else None
     given = {
         "engine.kind": engine, "engine.servers": url or None, "engine.model": served_model, "data.eval": data,
-        "eval.views": [v.strip().lower() for v in views.split(",")] if views is not None else None, "eval.limit": limit,
-        "eval.runs": runs, "user.servers": user_url or None, "user.model": user_model, "data.verifiers": verifiers or None,
-        "data.databases": databases,
+        "eval.views": chosen_views, "eval.limit": limit, "eval.runs": runs, "user.servers": user_url or None,
+        "user.model": user_model, "data.verifiers": verifiers or None, "data.databases": databases,
     }  # fmt: skip
-    overrides = [
-        *(set_ or []),
-        *(f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None),
-    ]
+    overrides = list(set_ or [])
+    overrides += [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     asked = load_config(None, overrides).engine
-    endpoint, run = asked.kind == "openai", Path(target) / "config.toml"
-    is_run = (
-        run.exists() and not endpoint
-    )  # for an endpoint nothing local is looked up, not even a folder of the same name
-    overrides += [] if is_run else [f"model.path={json.dumps(target)}"]
-    overrides += (
-        [f"engine.model={json.dumps(target)}"]
-        if endpoint and served_model is None and not asked.model
-        else []
-    )
-    config = load_config(
-        run if is_run else "pocket" if target == "pocket" and not endpoint else None, overrides
-    )
+    endpoint, run = not TRAITS[asked.kind].token_ids, Path(target) / "config.toml"
+    # For an endpoint nothing local is looked up, not even a folder of the same name.
+    is_run = run.exists() and not endpoint
+    if not is_run:
+        overrides.append(f"model.path={json.dumps(target)}")
+    if endpoint and served_model is None and not asked.model:
+        overrides.append(f"engine.model={json.dumps(target)}")
+    pocket = "pocket" if target == "pocket" and not endpoint else None
+    config = load_config(run if is_run else pocket, overrides)
     _check_options(config, url, served_model, adapter, user_url)
     if base and (adapter or not is_run):
-        raise UserError(
-            "--base: names the model of a run folder before training; it goes with a run folder and no --adapter"
-        )
+        what = "names the model of a run folder before training"
+        raise UserError(f"--base: {what}; it goes with a run folder and no --adapter")
     permit(allow_unsandboxed)
 
+    from smopd.cli.progress import track
     from smopd.evaluation.prepare import prepared_examples
     from smopd.evaluation.session import check_evaluation, evaluate_into, identity
     from smopd.models import resolve_adapter
@@ -148,25 +123,21 @@ def evaluate(
         from smopd.files import digest
 
         place = Path(target) / "eval" if is_run and not adapter else Path("runs")
-        name = (
-            "base" if base else chosen.name if is_run and chosen and not adapter else f"eval-{_slug(target)}"
-        )
+        name = chosen.name if is_run and chosen and not adapter else f"eval-{_slug(target)}"
+        name = "base" if base else name
         out = place / f"{name}-{_slug(config.data.eval)}-{digest(identity(config, examples, chosen), 4)}"
     finished = (out / "summary.json").exists()
     try:
-        summary = evaluate_into(out, config, examples, chosen.name if chosen else "eval", chosen)
+        label = chosen.name if chosen else "eval"
+        summary = evaluate_into(out, config, examples, label, chosen, track=track)
     except KeyboardInterrupt:
         kept = f"what was played is saved in {out}. The same command goes on from there."
         print(f"stopped; {kept if out.exists() else 'nothing was written'}", file=sys.stderr)
         raise typer.Exit(130) from None
     print(f"{'was finished before' if finished else 'saved'}: {out}", file=sys.stderr)
     if as_json:
-        shown = {
-            "model": config.model.path,
-            "adapter": str(chosen) if chosen else None,
-            "data": config.data.eval,
-        }
-        emit({**shown, "folder": str(out), **summary})
+        model = {"model": config.model.path, "adapter": str(chosen) if chosen else None}
+        emit({**model, "data": config.data.eval, "folder": str(out), **summary})
         return
     from rich.console import Console
 
@@ -181,8 +152,7 @@ def compare(
     b: Annotated[Path, typer.Argument(help="Folder of another one of the same data: after.")],
     as_json: Json = False,
 ) -> None:
-    """Two finished evaluations on the items both have, paired by item, for every view both played, whole and
-    by task.
+    """Two finished evaluations, paired by item, on the items and views both have, whole and by task.
 
     One run each: the exact McNemar test. Several runs: a bootstrap over items.
 
@@ -208,25 +178,18 @@ def _slug(name: str) -> str:
 
 
 def _check_options(
-    config: "Config",
-    url: list[str] | None,
-    served_model: str | None,
-    adapter: str | None,
-    user_url: list[str] | None,
+    config: "Config", url: Texts, served_model: str | None, adapter: str | None, user_url: Texts
 ) -> None:
     """An option that would be passed over in silence is an error."""
-    kind = config.engine.kind
-    if url and kind not in ("vllm-http", "openai"):
+    kind, traits = config.engine.kind, TRAITS[config.engine.kind]
+    if url and not traits.remote:
         raise UserError(f"--url: the engine {kind} has no servers; add --engine openai or --engine vllm-http")
-    if served_model is not None and kind != "openai":
-        raise UserError(
-            f"--served-model: the engine is {kind}; only openai takes a model by its name at an endpoint"
-        )
-    if adapter and kind == "openai":
-        raise UserError(
-            "--adapter: an endpoint plays the model it serves; load the adapter there and give its name with --served-model"
-        )
+    if served_model is not None and traits.token_ids:
+        what = "only openai takes a model by its name at an endpoint"
+        raise UserError(f"--served-model: the engine is {kind}; {what}")
+    if adapter and not traits.token_ids:
+        advice = "load the adapter there and give its name with --served-model"
+        raise UserError(f"--adapter: an endpoint plays the model it serves; {advice}")
     if user_url and "simulated" not in config.eval.views:
-        raise UserError(
-            "--user-url: only the view simulated has a model that plays the user; add it to --views"
-        )
+        what = "only the view simulated has a model that plays the user"
+        raise UserError(f"--user-url: {what}; add it to --views")

@@ -41,7 +41,9 @@ def main() -> None:
     """Entry point: user errors without a traceback."""
     if silent():  # what breaks is still told by whoever it breaks in
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for good
-    logging.getLogger("smopd").addHandler(logging.NullHandler() if silent() else logging.StreamHandler())
+    log = logging.getLogger("smopd")
+    log.handlers = [logging.NullHandler() if silent() else logging.StreamHandler()]
+    log.setLevel(logging.INFO)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries end in an error of ours
     try:
         app()
@@ -100,13 +102,14 @@ def quickstart(
 
         print(to_toml(config) + memory_comment(config), end="")
         return
+    from smopd.cli.progress import track, training_note
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import quickstart_run
     from smopd.viewer.results import report_data, report_run
 
     try:
-        summaries = quickstart_run(config, RunFolder(out, config))
+        summaries = quickstart_run(config, RunFolder(out, config), track, training_note)
     except Stopped as stopped:
         _interrupted(stopped.step, out)
     except KeyboardInterrupt:  # in an evaluation
@@ -167,6 +170,7 @@ def train(
         print(to_toml(config) + memory_comment(config), end="")
         return
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
+    from smopd.cli.progress import track, training_note
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import train_run
@@ -174,7 +178,7 @@ def train(
     permit(allow_unsandboxed)
     folder = RunFolder(out, config)
     try:
-        train_run(config, folder)
+        train_run(config, folder, track, training_note)
     except Stopped as stopped:
         _interrupted(stopped.step, out)
     checkpoint = folder.checkpoints()[-1]
@@ -314,7 +318,7 @@ def pocket_build(
 
     Example: smopd pocket build --out runs/pocket-model
     """
-    from smopd.cli.progress import Progress
+    from smopd.cli.progress import Progress, track
     from smopd.config import load_config
     from smopd.evaluation.metrics import summarise
     from smopd.evaluation.prepare import prepared_examples
@@ -330,7 +334,7 @@ def pocket_build(
     config = load_config(
         "pocket", [f"model.path={json.dumps(str(out.resolve()))}", f"data.eval=pocket:eval:{count}"]
     )
-    summary = summarise(run_evaluation(config, prepared_examples(config, "eval"), "pocket"))
+    summary = summarise(run_evaluation(config, prepared_examples(config, "eval"), "pocket", track=track))
     if as_json:
         emit({"model": str(out), **summary})
         return

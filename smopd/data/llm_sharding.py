@@ -2,8 +2,8 @@
 
 Every answer passes the checks that the rules pass too (`check_shards`). One that fails is asked for again
 with the reason told; after the last try the rule-based shards are taken, or the request is dropped, and
-counted. Results go to a cache file as they come, so an interrupted build goes on without asking twice. It
-leaves out where the endpoint is and how it is reached: `smopd.rollout.openai`.
+counted. Results go to a cache file as they come, so an interrupted build goes on without asking twice. Where
+the endpoint is and how it is reached is for the caller, who brings it.
 """
 
 import hashlib
@@ -13,33 +13,44 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from smopd.data.sharding import LONGEST, Unfit, check_shards, normalise, shard
 from smopd.errors import UserError
 from smopd.files import read_jsonl, write_jsonl
 from smopd.seeds import derive
 
-if TYPE_CHECKING:
-    from smopd.chat.template import Message
-    from smopd.rollout.openai import ChatEndpoint
-
-SYSTEM = """You prepare conversations in which a person tells a request bit by bit. You get one complete request and give the \
-messages in which it could be told.
+SYSTEM = """You prepare conversations in which a person tells a request bit by bit. You get one complete \
+request and give the messages in which it could be told.
 
 - Message 1 is the goal alone: the question or the command, short, with as few details as it can stand.
-- Each further message adds one fact or condition, in the order of the request, and can be read by itself: say who or what is \
-meant where a pronoun would be unclear.
-- Every number, name, quoted text and identifier of the request occurs in some message, spelled as in the request.
+- Each further message adds one fact or condition, in the order of the request, and can be read by \
+itself: say who or what is meant where a pronoun would be unclear.
+- Every number, name, quoted text and identifier of the request occurs in some message, spelled as in the \
+request.
 - Nothing is added, explained or worked out. Use the words of the request.
 - At least two messages.
 
-Reply with a JSON list of the messages and nothing else, e.g. \
-["How many apples are left?", "There were 7 apples.", "Two were eaten."]"""
+Reply with a JSON list of the messages and nothing else, e.g. ["How many apples are left?", "There were 7 \
+apples.", "Two were eaten."]"""
 AGAIN = "That list cannot be used: {reason}. Give the whole list again with this mended."
 TOKENS = 4096  # of a reply; a thinking model needs them
 MOST_NEW = 0.3  # share of content words that may be the model's own
 WARM = 0.7  # temperature from the second try on: the same words again would fail again
+
+
+class Endpoint(Protocol):
+    """A chat endpoint, as far as it is used here. `each` gives the work on an item a handle that cancels
+    requests.
+    """
+
+    def model(self) -> str: ...
+
+    def text(
+        self, messages: Any, temperature: float, max_tokens: int, seed: int, cancellation: Any
+    ) -> str: ...
+
+    def each(self, work: Callable[[Any, Any], None], items: Sequence[Any]) -> None: ...
 
 
 class LlmSharder:
@@ -49,7 +60,7 @@ class LlmSharder:
 
     def __init__(
         self,
-        endpoint: "ChatEndpoint",
+        endpoint: Endpoint,
         cache: Path | None = None,
         tries: int = 3,
         fallback: Literal["rule", "drop"] = "rule",
@@ -58,14 +69,8 @@ class LlmSharder:
     ) -> None:
         if tries < 1:
             raise UserError(f"--tries: expected at least 1, found {tries}")
-        self.endpoint, self.cache, self.tries, self.fallback, self.seed = (
-            endpoint,
-            cache,
-            tries,
-            fallback,
-            seed,
-        )
-        self.progress = progress
+        self.endpoint, self.cache, self.tries = endpoint, cache, tries
+        self.fallback, self.seed, self.progress = fallback, seed, progress
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._known: dict[str, dict[str, Any]] = {}
@@ -76,8 +81,6 @@ class LlmSharder:
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, ...] | str]:
         """For each text its shards, or the reason why there are none."""
-        from smopd.rollout.openai import side_by_side
-
         told = [normalise(text) for text in texts]
         keys = [self._key(text) for text in told]
         self.counts["from the cache"] += sum(key in self._known for key in keys)
@@ -88,16 +91,16 @@ class LlmSharder:
         }
         done = 0
 
-        def work(pair: tuple[str, str], stopped: threading.Event) -> None:
+        def work(pair: tuple[str, str], cancellation: Any) -> None:
             nonlocal done
-            row = self._ask(*pair, stopped)
+            row = self._ask(*pair, cancellation)
             with self._lock:
                 done += 1
                 self._keep(row)
                 self.progress(done, len(todo))
 
         if todo:
-            side_by_side(work, list(todo.items()), self.endpoint.width)
+            self.endpoint.each(work, list(todo.items()))
         return [self._result(self._known.get(key, {}), text) for key, text in zip(keys, told, strict=True)]
 
     def _key(self, text: str) -> str:
@@ -105,16 +108,12 @@ class LlmSharder:
         parts = json.dumps([SYSTEM, AGAIN, MOST_NEW, self.endpoint.model(), self.tries, self.seed, text])
         return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
-    def _ask(self, key: str, text: str, stopped: threading.Event) -> dict[str, Any]:
-        from smopd.rollout.engine import Sampling
-
-        messages: list[Message] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
+    def _ask(self, key: str, text: str, cancellation: Any) -> dict[str, Any]:
+        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
         problem = ""
         for attempt in range(self.tries):
-            sampling = Sampling(WARM if attempt else 0.0, TOKENS)
-            said = self.endpoint.reply(
-                messages, sampling, derive("llm sharding", self.seed, key, attempt), stopped
-            ).text
+            seed = derive("llm sharding", self.seed, key, attempt)
+            said = self.endpoint.text(messages, WARM if attempt else 0.0, TOKENS, seed, cancellation)
             found = parse_list(said)
             problem = found if isinstance(found, str) else check_shards(text, found, MOST_NEW) or ""
             if not problem:

@@ -14,21 +14,22 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from smopd.chat.template import Message
 from smopd.data import Example
 from smopd.evaluation.evaluate import Player
 from smopd.rollout.driver import Conversation
-from smopd.rollout.engine import Sampling
-from smopd.rollout.openai import ChatEndpoint, side_by_side
+from smopd.rollout.http import Cancellation
+from smopd.rollout.openai import ChatEndpoint
 from smopd.seeds import derive
 from smopd.settings import Engine as EngineSettings
 from smopd.settings import User as UserSettings
 from smopd.verify.verifiers import Verdict, verify_all
 
 log = logging.getLogger("smopd")
+T = TypeVar("T")
+Read = Callable[[dict[str, Any]], T | None]  # of an answer's JSON object; None: it cannot be used
 
 KINDS = {
     "answer": "it commits to a complete answer to the request, even if it also explains or asks something",
@@ -40,8 +41,8 @@ KINDS = {
     "missing": "it is empty or has nothing to do with the request",
 }
 WORDS, JUDGED, EXTRACTED = 400, 100, 2048  # tokens for the user's message, a label, an extracted answer
-_SAY = """You play a person who talks with an assistant and wants a task done. You know the whole task as a list of facts, \
-but you are casual and tell only a little at a time.
+_SAY = """You play a person who talks with an assistant and wants a task done. You know the whole task as \
+a list of facts, but you are casual and tell only a little at a time.
 
 Facts not told yet:
 {hidden}
@@ -52,11 +53,13 @@ Facts already told:
 The conversation so far:
 {talk}
 
-Write the person's next message. Tell exactly one fact that is not told yet: the one that best answers what the assistant asked, \
-otherwise the first of the list. Keep every number, name and value of it, put it in your own short words, tell nothing of the \
-other facts, and neither solve the task nor comment on the assistant's work.
+Write the person's next message. Tell exactly one fact that is not told yet: the one that best answers \
+what the assistant asked, otherwise the first of the list. Keep every number, name and value of it, put \
+it in your own short words, tell nothing of the other facts, and neither solve the task nor comment on \
+the assistant's work.
 Answer with JSON alone: {{"fact": <number of the fact>, "message": "<the message>"}}"""
-_LABEL = """A person revealed a task to an assistant over several messages. What kind of reply is the assistant's last one?
+_LABEL = """A person revealed a task to an assistant over several messages. What kind of reply is the \
+assistant's last one?
 
 {kinds}
 
@@ -64,7 +67,8 @@ The conversation:
 {talk}
 
 Answer with JSON alone: {{"kind": "<one of: {names}>"}}"""
-_EXTRACT = """From the reply below copy the final answer to the task, character by character and with nothing added. {form}
+_EXTRACT = """From the reply below copy the final answer to the task, character by character and with \
+nothing added. {form}
 
 The reply:
 {reply}
@@ -81,17 +85,27 @@ _FORMS = {
 @dataclass
 class _State:
     conversation: Conversation
-    told: list[int]
+    revealed: list[int]
     verdicts: list[Verdict] = field(default_factory=list)
     message: str = ""
     kind: str = ""
     extracted: str = ""
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    seed: tuple[int | str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every shard is revealed."""
+        return len(self.revealed) == len(self.conversation.example.shards)
+
+    @property
+    def over(self) -> bool:
+        """Whether an attempt was correct, or nothing is left to reveal."""
+        return bool(self.verdicts) and (self.verdicts[-1].correct or self.complete)
 
 
 class SimulatedUser:
-    """Plays the user of the view `simulated`. `unusable` counts the answers of its endpoint that were given
-    up.
-    """
+    """Plays the user of the view `simulated`. `unusable`: answers of its endpoint that were given up."""
 
     def __init__(self, settings: UserSettings, pause: float = 1.0) -> None:
         shared = settings.model_dump(exclude={"temperature"})
@@ -103,50 +117,47 @@ class SimulatedUser:
     def converse(
         self, player: Player, examples: Sequence[Example], seed: Sequence[int | str]
     ) -> list[tuple[Conversation, list[Verdict]]]:
-        """Every example as a conversation, with a verdict on each reply; what is no attempt has the status
-        no_answer.
-        """
+        """Every example as a conversation, and a verdict on each reply: no_answer if it is no attempt."""
         self.endpoint.model()  # asked for here, once: the threads only read it
         states = [_State(player.open(e, "simulated", seed), []) for e in examples]
         before, turn = self.unusable, 0
-        while going := [s for s in states if not _over(s)]:
-            self._all(going, partial(self._say, (*seed, turn)))
+        while going := [s for s in states if not s.over]:
+            for s in going:
+                s.seed = (*seed, turn)
+            self.endpoint.each(self._say, going)
             seeds = [derive(*seed, "simulated", s.conversation.example.id, turn) for s in going]
-            last = [len(s.told) == len(s.conversation.example.shards) for s in going]
+            last = [s.complete for s in going]
             player.reply([s.conversation for s in going], [s.message for s in going], seeds, last)
-            self._all(going, partial(self._classify, (*seed, turn)))
+            self.endpoint.each(self._classify, going)
             attempts = [s for s in going if s.kind == "answer"]
-            found = iter(verify_all([(s.conversation.example, s.extracted) for s in attempts]))
+            verdicts = iter(verify_all([(s.conversation.example, s.extracted) for s in attempts]))
             for s in going:
                 no_attempt = Verdict(False, None, "no_answer", f"not an answer attempt but a {s.kind}")
-                s.verdicts.append(next(found) if s.kind == "answer" else no_attempt)
+                s.verdicts.append(next(verdicts) if s.kind == "answer" else no_attempt)
             turn += 1
         if self.unusable > before:
-            log.warning(
-                "%d answers of the model that plays the user could not be used, after all tries",
-                self.unusable - before,
-            )
+            message = "%d answers of the model that plays the user could not be used, after all tries"
+            log.warning(message, self.unusable - before)
         return [(s.conversation, s.verdicts) for s in states]
 
-    def _all(self, states: Sequence[_State], work: Callable[[_State, threading.Event], None]) -> None:
-        side_by_side(work, states, self.endpoint.width)
-
-    def _say(self, seed: Sequence[int | str], state: _State, stopped: threading.Event) -> None:
+    def _say(self, state: _State, cancellation: Cancellation) -> None:
         """The user's next message: the first shard as it is, a further one in the model's words."""
+        state.cancellation = cancellation
         shards = state.conversation.example.shards
-        hidden = [i for i in range(len(shards)) if i not in state.told]
+        hidden = [i for i in range(len(shards)) if i not in state.revealed]
         state.message, chosen = shards[hidden[0]], hidden[0]
-        if state.told and (said := self._told(state, hidden, seed, stopped)):
+        if state.revealed and (said := self._reveal(state, hidden)):
             chosen, state.message = said
-        state.told.append(chosen)
+        state.revealed.append(chosen)
 
-    def _told(
-        self, state: _State, hidden: list[int], seed: Sequence[int | str], stopped: threading.Event
-    ) -> tuple[int, str] | None:
+    def _reveal(self, state: _State, hidden: list[int]) -> tuple[int, str] | None:
         shards = state.conversation.example.shards
-        listed = {name: "\n".join(f"{i + 1}. {shards[i]}" for i in which) for name, which in
-                  (("hidden", hidden), ("told", state.told))}  # fmt: skip
-        prompt = _SAY.format(**listed, talk=_talk(state.conversation))
+
+        def listed(which: list[int]) -> str:
+            return "\n".join(f"{i + 1}. {shards[i]}" for i in which)
+
+        talk = _talk(state.conversation)
+        prompt = _SAY.format(hidden=listed(hidden), told=listed(state.revealed), talk=talk)
 
         def read(answer: dict[str, Any]) -> tuple[int, str] | None:
             fact, message = answer.get("fact"), answer.get("message")
@@ -154,13 +165,11 @@ class SimulatedUser:
                 return fact - 1, message.strip()
             return None
 
-        return self._ask(
-            prompt, Sampling(self.settings.temperature, WORDS), (*seed, "say"), state, read, stopped
-        )
+        return self._ask(state, "say", prompt, self.settings.temperature, WORDS, read)
 
-    def _classify(self, seed: Sequence[int | str], state: _State, stopped: threading.Event) -> None:
+    def _classify(self, state: _State, cancellation: Cancellation) -> None:
         """What kind of reply the last one is, and where it is an attempt, the answer in it."""
-        conversation = state.conversation
+        conversation, state.cancellation = state.conversation, cancellation
         reply = conversation.turns[-1].text
         if not reply.strip():
             state.kind = "missing"
@@ -172,48 +181,27 @@ class SimulatedUser:
             kind = str(answer.get("kind", "")).strip().lower()
             return kind if kind in KINDS else None
 
-        state.kind = (
-            self._ask(prompt, Sampling(0.0, JUDGED), (*seed, "label"), state, label, stopped) or "answer"
-        )
+        state.kind = self._ask(state, "label", prompt, 0.0, JUDGED, label) or "answer"
         state.extracted = reply
         if state.kind == "answer":
             prompt = _EXTRACT.format(form=_FORMS.get(conversation.example.task, ""), reply=reply)
-            copied = self._ask(
-                prompt,
-                Sampling(0.0, EXTRACTED),
-                (*seed, "extract"),
-                state,
-                lambda a: _copied(a, reply),
-                stopped,
-            )
+            copied = self._ask(state, "extract", prompt, 0.0, EXTRACTED, lambda a: _copied(a, reply))
             state.extracted = copied or reply
 
     def _ask(
-        self,
-        prompt: str,
-        sampling: Sampling,
-        seed: Sequence[int | str],
-        state: _State,
-        read: Callable[[dict[str, Any]], Any],
-        stopped: threading.Event,
-    ) -> Any:
+        self, state: _State, what: str, prompt: str, temperature: float, max_tokens: int, read: Read[T]
+    ) -> T | None:
         """What `read` makes of the endpoint's JSON; None when no try brought something it can use."""
         messages: list[Message] = [{"role": "user", "content": prompt}]
         for attempt in range(self.settings.retries + 1):
-            drawn = derive(*seed, state.conversation.example.id, attempt)
-            answer = _object(self.endpoint.reply(messages, sampling, drawn, stopped).text)
-            found = read(answer) if answer is not None else None
-            if found is not None:
-                return found
+            seed = derive(*state.seed, what, state.conversation.example.id, attempt)
+            answer = _object(self.endpoint.text(messages, temperature, max_tokens, seed, state.cancellation))
+            value = read(answer) if answer is not None else None
+            if value is not None:
+                return value
         with self._counting:
             self.unusable += 1
         return None
-
-
-def _over(state: _State) -> bool:
-    return bool(state.verdicts) and (
-        state.verdicts[-1].correct or len(state.told) == len(state.conversation.example.shards)
-    )
 
 
 def _talk(conversation: Conversation) -> str:
@@ -225,10 +213,10 @@ def _object(text: str) -> dict[str, Any] | None:
     """The JSON object of an answer, whatever stands around it."""
     start, end = text.find("{"), text.rfind("}")
     try:
-        found = json.loads(text[start : end + 1], strict=False)
+        parsed = json.loads(text[start : end + 1], strict=False)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _copied(answer: dict[str, Any], reply: str) -> str | None:

@@ -28,13 +28,9 @@ def attach(base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: st
     if adapter:
         model = PeftModel.from_pretrained(base, adapter, adapter_name=STUDENT, is_trainable=True)
     else:
-        lora = LoraConfig(
-            r=settings.r,
-            lora_alpha=settings.alpha,
-            lora_dropout=settings.dropout,
-            target_modules=lora_targets(base, settings.targets),
-            task_type="CAUSAL_LM",
-        )
+        sizes = {"r": settings.r, "lora_alpha": settings.alpha, "lora_dropout": settings.dropout}
+        targets = lora_targets(base, settings.targets)
+        lora = LoraConfig(target_modules=targets, task_type="CAUSAL_LM", **sizes)  # type: ignore[arg-type]
         torch.manual_seed(derive(seed, "lora"))
         try:
             model = get_peft_model(base, lora, adapter_name=STUDENT)
@@ -49,11 +45,8 @@ def attach(base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: st
 
 
 def _parameters(model: torch.nn.Module, adapter: str) -> dict[str, torch.nn.Parameter]:
-    return {
-        n.replace(f".{adapter}.", "."): p
-        for n, p in model.named_parameters()
-        if "lora_" in n and f".{adapter}." in n
-    }
+    part, named = f".{adapter}.", model.named_parameters()
+    return {n.replace(part, "."): p for n, p in named if "lora_" in n and part in n}
 
 
 def student_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -108,25 +101,32 @@ def teacher_weights(model: PeftModel, kind: str) -> Iterator[None]:
     """Inside, the model scores without gradient or dropout as a teacher: `ema`, the averaged adapter; `base`,
     no adapter at all; `student`, the student as it is now.
     """
-    was_training = model.training
     if kind == "ema":
         model.set_adapter(TEACHER, inference_mode=True)
-    model.eval()
     try:
-        with torch.no_grad(), model.disable_adapter() if kind == "base" else nullcontext():
+        bare = model.disable_adapter() if kind == "base" else nullcontext()
+        with torch.no_grad(), evaluating(model), bare:
             yield
     finally:
-        model.train(was_training)
         use_student(model)
 
 
 @contextmanager
-def merged(model: torch.nn.Module) -> Iterator[None]:
-    """The student's adapter folded into the base weights inside this block: the same policy, one matrix
-    product a layer.
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """The model in eval mode inside this block."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
-    The weights before are kept and put back, not computed back: subtracting what was added would leave
-    rounding behind.
+
+@contextmanager
+def merged(model: torch.nn.Module) -> Iterator[None]:
+    """The student's adapter folded into the base weights inside this block: one matrix product a layer.
+
+    The weights before are kept and put back: subtracting what was added would leave rounding behind.
     """
     layers = [m for m in model.modules() if isinstance(m, LoraLayer)]
     weights = [layer.get_base_layer().weight for layer in layers]
@@ -153,8 +153,7 @@ def load_parameters(into: dict[str, torch.nn.Parameter], path: Path) -> None:
     """Fill adapter matrices from a safetensors file with exactly the same names and shapes."""
     saved = load_file(path)
     if set(saved) != set(into):
-        raise UserError(
-            f"{path}: holds other adapter matrices than this model has; it belongs to another run"
-        )
+        problem = "holds other adapter matrices than this model has; it belongs to another run"
+        raise UserError(f"{path}: {problem}")
     for name, tensor in saved.items():
         into[name].copy_(tensor)

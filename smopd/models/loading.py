@@ -1,9 +1,7 @@
-"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package itself
-(`pocket`).
+"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package (`pocket`).
 
 Whatever a family needs that its config tells is settled here: attention that only the eager implementation
-computes, base weights in fewer bits. It leaves out adapters, except for the question whether the layers they
-are meant for exist.
+computes, base weights in fewer bits, the names of the layers that adapters are for.
 """
 
 import hashlib
@@ -55,22 +53,16 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
     quantized = _quantized(config, device)
     with _failures_named(path):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf)
-        model = AutoModelForCausalLM.from_pretrained(
-            path,
-            dtype=getattr(torch, config.model.dtype),
-            attn_implementation=config.model.attention,
-            **gguf,
-            **quantized,
-        )
+        dtype, attention = getattr(torch, config.model.dtype), config.model.attention
+        settings = {"dtype": dtype, "attn_implementation": attention, **gguf, **quantized}
+        model = AutoModelForCausalLM.from_pretrained(path, **settings)
     ends = _as_list(model.generation_config.eos_token_id) or _as_list(model.config.eos_token_id)
-    if (
-        gguf
-    ):  # its weights are plain numbers now, and PEFT and `save_pretrained` would look for the quantised kind
+    if gguf:
+        # Its weights are plain numbers now, and PEFT and `save_pretrained` would look for the quantised kind.
         vars(model.config).pop("quantization_config", None)
         model.hf_quantizer = None  # type: ignore[assignment]
     _cap_attention(model)
-    # A model's own sampling defaults (penalties, top-k, ...) must not colour rollouts: every setting is the
-    # run's.
+    # The sampling defaults of a model (penalties, top-k, ...) must not colour rollouts.
     model.generation_config = GenerationConfig()
     if not quantized:  # those are where they belong, and cannot be moved
         model.to(torch.device(device))  # type: ignore[arg-type]
@@ -82,8 +74,8 @@ def load_renderer(config: Settings) -> Renderer:
     path, gguf = _source(config)
     with _failures_named(path):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf)
-        own = load_generation_config(config)
-        ends = _as_list(own.eos_token_id) if own else []
+        generation = load_generation_config(config)
+        ends = _as_list(generation.eos_token_id) if generation else []
         ends = ends or _as_list(AutoConfig.from_pretrained(path, **gguf).eos_token_id)
     return Renderer(tokenizer, config.chat.thinking, ends)
 
@@ -97,26 +89,22 @@ def load_generation_config(config: Settings) -> GenerationConfig | None:
 
 
 def lora_targets(model: torch.nn.Module, targets: Sequence[str]) -> list[str]:
-    """`lora.targets` as names of linear layers that this model has, "all-linear" being all of them but the
-    head.
+    """`lora.targets` as names of linear layers that this model has; "all-linear": all of them but the head.
 
     PEFT is content when one of the names fits; a name that fits nothing is an error here, since the paper's
     seven projections would silently become two in a family that joins them under other names.
     """
     head = getattr(model, "get_output_embeddings", lambda: None)()
-    names = [
-        (n, m)
-        for n, m in model.named_modules()
-        if isinstance(m, torch.nn.Linear) and m is not head and "lora_" not in n
-    ]
-    there = list(dict.fromkeys(n.removesuffix(".base_layer").rpartition(".")[2] for n, _ in names))
+    layers = dict(model.named_modules())
+    linear = [n for n, m in layers.items() if isinstance(m, torch.nn.Linear) and m is not head]
+    names = [n.removesuffix(".base_layer").rpartition(".")[2] for n in linear if "lora_" not in n]
+    there = list(dict.fromkeys(names))
     if list(targets) == ["all-linear"]:
         return there
-    layers = [n for n, _ in model.named_modules()]
     if missing := [t for t in targets if not any(n == t or n.endswith(f".{t}") for n in layers)]:
         raise UserError(
-            f"lora.targets: this model has no layer named {', '.join(missing)}; its linear layers are: {', '.join(there)} "
-            f"(--set 'lora.targets={json.dumps(there)}')"
+            f"lora.targets: this model has no layer named {', '.join(missing)}; its linear layers are: "
+            f"{', '.join(there)} (--set 'lora.targets={json.dumps(there)}')"
         )
     return list(targets)
 
@@ -138,9 +126,8 @@ def _source(config: Settings) -> tuple[str, dict[str, str]]:
         return str(folder.parent), {"gguf_file": folder.name}
     if folder.is_dir():
         if not (folder / "config.json").exists():
-            raise UserError(
-                f"model.path: the folder {folder} holds no config.json; expected a Hugging Face model folder"
-            )
+            expected = "expected a Hugging Face model folder"
+            raise UserError(f"model.path: the folder {folder} holds no config.json; {expected}")
         return str(folder), {}
     if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") != 1:
         raise UserError(f"model.path: {path}: no such model folder (a hub model is named owner/name)")
@@ -148,16 +135,12 @@ def _source(config: Settings) -> tuple[str, dict[str, str]]:
 
 
 def _cap_attention(model: PreTrainedModel) -> None:
-    """Soft-capped attention (Gemma 2) is left out by SDPA without a word: only the eager implementation
-    computes it.
-    """
+    """Soft-capped attention (Gemma 2) is left out by SDPA without a word; eager attention computes it."""
     config: Any = model.config
-    if config._attn_implementation == "sdpa" and getattr(
-        config.get_text_config(), "attn_logit_softcapping", None
-    ):
-        log.warning(
-            "this model soft-caps its attention, which model.attention = 'sdpa' leaves out: 'eager' is used, which is slower"
-        )
+    capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+    if capped and config._attn_implementation == "sdpa":
+        problem = "this model soft-caps its attention, which model.attention = 'sdpa' leaves out"
+        log.warning("%s: 'eager' is used, which is slower", problem)
         model.set_attn_implementation("eager")
 
 
@@ -166,36 +149,26 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
     kind = config.model.quantize
     if kind == "none":
         return {}
+    both = "leave out one of the two settings"
     if Path(config.model.path).suffix == ".gguf":
-        raise UserError(
-            f"model.quantize: a GGUF file cannot be loaded in {kind}; name the model's folder or hub id in model.path"
-        )
+        advice = "name the model's folder or hub id in model.path"
+        raise UserError(f"model.quantize: a GGUF file cannot be loaded in {kind}; {advice}")
     if config.rollout.merge:
-        raise UserError(
-            f"rollout.merge: an adapter cannot be folded into weights in {kind}; leave out one of the two settings"
-        )
+        raise UserError(f"rollout.merge: an adapter cannot be folded into weights in {kind}; {both}")
     if config.train.shard:
-        raise UserError(
-            f"train.shard: weights in {kind} cannot be split among processes; leave out one of the two settings"
-        )
+        raise UserError(f"train.shard: weights in {kind} cannot be split among processes; {both}")
     if find_spec("bitsandbytes") is None:
-        raise UserError(
-            f"model.quantize: {kind} needs the package bitsandbytes: pip install 'smopd[quantized]'"
-        )
+        package = "the package bitsandbytes: pip install 'smopd[quantized]'"
+        raise UserError(f"model.quantize: {kind} needs {package}")
     if not torch.cuda.is_available():
         raise UserError(f"model.quantize: {kind} needs a GPU, and torch sees none; leave it at none")
     if kind == "int8":
-        return {
-            "quantization_config": BitsAndBytesConfig(load_in_8bit=True),
-            "device_map": {"": torch.device(device)},
-        }
-    four_bits = BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=getattr(torch, config.model.dtype),
-    )
-    return {"quantization_config": four_bits, "device_map": {"": torch.device(device)}}
+        bits = BitsAndBytesConfig(load_in_8bit=True)
+    else:
+        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+        dtype = getattr(torch, config.model.dtype)
+        bits = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype, **nf4)
+    return {"quantization_config": bits, "device_map": {"": torch.device(device)}}
 
 
 @contextmanager
@@ -203,20 +176,18 @@ def _failures_named(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, ImportError, json.JSONDecodeError) as error:
-        raise UserError(
-            f"model.path: {path}: cannot be loaded: {str(error).strip().splitlines()[0]}"
-        ) from None
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"model.path: {path}: cannot be loaded: {reason}") from None
 
 
 def resolve_adapter(path: str | Path) -> Path:
     """An adapter folder, or the newest checkpoint of a run folder."""
     folder = Path(path).expanduser()
-    checkpoints = sorted((folder / "checkpoints").glob("step-*")) if (folder / "checkpoints").is_dir() else []
+    checkpoints = sorted((folder / "checkpoints").glob("step-*"))
     chosen = checkpoints[-1] if checkpoints else folder
     if not (chosen / "adapter_config.json").exists():
-        raise UserError(
-            f"{path}: neither a PEFT adapter (no adapter_config.json) nor a run folder with a checkpoint"
-        )
+        missing = "neither a PEFT adapter (no adapter_config.json) nor a run folder with a checkpoint"
+        raise UserError(f"{path}: {missing}")
     return chosen
 
 

@@ -2,6 +2,7 @@ from smopd.rollout.driver import Conversation as Conversation
 from smopd.rollout.driver import Driver as Driver
 from smopd.rollout.driver import Turn as Turn
 from smopd.rollout.engine import Engine as Engine
+from smopd.rollout.engine import Sampled as Sampled
 from smopd.rollout.engine import Sampling as Sampling
 from smopd.rollout.engine import Session as Session
 from smopd.rollout.engine import Stop as Stop

@@ -1,6 +1,4 @@
-"""The multi-turn driver: plays conversations against any engine, turn by turn, all conversations of a batch
-side by side.
-"""
+"""Plays conversations against any engine, turn by turn, those of a batch side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,9 +21,7 @@ class Turn:
     reply: tuple[int, ...]
     stop: Stop
     text: str
-    logps: tuple[float, ...] = field(
-        default=(), compare=False
-    )  # of the reply's tokens, as the engine sampled them
+    logps: tuple[float, ...] = field(default=(), compare=False)  # of the reply's tokens, from the engine
     tokens: int | None = None  # how many a server counted, where there are no ids
 
 
@@ -37,9 +33,8 @@ class Conversation:
     view: View
     asked: list[str] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
-    context: DirtyContext | None = field(
-        default=None, repr=False, compare=False
-    )  # grows with it, where token ids are at hand
+    # Grows with it, where token ids are at hand.
+    context: DirtyContext | None = field(default=None, repr=False, compare=False)
     session: str = field(default="", repr=False, compare=False)
 
     @property
@@ -49,19 +44,11 @@ class Conversation:
 
     def to_json(self) -> dict[str, Any]:
         """What a person or a script wants to read of it."""
-        return {
-            "id": self.example.id,
-            "view": self.view,
-            "turns": [
-                {
-                    "user": user,
-                    "reply": turn.text,
-                    "stop": str(turn.stop),
-                    "tokens": len(turn.reply) or turn.tokens,
-                }
-                for user, turn in zip(self.asked, self.turns, strict=True)
-            ],
-        }
+        turns = [
+            {"user": user, "reply": t.text, "stop": str(t.stop), "tokens": len(t.reply) or t.tokens}
+            for user, t in zip(self.asked, self.turns, strict=True)
+        ]
+        return {"id": self.example.id, "view": self.view, "turns": turns}
 
 
 @dataclass(frozen=True)
@@ -106,29 +93,24 @@ class Driver:
     def reply(
         self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
     ) -> None:
-        """One more turn of every conversation: what the user says, and the reply. `last`: no further turn is
-        expected.
-        """
+        """What each user says next, and the reply to it. `last`: no further turn is expected."""
         limits = [self.sampling.max_tokens if ends else self.middle_tokens for ends in last]
         for limit in sorted(set(limits)):  # one batch has one token limit
-            self._turn(
-                [(played[i], users[i], seeds[i], last[i]) for i in range(len(played)) if limits[i] == limit],
-                limit,
-            )
+            rows = zip(played, users, seeds, last, limits, strict=True)
+            self._turn([row[:4] for row in rows if row[4] == limit], limit)
 
     def _turn(self, asked: Sequence[tuple[Conversation, str, int, bool]], limit: int) -> None:
-        contexts = [c.context for c, _, _, _ in asked if c.context]  # every one that `open` made has one
-        prompts = [context.ask(user) for context, (_, user, _, _) in zip(contexts, asked, strict=True)]
+        contexts = [c.context for c, *_ in asked if c.context]  # every one that `open` made has one
+        prompts = [context.ask(user) for context, (_, user, *_) in zip(contexts, asked, strict=True)]
         # Of conversations that end with their first turn nothing is worth keeping.
-        single = all(last and not c.turns for c, _, _, last in asked)
-        known = None if single else [Session(c.session, not last) for c, _, _, last in asked]
-        drawn = self.engine.generate(
-            prompts, [s for _, _, s, _ in asked], replace(self.sampling, max_tokens=limit), known
-        )
-        for (conversation, user, _, _), context, prompt, reply in zip(
+        single = all(last and not c.turns for c, *_, last in asked)
+        sessions = None if single else [Session(c.session, not last) for c, *_, last in asked]
+        seeds = [seed for _, _, seed, _ in asked]
+        drawn = self.engine.generate(prompts, seeds, replace(self.sampling, max_tokens=limit), sessions)
+        for (conversation, user, *_), context, prompt, reply in zip(
             asked, contexts, prompts, drawn, strict=True
         ):
             context.answer(reply.ids)
+            text = self.renderer.decode(reply.ids)
             conversation.asked.append(user)
-            said = Turn(tuple(prompt), reply.ids, reply.stop, self.renderer.decode(reply.ids), reply.logps)
-            conversation.turns.append(said)
+            conversation.turns.append(Turn(tuple(prompt), reply.ids, reply.stop, text, reply.logps))

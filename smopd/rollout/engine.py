@@ -27,28 +27,29 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Reply:
-    """The sampled ids, an end-of-turn token included when it was sampled.
+class Sampled:
+    """What an engine returned for one prompt: the sampled ids, an end-of-turn token included.
 
-    `logps`: the model's own log-probability of each of them, natural, at temperature 1 and over the whole
-    vocabulary (before top-k and top-p): what the training pass will compute for the same tokens.
+    `logps`: the model's log-probability of each of them, natural, at temperature 1 and over the whole
+    vocabulary (before top-k and top-p): what the training pass will compute for the same tokens. They take no
+    part in comparisons, since their rounding differs with the batch.
     """
 
     ids: tuple[int, ...]
     stop: Stop
-    logps: tuple[float, ...] = field(
-        default=(), compare=False
-    )  # rounding differs with the batch, the reply does not
+    logps: tuple[float, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class Session:
-    """The conversation a prompt belongs to. `more`: another turn of it will follow, so keeping what was
-    computed may pay.
-    """
+    """The conversation a prompt belongs to. `more`: another turn will follow, so a cache may pay."""
 
     name: str
     more: bool = True
+
+
+Prompts = Sequence[Sequence[int]]
+Sessions = Sequence[Session] | None
 
 
 @dataclass
@@ -59,10 +60,11 @@ class Usage:
     reused: int = 0  # of them taken from an earlier turn
     prefilled: int = 0  # computed for prompts, padding included
 
-    def share_since(self, earlier: "Usage") -> float | None:
-        """Which share of the prompts' tokens was reused since; None where nothing is known."""
-        prompt = self.prompt - earlier.prompt
-        return (self.reused - earlier.reused) / prompt if prompt else None
+    def add(self, prompt: int, reused: int, padding: int = 0) -> None:
+        """Count a call: tokens of prompts, how many of them were reused, and computed padding."""
+        self.prompt += prompt
+        self.reused += reused
+        self.prefilled += prompt - reused + padding
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,7 @@ class Traits:
     """What an engine can do, known before one is made."""
 
     token_ids: bool = True  # gives the ids it sampled; without them it plays evaluations only
-    in_place: bool = (
-        False  # samples with the module that is trained: nothing is sent, the adapter can be merged
-    )
+    in_place: bool = False  # samples with the module that is trained: its adapter can be merged, none is sent
     remote: bool = False  # runs elsewhere, on GPUs of its own
     graphs: bool = False  # replays CUDA graphs, so that issuing a layer's work costs next to nothing
 
@@ -86,28 +86,27 @@ TRAITS = {
 
 
 class Engine(Protocol):
-    """Samples one reply to each prompt. A reply depends on its prompt and its seed, never on the others of
-    the batch.
+    """Samples a reply to each prompt, which depends on the prompt and its seed alone, not on the batch.
+
+    An engine that extends this class has to `generate`; the rest does nothing unless it is overridden.
     """
 
+    traits: Traits
     usage: Usage  # stays empty where an engine cannot know
 
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling,
-        sessions: Sequence[Session] | None = None,
-    ) -> list[Reply]:
-        """Replies in the order of the prompts. Prompts of one session, call after call, are turns of one
-        conversation.
-        """
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
+    ) -> list[Sampled]:
+        """Replies in the order of the prompts. Prompts of one session are turns of one conversation."""
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """The policy is now `version`: from here on no reply, and no cached prefix, comes from an older one."""
+        """The policy is now `version`: no reply, and no cached prefix, comes from an older one any more."""
+        return
 
     def sleep(self) -> None:
         """Nothing will be sampled until the next `refresh`: give memory back to training."""
+        return
 
     def close(self) -> None:
         """The run is over: end what the engine started."""
+        return

@@ -3,8 +3,7 @@
 A conversation's next prompt begins, as far as the template lets it, with tokens that went through the model a
 turn ago; only what follows the longest common prefix is computed. Rows that have ended leave the batch. Each
 reply has its own stream of uniform numbers, so its tokens depend neither on the batch nor on what was kept.
-Models that this cannot serve go to `StockEngine`. It leaves out the weights' origin: whichever adapter is
-active samples.
+Models that this cannot serve are sampled as `StockEngine` does. Whichever adapter is active samples.
 """
 
 import logging
@@ -14,9 +13,9 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import PreTrainedModel
 
-from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Stop, Usage
+from smopd.models.adapters import evaluating
+from smopd.rollout.engine import Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
 from smopd.rollout.kv import GROWTH, BatchCache, Kept
 from smopd.rollout.sampler import pick, uniforms
 from smopd.rollout.stock import StockEngine
@@ -41,7 +40,7 @@ class _Row:
     stop: Stop | None = None
 
 
-class HFEngine:
+class HFEngine(StockEngine):
     """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts.
 
     `cache_mb` bounds keys and values: half for the batch being sampled, half for conversations between turns,
@@ -51,44 +50,34 @@ class HFEngine:
     def __init__(
         self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096
     ) -> None:
-        self.model: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model  # type: ignore[assignment]
-        self.end_ids, self.batch, self.limit = list(end_ids), batch, cache_mb * 2**20
-        self.stock = StockEngine(model, end_ids, batch)
-        self.usage: Usage = self.stock.usage
+        base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+        super().__init__(base, end_ids, batch)
+        self.limit = cache_mb * 2**20
         self.kept: dict[str, Kept] = {}  # oldest first
-        self._told = False
+        self._warned = False
 
     @torch.no_grad()
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling,
-        sessions: Sequence[Session] | None = None,
-    ) -> list[Reply]:
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
+    ) -> list[Sampled]:
         """One reply to each prompt, in order."""
         longest = max(map(len, prompts), default=0) + sampling.max_tokens
         body = getattr(self.model, self.model.base_model_prefix)
         if self.model.config._attn_implementation not in ("sdpa", "eager") or not packable(body, longest):
-            if not self._told:
+            if not self._warned:
                 log.warning("this model's attention is more than a mask: every turn is computed from scratch")
-                self._told = True
-            return self.stock.generate(prompts, seeds, sampling)
+                self._warned = True
+            return super().generate(prompts, seeds, sampling)
         of: Sequence[Session | None] = sessions or [None] * len(prompts)
         rows = [self._row(*row, sampling) for row in zip(prompts, seeds, of, strict=True)]
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            # Prompts with as much to compute share a batch: less padding. Replies do not depend on the
-            # grouping.
+        with evaluating(self.model):
+            # Prompts with as much to compute share a batch: less padding. No reply depends on its batch.
             waiting = sorted(rows, key=lambda row: (len(row.prompt) - row.shared, len(row.prompt)))
             while waiting:
                 count = self._fitting(waiting, sampling)
                 self._sample(waiting[:count], sampling)
                 waiting = waiting[count:]
-        finally:
-            self.model.train(was_training)
-        return [Reply(tuple(row.ids), row.stop or Stop.LENGTH, tuple(row.logps)) for row in rows]
+        return [Sampled(tuple(row.ids), row.stop or Stop.LENGTH, tuple(row.logps)) for row in rows]
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
         """What older weights computed is of no use."""
@@ -96,10 +85,6 @@ class HFEngine:
 
     def sleep(self) -> None:
         """Conversations are over: their keys and values go."""
-        self.kept.clear()
-
-    def close(self) -> None:
-        """Nothing was started."""
         self.kept.clear()
 
     def _row(self, prompt: Sequence[int], seed: int, session: Session | None, sampling: Sampling) -> _Row:
@@ -131,22 +116,16 @@ class HFEngine:
         device = self.model.device
         longest = max(len(row.prompt) for row in rows)
         # Every row computes as many tokens as the one with most to do: rows with less repeat some, where
-        # padding would stand.
+        # padding would be.
         block = max(len(row.prompt) - row.shared for row in rows)
         for row in rows:
             row.start = longest - len(row.prompt)
             row.shared = max(0, len(row.prompt) - block)
-        cache = BatchCache(
-            self.model.config.num_hidden_layers,
-            longest - block,
-            block + min(sampling.max_tokens, GROWTH),
-            [row.kept for row in rows],
-            [row.start for row in rows],
-            [row.shared for row in rows],
-        )
-        self.usage.prompt += sum(len(row.prompt) for row in rows)
-        self.usage.reused += sum(row.shared for row in rows)
-        self.usage.prefilled += block * len(rows)
+        room = block + min(sampling.max_tokens, GROWTH)
+        first = [(row.kept, row.start, row.shared) for row in rows]
+        cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first)
+        lengths, shared = sum(len(row.prompt) for row in rows), sum(row.shared for row in rows)
+        self.usage.add(lengths, shared, block * len(rows) - (lengths - shared))
         ids = [[0] * (block - len(row.prompt)) + row.prompt[row.shared :] for row in rows]
         logits_BV = self._forward(torch.tensor(ids, device=device), rows, cache)
         draws_BM = torch.stack([row.draws for row in rows]).to(device)
@@ -163,7 +142,7 @@ class HFEngine:
             # Taking rows out copies the others once: done when it spares a quarter of the work.
             if len(going) <= 0.75 * len(rows):
                 self._keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
-                cache.select(going)
+                cache.batch_select_indices(torch.tensor(going, device=device))
                 rows, draws_BM, chosen_B = [rows[k] for k in going], draws_BM[going], chosen_B[going]
             logits_BV = self._forward(chosen_B[:, None], rows, cache)
         self._keep(list(enumerate(rows)), cache)

@@ -1,23 +1,31 @@
-"""JSON over HTTP for the engines that talk to servers: addresses, keys, one request, an error that says
-whether to try again.
+"""JSON over HTTP for the engines that talk to servers: addresses, keys, one request with a deadline, an error
+that says whether to try again.
 
-It leaves out trying again, which is the callers'. Redirects are refused: they would carry the key to another
-host.
+Trying again is the callers'. Redirects are refused: they would carry the key to another host.
 """
 
+import asyncio
+import functools
 import json
 import os
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException, HTTPResponse, IncompleteRead
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import httpx
+
 from smopd.errors import UserError
+
+T = TypeVar("T")
+
+LARGEST = 64 * 2**20  # bytes of an answer
+EXPLANATION = 4000  # bytes that are read of a refusal
 
 
 class Unreachable(Exception):
@@ -41,44 +49,184 @@ class Rejected(Exception):
         self.status, self.message = status, message
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Leave the 3xx answer an error."""
+class Cancelled(Exception):
+    """The request was given up on our side."""
 
 
-def request_json(
-    url: str,
-    body: Mapping[str, Any] | None = None,
-    timeout: float = 60.0,
-    headers: Mapping[str, str] | None = None,
-    proxies: bool = False,
-) -> Any:
-    """POST `body` as JSON, or GET without one; the decoded answer (None for an empty one). Neither error
-    shows the headers.
+class Cancellation(threading.Event):
+    """Once set, every request that was given it raises `Cancelled`, under way or not yet begun."""
 
-    `timeout` is for the whole answer. `proxies`: go through the proxy that the environment names, if any: it
-    is for the outside world, not for machines of one's own.
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._running: set[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = set()
+
+    def set(self) -> None:
+        """Cancel, from any thread."""
+        super().set()
+        with self._lock:
+            for loop, task in self._running:
+                loop.call_soon_threadsafe(task.cancel)  # type: ignore[union-attr]
+
+    @contextmanager
+    def applies(self) -> Iterator[None]:
+        """To the current asyncio task, inside this block."""
+        entry = asyncio.get_running_loop(), asyncio.current_task()
+        with self._lock:
+            if self.is_set():
+                raise Cancelled
+            self._running.add(entry)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.discard(entry)
+
+
+class Client:
+    """Sends the key of an environment variable, which no message shows: servers like to repeat what they get.
+
+    `proxies`: https goes through the proxy that the environment names, if any. That is for the outside world;
+    plain http is a machine of one's own.
     """
-    began = time.monotonic()
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})})
-    handlers = [urllib.request.ProxyHandler(None if proxies else {}), _NoRedirect()]
+
+    def __init__(self, key_variable: str, proxies: bool = False) -> None:
+        self.key, self.proxies = _api_key(key_variable), proxies
+
+    def request(
+        self,
+        url: str,
+        body: Mapping[str, Any] | None = None,
+        timeout: float = 60.0,
+        cancellation: Cancellation | None = None,
+    ) -> Any:
+        """POST `body` as JSON, or GET without one; the decoded answer (None for an empty one).
+
+        `timeout` is for everything from the connection to the last byte.
+        """
+        cancellation = cancellation or Cancellation()
+        try:
+            status, headers, content = _run(lambda: self._exchange(url, body, timeout, cancellation))
+        except asyncio.CancelledError:
+            raise Cancelled from None
+        except TimeoutError:
+            raise Unreachable(f"{url}: timed out") from None
+        except (OSError, ValueError, ImportError, httpx.HTTPError, httpx.InvalidURL) as error:  # proxies, too
+            raise Unreachable(self.without_key(f"{url}: {_reason(error)}")) from None
+        text = content.decode("utf-8", "replace").strip()
+        if 200 <= status < 300:
+            return _decoded(text)
+        words = self.without_key(_words(text) or httpx.codes.get_reason_phrase(status))
+        if status >= 500 or status in (408, 409, 425, 429):
+            raise Unreachable(f"{url}: {status}: {words}", status, _seconds(headers.get("Retry-After")))
+        if 300 <= status < 400:
+            words = self.without_key(f"redirects to {headers.get('Location')}")
+        raise Rejected(status, words)
+
+    def without_key(self, text: str) -> str:
+        """The text with *** where the key stands."""
+        return text.replace(self.key, "***") if self.key else text
+
+    async def _exchange(
+        self, url: str, body: Mapping[str, Any] | None, timeout: float, cancellation: Cancellation
+    ) -> tuple[int, httpx.Headers, bytes]:
+        """Status, headers and body. httpx's own time-outs start again with every byte: they bound nothing."""
+        # A compressed answer could outgrow the limit while it is unpacked, so none is asked for.
+        sent = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if self.key:
+            sent["Authorization"] = f"Bearer {self.key}"
+        method, data = ("GET", None) if body is None else ("POST", json.dumps(body).encode())
+        proxies = self.proxies and url.startswith("https:")
+        client = httpx.AsyncClient(verify=_tls(), timeout=None, trust_env=proxies)
+        status, headers, content = 0, httpx.Headers(), bytearray()
+        try:
+            with cancellation.applies():
+                async with (
+                    asyncio.timeout(timeout),
+                    client,
+                    client.stream(method, url, content=data, headers=sent) as answer,
+                ):
+                    status, headers = answer.status_code, answer.headers
+                    async for part in answer.aiter_raw():
+                        content += part
+                        if status >= 300 and len(content) >= EXPLANATION:
+                            del content[EXPLANATION:]
+                            break
+                        if len(content) > LARGEST:
+                            raise Unreachable(f"{url}: the answer has more than {LARGEST >> 20} MB")
+        except (TimeoutError, httpx.HTTPError):
+            if status < 300:  # else it died while it was explaining its refusal
+                raise
+        return status, headers, bytes(content)
+
+
+def base_url(url: str) -> str:
+    """The address in front of /v1, from a URL with or without it."""
+    cut = url.strip().rstrip("/").removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
+    if "@" in cut:  # not shown: what stands before it is a secret
+        where = "a key belongs into the environment"
+        raise UserError(f"--url (engine.servers): a user or a password in a URL; {where}")
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
-            text = _read(answer, began + timeout).decode("utf-8", "replace")
-    except urllib.error.HTTPError as error:
-        told = _words(error)
-        if error.code >= 500 or error.code in (408, 409, 425, 429):
-            raise Unreachable(
-                f"{url}: {error.code}: {told}", error.code, _seconds(error.headers["Retry-After"])
-            ) from None
-        if 300 <= error.code < 400:
-            told = f"redirects to {error.headers['Location']}"
-        raise Rejected(error.code, told) from None
-    except (OSError, HTTPException) as error:  # URLError and TimeoutError are OSErrors
-        reason = getattr(error, "reason", None) or error
-        raise Unreachable(f"{url}: {str(reason) or type(reason).__name__}") from None
-    if not text.strip():
+        parts = urlsplit(cut)
+        host = parts.hostname and parts.hostname.encode("idna")
+        usable = parts.scheme in ("http", "https") and bool(host) and parts.port != 0
+        usable = usable and cut.isascii() and not set(cut) & set(" ?#")
+    except ValueError:  # a port that is no number, brackets that do not close, a host that is no name
+        usable = False
+    if not usable:
+        shown = cut.partition("?")[0]  # some services take their key in the query
+        expected = "expected one such as http://localhost:8000"
+        raise UserError(f"--url (engine.servers): {shown!r} is no base URL; {expected}")
+    return cut
+
+
+def _api_key(name: str) -> str:
+    """The key in an environment variable, empty if it is not set."""
+    key = os.environ.get(name, "").strip() if name else ""
+    if not (key.isascii() and key.isprintable()):  # httpx's own complaint would show it
+        problem = "not a key: it holds more than plain characters"
+        raise UserError(f"the environment variable {name} (engine.api_key_env): {problem}")
+    return key
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Names are looked up there. A name server that does not answer is not waited for."""
+
+
+def _run(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """The result of a coroutine, on an event loop of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            return runner.run(request())
+    with ThreadPoolExecutor(1) as thread:  # as in a notebook: this thread has a loop and cannot have another
+        return thread.submit(lambda: _run(request)).result()
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """With the system's certificates, read once."""
+    return ssl.create_default_context()
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said: of a refused connection httpx itself tells only that all attempts failed."""
+    reason, cause = error, error.__cause__ or error.__context__
+    while cause is not None:
+        reason = cause if isinstance(cause, OSError) else reason
+        group = isinstance(cause, BaseExceptionGroup)
+        cause = cause.exceptions[0] if group else cause.__cause__ or cause.__context__  # type: ignore[attr-defined]
+    if (
+        isinstance(reason, OSError) and reason.errno and "Connect call failed" in str(reason)
+    ):  # asyncio's words
+        return f"[Errno {reason.errno}] {os.strerror(reason.errno)}"
+    return str(reason) or type(reason).__name__
+
+
+def _decoded(text: str) -> Any:
+    if not text:
         return None
     try:
         return json.loads(text)
@@ -88,78 +236,17 @@ def request_json(
         return text
 
 
-def base_url(url: str) -> str:
-    """The address in front of /v1, from a URL with or without it."""
-    cut = url.strip().rstrip("/").removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
-    if "@" in cut:  # not shown: what stands before it is a secret
-        raise UserError(
-            "--url (engine.servers): a user or a password in a URL; a key belongs into the environment"
-        )
-    try:
-        parts = urlsplit(cut)
-        host = parts.hostname and parts.hostname.encode("idna")
-        usable = (
-            parts.scheme in ("http", "https")
-            and bool(host)
-            and parts.port != 0
-            and cut.isascii()
-            and " " not in cut
-        )
-        usable = usable and "?" not in cut and "#" not in cut
-    except ValueError:  # a port that is no number, brackets that do not close, a host that is no name
-        usable = False
-    if not usable:
-        shown = cut.partition("?")[0]  # some services take their key in the query
-        raise UserError(
-            f"--url (engine.servers): {shown!r} is no base URL; expected one such as http://localhost:8000"
-        )
-    return cut
-
-
-def api_key(name: str) -> str:
-    """The key in an environment variable, empty if it is not set."""
-    key = os.environ.get(name, "").strip() if name else ""
-    if not (key.isascii() and key.isprintable()):  # http.client's own complaint would show it
-        raise UserError(
-            f"the environment variable {name} (engine.api_key_env): not a key: it holds more than plain characters"
-        )
-    return key
-
-
-def _read(answer: HTTPResponse, deadline: float) -> bytes:
-    """The whole body. The socket's own time-out starts again with every byte, so it does not bound a body
-    that drips.
-    """
-    parts = []
-    while part := answer.read1(1 << 16):
-        parts.append(part)
-        if time.monotonic() > deadline:
-            raise TimeoutError("timed out")
-    if answer.length:  # read1, unlike read, does not mind a body that ends early
-        raise IncompleteRead(b"", answer.length)
-    return b"".join(parts)
-
-
-def _words(error: urllib.error.HTTPError) -> str:
-    """What the server says of its refusal: the message inside the usual JSON, else the text, else the status
-    line.
-    """
-    try:
-        text = error.read(4000).decode("utf-8", "replace").strip()
-    except (OSError, HTTPException):  # it died while it was explaining
-        text = ""
-    try:
-        told = json.loads(text)
-    except (ValueError, RecursionError):
-        return text or str(error.reason)
+def _words(text: str) -> str:
+    """What the server says of its refusal: the message inside the usual JSON, else the text."""
+    message = _decoded(text)
     for key in ("error", "message", "detail"):
-        if isinstance(told, dict) and told.get(key):
-            told = told[key]
-    return told if isinstance(told, str) else text
+        if isinstance(message, dict) and message.get(key):
+            message = message[key]
+    return message if isinstance(message, str) else text
 
 
 def _seconds(value: str | None) -> float | None:
-    """The seconds of a Retry-After header, which may hold a date; None if there is none or it makes no sense."""
+    """The seconds of a Retry-After header, which may hold a date; None if it makes no sense."""
     if value is None:
         return None
     try:

@@ -12,16 +12,14 @@ from typing import Any
 
 import torch
 from transformers import Cache
-from transformers.cache_utils import CacheLayerMixin
+from transformers.cache_utils import DynamicLayer
 
 GROWTH = 128  # columns added when a buffer is full
 
 
 @dataclass(frozen=True)
 class Kept:
-    """One conversation between two turns: `layers` holds keys and values [2, H, C, D] of `tokens`, a layer
-    each.
-    """
+    """One conversation between two turns. `layers`: keys and values [2, H, C, D] of `tokens`, one each."""
 
     tokens: list[int]
     layers: list[torch.Tensor]
@@ -32,15 +30,13 @@ class Kept:
         return sum(layer.nbytes for layer in self.layers)
 
     def shared_with(self, prompt: Sequence[int]) -> int:
-        """How many leading tokens of `prompt` stand here; at least its last one has to go through the model."""
+        """How many leading tokens of `prompt` are here; at least its last one has to go through the model."""
         limit = min(len(self.tokens), len(prompt) - 1)
         return next((k for k in range(limit) if self.tokens[k] != prompt[k]), limit)
 
 
-class BufferLayer(CacheLayerMixin):
+class BufferLayer(DynamicLayer):
     """One layer's keys and values in a buffer with room behind them."""
-
-    is_sliding = False
 
     def __init__(self, length: int, first: torch.Tensor | None) -> None:
         super().__init__()
@@ -52,9 +48,8 @@ class BufferLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Make room as wide as the first keys and values need."""
         room = self.length + key_states.shape[2] + GROWTH
-        self.keys, self.values = (
-            t.new_zeros(*t.shape[:2], room, t.shape[3]) for t in (key_states, value_states)
-        )
+        both = (key_states, value_states)
+        self.keys, self.values = (t.new_zeros(*t.shape[:2], room, t.shape[3]) for t in both)
         self.is_initialized = True
 
     def update(
@@ -74,44 +69,30 @@ class BufferLayer(CacheLayerMixin):
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Columns after the next update, and where they begin."""
-        return self.length + query_length, 0
-
     def get_seq_length(self) -> int:
         """Columns in use."""
         return self.length
-
-    def get_max_length(self) -> int:
-        """None."""
-        return -1
 
 
 class BatchCache(Cache):
     """The keys and values of a batch, as transformers' models take them."""
 
     def __init__(
-        self,
-        layers: int,
-        columns: int,
-        room: int,
-        kept: Sequence[Kept | None],
-        starts: Sequence[int],
-        shared: Sequence[int],
+        self, layers: int, columns: int, room: int, rows: Sequence[tuple[Kept | None, int, int]]
     ) -> None:
-        """`columns` in use, `room` behind them; the first `shared` tokens of a row's `kept` stand from its
-        column `starts` on.
+        """`columns` in use, `room` behind them. A row: what was kept of its conversation, its first column,
+        and how many of the first tokens kept are used.
         """
-        example = next((k.layers for k, n in zip(kept, shared, strict=True) if k and n), None)
+        example = next((kept.layers for kept, _, count in rows if kept and count), None)
         made = []
         for number in range(layers):
             first = None
             if example is not None:
                 _, heads, _, width = example[number].shape
-                first = example[number].new_zeros(2, len(kept), heads, columns + room, width)
-                for row, (own, start, count) in enumerate(zip(kept, starts, shared, strict=True)):
-                    if own and count:
-                        first[:, row, :, start : start + count] = own.layers[number][:, :, :count]
+                first = example[number].new_zeros(2, len(rows), heads, columns + room, width)
+                for row, (kept, start, count) in enumerate(rows):
+                    if kept and count:
+                        first[:, row, :, start : start + count] = kept.layers[number][:, :, :count]
             made.append(BufferLayer(columns, first))
         super().__init__(layers=list(made))
 
@@ -120,13 +101,3 @@ class BatchCache(Cache):
         span = slice(start, start + len(tokens))
         layers: list[Any] = list(self.layers)
         return Kept(tokens, [torch.stack([x.keys[row, :, span], x.values[row, :, span]]) for x in layers])
-
-    def select(self, rows: Sequence[int]) -> None:
-        """Only these rows go on."""
-        layers: list[Any] = list(self.layers)
-        for layer in layers:
-            chosen = torch.tensor(rows, device=layer.keys.device)
-            layer.keys, layer.values = (
-                layer.keys.index_select(0, chosen),
-                layer.values.index_select(0, chosen),
-            )

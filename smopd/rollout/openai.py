@@ -1,14 +1,11 @@
-"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer
-here.
+"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer.
 
 `ChatEndpoint` sends one request at a time from many threads, to whichever server is least busy, and tries
-again what failed. `ChatDriver` plays conversations with it, each at its own pace. It leaves out everything
-that needs token ids, so training, and every sampling setting that some endpoint refuses: only temperature,
-token limit and seed are sent, the rest is the server's.
+again what failed. `ChatDriver` plays conversations with it, each at its own pace. Only temperature, token
+limit and seed are sent: every further setting is refused by some endpoint.
 """
 
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,49 +18,28 @@ from smopd.chat.views import View, user_turns
 from smopd.data import Example
 from smopd.errors import EngineLost, UserError
 from smopd.rollout.driver import Conversation, Turn
-from smopd.rollout.engine import Sampling, Stop
-from smopd.rollout.http import Rejected, Unreachable, api_key, base_url, request_json
+from smopd.rollout.engine import TRAITS, Sampling, Stop
+from smopd.rollout.http import Cancellation, Cancelled, Client, Rejected, Unreachable, base_url
+from smopd.rollout.pool import LONGEST_PAUSE, LONGEST_WAIT, side_by_side
 from smopd.seeds import derive
 from smopd.settings import Engine as EngineSettings
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
+Messages = Sequence[Message]
+Body = dict[str, Any] | None
 
-LONGEST_PAUSE = 60.0  # seconds between two tries, unless the server asks for more
 SHOWN = 500  # characters of a server's words that go into a message
-
-
-@dataclass(frozen=True)
-class ChatReply:
-    """One reply as the endpoint gave it; `tokens` is its own count, None if it does not tell."""
-
-    text: str
-    stop: Stop
-    tokens: int | None = None
 
 
 @dataclass
 class _Server:
-    """One base URL. A failed one is left alone until `rests_until`, then gets a single request until that
-    succeeds.
-    """
+    """One base URL. A failed one rests until `rests_until`, then gets a single request at a time."""
 
     url: str
     in_flight: int = 0
     failed: bool = False
     rests_until: float = 0.0
-
-
-class _Refused(UserError):
-    """A request that will be refused again, explained; `words` are the server's."""
-
-    def __init__(self, message: str, words: str) -> None:
-        super().__init__(message)
-        self.words = words
-
-
-class _Abandoned(Exception):
-    """The evaluation ended while this request was waiting."""
 
 
 class ChatEndpoint:
@@ -73,15 +49,16 @@ class ChatEndpoint:
     is the wait after a first failure, in seconds; it doubles with every further one.
     """
 
+    traits = TRAITS["openai"]
+
     def __init__(self, settings: EngineSettings, pause: float = 1.0) -> None:
         if not settings.servers:
-            raise UserError(
-                "engine.servers: no endpoint is named; give its base URL with --url, e.g. --url http://localhost:8000"
-            )
+            advice = "give its base URL with --url, e.g. --url http://localhost:8000"
+            raise UserError(f"engine.servers: no endpoint is named; {advice}")
         self.settings, self.pause = settings, pause
         self.unreadable = 0
         self._servers = [_Server(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
-        self._key = api_key(settings.api_key_env)
+        self._client = Client(settings.api_key_env, proxies=True)
         self._changed = threading.Condition()
         self._name, self._naming = settings.model, threading.Lock()
         self._limit = "max_tokens"
@@ -100,111 +77,100 @@ class ChatEndpoint:
             if not self._name:
                 names = self._ask("/v1/models", None, _names)
                 if not names:
-                    raise UserError(
-                        f"{self._servers[0].url}/v1/models: lists no model; name the served one with --served-model"
-                    )
+                    url = f"{self._servers[0].url}/v1/models"
+                    raise UserError(f"{url}: lists no model; name the served one with --served-model")
                 self._name = names[0]
             return self._name
 
     def reply(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        seed: int,
-        stopped: threading.Event | None = None,
-    ) -> ChatReply:
-        """The reply to a conversation. An answer that stays unreadable is an empty reply; `stopped` ends the
-        waiting early.
-        """
+        self, messages: Messages, sampling: Sampling, seed: int, cancellation: Cancellation | None = None
+    ) -> Turn:
+        """The reply to a conversation. An answer that stays unreadable is an empty reply."""
         # A seed of 31 bits is one that every server takes.
-        body = {
-            "model": self.model(),
-            "messages": list(messages),
-            "temperature": sampling.temperature,
-            "seed": seed % 2**31,
-        }
+        body = {"model": self.model(), "messages": list(messages), "seed": seed % 2**31}
+        body["temperature"] = sampling.temperature
+
+        def ask(limit: str) -> Turn | None:
+            fields = body | {limit: sampling.max_tokens}
+            return self._ask("/v1/chat/completions", fields, _chat_reply, cancellation)
+
         limit = self._limit
         try:
-            said = self._ask(
-                "/v1/chat/completions", body | {limit: sampling.max_tokens}, _chat_reply, stopped
-            )
-        except _Refused as refusal:
-            if limit != "max_tokens" or "max_completion_tokens" not in refusal.words:
+            said = ask(limit)
+        except UserError as refusal:
+            if limit != "max_tokens" or "max_completion_tokens" not in str(refusal):
                 raise
             self._limit = "max_completion_tokens"  # OpenAI's newer models know the limit only by this name
-            said = self._ask(
-                "/v1/chat/completions", body | {self._limit: sampling.max_tokens}, _chat_reply, stopped
-            )
+            said = ask(self._limit)
         if said is None:
             with self._changed:
                 self.unreadable += 1
-        return said or ChatReply("", Stop.END)
+        return said or Turn((), (), Stop.END, "")
+
+    def text(
+        self, messages: Messages, temperature: float, max_tokens: int, seed: int, cancellation: Cancellation
+    ) -> str:
+        """The text of the reply."""
+        return self.reply(messages, Sampling(temperature, max_tokens), seed, cancellation).text
+
+    def each(self, work: Callable[[T, Cancellation], None], items: Sequence[T]) -> None:
+        """`work` on every item, as many at once as the servers take. The first error cancels the others."""
+        cancellation = Cancellation()
+        side_by_side(lambda item: work(item, cancellation), items, self.width, cancellation)
 
     def _ask(
-        self,
-        path: str,
-        body: dict[str, Any] | None,
-        read: Callable[[Any], T | None],
-        stopped: threading.Event | None = None,
+        self, path: str, body: Body, read: Callable[[Any], T | None], cancellation: Cancellation | None = None
     ) -> T | None:
-        """What `read` makes of the answer; None when the last try brought an answer it can make nothing of."""
-        stopped = stopped or threading.Event()
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
+        """What `read` makes of the answer; None when it can make nothing of that of the last try."""
+        cancellation = cancellation or Cancellation()
         for attempt in range(self.settings.retries + 1):
             last = attempt == self.settings.retries
             pause = min(self.pause * 2 ** min(attempt, 30), LONGEST_PAUSE)
-            server = self._take(stopped)
-            reached = False
+            server = self._take(cancellation)
+            failure: Unreachable | None = None
             try:
-                # https is the outside world, which may lie behind a proxy; plain http is a machine of one's
-                # own.
-                proxies = server.url.startswith("https:")
-                answer = request_json(server.url + path, body, self.settings.timeout, headers, proxies)
-                reached = True
+                answer = self._client.request(server.url + path, body, self.settings.timeout, cancellation)
             except Rejected as error:
-                reached = True
                 raise self._refused(server, path, error) from None
             except Unreachable as error:
-                if last:
-                    raise self._lost(error) from None
+                failure = error
                 if error.retry_after is not None:
                     pause = min(error.retry_after, self.settings.timeout)
             finally:
-                self._give_back(server, reached, pause)
-            if reached:
-                found = read(answer)
-                if found is not None:
-                    return found
+                self._give_back(server, failure is None, pause)
+            if failure and last:
+                raise self._lost(failure)
+            if failure is None:
+                result = read(answer)
+                if result is not None:
+                    return result
                 if last:
                     if not self.unreadable:  # the first of them is shown, the others are counted
-                        shown = self._without_key(str(answer or "(empty)"))[:SHOWN]
+                        shown = self._client.without_key(str(answer or "(empty)"))[:SHOWN]
                         log.warning("%s%s: nothing can be read from this answer: %s", server.url, path, shown)
                     return None
-            if reached or all(other.failed for other in self._servers):
+            if failure is None or all(other.failed for other in self._servers):
                 # Requests that failed together must not all come back in the same instant.
                 share = derive("pause", (body or {}).get("seed", 0), attempt) / 2**63
-                stopped.wait(pause * (1 + share / 4))
+                cancellation.wait(pause * (1 + share / 4))
         raise AssertionError("the last try returns or raises")
 
-    def _take(self, stopped: threading.Event) -> _Server:
+    def _take(self, cancellation: Cancellation) -> _Server:
         """A place at the least busy server, waiting for one if need be."""
         with self._changed:
-            while not stopped.is_set():
+            while not cancellation.is_set():
                 sound = [server for server in self._servers if not server.failed]
                 now = time.monotonic()
                 # Without the first condition a dead server, never busy, would draw every request.
-                usable = [
-                    s
-                    for s in self._servers
-                    if not (sound and s.failed) or (s.rests_until < now and not s.in_flight)
-                ]
+                idle = [s for s in self._servers if s.rests_until < now and not s.in_flight]
+                usable = [s for s in self._servers if not (sound and s.failed) or s in idle]
                 free = [s for s in usable if s.in_flight < self.settings.concurrency]
                 if free:
                     chosen = min(free, key=lambda s: s.in_flight)
                     chosen.in_flight += 1
                     return chosen
-                self._changed.wait(1.0)
-        raise _Abandoned
+                self._changed.wait(LONGEST_WAIT)
+        raise Cancelled
 
     def _give_back(self, server: _Server, reached: bool, rest: float) -> None:
         with self._changed:
@@ -215,56 +181,44 @@ class ChatEndpoint:
 
     def _lost(self, error: Unreachable) -> EngineLost:
         tries, asked = self.settings.retries + 1, " or ".join(server.url for server in self._servers)
-        told = self._without_key(str(error))[:SHOWN]
         return EngineLost(
-            f"no answer from {asked} in {tries} {'tries' if tries > 1 else 'try'}, the last: {told}\n"
-            "see that the server runs, then start the same command again; for a busy one lower engine.concurrency or raise "
-            "engine.timeout and engine.retries (--set)"
+            f"no answer from {asked} in {tries} {'tries' if tries > 1 else 'try'}, "
+            f"the last: {str(error)[:SHOWN]}\n"
+            "see that the server runs, then start the same command again; for a busy one lower "
+            "engine.concurrency or raise engine.timeout and engine.retries (--set)"
         )
 
-    def _refused(self, server: _Server, path: str, error: Rejected) -> _Refused:
-        words = self._without_key(str(error))
-        return _Refused(
-            f"{server.url}{path}: refused: {words[:SHOWN]}\n{self._hint(server, error.status)}", words
-        )
+    def _refused(self, server: _Server, path: str, error: Rejected) -> UserError:
+        hint = self._hint(server, error.status)
+        return UserError(f"{server.url}{path}: refused: {str(error)[:SHOWN]}\n{hint}")
 
     def _hint(self, server: _Server, status: int) -> str:
         """What the user can do about a refusal."""
+        name = self.settings.api_key_env
+        if status in (401, 403) and self._client.key:
+            one = "put one that may use this model into that environment variable"
+            return f"it was sent the key in {name}: {one}"
         if status in (401, 403):
-            name = self.settings.api_key_env
-            if self._key:
-                return f"it was sent the key in {name}: put one that may use this model into that environment variable"
-            return f"no key was sent: put one into the environment variable {name or 'that --set engine.api_key_env=NAME names'}"
+            name = name or "that --set engine.api_key_env=NAME names"
+            return f"no key was sent: put one into the environment variable {name}"
         if 300 <= status < 400:
-            return "the address redirects (http instead of https?), and the key is not sent on; give the final one with --url"
+            why = "the address redirects (http instead of https?), and the key is not sent on"
+            return f"{why}; give the final one with --url"
+        if status in (404, 405) and (served := self._served(server)):
+            return f"it serves {', '.join(served[:10])}: name one with --served-model"
         if status in (404, 405):
-            served = self._served(server)
-            if served:
-                return f"it serves {', '.join(served[:10])}: name one with --served-model"
-            return "see that --url is the base URL of a chat endpoint and --served-model the name under which it serves the model"
-        return (
-            f"it was sent the model's name {self._name!r}, a temperature, a token limit and a seed; change what it refuses with "
-            "--served-model, --set eval.temperature=T, --set eval.tokens=N or --set eval.middle_tokens=N"
-        )
+            name = "--served-model the name under which it serves the model"
+            return f"see that --url is the base URL of a chat endpoint and {name}"
+        sent = f"it was sent the model's name {self._name!r}, a temperature, a token limit and a seed"
+        options = "--set eval.temperature=T, --set eval.tokens=N or --set eval.middle_tokens=N"
+        return f"{sent}; change what it refuses with --served-model, {options}"
 
     def _served(self, server: _Server) -> list[str]:
         """The names a server lists, for a message; none if it does not answer at once."""
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
         try:
-            return (
-                _names(
-                    request_json(
-                        f"{server.url}/v1/models", None, 5.0, headers, server.url.startswith("https:")
-                    )
-                )
-                or []
-            )
+            return _names(self._client.request(f"{server.url}/v1/models", timeout=5.0)) or []
         except (Rejected, Unreachable):
             return []
-
-    def _without_key(self, text: str) -> str:
-        """Servers like to repeat the key they were given."""
-        return text.replace(self._key, "***") if self._key else text
 
 
 @dataclass(frozen=True)
@@ -282,7 +236,7 @@ class ChatDriver:
         """Every example told in one view, the model's own replies in the history."""
         played = [self.open(e, view, seed) for e in examples]
         with self._counting(played):
-            side_by_side(lambda c, stopped: self._converse(c, seed, stopped), played, self.endpoint.width)
+            self.endpoint.each(lambda c, cancellation: self._converse(c, seed, cancellation), played)
         return played
 
     def open(self, example: Example, view: View, seed: Sequence[int | str]) -> Conversation:
@@ -292,12 +246,10 @@ class ChatDriver:
     def reply(
         self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
     ) -> None:
-        """One more turn of every conversation: what the user says, and the reply. `last`: no further turn is
-        expected.
-        """
+        """What each user says next, and the reply to it. `last`: no further turn is expected."""
         todo = list(zip(played, users, seeds, last, strict=True))
         with self._counting(played):
-            side_by_side(lambda turn, stopped: self._turn(*turn, stopped), todo, self.endpoint.width)
+            self.endpoint.each(lambda turn, cancellation: self._turn(*turn, cancellation), todo)
 
     @contextmanager
     def _counting(self, conversations: Sequence[Conversation]) -> Iterator[None]:
@@ -308,20 +260,20 @@ class ChatDriver:
         empty = self.endpoint.unreadable - before
         if empty:
             replies = sum(len(c.turns) for c in conversations)
-            log.warning(
-                "%d of %d replies could not be read, after all tries, and count as empty", empty, replies
-            )
+            message = "%d of %d replies could not be read, after all tries, and count as empty"
+            log.warning(message, empty, replies)
 
     def _converse(
-        self, conversation: Conversation, seed: Sequence[int | str], stopped: threading.Event
+        self, conversation: Conversation, seed: Sequence[int | str], cancellation: Cancellation
     ) -> None:
-        told = user_turns(conversation.example, conversation.view)
-        for turn, user in enumerate(told):
-            drawn = derive(*seed, conversation.view, conversation.example.id, turn)
-            self._turn(conversation, user, drawn, turn == len(told) - 1, stopped)
+        example, view = conversation.example, conversation.view
+        users = user_turns(example, view)
+        for turn, user in enumerate(users):
+            drawn = derive(*seed, view, example.id, turn)
+            self._turn(conversation, user, drawn, turn == len(users) - 1, cancellation)
 
     def _turn(
-        self, conversation: Conversation, user: str, seed: int, last: bool, stopped: threading.Event
+        self, conversation: Conversation, user: str, seed: int, last: bool, cancellation: Cancellation
     ) -> None:
         system = conversation.example.system
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
@@ -329,65 +281,28 @@ class ChatDriver:
             messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": turn.text}]
         messages.append({"role": "user", "content": user})
         limit = self.sampling.max_tokens if last else self.middle_tokens
-        said = self.endpoint.reply(messages, replace(self.sampling, max_tokens=limit), seed, stopped)
+        sampling = replace(self.sampling, max_tokens=limit)
+        conversation.turns.append(self.endpoint.reply(messages, sampling, seed, cancellation))
         conversation.asked.append(user)
-        conversation.turns.append(Turn((), (), said.stop, said.text, tokens=said.tokens))
 
 
-def side_by_side(work: Callable[[T, threading.Event], None], items: Sequence[T], width: int) -> None:
-    """`work` on every item, at most `width` at once. The first error is raised here, and the event tells the
-    others to end.
-    """
-    todo: queue.SimpleQueue[T] = queue.SimpleQueue()
-    done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-    stopped = threading.Event()
-    for item in items:
-        todo.put(item)
-
-    def run() -> None:
-        while not stopped.is_set():
-            try:
-                item = todo.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                work(item, stopped)
-                done.put(None)
-            except BaseException as error:
-                done.put(error)
-                return
-
-    try:
-        for _ in range(min(width, len(items))):
-            # Daemons: after Ctrl-C nobody waits for an answer that may be ten minutes away.
-            threading.Thread(target=run, daemon=True).start()
-        for _ in items:
-            if (error := done.get()) is not None:
-                raise error
-    finally:
-        stopped.set()
-
-
-def _chat_reply(answer: Any) -> ChatReply | None:
-    """The first choice of a chat completion, None if there is no text to be found."""
+def _chat_reply(answer: Any) -> Turn | None:
+    """The first choice of a chat completion, None if there is no text to be result."""
     try:
         choice = answer["choices"][0]
         text, finish = choice["message"].get("content"), choice.get("finish_reason")
     except (AttributeError, IndexError, KeyError, TypeError):
         return None
     if text is None and finish == "length":
-        text = (
-            ""  # a thinking model that spent all its tokens on its thoughts: another try would end the same
-        )
+        text = ""  # a model that spent all its tokens on its thoughts: another try would end the same
     if not isinstance(text, str):
         return None
     usage = answer.get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
     # Half a surrogate pair is valid in JSON and cannot be written to a file.
     text = text.encode("utf-8", "replace").decode("utf-8")
-    return ChatReply(
-        text, Stop.LENGTH if finish == "length" else Stop.END, tokens if type(tokens) is int else None
-    )
+    stop = Stop.LENGTH if finish == "length" else Stop.END
+    return Turn((), (), stop, text, tokens=tokens if type(tokens) is int else None)
 
 
 def _names(answer: Any) -> list[str] | None:

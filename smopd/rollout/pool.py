@@ -1,28 +1,45 @@
 """Many requests over several servers: least busy first, bounded at each, failed ones elsewhere, silent
 servers set aside.
 
-One `map` call hands every item to some server and returns the results in the order of the items: an item has
-one slot and is at any time either waiting, in flight at one server, or done, so none is lost or done twice.
-What a request is, and how a server is asked whether it is well, is the caller's. Only `Unreachable` is tried
-again; any other error ends the call.
+A request is asked of one server after another, by one thread, until one answers; whoever waits for a free
+server looks at those that were set aside. What a request is, and how a server is asked whether it is well, is
+the caller's. Only `Unreachable` is tried again; any other error ends the call, and no thread outlives it.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Generic, TypeVar
 
 from smopd.errors import EngineLost
-from smopd.rollout.http import Unreachable
+from smopd.rollout.http import Cancellation, Cancelled, Unreachable
 from smopd.seeds import derive
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
+R = TypeVar("R")
 
 LONGEST_PAUSE = 60.0  # seconds
-HOME = 4  # requests by which the server that knows a conversation may be busier than the others and still get its next turn
+LONGEST_WAIT = 0.2  # seconds until a waiting thread sees that it was cancelled
+# Requests by which the server that knows a conversation may be busier and still get its next turn.
+HOME = 4
+
+
+def side_by_side(
+    work: Callable[[T], R], items: Sequence[T], width: int, cancellation: Cancellation
+) -> list[R]:
+    """`work` on every item in threads, `width` at once. The first error is raised and cancels the rest."""
+    with ThreadPoolExecutor(max(1, min(width, len(items))), "smopd-request") as threads:
+        try:
+            futures = [threads.submit(work, item) for item in items]
+            for done in as_completed(futures):
+                done.result()
+        finally:
+            cancellation.set()
+            threads.shutdown(wait=False, cancel_futures=True)
+    return [done.result() for done in futures]
 
 
 class Server:
@@ -42,44 +59,17 @@ class Server:
 S = TypeVar("S", bound=Server)
 
 
-@dataclass
-class _Task:
-    """One item on its way. A round is over when every usable server has failed it."""
-
-    index: int
-    key: int
-    home: Server | None
-    ready_at: float = 0.0
-    rounds: int = 0
-    tried: set[Server] = field(default_factory=set)
-
-
-class _Call(Generic[T]):
-    """One `map`: what waits, what is done, what went wrong."""
-
-    def __init__(self, tasks: list[_Task]) -> None:
-        self.count = len(tasks)
-        self.waiting = tasks
-        self.results: dict[int, T] = {}
-        self.error: BaseException | None = None
-        self.closed = False
-
-
 class Pool(Generic[S]):
-    """The servers. `probe` raises when a server is not well; `pause` is the wait after a first failure, in
-    seconds.
+    """The servers. `probe` raises when one is not well, `pause` are the seconds after a first failure,
+    `cancellation` is for the requests of the present call.
     """
 
     def __init__(
-        self,
-        servers: Sequence[S],
-        concurrency: int,
-        retries: int,
-        probe: Callable[[S], None],
-        pause: float = 1.0,
+        self, servers: Sequence[S], concurrency: int, retries: int, probe: Callable[[S], None], pause: float
     ) -> None:
         self.servers = list(servers)
         self.concurrency, self.retries, self.pause = concurrency, retries, pause
+        self.cancellation = Cancellation()
         self._probe = probe
         self._changed = threading.Condition()
         self._homes: dict[str, Server] = {}
@@ -96,26 +86,32 @@ class Pool(Generic[S]):
             raise self._lost()
 
     def each(self, action: Callable[[S], object]) -> None:
-        """Do something at every usable server, side by side. One that cannot be reached is set aside; other
-        errors are raised.
-        """
-        errors: list[BaseException] = []
+        """Do something at every usable server, side by side; one that cannot be reached is set aside."""
 
         def run(server: S) -> None:
             try:
                 action(server)
             except Unreachable as error:
                 self.set_aside(server, error)
-            except BaseException as error:
-                errors.append(error)
 
-        threads = [threading.Thread(target=run, args=(server,), daemon=True) for server in self.usable]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
+        self.cancellation = Cancellation()
+        side_by_side(run, self.usable, len(self.servers), self.cancellation)
+
+    def map(
+        self, send: Callable[[S, int], T], keys: Sequence[int], sessions: Sequence[str] | None = None
+    ) -> list[T]:
+        """`send(server, index)` for every key, in their order.
+
+        A key is what the request's pauses derive from; requests of one session prefer the server that had the
+        last of them.
+        """
+        names = sessions or [""] * len(keys)
+        self.cancellation = Cancellation()
+        width = self.concurrency * len(self.servers)
+        numbers = range(len(keys))
+        return side_by_side(
+            lambda i: self._ask(send, i, keys[i], names[i]), numbers, width, self.cancellation
+        )
 
     def set_aside(self, server: Server, error: Unreachable) -> None:
         """Send nothing there until a probe finds it well again."""
@@ -132,123 +128,72 @@ class Pool(Generic[S]):
         """No server knows any conversation any more."""
         self._homes.clear()
 
-    def map(
-        self, send: Callable[[S, int], T], keys: Sequence[int], sessions: Sequence[str] | None = None
-    ) -> list[T]:
-        """`send(server, index)` for every key, in their order.
-
-        A key is what the request's pauses derive from; requests of one session prefer the server that had the
-        last of them.
-        """
-        names = list(sessions) if sessions else [""] * len(keys)
-        tasks = [
-            _Task(i, key, self._homes.get(name))
-            for i, (key, name) in enumerate(zip(keys, names, strict=True))
-        ]
-        call: _Call[T] = _Call(tasks)
-        try:
-            for _ in range(min(len(keys), self.concurrency * len(self.servers))):
-                # Daemons: after Ctrl-C nobody waits for an answer that may be ten minutes away.
-                threading.Thread(target=self._work, args=(call, send, names), daemon=True).start()
-            with self._changed:
-                while len(call.results) < call.count and call.error is None:
-                    self._probe_due()
-                    if all(s.aside and s.failed_probes > self.retries for s in self.servers):
-                        call.error = self._lost()
-                        break
-                    due = [s.probe_at for s in self.servers if s.aside and not s.probing]
-                    self._changed.wait(max(0.0, min(due) - time.monotonic()) if due else None)
-        finally:
-            with self._changed:
-                call.closed = True
-                self._changed.notify_all()
-        if call.error is not None:
-            raise call.error
-        return [call.results[i] for i in range(call.count)]
-
-    def _work(self, call: _Call[T], send: Callable[[S, int], T], names: list[str]) -> None:
-        """One worker: take a request and a server, send, put the result into its slot or the request back."""
+    def _ask(self, send: Callable[[S, int], T], index: int, key: int, name: str) -> T:
+        """One request, to another server when one fails it, and after a pause when all have."""
+        tried: set[Server] = set()
+        rounds = 0
         while True:
-            with self._changed:
-                while (picked := self._pick(call)) is None:
-                    # Nothing waits: whoever has a request in flight will put it back and take it again
-                    # itself.
-                    if call.closed or not call.waiting:
-                        return
-                    now = time.monotonic()
-                    later = [task.ready_at - now for task in call.waiting if task.ready_at > now]
-                    self._changed.wait(min(later) if later else None)
-                task, server = picked
-                server.in_flight += 1
-                epoch = server.epoch
+            server, pause = self._take(tried, self._homes.get(name)), 0.0
+            epoch = server.epoch
             try:
-                result = send(server, task.index)
-            except Unreachable as error:
+                result = send(server, index)
                 with self._changed:
-                    server.in_flight -= 1
-                    # A failure of before the last probe says nothing about the server as it is now.
-                    if server.epoch == epoch:
-                        self.set_aside(server, error)
-                    self._put_back(call, task, server, str(error))
-                    self._changed.notify_all()
-            except BaseException as error:
-                with self._changed:
-                    server.in_flight -= 1
-                    call.error = call.error or error
-                    self._changed.notify_all()
-                return
-            else:
-                with self._changed:
-                    server.in_flight -= 1
                     server.strikes = 0
-                    call.results[task.index] = result
-                    if names[task.index]:
-                        self._homes[names[task.index]] = server
+                    if name:
+                        self._homes[name] = server
+                return result
+            except Unreachable as error:
+                # A failure of before the last probe says nothing about the server as it is now.
+                if server.epoch == epoch:
+                    self.set_aside(server, error)
+                tried.add(server)
+                if not set(self.usable) - tried:
+                    pause = self._pause(rounds, key)
+                    rounds += 1
+                    tried.clear()
+                    if rounds > self.retries:
+                        raise self._lost(str(error)) from None
+            finally:
+                with self._changed:
+                    server.in_flight -= 1
                     self._changed.notify_all()
+            self.cancellation.wait(pause)
 
-    def _pick(self, call: _Call[T]) -> tuple[_Task, S] | None:
-        """The first request that may go now and the server for it."""
-        usable = self.usable
-        if call.closed or all(s.in_flight >= self.concurrency for s in usable):
-            return None
-        now = time.monotonic()
-        for place, task in enumerate(call.waiting):
-            untried = [s for s in usable if s not in task.tried] or usable
-            free = [s for s in untried if s.in_flight < self.concurrency]
-            if free and task.ready_at <= now:
-                del call.waiting[place]
-                return task, min(free, key=lambda s: s.in_flight - HOME * (s is task.home))
-        return None
+    def _take(self, tried: set[Server], home: Server | None) -> S:
+        """A place at the least busy server, one that has not failed this request if there is any."""
+        while not self.cancellation.is_set():
+            with self._changed:
+                usable = self.usable
+                untried = [s for s in usable if s not in tried] or usable
+                free = [s for s in untried if s.in_flight < self.concurrency]
+                if free:
+                    server = min(free, key=lambda s: s.in_flight - HOME * (s is home))
+                    server.in_flight += 1
+                    return server
+                aside = [s for s in self.servers if s.aside and not s.probing]
+                if all(s.aside and s.failed_probes > self.retries for s in self.servers):
+                    raise self._lost()
+                ill = min(aside, key=lambda s: s.probe_at, default=None)
+                wait = min(ill.probe_at - time.monotonic(), LONGEST_WAIT) if ill else LONGEST_WAIT
+                if ill is None or wait > 0:
+                    self._changed.wait(wait)
+                    continue
+                ill.probing = True
+            self._look_at(ill)
+        raise Cancelled
 
-    def _put_back(self, call: _Call[T], task: _Task, server: Server, why: str) -> None:
-        """To another server at once, or, when all have failed it, after a pause; for the last time if it was
-        the last round.
-        """
-        task.tried.add(server)
-        if not [s for s in self.usable if s not in task.tried]:
-            task.rounds += 1
-            task.tried.clear()
-            task.ready_at = time.monotonic() + self._pause(task.rounds - 1, task.key)
-            if task.rounds > self.retries:
-                call.error = call.error or self._lost(why)
-                return
-        call.waiting.append(task)
-
-    def _probe_due(self) -> None:
-        for server in self.servers:
-            if server.aside and not server.probing and server.probe_at <= time.monotonic():
-                server.probing = True
-                threading.Thread(target=self._probe_one, args=(server,), daemon=True).start()
-
-    def _probe_one(self, server: S) -> None:
+    def _look_at(self, server: S) -> None:
+        """Probe a server that was set aside, and use it again if it is well."""
+        why = ""
         try:
             self._probe(server)
-            why = ""
+        except Cancelled:  # the next call looks again
+            server.probing = False
+            return
         except Exception as error:  # also one that came back set up wrongly: the others can do without it
             why = str(error) or type(error).__name__
         with self._changed:
-            server.probing = False
-            server.aside = why
+            server.probing, server.aside = False, why
             if why:
                 server.failed_probes += 1
                 self._strike(server)
@@ -258,22 +203,19 @@ class Pool(Generic[S]):
             self._changed.notify_all()
 
     def _strike(self, server: Server, at_least: float = 0.0) -> None:
-        server.probe_at = time.monotonic() + max(
-            self._pause(server.strikes, server.url), min(at_least, LONGEST_PAUSE)
-        )
+        pause = max(self._pause(server.strikes, server.url), min(at_least, LONGEST_PAUSE))
+        server.probe_at = time.monotonic() + pause
         server.strikes += 1
 
     def _pause(self, failures: int, key: int | str) -> float:
-        """Doubling seconds. What failed together must not come back together, and no random state is to be
-        drawn from.
-        """
+        """Doubling seconds, a little different for each request: what failed together comes back apart."""
         share = derive("pause", key, failures) / 2**63
         return min(self.pause * 2 ** min(failures, 30), LONGEST_PAUSE) * (0.75 + 0.5 * share)
 
     def _lost(self, why: str = "") -> EngineLost:
-        told = [why] if why else [s.aside for s in self.servers if s.aside]
+        urls = ", ".join(s.url for s in self.servers)
+        reasons = "\n  ".join(dict.fromkeys([why] if why else [s.aside for s in self.servers if s.aside]))
         return EngineLost(
-            f"no rollout server answers ({', '.join(s.url for s in self.servers)}); the last words:\n  "
-            + "\n  ".join(dict.fromkeys(told))
-            + "\nnothing is wrong with the run: start the servers, then the same command continues it"
+            f"no rollout server answers ({urls}); the last words:\n  {reasons}\n"
+            "nothing is wrong with the run: start the servers, then the same command continues it"
         )

@@ -19,9 +19,7 @@ def uniforms(seed: int, count: int) -> torch.Tensor:
 def pick(
     logits_BV: torch.Tensor, sampling: Sampling, uniforms_B: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Chosen ids [B], and their log-probabilities [B] at temperature 1 over the whole vocabulary. No numbers:
-    greedy.
-    """
+    """Chosen ids [B], their log-probabilities [B] at temperature 1, untruncated. No numbers: greedy."""
     logits_BV = logits_BV if logits_BV.dtype == torch.float64 else logits_BV.float()
     if uniforms_B is None or sampling.temperature == 0:
         chosen_B1 = logits_BV.argmax(-1, keepdim=True)
@@ -38,14 +36,13 @@ def pick(
 
 
 def _candidates(logits_BV: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and probabilities (float64, not normalised) of what may be drawn, in the order of the vocabulary."""
+    """Ids and probabilities (float64, not normalised) of what may be drawn, in vocabulary order."""
     scaled_BV = logits_BV / sampling.temperature
     size = scaled_BV.shape[-1]
     count = min(sampling.top_k, size) if sampling.top_k else size
     if count == size and sampling.top_p >= 1:
-        return torch.arange(size, device=scaled_BV.device).expand_as(scaled_BV), scaled_BV.double().softmax(
-            -1
-        )
+        all_BV = torch.arange(size, device=scaled_BV.device).expand_as(scaled_BV)
+        return all_BV, scaled_BV.double().softmax(-1)
     scores_BK, ids_BK = scaled_BV.topk(count, dim=-1)  # the likeliest first
     weights_BK = scores_BK.double().softmax(-1)
     if sampling.top_p < 1:

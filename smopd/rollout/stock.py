@@ -1,8 +1,7 @@
 """The plain transformers engine: `generate` from scratch for every turn, left-padded.
 
 The reference that `smopd.rollout.hf` is compared with, and its fallback for models whose attention is more
-than a mask (a sliding window shorter than the context, recurrent layers). It leaves out the weights' origin:
-whichever adapter is active samples.
+than a mask (a sliding window shorter than the context, recurrent layers).
 """
 
 from collections.abc import Sequence
@@ -10,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
-from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Stop, Usage
+from smopd.models.adapters import evaluating
+from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, Sessions, Stop, Usage
 from smopd.rollout.sampler import pick, uniforms
 
 
@@ -28,80 +28,52 @@ class Drawn(LogitsProcessor):
         return torch.full_like(scores, float("-inf")).scatter_(-1, chosen_B[:, None], 0.0)  # type: ignore[return-value]
 
 
-class StockEngine:
+class StockEngine(Engine):
     """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts."""
+
+    traits = TRAITS["hf"]
 
     def __init__(self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64) -> None:
         self.model: PreTrainedModel = model  # type: ignore[assignment]
-        self.end_ids = list(end_ids)
-        self.batch = batch
-        self.usage = Usage()
+        self.end_ids, self.batch, self.usage = list(end_ids), batch, Usage()
 
     @torch.no_grad()
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling,
-        sessions: Sequence[Session] | None = None,
-    ) -> list[Reply]:
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
+    ) -> list[Sampled]:
         """One reply to each prompt, in order."""
         # Prompts of like length share a batch: less padding. Replies do not depend on the grouping.
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-        replies: dict[int, Reply] = {}
-        was_training = self.model.training
-        self.model.eval()
-        try:
+        replies: dict[int, Sampled] = {}
+        with evaluating(self.model):
             for first in range(0, len(order), self.batch):
                 chosen = order[first : first + self.batch]
                 drawn = self._generate([prompts[i] for i in chosen], [seeds[i] for i in chosen], sampling)
                 replies.update(zip(chosen, drawn, strict=True))
-        finally:
-            self.model.train(was_training)
         return [replies[i] for i in range(len(prompts))]
 
-    def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Nothing is kept between calls."""
-
-    def sleep(self) -> None:
-        """Nothing is kept between calls."""
-
-    def close(self) -> None:
-        """Nothing was started."""
-
-    def _generate(self, prompts: list[Sequence[int]], seeds: list[int], sampling: Sampling) -> list[Reply]:
+    def _generate(self, prompts: list[Sequence[int]], seeds: list[int], sampling: Sampling) -> list[Sampled]:
         device = next(self.model.parameters()).device
         longest = max(map(len, prompts))
-        pad = self.end_ids[
-            0
-        ]  # any id will do: padding is hidden by the attention mask, never found by its id
+        pad = self.end_ids[0]  # any id will do: padding is hidden by the attention mask, not by its id
         ids = torch.tensor([[pad] * (longest - len(p)) + list(p) for p in prompts], device=device)
         mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=device)
-        drawn = Drawn(
-            sampling, torch.stack([uniforms(seed, sampling.max_tokens) for seed in seeds]).to(device), longest
-        )
-        config = GenerationConfig(
-            max_new_tokens=sampling.max_tokens,
-            do_sample=False,
-            num_beams=1,
-            eos_token_id=self.end_ids,
-            pad_token_id=pad,
-        )
+        limit = sampling.max_tokens
+        uniforms_BM = torch.stack([uniforms(seed, limit) for seed in seeds]).to(device)
+        drawn = Drawn(sampling, uniforms_BM, longest)
+        ends = {"eos_token_id": self.end_ids, "pad_token_id": pad}
+        config = GenerationConfig(max_new_tokens=limit, do_sample=False, num_beams=1, **ends)
+        processors = LogitsProcessorList([drawn])
         output = self.model.generate(  # type: ignore[operator]
-            input_ids=ids,
-            attention_mask=mask,
-            generation_config=config,
-            logits_processor=LogitsProcessorList([drawn]),
+            input_ids=ids, attention_mask=mask, generation_config=config, logits_processor=processors
         )
         assert isinstance(output, torch.Tensor)
         logps = torch.stack(drawn.logps, dim=1).tolist()
-        self.usage.prompt += sum(map(len, prompts))
-        self.usage.prefilled += ids.numel()
-        return [self._cut(row[longest:], own) for row, own in zip(output.tolist(), logps, strict=True)]
+        tokens = sum(map(len, prompts))
+        self.usage.add(tokens, 0, ids.numel() - tokens)
+        return [self._cut(*row) for row in zip(output[:, longest:].tolist(), logps, strict=True)]
 
-    def _cut(self, tokens: list[int], logps: list[float]) -> Reply:
+    def _cut(self, tokens: list[int], logps: list[float]) -> Sampled:
         """The row up to its first end token; what stands behind it is padding."""
-        for place, token in enumerate(tokens):
-            if token in self.end_ids:
-                return Reply(tuple(tokens[: place + 1]), Stop.END, tuple(logps[: place + 1]))
-        return Reply(tuple(tokens), Stop.LENGTH, tuple(logps))
+        end = next((place + 1 for place, token in enumerate(tokens) if token in self.end_ids), None)
+        return Sampled(tuple(tokens[:end]), Stop.END if end else Stop.LENGTH, tuple(logps[:end]))

@@ -1,4 +1,4 @@
-"""The engine of vLLM servers: token-id prompts over HTTP, and the adapter of the current version loaded at
+r"""The engine of vLLM servers: token-id prompts over HTTP, and the adapter of the current version loaded at
 each of them.
 
 Every request names the adapter of the version it is for, under a name that no other weights ever had, and an
@@ -6,7 +6,8 @@ answer has to name it back: a step cannot be built from mixed versions. A server
 know the name and is given the adapter again. It leaves out balancing and retries (`smopd/rollout/pool.py`)
 and the starting of servers, which is the user's:
 
-    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank R --generation-config vllm
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True \
+        vllm serve MODEL --enable-lora --max-lora-rank R --generation-config vllm
 """
 
 import logging
@@ -17,27 +18,17 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Usage
-from smopd.rollout.http import Rejected, Unreachable, api_key, base_url, request_json
+from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
+from smopd.rollout.http import Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
-from smopd.rollout.vllm_shared import (
-    Adapter,
-    AdapterStore,
-    ReplyReader,
-    adapter_rank,
-    lora_rank,
-    max_rank,
-    sampling_fields,
-    served_model,
-)
+from smopd.rollout.vllm_shared import Adapter, AdapterStore, Replies, max_rank, served_model
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
 
 PROBE_SECONDS = 10.0  # for the calls a sound server answers at once
-PROBE_TEXT = (
-    "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"  # another tokenizer will hardly cut this the same way
-)
+# Another tokenizer will hardly cut this the same way.
+PROBE_TEXT = "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"
 
 
 class _Served(Server):
@@ -48,18 +39,18 @@ class _Served(Server):
         self.base = self.root = ""  # the served model's name, and where it stands
         self.loaded = ""
         self.loads = 0
-        self.unused: set[str] = set()  # adapters of ours that it may still hold
+        self.held: set[str] = set()  # adapters of ours that it may hold, the loaded one included
         self.loading = threading.Lock()
 
 
-class VLLMServers:
-    """Samples at the servers of `[engine]`. `folder` takes the adapters where `engine.adapters` names no
-    folder.
+class VLLMServers(Engine):
+    """Samples at the servers of `[engine]`. `folder` takes the adapters where `engine.adapters` names none.
 
-    `encode`: if given, each server's tokenizer is compared with it. `lora`: whether adapters will be sent at
-    all (not for the evaluation of a base model). `pause`: seconds after a first failure; they double with
-    every further one.
+    `encode`: if given, each server's tokenizer is compared with it. `rank`: the largest of the adapters to
+    come, 0 for the base alone. `pause`: seconds after a first failure; they double with every further one.
     """
+
+    traits = TRAITS["vllm-http"]
 
     def __init__(
         self,
@@ -67,22 +58,19 @@ class VLLMServers:
         end_ids: Sequence[int],
         folder: Path,
         encode: Callable[[str], Sequence[int]] | None = None,
-        lora: bool = True,
+        rank: int = 0,
         pause: float = 1.0,
     ) -> None:
         settings = config.engine
         if not settings.servers:
             raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
-        self._settings, self._model, self._end_ids = settings, served_model(config), list(end_ids)
-        self._rank = max_rank(lora_rank(config)) if lora else 0
-        self._encode = encode
-        self._key = api_key(settings.api_key_env)
-        self._reader = ReplyReader(end_ids)
+        self._settings, self._model, self._encode = settings, served_model(config), encode
+        self._rank = max_rank(rank) if rank else 0
+        self._client, self._replies = Client(settings.api_key_env), Replies(end_ids)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
         self._adapter: Adapter | None = None
-        self._store = AdapterStore(
-            Path(settings.adapters) if settings.adapters else folder / "served", folder
-        )
+        adapters = Path(settings.adapters) if settings.adapters else folder / "served"
+        self._store = AdapterStore(adapters, folder)
         servers = [_Served(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
         self._pool = Pool(servers, settings.concurrency, settings.retries, self._inspect, pause)
         self._pool.start()
@@ -94,46 +82,30 @@ class VLLMServers:
         return f"VLLMServers({', '.join(server.url for server in self._pool.servers)})"
 
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling,
-        sessions: Sequence[Session] | None = None,
-    ) -> list[Reply]:
-        """Replies in the order of the prompts, all of them from the adapter of the last `refresh`, or from
-        the base before it.
-        """
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
+    ) -> list[Sampled]:
+        """Replies in order, from the adapter of the last `refresh`, or from the base before the first."""
         adapter = self._adapter
 
-        def send(server: _Served, i: int) -> tuple[Reply, int | None]:
+        def send(server: _Served, i: int) -> tuple[Sampled, int | None]:
             return self._complete(server, adapter, prompts[i], seeds[i], sampling)
 
-        answers = self._pool.map(send, seeds, [session.name for session in sessions] if sessions else None)
+        answers = self._pool.map(send, seeds, [session.name for session in sessions or ()])
         for prompt, (_, cached) in zip(prompts, answers, strict=True):
             if cached is not None:
-                self.usage.prompt += len(prompt)
-                self.usage.reused += cached
-                self.usage.prefilled += len(prompt) - cached
+                self.usage.add(len(prompt), cached)
         return [reply for reply, _ in answers]
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Save the adapter under a new name and load it everywhere. A server that is away gets it with its
-        first request.
-        """
+        """Load the adapter everywhere, under a new name; at a server that is away with its next request."""
         if not self._rank:
-            raise ValueError("made for a base model: VLLMServers(lora=False)")
+            raise ValueError("made for a base model: VLLMServers(rank=0)")
         old, new = self._adapter, self._store.write(version, save)
         self._adapter = new
-        self._rank = max(
-            self._rank, max_rank(adapter_rank(new.path))
-        )  # an evaluated adapter's may be larger than the config's
         self._pool.forget_homes()
         self._pool.each(lambda server: self._load(server, new))
         if old:
             self._store.drop(old)
-
-    def sleep(self) -> None:
-        """The servers' memory is not ours."""
 
     def close(self) -> None:
         """Unload our adapters and delete them. The servers keep running."""
@@ -144,14 +116,10 @@ class VLLMServers:
 
     def _complete(
         self, server: _Served, adapter: Adapter | None, prompt: Sequence[int], seed: int, sampling: Sampling
-    ) -> tuple[Reply, int | None]:
-        """One reply from one server and its cached prompt tokens if told, the adapter loaded first where it
-        is missing.
-        """
-        fields = sampling_fields(sampling, seed, self._end_ids) | {
-            "prompt": list(prompt),
-            "return_token_ids": True,
-        }
+    ) -> tuple[Sampled, int | None]:
+        """A reply and its cached prompt tokens if known; the adapter is loaded first where it is missing."""
+        fields = self._replies.fields(sampling, seed)
+        fields |= {"prompt": list(prompt), "return_token_ids": True}
         for _ in range(2):
             load = self._load(server, adapter) if adapter else 0
             model = adapter.name if adapter else server.base
@@ -160,18 +128,18 @@ class VLLMServers:
             except Rejected as error:
                 if error.status != 404 or not adapter:
                     raise self._refusal(server, error) from None
-                with (
-                    server.loading
-                ):  # it was restarted, perhaps noticed by another request that has loaded the adapter since
+                # It was restarted, perhaps noticed by another request that has loaded the adapter since.
+                with server.loading:
                     if server.loads == load:
                         server.loaded = ""
                 continue
             return self._read(server, answer, model, prompt, sampling.max_tokens), _cached(answer)
         raise Unreachable(
-            f"{server.url}: loads the adapter and then does not know it; is this one server process? (--api-server-count 1)"
+            f"{server.url}: loads the adapter and then does not know it; "
+            "is this one server process? (--api-server-count 1)"
         )
 
-    def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Reply:
+    def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Sampled:
         """The reply in an answer; Unreachable if it is none to this request."""
         try:
             if answer["model"] != model:
@@ -184,58 +152,50 @@ class VLLMServers:
                 raise ValueError("the log-probabilities are no numbers")
             if choice.get("prompt_token_ids") not in (None, list(prompt)):
                 raise ValueError("the answer is to another prompt")
-            return self._reader.read(ids, logps, choice["finish_reason"], limit)
+            return self._replies.read(ids, logps, choice["finish_reason"], limit)
         except (KeyError, TypeError, IndexError, AttributeError):
-            raise Unreachable(
-                f"{server.url}: no completion with token ids and log-probabilities: {str(answer)[:200]}"
-            ) from None
+            missing = "no completion with token ids and log-probabilities"
+            raise Unreachable(f"{server.url}: {missing}: {str(answer)[:200]}") from None
         except UserError:
             raise
         except ValueError as error:
             raise Unreachable(f"{server.url}: {error}") from None
 
     def _load(self, server: _Served, adapter: Adapter) -> int:
-        """Make the server know the adapter, then let go of the ones before. Returns the count of loads there."""
+        """Make the server know the adapter, then let go of the ones before. Returns its count of loads."""
         with server.loading:
             if server.loaded == adapter.name:
                 return server.loads
             if server.aside:  # the thread that held the lock before found out
                 raise Unreachable(server.aside)
+            server.held.add(adapter.name)
+            where = {"lora_name": adapter.name, "lora_path": str(adapter.path)}
             try:
-                self._call(
-                    server,
-                    "/v1/load_lora_adapter",
-                    {"lora_name": adapter.name, "lora_path": str(adapter.path)},
-                )
+                self._call(server, "/v1/load_lora_adapter", where)
             except Rejected as error:
                 # The name is of these weights and no others: if the server knows it, it has what it needs.
                 if "already been loaded" not in error.message:
                     raise self._not_loaded(server, error.message) from None
             except Unreachable as error:
-                if error.status == 500 and self._well(
-                    server
-                ):  # vLLM's way of saying that the adapter does not fit
+                # A 500 from a server that is well: vLLM's way of saying that the adapter does not fit.
+                if error.status == 500 and self._well(server):
                     raise self._not_loaded(server, str(error)) from None
-                self._pool.set_aside(
-                    server, error
-                )  # before the lock is free: not every waiting thread has to find out
+                # Before the lock is free: not every waiting thread has to find out.
+                self._pool.set_aside(server, error)
                 raise
             server.loaded = adapter.name
             server.loads += 1
             self._unload_unused(server, adapter.name)
-            server.unused.add(adapter.name)
             return server.loads
 
     def _unload_unused(self, server: _Served, keep: str) -> None:
-        for name in sorted(server.unused - {keep}):
+        for name in sorted(server.held - {keep}):
             try:
                 self._call(server, "/v1/unload_lora_adapter", {"lora_name": name}, PROBE_SECONDS)
-            except (
-                Rejected,
-                Unreachable,
-            ) as error:  # unknown to a restarted server; else it only costs the server memory
+            except (Rejected, Unreachable) as error:
+                # Unknown to a restarted server; else it only costs the server memory.
                 log.debug("%s: %s is not unloaded: %s", server.url, name, error)
-            server.unused.discard(name)
+            server.held.discard(name)
 
     def _inspect(self, server: _Served) -> None:
         """Whether the server is there, and is what the run needs. UserError says what to mend."""
@@ -249,7 +209,7 @@ class VLLMServers:
             raise self._refusal(server, error) from None
         except (KeyError, TypeError, AttributeError, StopIteration):
             raise UserError(f"{server.url}/v1/models: lists no model; is this a vLLM server?") from None
-        server.unused |= {name for name in known if self._store.abandoned(name)}
+        server.held |= {name for name in known if self._store.abandoned(name)}
         if server.loaded not in known:  # it was restarted
             server.loaded = ""
         if self._rank:
@@ -262,9 +222,8 @@ class VLLMServers:
             self._call(server, "/v1/load_lora_adapter", timeout=PROBE_SECONDS)
         except Rejected as error:
             if error.status == 404:
-                raise UserError(
-                    f"{server.url}: takes no adapters while it runs; start it with\n  {self._command()}"
-                ) from None
+                advice = f"start it with\n  {self._command()}"
+                raise UserError(f"{server.url}: takes no adapters while it runs; {advice}") from None
 
     def _check_tokenizer(self, server: _Served, encode: Callable[[str], Sequence[int]]) -> None:
         body = {"model": server.base, "prompt": PROBE_TEXT, "add_special_tokens": False}
@@ -273,19 +232,14 @@ class VLLMServers:
         except (Rejected, KeyError, TypeError):
             return  # switched off there, which proves nothing
         if cut != list(encode(PROBE_TEXT)):
-            raise UserError(
-                f"{server.url}: its model {server.base} has another tokenizer than model.path = {self._model}"
-            )
+            other = f"its model {server.base} has another tokenizer than model.path = {self._model}"
+            raise UserError(f"{server.url}: {other}")
 
     def _warn_of_another_model(self, server: _Served) -> None:
         """By the last part of the path only: on another machine the same model may stand elsewhere."""
         if server.root and PurePath(server.root).name != PurePath(self._model).name:
-            log.warning(
-                "%s serves %s; it has to be the model.path of this run, %s",
-                server.url,
-                server.root,
-                self._model,
-            )
+            message = "%s serves %s; it has to be the model.path of this run, %s"
+            log.warning(message, server.url, server.root, self._model)
 
     def _well(self, server: _Served) -> bool:
         try:
@@ -297,40 +251,30 @@ class VLLMServers:
     def _not_loaded(self, server: _Served, words: str) -> UserError:
         return UserError(
             f"{server.url}: does not load the adapter: {words}\n"
-            f"every server has to read {self._store.root} under this very path (engine.adapters names another folder), "
-            f"and to be started with\n  {self._command()}"
+            f"every server has to read {self._store.root} under this very path "
+            f"(engine.adapters names another folder), and to be started with\n  {self._command()}"
         )
 
     def _refusal(self, server: _Served, error: Rejected) -> UserError:
         hint = ""
         if error.status in (401, 403):
             name = self._settings.api_key_env
-            hint = (
-                f"\nit was sent the key in {name}" if self._key else f"\nno key was sent: {name} is not set"
-            )
-            hint += " (engine.api_key_env names the environment variable)"
+            sent = "it was sent the key in" if self._client.key else "no key was sent:"
+            unset = "" if self._client.key else " is not set"
+            hint = f"\n{sent} {name}{unset} (engine.api_key_env names the environment variable)"
         return UserError(f"{server.url}: refused: {error}{hint}")
 
     def _command(self) -> str:
-        return (
-            f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} --enable-lora --max-lora-rank {self._rank} "
-            "--generation-config vllm"
-        )
+        lora = f"--enable-lora --max-lora-rank {self._rank}"
+        serve = f"vllm serve {self._model} {lora} --generation-config vllm"
+        return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True {serve}"
 
     def _call(
         self, server: Server, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> Any:
-        """One request with the key, which no error shows: servers like to repeat what they were sent."""
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
-        try:
-            return request_json(server.url + path, body, timeout or self._settings.timeout, headers)
-        except Unreachable as error:
-            raise Unreachable(self._without_key(str(error)), error.status, error.retry_after) from None
-        except Rejected as error:
-            raise Rejected(error.status, self._without_key(error.message)) from None
-
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._key, "***") if self._key else text
+        """One request, which ends with the call of the pool that it is part of."""
+        seconds = timeout or self._settings.timeout
+        return self._client.request(server.url + path, body, seconds, self._pool.cancellation)
 
 
 def _cached(answer: Any) -> int | None:

@@ -21,16 +21,8 @@ import numpy as np
 import torch
 
 from smopd.errors import UserError
-from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Session, Usage
-from smopd.rollout.vllm_shared import (
-    Adapter,
-    AdapterStore,
-    ReplyReader,
-    lora_rank,
-    max_rank,
-    sampling_fields,
-    served_model,
-)
+from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
+from smopd.rollout.vllm_shared import Adapter, AdapterStore, Replies, max_rank, served_model
 from smopd.seeds import derive
 from smopd.settings import Settings
 
@@ -45,24 +37,33 @@ SETTINGS = {
 DEFAULTS = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 
 
-class VLLMEngine:
+class VLLMEngine(Engine):
     """Samples with vLLM, from the adapter of the last `refresh`, or from the base before the first.
 
-    `rank`: the largest of the adapters to come; that of the config if not given; 0 for the base alone.
+    `rank`: the largest of the adapters to come, 0 for the base alone.
     """
 
-    def __init__(self, config: Settings, end_ids: Sequence[int], rank: int | None = None) -> None:
-        self.end_ids = list(end_ids)
+    traits = TRAITS["vllm"]
+
+    def __init__(self, config: Settings, end_ids: Sequence[int], rank: int = 0) -> None:
         self.usage = Usage()
-        self._reader = ReplyReader(end_ids)
+        self._replies = Replies(end_ids)
         self._folder = TemporaryDirectory(prefix="smopd-vllm-")
         self._store = AdapterStore(Path(self._folder.name), Path(self._folder.name))
         self._adapter: Adapter | None = None
         self._request: Any = None
         self._swaps = 0
         self._asleep = False
-        rank = lora_rank(config) if rank is None else rank
-        lora = {"enable_lora": True, "max_lora_rank": max_rank(rank), "max_loras": 1} if rank else {}
+        settings: dict[str, Any] = {
+            "model": served_model(config), "dtype": config.model.dtype,
+            "gpu_memory_utilization": config.engine.memory, "max_model_len": config.engine.max_length or None,
+            "enable_prefix_caching": True, "use_tqdm_on_load": False,
+            "seed": derive(config.seed, "vllm") % 2**31,
+            "logprobs_mode": "raw_logprobs",  # before temperature, top-k and top-p: what training computes
+            "generation_config": "vllm",  # no sampling defaults of the model's own
+        }  # fmt: skip
+        if rank:
+            settings |= {"enable_lora": True, "max_lora_rank": max_rank(rank), "max_loras": 1}
         os.environ.update(SETTINGS)
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
@@ -71,72 +72,49 @@ class VLLMEngine:
             vllm = _import_vllm()
             on_cpu = vllm.platforms.current_platform.is_cpu()
             self._vllm, self._sleeps = vllm, config.engine.sleep and not on_cpu
+            # On a CPU there is nothing to capture, and compiling takes longer than a small run.
+            settings |= {"enable_sleep_mode": self._sleeps, "enforce_eager": on_cpu}
             try:
-                self._llm = vllm.LLM(
-                    model=served_model(config),
-                    dtype=config.model.dtype,
-                    gpu_memory_utilization=config.engine.memory,
-                    max_model_len=config.engine.max_length or None,
-                    enable_prefix_caching=True,
-                    enable_sleep_mode=self._sleeps,
-                    enforce_eager=on_cpu,  # nothing to capture there, and compiling takes longer than a small run
-                    logprobs_mode="raw_logprobs",  # before temperature, top-k and top-p: what training computes
-                    generation_config="vllm",  # no sampling defaults of the model's own
-                    seed=derive(config.seed, "vllm") % 2**31,
-                    use_tqdm_on_load=False,
-                    **lora,
-                )
+                self._llm = vllm.LLM(**settings)
             except (ValueError, RuntimeError, OSError, vllm.exceptions.VLLMError) as error:
                 self._folder.cleanup()
-                raise UserError(
-                    f'engine.kind = "vllm": vLLM does not start: {str(error).strip()}\n'
-                    "engine.memory is its share of the GPU, engine.max_length the longest context it makes room for"
-                ) from None
+                hint = "its share of the GPU, engine.max_length the longest context it makes room for"
+                problem = f"vLLM does not start: {str(error).strip()}\nengine.memory is {hint}"
+                raise UserError(f'engine.kind = "vllm": {problem}') from None
 
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling,
-        sessions: Sequence[Session] | None = None,
-    ) -> list[Reply]:
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
+    ) -> list[Sampled]:
         """Replies in the order of the prompts. vLLM finds the shared prefixes of a conversation by itself."""
         if not prompts:
             return []
         self._wake_up()
         try:
             asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-            fields = [sampling_fields(sampling, seed, self.end_ids) for seed in seeds]
-            params = [self._vllm.SamplingParams(**of_one, detokenize=False) for of_one in fields]
+            make, fields = self._vllm.SamplingParams, self._replies.fields
+            params = [make(**fields(sampling, seed), detokenize=False) for seed in seeds]
             with _own_random_state():
                 outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
         except BaseException as error:
             self._abort()
             if isinstance(error, ValueError | self._vllm.exceptions.VLLMClientError):
-                raise UserError(
-                    f"vLLM refuses to sample: {error}\nengine.max_length bounds context and reply"
-                ) from None
+                hint = "engine.max_length bounds context and reply"
+                raise UserError(f"vLLM refuses to sample: {error}\n{hint}") from None
             raise
         replies = []
         for prompt, output in zip(prompts, outputs, strict=True):
             assert output.prompt_token_ids == list(prompt), "a reply to another prompt"
             (said,) = output.outputs
-            logps = [
-                of_step[token].logprob for token, of_step in zip(said.token_ids, said.logprobs, strict=True)
-            ]
-            replies.append(self._reader.read(said.token_ids, logps, said.finish_reason, sampling.max_tokens))
-            cached = output.num_cached_tokens or 0
-            self.usage.prompt += len(prompt)
-            self.usage.reused += cached
-            self.usage.prefilled += len(prompt) - cached
+            steps = zip(said.token_ids, said.logprobs, strict=True)
+            logps = [of_step[token].logprob for token, of_step in steps]
+            replies.append(self._replies.read(said.token_ids, logps, said.finish_reason, sampling.max_tokens))
+            self.usage.add(len(prompt), output.num_cached_tokens or 0)
         return replies
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Load the adapter under a name and a number of its own, drop the one before and everything computed
-        with it.
+        """Load the adapter, drop the one before and everything computed with it.
 
-        vLLM takes a number it knows for the adapter it knows, whatever the path: with the old number it would
-        go on sampling from the old weights.
+        vLLM takes a number it knows for the adapter it knows, whatever the path: so each has its own number.
         """
         self._wake_up()
         old, new = self._adapter, self._store.write(version, save)
@@ -145,10 +123,8 @@ class VLLMEngine:
             engine.remove_lora(self._request.lora_int_id)
         self._swaps += 1
         # Set before it is loaded: should that fail, nothing is sampled from the base by mistake.
-        self._adapter, self._request = (
-            new,
-            self._vllm.lora.request.LoRARequest(new.name, self._swaps, str(new.path)),
-        )
+        self._request = self._vllm.lora.request.LoRARequest(new.name, self._swaps, str(new.path))
+        self._adapter = new
         try:
             engine.add_lora(self._request)
         except (ValueError, RuntimeError, self._vllm.exceptions.VLLMError) as error:
@@ -195,12 +171,10 @@ def _import_vllm() -> Any:
         import vllm.lora.request
         import vllm.platforms
     except ImportError as error:
-        raise UserError(
-            f"engine.kind = \"vllm\": vLLM cannot be imported ({error}): pip install 'smopd[vllm]'"
-        ) from None
-    for handler in logging.getLogger(
-        "vllm"
-    ).handlers:  # it may have been imported before, with its own idea of where to log
+        message = f"vLLM cannot be imported ({error}): pip install 'smopd[vllm]'"
+        raise UserError(f'engine.kind = "vllm": {message}') from None
+    # It may have been imported before, with its own idea of where to log.
+    for handler in logging.getLogger("vllm").handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(sys.stderr)
     return vllm
@@ -222,32 +196,27 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def _own_threads() -> Iterator[None]:
-    """vLLM's CPU worker replaces torch.set_num_threads and tells child processes which libraries to load
-    first.
-    """
+    """vLLM's CPU worker replaces torch.set_num_threads and sets what child processes load first."""
     set_num_threads, count = torch.set_num_threads, torch.get_num_threads()
     names = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LOCAL_WORLD_SIZE")
-    kept = {name: os.environ.get(name) for name in names}
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     try:
         yield
     finally:
         torch.set_num_threads = set_num_threads
         if torch.get_num_threads() != count:
             torch.set_num_threads(count)
-        for name, value in kept.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(kept)
 
 
 @contextmanager
 def _own_random_state() -> Iterator[None]:
     """vLLM seeds and draws from the random states of the process, which are the trainer's."""
     python, numpy = random.getstate(), np.random.get_state()
-    devices = (
-        [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
-    )
+    used = torch.cuda.is_available() and torch.cuda.is_initialized()
+    devices = [torch.cuda.current_device()] if used else []
     try:
         with torch.random.fork_rng(devices):
             yield

@@ -1,7 +1,6 @@
-"""What the two vLLM engines share: how a reply is asked for and read, the model and rank they serve, adapters
-on disk.
+"""What the two vLLM engines share: how a reply is asked for and read, model and rank, adapters on disk.
 
-It leaves out vLLM itself: nothing here imports it.
+Nothing here imports vLLM.
 """
 
 import contextlib
@@ -18,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.models import resolve_adapter
 from smopd.pocket import MODEL_DIR
-from smopd.rollout.engine import Reply, Sampling, SaveAdapter, Stop
+from smopd.rollout.engine import Sampled, Sampling, SaveAdapter, Stop
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
@@ -36,11 +34,6 @@ def served_model(config: Settings) -> str:
     return str(folder) if folder.is_dir() else config.model.path
 
 
-def lora_rank(config: Settings) -> int:
-    """The rank of the adapter that is trained: the starting adapter's own, else the configured one."""
-    return adapter_rank(resolve_adapter(config.model.adapter)) if config.model.adapter else config.lora.r
-
-
 def adapter_rank(folder: Path) -> int:
     """The largest rank in a PEFT adapter folder."""
     settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
@@ -49,65 +42,51 @@ def adapter_rank(folder: Path) -> int:
 
 def max_rank(rank: int) -> int:
     """The smallest of vLLM's rank limits that holds adapters of this rank."""
-    for limit in RANKS:
-        if rank <= limit:
-            return limit
-    raise UserError(f"lora.r: vLLM serves adapters up to rank {RANKS[-1]}, this one has {rank}")
+    if rank > RANKS[-1]:
+        raise UserError(f"lora.r: vLLM serves adapters up to rank {RANKS[-1]}, this one has {rank}")
+    return next(limit for limit in RANKS if rank <= limit)
 
 
-def sampling_fields(sampling: Sampling, seed: int, end_ids: Sequence[int]) -> dict[str, Any]:
-    """vLLM's names for one request, for `SamplingParams` and for the completions call alike.
-
-    Every field that a model's generation_config.json can set is given, so that the defaults of a server never
-    colour a rollout; ignore_eos, because which tokens end a reply is said by `stop_token_ids` alone.
-    """
-    return {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "seed": seed,
-        "max_tokens": sampling.max_tokens,
-        "stop_token_ids": list(end_ids),
-        "ignore_eos": True,
-        "logprobs": 0,  # of the sampled token and of no other
-    }
-
-
-class ReplyReader:
-    """Turns what vLLM returned into a `Reply`, or says what is wrong with it."""
+class Replies:
+    """How replies are asked of vLLM, and how they are read, or what is wrong with them."""
 
     def __init__(self, end_ids: Sequence[int]) -> None:
         self.end_ids = frozenset(end_ids)
-        self._told = False
+        self._warned = False
 
-    def read(self, ids: Sequence[int], logps: Sequence[float], finish: str | None, limit: int) -> Reply:
-        """ValueError: this is not a whole reply. UserError: it is one, but the server ends replies where we
-        do not.
+    def fields(self, sampling: Sampling, seed: int) -> dict[str, Any]:
+        """vLLM's names for one request, for `SamplingParams` and for the completions call alike.
+
+        Every field that a model's generation_config.json can set is given, so that the defaults of a server
+        never colour a rollout; ignore_eos, because which tokens end a reply is said by `stop_token_ids`.
         """
+        return {
+            "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
+            "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+            "max_tokens": sampling.max_tokens, "stop_token_ids": sorted(self.end_ids), "ignore_eos": True,
+            "seed": seed,
+            "logprobs": 0,  # of the sampled token and of no other
+        }  # fmt: skip
+
+    def read(self, ids: Sequence[int], logps: Sequence[float], finish: str | None, limit: int) -> Sampled:
+        """ValueError: not a whole reply. UserError: the server ends replies where we do not."""
         if not 0 < len(ids) <= limit or len(logps) != len(ids):
             raise ValueError(f"{len(ids)} tokens and {len(logps)} log-probabilities for a limit of {limit}")
         if finish not in ("stop", "length"):
             raise ValueError(f"the reply ended with {finish!r}")
         if self.end_ids & set(ids[:-1]):
             raise ValueError("tokens behind the end of the turn")
-        if ids[-1] in self.end_ids:
-            return Reply(tuple(ids), Stop.END, tuple(logps))
-        if finish == "stop":
+        ended = ids[-1] in self.end_ids
+        if finish == "stop" and not ended:
             raise UserError(
-                f"vLLM ended a reply at token {ids[-1]}, which ends no turn of this model (those are {sorted(self.end_ids)}): "
-                "start the server with --generation-config vllm"
+                f"vLLM ended a reply at token {ids[-1]}, which ends no turn of this model "
+                f"(those are {sorted(self.end_ids)}): start the server with --generation-config vllm"
             )
-        if len(ids) < limit and not self._told:
-            self._told = True
-            log.warning(
-                "vLLM's context is full: replies are cut before their limit of %d tokens; raise its max_model_len",
-                limit,
-            )
-        return Reply(tuple(ids), Stop.LENGTH, tuple(logps))
+        if len(ids) < limit and not ended and not self._warned:
+            self._warned = True
+            cut = f"replies are cut before their limit of {limit} tokens"
+            log.warning("vLLM's context is full: %s; raise its max_model_len", cut)
+        return Sampled(tuple(ids), Stop.END if ended else Stop.LENGTH, tuple(logps))
 
 
 @dataclass(frozen=True)
@@ -119,11 +98,9 @@ class Adapter:
 
 
 class AdapterStore:
-    """Adapter folders under a root that other runs may use too, each under a name of (machine, run, process,
-    count, version).
+    """Adapter folders under a root that other runs may use too, named after the run, the process, a count.
 
-    A process that was killed leaves its folders behind; `sweep` removes those of the same run whose process
-    is gone.
+    A process that was killed leaves its folders behind; `sweep` removes those of the same run.
     """
 
     _alive: set[str] = set()  # noqa: RUF012 - the stores of this process, shared on purpose
@@ -135,7 +112,6 @@ class AdapterStore:
         self._prefix = f"{self._run}-{os.getpid()}-{time.time_ns():x}"
         self._alive.add(self._prefix)
         self._count = 0
-        self._written: set[Path] = set()
 
     def write(self, version: int, save: SaveAdapter) -> Adapter:
         """Save the adapter under a new name. A reader sees the whole folder or none."""
@@ -146,16 +122,13 @@ class AdapterStore:
             partial.mkdir(parents=True)
         except OSError as error:
             raise UserError(f"{self.root}: cannot write adapters here: {error.strerror}") from None
-        self._written |= {partial, final}
         save(partial)
         partial.rename(final)
-        self._written.discard(partial)
         return Adapter(name, final)
 
     def drop(self, adapter: Adapter) -> None:
         """Delete a version that nothing will ask for again."""
         shutil.rmtree(adapter.path, ignore_errors=True)
-        self._written.discard(adapter.path)
 
     def abandoned(self, name: str) -> bool:
         """Whether the name is of an earlier process of this run that has ended."""
@@ -163,7 +136,7 @@ class AdapterStore:
         if "-".join(parts[:2]) != self._run or len(parts) < 4 or "-".join(parts[:4]) in self._alive:
             return False
         pid = int(parts[2]) if parts[2].isdecimal() else 0
-        return pid == os.getpid() or not _exists(pid)
+        return pid == os.getpid() or pid <= 0 or not _exists(pid)
 
     def sweep(self) -> None:
         """Delete the folders that killed processes of this run left."""
@@ -173,21 +146,16 @@ class AdapterStore:
 
     def close(self) -> None:
         """Delete everything this store wrote, and the root if that leaves it empty."""
-        for path in self._written:
+        for path in self.root.glob(f"{self._prefix}-*"):
             shutil.rmtree(path, ignore_errors=True)
-        self._written.clear()
         self._alive.discard(self._prefix)
         with contextlib.suppress(OSError):
             self.root.rmdir()
 
 
 def _exists(pid: int) -> bool:
-    if pid <= 0:
-        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # else it is another user's
     return True

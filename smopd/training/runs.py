@@ -1,47 +1,47 @@
 """A whole run: train it, or continue it; and the quickstart, which measures before and after."""
 
+import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from smopd.cli.progress import Progress, console, training_note, waiting
 from smopd.config import Config
-from smopd.errors import UserError
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.session import evaluate_into
 from smopd.models import resolve_adapter
+from smopd.rollout.assembly import refuse_endpoint
+from smopd.tracking import Track, quiet
 from smopd.training.loop import Trainer
 from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 
-
-def refuse_endpoint(config: Config) -> None:
-    """Training needs the sampled token ids, which a chat endpoint does not give."""
-    if config.engine.kind == "openai":
-        raise UserError(
-            "engine.kind: openai is for evaluation only (smopd eval); train with hf, vllm or vllm-http"
-        )
+log = logging.getLogger("smopd")
+Note = Callable[[dict[str, Any]], str]  # a few words on a step's metrics
 
 
-def train_run(config: Config, folder: RunFolder) -> None:
+def train_run(config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: "") -> None:
     """Train to the end, or from where an earlier start of the same run stopped."""
     refuse_endpoint(config)
     processes = Processes()
     with folder.lock() if processes.first else nullcontext():
-        with waiting(f"loading {config.model.path} and {config.data.train}"):
+        with track(f"loading {config.model.path} and {config.data.train}"):
             trainer = Trainer(config, folder, processes)
         if trainer.step:
-            console.print(f"continuing {folder.path} after step {trainer.step}", markup=False)
-        with Progress(f"training ({config.method})", config.train.steps, trainer.step) as progress:
-            trainer.train(lambda row: progress.update(row["step"], training_note(row)))
+            log.info("continuing %s after step %d", folder.path, trainer.step)
+        with track(f"training ({config.method})", config.train.steps, trainer.step) as update:
+            trainer.train(lambda row: update(row["step"], note(row)))
 
 
-def quickstart_run(config: Config, folder: RunFolder) -> dict[str, Any]:
+def quickstart_run(
+    config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: ""
+) -> dict[str, Any]:
     """Base accuracy, training, accuracy after; each part is skipped when the folder already holds it."""
     refuse_endpoint(config)
     examples = prepared_examples(config, "eval")
-    stages = folder.path / "eval"
+    base, trained = folder.path / "eval" / "base", folder.path / "eval" / "trained"
     with folder.lock():
-        base = evaluate_into(stages / "base", config, examples, "base", begin=folder.begin)
-        train_run(config, folder)
-        trained = evaluate_into(stages / "trained", config, examples, "trained", resolve_adapter(folder.path))
-    return {"base": base, "trained": trained}
+        before = evaluate_into(base, config, examples, "base", begin=folder.begin, track=track)
+        train_run(config, folder, track, note)
+        adapter = resolve_adapter(folder.path)
+        after = evaluate_into(trained, config, examples, "trained", adapter, track=track)
+    return {"base": before, "trained": after}

@@ -2,8 +2,7 @@
 
 from smopd.chat import DirtyContext, full_context
 from smopd.data import load_examples
-from smopd.rollout import Driver, HFEngine, Sampling, Stop
-from smopd.rollout.engine import Reply
+from smopd.rollout import Driver, HFEngine, Sampled, Sampling, Stop
 
 
 class Echo:
@@ -14,7 +13,7 @@ class Echo:
 
     def generate(self, prompts, seeds, sampling, sessions=None):
         self.calls.append((list(prompts), list(seeds), sampling))
-        return [Reply(tuple(self.ids[: sampling.max_tokens]), Stop.LENGTH) for _ in prompts]
+        return [Sampled(tuple(self.ids[: sampling.max_tokens]), Stop.LENGTH) for _ in prompts]
 
 
 def test_contexts_are_the_dirty_ones_and_limits_differ_by_turn(pocket):

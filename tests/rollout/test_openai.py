@@ -142,6 +142,7 @@ def test_the_first_error_ends_the_evaluation_at_once(start):
     with pytest.raises(UserError, match="too long"):
         driver(stub.url).play([example("slow"), example("bad")], "full", (1,))
     assert time.monotonic() - began < 5
+    assert not [t for t in threading.enumerate() if t.name.startswith(("smopd", "asyncio"))]
 
 
 # Answers nobody can use, and servers that fail.
@@ -381,6 +382,3 @@ def test_only_https_goes_through_the_proxy_of_the_environment(start, monkeypatch
     with pytest.raises(EngineLost, match="502"):
         ask("https://endpoint.invalid", retries=0)
     assert [g["path"] for g in proxy.gets] == ["endpoint.invalid:443"]
-
-
-# The command line.

@@ -200,9 +200,40 @@ def test_ctrl_c_does_not_wait_for_answers(start, connect):
     with pytest.raises(KeyboardInterrupt):
         play(engine)
     assert time.monotonic() - began < 2.0
-    assert all(
-        thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()
-    )  # nor does the exit
+    assert not ours()  # nor does the exit
+
+
+def ours() -> list[threading.Thread]:
+    """The threads that engines started."""
+    return [t for t in threading.enumerate() if t.name.startswith(("smopd", "asyncio", "ThreadPool"))]
+
+
+def test_no_thread_outlives_its_call(start, connect):
+    """Not even the look at a server that is away and does not answer, nor requests beside one that fails."""
+    good, hanging = start(), start()
+    before = set(threading.enumerate())
+    engine = connect(good, hanging, timeout=20.0)
+    hanging.fault = lambda path, body: hanging.closing.wait(20) and None if path == "/health" else (500, b"")
+    play(engine, 40)
+    assert not ours()
+    good.fault = lambda path, body: (
+        (400, b"no") if body and body["prompt"][0] == 3 else good.closing.wait(20) and None
+    )
+    began = time.monotonic()
+    with pytest.raises(UserError, match="no"):
+        play(engine)
+    assert not ours()
+    engine.close()
+    assert time.monotonic() - began < 5
+    stubs = {t for t in threading.enumerate() if "process_request_thread" in t.name}
+    assert set(threading.enumerate()) - before <= stubs
+
+
+def test_no_thread_is_left_of_an_engine_that_cannot_be_made(start, connect):
+    hanging = start(lambda path, body: hanging.closing.wait(20) and None)
+    with pytest.raises(UserError, match="is this a vLLM server"):
+        connect(start(lambda path, body: {"hello": "world"}), hanging)
+    assert not ours()
 
 
 # Refusals and set-up.

@@ -14,7 +14,7 @@ from smopd.config import load_config
 from smopd.errors import UserError
 from smopd.rollout.engine import Sampling, Stop
 from smopd.rollout.vllm_local import VLLMEngine
-from smopd.rollout.vllm_shared import adapter_rank, lora_rank, max_rank
+from smopd.rollout.vllm_shared import adapter_rank, max_rank
 
 END = 1
 
@@ -117,7 +117,7 @@ def _environment(monkeypatch):
         monkeypatch.setenv(name, "1")
 
 
-def make(*settings, rank=None) -> VLLMEngine:
+def make(*settings, rank=8) -> VLLMEngine:
     return VLLMEngine(load_config("pocket", ["engine.kind=vllm", *settings]), [END], rank)
 
 
@@ -126,9 +126,8 @@ def save(folder: Path) -> None:
 
 
 def test_settings_reach_vllm(vllm):
-    make(
-        "engine.memory=0.4", "engine.max_length=700", "engine.sleep=true", "lora.r=20", "model.dtype=bfloat16"
-    )
+    words = ("engine.memory=0.4", "engine.max_length=700", "engine.sleep=true", "model.dtype=bfloat16")
+    make(*words, rank=20)
     told = vllm.settings
     assert (told["gpu_memory_utilization"], told["max_model_len"], told["dtype"]) == (0.4, 700, "bfloat16")
     assert (told["enable_sleep_mode"], told["enforce_eager"], told["enable_prefix_caching"]) == (
@@ -236,5 +235,3 @@ def test_ranks(tmp_path):
         max_rank(513)
     (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "rank_pattern": {"q_proj": 24}}))
     assert adapter_rank(tmp_path) == 24
-    assert lora_rank(load_config("pocket", [f'model.adapter="{tmp_path}"', "lora.r=2"])) == 24
-    assert lora_rank(load_config("pocket", ["lora.r=2"])) == 2

@@ -12,7 +12,7 @@ from smopd.data import load_examples, save_examples
 from smopd.errors import UserError
 from smopd.files import read_jsonl
 from smopd.models.adapters import adapter_parameters
-from smopd.rollout import Reply, Stop
+from smopd.rollout import Sampled, Stop
 from smopd.training import loop
 from smopd.training.loop import Trainer
 from smopd.training.run_folder import RunFolder
@@ -162,7 +162,7 @@ def test_it_stops_after_several_such_steps_in_a_row_also_over_a_restart(tmp_path
 def test_a_batch_of_empty_replies_changes_nothing_and_the_run_goes_on(tmp_path, caplog):
     run = trainer(tmp_path / "a", "objective.rho=1.0")
     before, real = weights(run), run.engine.generate
-    run.engine.generate = lambda prompts, *_: [Reply((), Stop.LENGTH)] * len(prompts)
+    run.engine.generate = lambda prompts, *_: [Sampled((), Stop.LENGTH)] * len(prompts)
     with caplog.at_level(logging.WARNING, "smopd"):
         row = step(run, 1)
     assert (row["empty"], row["skipped"], row["loss"], row["eligible_turns"]) == (1, 0, 0.0, 0)

@@ -1,0 +1,122 @@
+"""Puts model, engine and driver together, as the settings name them: for training and for evaluation."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from peft import PeftModel
+
+from smopd.chat import Renderer
+from smopd.errors import UserError
+from smopd.models import ChatModel, load_model, load_renderer
+from smopd.models.adapters import merged
+from smopd.rollout.driver import Driver
+from smopd.rollout.engine import TRAITS, Engine, Sampling
+from smopd.rollout.hf import HFEngine
+from smopd.rollout.openai import ChatDriver, ChatEndpoint
+from smopd.rollout.vllm_shared import adapter_rank
+from smopd.settings import Settings
+from smopd.tracking import Track, quiet
+
+
+def refuse_endpoint(settings: Settings) -> None:
+    """A UserError for an engine without token ids, which training needs."""
+    if not TRAITS[settings.engine.kind].token_ids:
+        only = f"{settings.engine.kind} is for evaluation only (smopd eval)"
+        raise UserError(f"engine.kind: {only}; train with hf, vllm or vllm-http")
+
+
+def make_engine(
+    settings: Settings,
+    renderer: Renderer,
+    batch: int,
+    folder: Path,
+    model: torch.nn.Module | None = None,
+    rank: int = 0,
+) -> Engine:
+    """The engine that the settings name.
+
+    `model` is what an engine in place samples with; the others have weights of their own and are given
+    adapters up to `rank` (0: none will come), on their way in `folder`.
+    """
+    refuse_endpoint(settings)
+    traits = TRAITS[settings.engine.kind]
+    if traits.in_place:
+        assert model is not None
+        return HFEngine(model, renderer.end_ids, batch, settings.engine.cache_mb)
+    if traits.remote:
+        from smopd.rollout.vllm_http import VLLMServers
+
+        return VLLMServers(settings, renderer.end_ids, folder, renderer.encode, rank)
+    from smopd.rollout.vllm_local import VLLMEngine
+
+    return VLLMEngine(settings, renderer.end_ids, rank)
+
+
+def training_driver(settings: Settings, renderer: Renderer, model: PeftModel, folder: Path) -> Driver:
+    """Plays rollouts with the student. Engines with weights of their own get its adapter through `folder`."""
+    rollout = settings.rollout
+    sampling = Sampling(rollout.temperature, rollout.answer_tokens, rollout.top_p, rollout.top_k)
+    adapters: Any = model.peft_config.values()
+    rank = max(rank for a in adapters for rank in (a.r, *a.rank_pattern.values()))
+    engine = make_engine(settings, renderer, rollout.batch, folder, model, rank)
+    return Driver(engine, renderer, sampling, rollout.middle_tokens, settings.chat.history)
+
+
+def evaluation_sampling(settings: Settings) -> Sampling:
+    """How the replies of an evaluation are drawn."""
+    return Sampling(settings.eval.temperature, settings.eval.tokens)
+
+
+@contextmanager
+def evaluation_driver(
+    settings: Settings, adapter: Path | None = None, track: Track = quiet
+) -> Iterator[Driver | ChatDriver]:
+    """Plays an evaluation's conversations inside this block: with the engine and the model of the settings,
+    an adapter on it if given, or with an endpoint, which needs neither.
+    """
+    kind, sampling, limit = settings.engine.kind, evaluation_sampling(settings), settings.eval.middle_tokens
+    if not TRAITS[kind].token_ids:
+        if adapter:
+            advice = "load the adapter there (--served-model names it)"
+            raise UserError(f"{adapter}: an endpoint plays the model it serves; {advice}")
+        yield ChatDriver(ChatEndpoint(settings.engine), sampling, limit)
+        return
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="smopd-")))
+        batch = settings.eval.batch
+        if TRAITS[kind].in_place:
+            with track(f"loading {settings.model.path}"):
+                chat = load_model(settings, "cuda" if torch.cuda.is_available() else "cpu")
+                renderer, model = chat.renderer, _with_adapter(chat, adapter) if adapter else chat.model
+            engine = make_engine(settings, renderer, batch, folder, model)
+            if adapter and settings.rollout.merge:
+                stack.enter_context(merged(model))
+        else:
+            renderer = load_renderer(settings)
+            with track(f"starting {kind}"):
+                rank = adapter_rank(adapter) if adapter else 0
+                engine = make_engine(settings, renderer, batch, folder, rank=rank)
+        stack.callback(engine.close)
+        if adapter:
+            engine.refresh(1, lambda to: _copy_adapter(adapter, to))
+        yield Driver(engine, renderer, sampling, limit, settings.chat.history)
+
+
+def _copy_adapter(source: Path, to: Path) -> None:
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        if not (source / name).exists():
+            raise UserError(f"{source}: holds no {name}; expected a PEFT adapter folder")
+        copyfile(source / name, to / name)
+
+
+def _with_adapter(chat: ChatModel, adapter: Path) -> PeftModel:
+    try:
+        return PeftModel.from_pretrained(chat.model, str(adapter)).eval()
+    except (ValueError, RuntimeError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"{adapter}: the adapter does not fit the model: {reason}") from None

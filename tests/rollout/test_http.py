@@ -1,0 +1,165 @@
+"""One request against servers that drip, never end, lie or hang up: it ends by its deadline or its limit."""
+
+import asyncio
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+from smopd.rollout import http
+from smopd.rollout.http import Cancellation, Cancelled, Client, Rejected, Unreachable
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.fixture
+def serve():
+    """Starts servers on raw sockets: `talk(connection, ended)` is what one does once it was asked."""
+    ended, listeners = threading.Event(), []
+
+    def handle(connection, talk):
+        with connection:
+            try:
+                connection.recv(1 << 16)
+                talk(connection, ended)
+            except OSError:
+                pass  # the client gave up
+
+    def accept(listener, talk):
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=handle, args=(connection, talk), daemon=True).start()
+
+    def start(talk):
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+        threading.Thread(target=accept, args=(listener, talk), daemon=True).start()
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    yield start
+    ended.set()
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`, which `close` does not
+        listener.close()
+
+
+def dripping(first: bytes, drop: bytes):
+    def talk(connection, ended):
+        connection.sendall(first)
+        while not ended.wait(0.02):
+            connection.sendall(drop)
+
+    return talk
+
+
+def endless(first: bytes, part: bytes):
+    def talk(connection, ended):
+        connection.sendall(first)
+        while not ended.is_set():
+            connection.sendall(part)
+
+    return talk
+
+
+def once(answer: bytes):
+    return lambda connection, _: connection.sendall(answer)
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        dripping(OK + b"Content-Length: 100000\r\n\r\n", b" "),
+        dripping(OK, b"x"),
+        dripping(OK, b"X: y\r\n"),
+        dripping(b"", b"H"),
+        dripping(b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        lambda connection, ended: ended.wait(20),
+    ],
+    ids=["body", "a header", "headers", "status line", "continue", "nothing"],
+)
+def test_the_deadline_is_for_the_whole_request(serve, talk):
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="timed out"):
+        Client("").request(serve(talk), {"a": 1}, timeout=0.4)
+    assert 0.4 <= time.monotonic() - began < 1.5
+
+
+def test_an_endless_body_is_read_up_to_the_limit(serve, monkeypatch):
+    monkeypatch.setattr(http, "LARGEST", 4 << 20)
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="the answer has more than 4 MB"):
+        Client("").request(serve(endless(OK + b"\r\n", b"x" * 65536)), timeout=20.0)
+    assert time.monotonic() - began < 10
+
+
+def test_endless_headers_end(serve):
+    with pytest.raises(Unreachable):
+        Client("").request(serve(endless(OK, b"A: b\r\n" * 1000)), timeout=20.0)
+
+
+def test_a_body_of_the_largest_size_is_taken(serve, monkeypatch):
+    monkeypatch.setattr(http, "LARGEST", 1 << 20)
+    body = b'"' + b"x" * ((1 << 20) - 2) + b'"'
+    assert len(Client("").request(serve(once(OK + b"\r\n" + body)))) == (1 << 20) - 2
+
+
+def test_a_refusal_without_end_is_told_by_its_beginning(serve):
+    with pytest.raises(Rejected, match="400: x") as refused:
+        Client("").request(serve(endless(b"HTTP/1.1 400 Bad\r\n\r\n", b"x" * 65536)), timeout=20.0)
+    assert len(refused.value.message) == http.EXPLANATION
+
+
+def test_a_refusal_that_drips_is_told_by_its_status(serve):
+    talk = dripping(b"HTTP/1.1 429 Slow\r\nRetry-After: 7\r\nContent-Length: 9000\r\n\r\nno", b" ")
+    with pytest.raises(Unreachable, match="429: no") as refused:
+        Client("").request(serve(talk), timeout=0.3)
+    assert (refused.value.status, refused.value.retry_after) == (429, 7.0)
+
+
+def hang_up(connection, _):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("talk", "words"),
+    [
+        (once(b""), "disconnected"),
+        (once(b"hello\r\n\r\n"), "illegal status line"),
+        (once(OK + b"Content-Length: 9\r\n\r\n{}"), "expected 9"),
+        (hang_up, "Connection reset by peer"),
+    ],
+)
+def test_no_whole_answer_is_none(serve, talk, words):
+    with pytest.raises(Unreachable, match=words):
+        Client("").request(serve(talk), timeout=5.0)
+
+
+def test_no_compressed_answer_is_unpacked(serve):
+    """A small one could grow past the limit."""
+    url = serve(once(OK + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n[]"))
+    assert Client("").request(url, timeout=5.0) == []
+
+
+def test_requests_are_cancelled_from_another_thread(serve):
+    url, cancellation = serve(lambda connection, ended: ended.wait(20)), Cancellation()
+    threading.Timer(0.2, cancellation.set).start()
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        Client("").request(url, timeout=20.0, cancellation=cancellation)
+    assert 0.2 <= time.monotonic() - began < 1.5
+    with pytest.raises(Cancelled):  # nor is another one begun
+        Client("").request(url, timeout=20.0, cancellation=cancellation)
+
+
+def test_a_notebook_has_a_loop_of_its_own_running(serve):
+    url = serve(once(OK + b"Content-Length: 2\r\n\r\n[]"))
+
+    async def cell():
+        return Client("").request(url, timeout=5.0)
+
+    assert asyncio.run(cell()) == []
