@@ -22,8 +22,8 @@ from smopd.models.adapters import attach, merged, student_parameters
 from smopd.objective.loss import decide, survey, term_loss
 from smopd.objective.plan import Plan, Term
 from smopd.objective.tokens import Moment, Tokens, entropy, every_token, top
-from smopd.rollout import Driver, Rollout, Sampling
-from smopd.rollout.factory import make_engine
+from smopd.rollout import Rollout
+from smopd.rollout.assembly import training_driver
 from smopd.scoring.stats import TokenStats
 from smopd.seeds import rng
 from smopd.tracking import Track, quiet
@@ -57,16 +57,12 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
         step = checkpoint.load(found[-1], model, torch.optim.AdamW(student), config)
     chosen = prepared_examples(config, "train")
     rng(config.seed, "gradients").shuffle(chosen)
-    engine = make_engine(config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})}),
-                         chat.renderer, config.rollout.batch, run / "adapters", model)  # fmt: skip
-    sampling = Sampling(
-        config.rollout.temperature, config.rollout.answer_tokens, config.rollout.top_p, config.rollout.top_k
-    )
-    driver = Driver(engine, chat.renderer, sampling, config.rollout.middle_tokens, config.chat.history)
+    in_place = config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})})
+    driver = training_driver(in_place, chat.renderer, model, run / "adapters")
     draw = (config.seed, "gradients", step)
     with merged(model):
         played = driver.play(chosen[:examples], plan.plays[0].view, draw)
-    engine.close()
+    driver.engine.close()
     verdicts = verify_all([(c.example, c.final_text) for c in played])
     rollouts = [Rollout(c.example, (c,), (v,)) for c, v in zip(played, verdicts, strict=True)]
 

@@ -27,8 +27,7 @@ from smopd.objective.loss import RolloutLoss, Survey, survey
 from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
 from smopd.objective.units import batch_divisors
-from smopd.rollout import Driver, Sampling
-from smopd.rollout.factory import make_engine
+from smopd.rollout.assembly import training_driver
 from smopd.rollout.play import Peers, Rollout
 from smopd.scoring.passes import check_head
 from smopd.seeds import derive
@@ -87,20 +86,11 @@ class Trainer:
         if self.sharded:
             sharding.shard(self.model)
         check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
-        sampling = Sampling(
-            config.rollout.temperature,
-            config.rollout.answer_tokens,
-            config.rollout.top_p,
-            config.rollout.top_k,
-        )
-        rank = max(adapter.r for adapter in self.model.peft_config.values())  # type: ignore[attr-defined]
         adapters = (
             folder.path / "adapters" / (f"process-{self.processes.rank}" if self.processes.count > 1 else "")
         )
-        self.engine = make_engine(config, self.renderer, config.rollout.batch, adapters, self.model, rank)
-        self.driver = Driver(
-            self.engine, self.renderer, sampling, config.rollout.middle_tokens, config.chat.history
-        )
+        self.driver = training_driver(config, self.renderer, self.model, adapters)
+        self.engine = self.driver.engine
         self.player = StepPlayer(config, self.plan, examples, self.driver, self.processes)
         if self.processes.first:
             folder.begin()
@@ -328,7 +318,7 @@ class Trainer:
     def sampling(self, version: int) -> Any:
         """Inside, the engine samples from the student after `version` steps."""
         self.engine.refresh(version, self.folder.adapter_saver(self.model))
-        if self.config.engine.kind != "hf":
+        if not self.engine.traits.in_place:
             return nullcontext()
         if self.sharded:
             return sharding.unsharded(self.model)

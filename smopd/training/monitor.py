@@ -16,7 +16,8 @@ from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome, evaluate
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.prepare import prepared_examples
-from smopd.rollout import Driver, Sampling
+from smopd.rollout import Driver
+from smopd.rollout.assembly import evaluation_sampling
 
 if TYPE_CHECKING:
     from smopd.training.loop import Trainer
@@ -87,7 +88,7 @@ class Monitor:
         """Play the examples, each process its share, and keep the result and perhaps the checkpoint."""
         trainer, settings = self.trainer, self.trainer.config.eval
         driver = Driver(
-            trainer.engine, trainer.renderer, Sampling(settings.temperature, settings.tokens), settings.middle_tokens,
+            trainer.engine, trainer.renderer, evaluation_sampling(trainer.config), settings.middle_tokens,
             trainer.config.chat.history,
         )  # fmt: skip
         trainer.model.eval()
