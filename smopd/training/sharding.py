@@ -70,7 +70,7 @@ class Aligned:
         full = [(*context, *reply) for context, reply in sequences]
         packs = not full or passes.packable(body, max(map(len, full)))
         rows = rows_within(full, row_tokens) if full and packs else [[k] for k in range(len(full))]
-        missing = self.processes.most(len(rows)) - len(
+        missing = self.processes.all_max(len(rows)) - len(
             rows
         )  # asked before the first pass: passes are conversations, too
         states: list[torch.Tensor | None] = [None] * len(sequences)

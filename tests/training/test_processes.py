@@ -174,7 +174,7 @@ def test_shares_are_neighbours_and_even():
         parts = []
         for rank in range(count):
             processes = Processes()
-            processes.rank, processes.count = rank, count
+            processes.rank, processes.world_size = rank, count
             parts.append(processes.share(range(7)))
         assert [i for part in parts for i in part] == list(range(7))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -183,8 +183,8 @@ def test_shares_are_neighbours_and_even():
 def test_one_process_asks_nobody():
     processes = Processes()
     gradient = torch.ones(3)
-    processes.add_up([gradient])
-    assert (processes.count, processes.first, processes.gather([1, 2]), processes.tell("x"), processes.any(True)) == (
+    processes.all_reduce([gradient])
+    assert (processes.world_size, processes.first, processes.gather([1, 2]), processes.broadcast("x"), processes.any_of(True)) == (
         1, True, [1, 2], "x", True,
     )  # fmt: skip
     assert gradient.tolist() == [1, 1, 1]
