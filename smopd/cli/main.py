@@ -4,7 +4,6 @@ Results go to standard output (one JSON object with --json), progress to standar
 mend ends with a message and exit code 2, a server that is gone with 3, Ctrl-C with 130 and everything saved.
 """
 
-import json
 import logging
 import os
 import sys
@@ -23,11 +22,9 @@ from smopd.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Train chat models that don't get lost in conversation.")  # fmt: skip
-pocket_app = typer.Typer(no_args_is_help=True, help="The embedded pocket model.")
 app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
-app.add_typer(pocket_app, name="pocket")
 app.add_typer(study_app, name="study")
 app.command()(plan)
 
@@ -297,46 +294,6 @@ def methods(as_json: Json = False) -> None:
     for name, method in METHODS.items():
         settings = "  ".join(f"{key}={value}" for key, value in method.settings.items())
         print(f"{name:<10} {settings}\n           {method.summary}")
-
-
-@pocket_app.command("build")
-def pocket_build(
-    out: Annotated[Path, typer.Option(help="Folder for the model; must not exist.")] = Path(
-        "runs/pocket-model"
-    ),
-    seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 0,
-    count: Annotated[
-        int, typer.Option("--eval", min=1, help="Held-out conversations for the accuracies.")
-    ] = 400,
-    as_json: Json = False,
-) -> None:
-    """Rebuild the pocket model from scratch and print its accuracies. Up to 25 minutes on two cores.
-
-    Example: smopd pocket build --out runs/pocket-model
-    """
-    from smopd.cli.progress import Progress
-    from smopd.config import load_config
-    from smopd.evaluation.metrics import summarise
-    from smopd.evaluation.prepare import prepared_examples
-    from smopd.evaluation.session import run_evaluation
-    from smopd.pocket.build import BuildSettings, build
-    from smopd.viewer.results import summary_table
-
-    if out.exists():
-        raise UserError(f"{out}: exists; nothing was written, choose another --out")
-    settings = BuildSettings(seed=seed)
-    with Progress("building", settings.steps) as progress:
-        build(out, settings, lambda step, _, loss: progress.update(step, f"loss {loss:.3f}"))
-    config = load_config(
-        "pocket", [f"model.path={json.dumps(str(out.resolve()))}", f"data.eval=pocket:eval:{count}"]
-    )
-    summary = summarise(run_evaluation(config, prepared_examples(config, "eval"), "pocket"))
-    if as_json:
-        emit({"model": str(out), **summary})
-        return
-    from rich.console import Console
-
-    Console(highlight=False).print(summary_table(summary))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.m
         "data build",
         "data stats",
         "data shard",
-        "pocket build",
         "study",
         "study list",
         "study power",
@@ -81,7 +80,6 @@ def test_help_has_an_example(smopd, verb):
         (["data", "check", "bad.jsonl"], "bad.jsonl, line 2"),
         (["data", "pocket", "bad.jsonl"], "bad.jsonl: exists; nothing was written"),
         (["data", "pocket", "x.jsonl", "--split", "test"], "--split"),
-        (["pocket", "build", "--out", "empty"], "empty: exists"),
     ],
 )
 def test_bad_input_is_a_message_exit_2_and_nothing_overwritten(smopd, tmp_path, words, said):
