@@ -1,15 +1,16 @@
-"""Operations of a step, part by part: two for every weight and token of a matrix product, as torch's
-FlopCounterMode counts.
+"""Operations of a step by part: two for every weight and token of a matrix product.
 
-Base and adapters are kept apart, because the adapters' products run in float32. Elementwise work, norms and
-the sampler are left out: they cost bandwidth, not operations.
+Counted like torch's FlopCounterMode. Base and adapters are kept apart, because the adapters' products run in
+float32. Elementwise work, norms and the sampler are left out: they cost bandwidth, not operations.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smopd.config import Config
-from smopd.planning.load import Load, Packed
-from smopd.planning.shapes import PROJECTIONS, Shape
+from smopd.planning.load import Load
+from smopd.planning.shapes import PROJECTIONS, Shape, lora_targets
+from smopd.rollout.engine import TRAITS
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class Flops:
         return self.base + self.adapter
 
 
+def samples_merged(config: Config) -> bool:
+    """Whether rollouts are sampled with the adapter merged into the weights."""
+    return config.rollout.merge and TRAITS[config.engine.kind].in_place
+
+
 def attention(shape: Shape, pairs: float) -> float:
     """Scores and their product with the values, in all layers, for so many query-key pairs."""
     return 4 * pairs * shape.queries * shape.layers
@@ -39,17 +45,17 @@ def forward(shape: Shape, adapter: int, tokens: float, pairs: float) -> Flops:
 
 
 def backward(
-    shape: Shape, adapter: int, tokens: float, pairs: float, targets: tuple[str, ...] = PROJECTIONS
+    shape: Shape, adapter: int, tokens: float, pairs: float, targets: Sequence[str] = PROJECTIONS
 ) -> Flops:
     """The student's: gradients by inputs for the frozen base, by inputs and by weights for the adapter.
 
-    The first layer's queries, keys and values read the frozen embeddings: nobody wants the gradient by those.
+    The first layer's queries, keys and values read the frozen embeddings, whose gradient is not computed.
     """
+    sizes = shape.projections()
     first = ("q_proj", "k_proj", "v_proj")
-    unwanted = sum(a * b for name, (a, b) in shape.projections().items() if name in first)
-    per_rank = {name: (a, a + b) for name, (a, b) in shape.projections().items() if name in targets}
-    rank = adapter / shape.layers / sum(both for _, both in per_rank.values()) if per_rank else 0
-    spared = rank * sum(into for name, (into, _) in per_rank.items() if name in first)
+    unwanted = sum(sizes[name][0] * sizes[name][1] for name in first)
+    rank = adapter / (shape.adapter(1, targets) or 1)
+    spared = rank * sum(sizes[name][0] for name in first if name in targets)
     # Attention computes its scores again rather than keep them: five products for the forward pass's two.
     return Flops(
         2 * tokens * (shape.layer * shape.layers - unwanted) + 2.5 * attention(shape, pairs),
@@ -63,15 +69,16 @@ def head(shape: Shape, tokens: float, products: float = 3.0) -> Flops:
 
 
 def step_flops(config: Config, shape: Shape, load: Load) -> dict[str, Flops]:
-    """Of one step of one process, by part."""
-    targets = PROJECTIONS if "all-linear" in config.lora.targets else tuple(config.lora.targets)
+    """Operations of one step of one process, by part."""
+    targets = lora_targets(config)
     adapter = shape.adapter(config.lora.r, targets)
-    sampling = 0 if config.rollout.merge and config.engine.kind == "hf" else adapter
-    student: Packed = load.student
-    passes = forward(shape, adapter, student.tokens, student.pairs)
-    again = passes if config.train.recompute else Flops()
-    decode = Flops()
-    prefill = Flops()
+    sampling = 0 if samples_merged(config) else adapter
+    student, teacher = load.student, load.teacher
+    student_forward = forward(shape, adapter, student.tokens, student.pairs)
+    student_backward = backward(shape, adapter, student.tokens, student.pairs, targets)
+    if config.train.recompute:
+        student_backward += student_forward
+    decode, prefill = Flops(), Flops()
     for call in load.calls:
         decode += forward(shape, sampling, call.tokens, call.read) + head(shape, call.tokens, 1)
         prefill += forward(shape, sampling, call.prefilled, call.prefill_pairs)
@@ -80,8 +87,8 @@ def step_flops(config: Config, shape: Shape, load: Load) -> dict[str, Flops]:
     return {
         "rollout prefill": prefill,
         "rollout decode": decode,
-        "teacher forward": forward(shape, adapter, load.teacher.tokens, load.teacher.pairs),
-        "student forward": passes,
-        "student backward": backward(shape, adapter, student.tokens, student.pairs, targets) + again,
+        "teacher forward": forward(shape, adapter, teacher.tokens, teacher.pairs),
+        "student forward": student_forward,
+        "student backward": student_backward,
         "head": head(shape, load.middle, 2 + kept) + head(shape, load.answer),
     }

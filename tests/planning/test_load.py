@@ -10,8 +10,14 @@ from conftest import shared
 from smopd.chat import DirtyContext, Renderer, clean_context, full_context
 from smopd.config import load_config
 from smopd.data import load_examples
-from smopd.planning.averages import ANSWER_SHARE, DEFAULTS, MIDDLE_SHARE, find_averages, measure
-from smopd.planning.load import _common as shared_tokens
+from smopd.planning.averages import (
+    ANSWER_SHARE,
+    DEFAULTS,
+    MIDDLE_SHARE,
+    common_prefix,
+    find_averages,
+    measure,
+)
 from smopd.planning.load import largest_load, step_load
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.hf import HFEngine
@@ -121,7 +127,7 @@ def test_rollout_tokens(pocket):
     new = sum(len(c.turns[0].context) for c in conversations)
     for c in conversations:
         for before, turn in pairwise(c.turns):
-            new += len(turn.context) - shared_tokens([*before.context, *before.reply], turn.context)
+            new += len(turn.context) - common_prefix(before.context + before.reply, turn.context)
     assert load.prefilled == pytest.approx(new, rel=CLOSE)
     # rows with less to compute repeat some, where padding would stand: the engine's count is the plan's and a
     # little more

@@ -5,7 +5,7 @@ import torch
 from planning.bodies import body, branching
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from smopd.config import Lora, load_config
+from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.models.adapters import attach, student_parameters, teacher_parameters, update_teacher
 from smopd.planning.averages import DEFAULTS, find_averages
@@ -25,6 +25,7 @@ from smopd.rollout import Driver
 from smopd.rollout.engine import Sampling, Session
 from smopd.rollout.hf import HFEngine
 from smopd.scoring.passes import body_and_head, reply_hidden
+from smopd.settings import Lora
 
 CLOSE = 0.1
 
