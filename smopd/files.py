@@ -1,5 +1,4 @@
-"""Files that are either whole or not there, lines that are on disk before the call returns, and a lock that
-dies with its holder.
+"""Files that are whole or absent, lines on disk before the call returns, a lock that dies with its holder.
 
 An OSError goes to the caller, who knows what the file was for.
 """
@@ -61,9 +60,7 @@ def jsonl(rows: Iterable[Any]) -> str:
 
 
 def append_jsonl(path: Path, row: Any) -> None:
-    """Add one line in one write and see it on disk; a line that does not fit on the disk leaves nothing
-    behind.
-    """
+    """Add one line in one write and see it on disk; a line that the disk has no room for leaves nothing."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
         before = os.fstat(descriptor).st_size
@@ -144,8 +141,7 @@ _held: set[int] = set()
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock file, which goes when the block ends; the kernel frees the lock of a process that dies.
-    `Held` if it is taken.
+    """Hold a lock file until the block ends or the process dies; `Held` if another process has it.
 
     Gives False where the file system has no locks: then nothing is held.
     """
