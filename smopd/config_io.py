@@ -24,9 +24,6 @@ NEAR = 0.75  # the least likeness at which a name is worth proposing
 SAME_TABLE = 0.15  # added to it for a name in the table the user was writing in
 
 
-# The tree: tables of tables, or one flat mapping of dotted keys.
-
-
 def _tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """The fields of a model that are models themselves."""
     kinds = ((name, field.annotation) for name, field in model.model_fields.items())
@@ -67,9 +64,6 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-# Reading.
-
-
 def read_toml(path: Path, source: str) -> dict[str, Any]:
     """The tables of a TOML file; a UserError with file, line and column when it is broken."""
     try:
@@ -94,9 +88,6 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key, raw
     # A line break in the value could smuggle further keys in; then it was no TOML value.
     return key, parsed["value"] if len(parsed) == 1 else raw
-
-
-# Checking.
 
 
 def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str]:
@@ -209,9 +200,6 @@ def _expected(model: type[BaseModel], key: str) -> str:
     return f"{noun} {' and '.join(limits)}".strip()
 
 
-# Writing.
-
-
 def scalar(value: Any) -> str:
     """One value as TOML."""
     if isinstance(value, bool):
@@ -243,9 +231,6 @@ def to_toml(config: BaseModel) -> str:
         if isinstance(settings, dict):
             lines += ["", f"[{table}]", *(f"{name} = {scalar(value)}" for name, value in settings.items())]
     return "\n".join(lines) + "\n"
-
-
-# Comparing and describing.
 
 
 def config_hash(config: BaseModel) -> str:

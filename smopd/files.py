@@ -4,6 +4,7 @@ An OSError goes to the caller, who knows what the file was for.
 """
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -14,11 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # not on every system
-    fcntl = None  # type: ignore[assignment]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -164,8 +160,6 @@ def _acquire(path: Path) -> tuple[int, bool]:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            if fcntl is None:
-                return descriptor, False
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             there = os.stat(path)
         except BlockingIOError:

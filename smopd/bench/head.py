@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from smopd.bench.measure import Case, Work, measure, report_of
+from smopd.bench.measure import Case, Work, report_of
 from smopd.objective import keep_mask
 from smopd.scoring import plain, token_divergence
 from smopd.seeds import torch_generator
@@ -165,14 +165,14 @@ def report(
     if find_spec("trl") is None:
         variants.remove("trl")
         note = "trl is not installed: its row is left out (pip install 'smopd[dev]')"
-    cases = [Case(v, "head", v, asdict(settings)) for v in variants]
     sizes = sorted({*slope_tokens} - {settings.tokens})
-    cases += [Case(f"{OURS}, N={n}", "head", OURS, asdict(replace(settings, tokens=n))) for n in sizes]
-    rows = measure(cases, reps, track)
-    at_size = zip([settings.tokens, *sizes], [rows[0], *rows[len(variants) :]], strict=True)
-    points = sorted((n, row.peak_mb) for n, row in at_size)
-    return report_of("head", settings, reps, rows, {OURS: variants[1:]}) | {
-        "memory_by_tokens": {str(n): mb for n, mb in points},
+    more = [Case(f"{OURS}, N={n}", "head", OURS, asdict(replace(settings, tokens=n))) for n in sizes]
+    report = report_of("head", settings, reps, {OURS: variants[1:]}, track, more)
+    memory = {row["name"]: row["peak_mb"] for row in report["results"]}
+    points = sorted([(settings.tokens, memory[OURS]), *((n, memory[f"{OURS}, N={n}"]) for n in sizes)])
+    by_tokens = {str(n): mb for n, mb in points}
+    return report | {
+        "memory_by_tokens": by_tokens,
         "slope_mb_per_1000_tokens": slope(points),
         "notes": [note],
     }

@@ -23,6 +23,7 @@ from smopd.errors import UserError
 from smopd.tracking import Track, quiet
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+Against = Mapping[str, Sequence[str]]  # a variant of ours, and those it is compared with
 ONE_THREAD = {**dict.fromkeys(THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -111,9 +112,12 @@ def _result(name: str, runs: list[dict[str, Any]]) -> Result:
 
 
 def report_of(
-    bench: str, settings: Any, reps: int, rows: Sequence[Result], against: Mapping[str, Sequence[str]]
+    bench: str, settings: Any, reps: int, against: Against, track: Track, more: Sequence[Case] = ()
 ) -> dict[str, Any]:
-    """The JSON object of a benchmark; `against`: by a row's name, the names of those it is compared with."""
+    """Measure and report the variants in `against`; `more`: further rows."""
+    names = [name for ours, others in against.items() for name in (ours, *others)]
+    cases = [Case(name, bench, name, asdict(settings)) for name in names]
+    rows = measure([*cases, *more], reps, track)
     named = {row.name: row for row in rows}
     return {
         "bench": bench,

@@ -14,7 +14,7 @@ from smopd.rollout import Conversation, Stop, Turn
 from smopd.seeds import rng
 
 
-def load_renderer(folder: str | Path) -> Renderer:
+def renderer_of(folder: str | Path) -> Renderer:
     """The chat template of a tokenizer folder."""
     try:
         return Renderer(AutoTokenizer.from_pretrained(str(folder)))

@@ -5,10 +5,10 @@ leaves out engines in other processes.
 """
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from smopd.bench.measure import Case, Work, measure, report_of
+from smopd.bench.measure import Work, report_of
 from smopd.config import load_config
 from smopd.data import Example, load_examples
 from smopd.errors import UserError
@@ -70,18 +70,14 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
 def report(settings: Rollouts, reps: int, track: Track = quiet) -> dict[str, Any]:
     """Measure both engines."""
     chosen_examples(settings)  # what the user can mend is said before anything is measured
-    cases = [Case(name, "rollout", name, asdict(settings)) for name in ENGINES]
-    rows = measure(cases, reps, track)
-    kept, stock = (row.facts for row in rows)
+    report = report_of("rollout", settings, reps, {"kept": ["stock"]}, track)
+    kept, stock = report["results"]
     fewer = stock["tokens"] / kept["tokens"]
     same = kept["digest"] == stock["digest"]
-    return report_of("rollout", settings, reps, rows, {"kept": ["stock"]}) | {
-        "fewer_prefilled_tokens": fewer,
-        "same_tokens": same,
-        "notes": [
-            f"tokens: prefilled, padding included: {fewer:.1f} times fewer; "
-            f"replies {'are identical' if same else 'DIFFER'}",
-            f"{kept['sampled_tokens']:,} tokens sampled; of {kept['prompt_tokens']:,} prompt tokens "
-            f"{kept['reused_tokens']:,} taken from earlier turns",
-        ],
-    }
+    notes = [
+        f"tokens: prefilled, padding included: {fewer:.1f} times fewer; "
+        f"replies {'are identical' if same else 'DIFFER'}",
+        f"{kept['sampled_tokens']:,} tokens sampled; of {kept['prompt_tokens']:,} prompt tokens "
+        f"{kept['reused_tokens']:,} taken from earlier turns",
+    ]
+    return report | {"fewer_prefilled_tokens": fewer, "same_tokens": same, "notes": notes}

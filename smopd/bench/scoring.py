@@ -7,14 +7,14 @@ the head (`smopd.bench.head`) and adapters (`smopd.bench.step`).
 """
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import Qwen3Config, Qwen3Model
 
-from smopd.bench.measure import Case, Work, measure, report_of
-from smopd.bench.replies import load_renderer, random_conversation
+from smopd.bench.measure import Work, report_of
+from smopd.bench.replies import random_conversation, renderer_of
 from smopd.chat import clean_context
 from smopd.data import load_examples
 from smopd.pocket import MODEL_DIR
@@ -70,7 +70,7 @@ class Problem:
 
 def make_problem(settings: Scoring) -> Problem:
     """Conversations with random replies, and a random body over the tokenizer's vocabulary."""
-    renderer = load_renderer(settings.tokenizer)
+    renderer = renderer_of(settings.tokenizer)
     examples = load_examples(settings.data, settings.conversations)
     sequences: dict[str, list[Sequences]] = {side: [] for side in SIDES}
     for example in examples:
@@ -122,7 +122,5 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
 
 def report(settings: Scoring, reps: int, track: Track = quiet) -> dict[str, Any]:
     """Measure both sides on all paths."""
-    names = [f"{side} {path}" for side in SIDES for path in PATHS]
-    rows = measure([Case(name, "scoring", name, asdict(settings)) for name in names], reps, track)
     against = {f"{side} packed": [f"{side} {path}" for path in PATHS[1:]] for side in SIDES}
-    return report_of("scoring", settings, reps, rows, against)
+    return report_of("scoring", settings, reps, against, track)

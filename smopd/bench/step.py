@@ -4,15 +4,16 @@ Two scenes: `pocket`, the shipped recipe with replies its own model samples, and
 SmolLM2's shape. It leaves out sampling and the optimizer, which are the same on both paths.
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from peft import PeftModel
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from smopd.bench.measure import Case, Work, measure, report_of
-from smopd.bench.replies import load_renderer, random_conversation
+from smopd.bench.measure import Work, report_of
+from smopd.bench.replies import random_conversation, renderer_of
 from smopd.chat import Renderer
 from smopd.config import Config, load_config
 from smopd.data import load_examples
@@ -107,7 +108,7 @@ def _pocket(settings: Step) -> Problem:
 
 def _smollm2(settings: Step) -> Problem:
     config = load_config(None, [])  # the paper's adapter, one rollout at a time
-    renderer = load_renderer(MODEL_DIR)
+    renderer = renderer_of(MODEL_DIR)
     torch.manual_seed(settings.seed)
     shape = LlamaConfig(
         vocab_size=settings.vocabulary, hidden_size=settings.width, intermediate_size=settings.intermediate,
@@ -144,12 +145,8 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
     return Work(warm_up, lambda: problem.run(path), facts)
 
 
-def report(
-    settings: Step, reps: int, scenes: tuple[str, ...] = SCENES, track: Track = quiet
-) -> dict[str, Any]:
+def report(settings: Step, reps: int, scenes: Sequence[str] = SCENES, track: Track = quiet) -> dict[str, Any]:
     """Measure the scenes on both paths."""
-    names = [f"{scene} {path}" for scene in scenes for path in PATHS]
-    rows = measure([Case(name, "step", name, asdict(settings)) for name in names], reps, track)
     against = {f"{scene} fast": [f"{scene} plain"] for scene in scenes}
     notes = ["sampling and the optimizer are not timed: they are the same on both paths"]
-    return report_of("step", settings, reps, rows, against) | {"notes": notes}
+    return report_of("step", settings, reps, against, track) | {"notes": notes}

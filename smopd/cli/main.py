@@ -81,11 +81,17 @@ def _interrupted(message: str) -> NoReturn:
     raise typer.Exit(130)
 
 
-def _dry_run(config: "Config") -> None:
-    from smopd.config import to_toml
-    from smopd.planning.memory import memory_comment
+def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_run: bool) -> "Config":
+    """The settings of a run; --dry-run prints them and stops."""
+    from smopd.config import load_config, to_toml
 
-    print(to_toml(config) + memory_comment(config), end="")
+    config = load_config(recipe, overrides or [], method)
+    if dry_run:
+        from smopd.planning.memory import memory_comment
+
+        print(to_toml(config) + memory_comment(config), end="")
+        raise typer.Exit
+    return config
 
 
 @app.command()
@@ -104,12 +110,7 @@ def quickstart(
 
       smopd quickstart --out runs/seed7 --set seed=7
     """
-    from smopd.config import load_config
-
-    config = load_config("pocket", set_ or [], method)
-    if dry_run:
-        _dry_run(config)
-        return
+    config = _config("pocket", set_, method, dry_run)
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import quickstart_run
@@ -161,12 +162,7 @@ def train(
 
       smopd train qwen3-4b --set data.train=train.jsonl --set seed=123 --dry-run
     """
-    from smopd.config import load_config
-
-    config = load_config(recipe, set_ or [], method)
-    if dry_run:
-        _dry_run(config)
-        return
+    config = _config(recipe, set_, method, dry_run)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder

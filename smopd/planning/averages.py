@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smopd.config import Config
+from smopd.planning.shapes import model_source
 
 if TYPE_CHECKING:
     from smopd.chat import Renderer
@@ -120,14 +121,12 @@ def _measured(config: Config) -> Averages | None:
 
     from smopd.chat import Renderer
     from smopd.data import load_examples
-    from smopd.pocket import MODEL_DIR
 
-    data, name = config.data.train, config.model.path
-    path = MODEL_DIR if name == "pocket" else Path(name).expanduser()
+    data = config.data.train
     if not (data.startswith("pocket:") or Path(data).is_file()):
         return None
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path) if path.is_dir() else name, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(model_source(config), local_files_only=True)
     except (OSError, ValueError, KeyError):
         return None
     examples = load_examples(data, config.data.train_limit or None)  # a broken file is an error

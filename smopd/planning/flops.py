@@ -4,12 +4,11 @@ Counted like torch's FlopCounterMode. Base and adapters are kept apart, because 
 float32. Elementwise work, norms and the sampler are left out: they cost bandwidth, not operations.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smopd.config import Config
 from smopd.planning.load import Load
-from smopd.planning.shapes import PROJECTIONS, Shape, lora_targets
+from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections
 from smopd.rollout.engine import TRAITS
 
 
@@ -44,9 +43,7 @@ def forward(shape: Shape, adapter: int, tokens: float, pairs: float) -> Flops:
     return Flops(2 * tokens * shape.layer * shape.layers + attention(shape, pairs), 2 * tokens * adapter)
 
 
-def backward(
-    shape: Shape, adapter: int, tokens: float, pairs: float, targets: Sequence[str] = PROJECTIONS
-) -> Flops:
+def backward(shape: Shape, adapter: int, tokens: float, pairs: float, targets: Names = PROJECTIONS) -> Flops:
     """The student's: gradients by inputs for the frozen base, by inputs and by weights for the adapter.
 
     The first layer's queries, keys and values read the frozen embeddings, whose gradient is not computed.
@@ -56,11 +53,9 @@ def backward(
     unwanted = sum(sizes[name][0] * sizes[name][1] for name in first)
     rank = adapter / (shape.adapter(1, targets) or 1)
     spared = rank * sum(sizes[name][0] for name in first if name in targets)
+    base = 2 * tokens * (shape.layer * shape.layers - unwanted)
     # Attention computes its scores again rather than keep them: five products for the forward pass's two.
-    return Flops(
-        2 * tokens * (shape.layer * shape.layers - unwanted) + 2.5 * attention(shape, pairs),
-        2 * tokens * (2 * adapter - spared),
-    )
+    return Flops(base + 2.5 * attention(shape, pairs), 2 * tokens * (2 * adapter - spared))
 
 
 def head(shape: Shape, tokens: float, products: float = 3.0) -> Flops:
@@ -70,23 +65,20 @@ def head(shape: Shape, tokens: float, products: float = 3.0) -> Flops:
 
 def step_flops(config: Config, shape: Shape, load: Load) -> dict[str, Flops]:
     """Operations of one step of one process, by part."""
-    targets = lora_targets(config)
+    targets = adapted_projections(config)
     adapter = shape.adapter(config.lora.r, targets)
     sampling = 0 if samples_merged(config) else adapter
-    student, teacher = load.student, load.teacher
+    student, teacher, sampled = load.student, load.teacher, load.sampled
     student_forward = forward(shape, adapter, student.tokens, student.pairs)
     student_backward = backward(shape, adapter, student.tokens, student.pairs, targets)
     if config.train.recompute:
         student_backward += student_forward
-    decode, prefill = Flops(), Flops()
-    for call in load.calls:
-        decode += forward(shape, sampling, call.tokens, call.read) + head(shape, call.tokens, 1)
-        prefill += forward(shape, sampling, call.prefilled, call.prefill_pairs)
+    decode = forward(shape, sampling, sampled.tokens, sampled.read)
     # A masked token costs no gradient product, and the mask begins after a share of the steps.
     kept = config.objective.mask_after + (1 - config.objective.mask_after) * config.objective.keep
     return {
-        "rollout prefill": prefill,
-        "rollout decode": decode,
+        "rollout prefill": forward(shape, sampling, sampled.prefilled, sampled.prefill_pairs),
+        "rollout decode": decode + head(shape, sampled.tokens, 1),
         "teacher forward": forward(shape, adapter, teacher.tokens, teacher.pairs),
         "student forward": student_forward,
         "student backward": student_backward,

@@ -6,7 +6,7 @@ template's repetitions are repeated, and `PrefixTree` packs the result. It leave
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from math import ceil
 
@@ -26,9 +26,7 @@ class Packed:
     tokens: float = 0
     rows: float = 0
     pairs: float = 0  # query-key pairs that attention computes, those it then masks included
-    paths: float = (
-        0  # tokens of all paths from a root to a segment: attention copies keys and values for each
-    )
+    paths: float = 0  # tokens of all paths from a root to a segment: attention copies their keys and values
     longest: float = 0  # tokens of the largest row
 
     def mixed(self, other: "Packed", share: float) -> "Packed":
@@ -52,12 +50,12 @@ class TypicalConversation:
 
 
 @dataclass(frozen=True)
-class Decoding:
-    """One generate call: so many replies side by side."""
+class Sampled:
+    """Generate calls, each for some replies side by side."""
 
-    replies: int
-    steps: float  # tokens of the longest of them
-    tokens: float  # sampled, of all of them
+    calls: float
+    steps: float  # tokens of the longest reply
+    tokens: float  # of all replies
     read: float  # cached tokens that are read, summed over the sampled tokens
     prefilled: float
     prefill_pairs: float
@@ -71,23 +69,8 @@ class Load:
     teacher: Packed
     middle: float  # reply tokens scored
     answer: float  # of answers and FULL replies
-    calls: list[Decoding]
+    sampled: Sampled
     rollouts: int
-
-    @property
-    def sampled(self) -> float:
-        """Tokens generated."""
-        return sum(call.tokens for call in self.calls)
-
-    @property
-    def prefilled(self) -> float:
-        """Prompt tokens computed for it."""
-        return sum(call.prefilled for call in self.calls)
-
-    @property
-    def decode_steps(self) -> float:
-        """Forward passes that sample a token each."""
-        return sum(call.steps for call in self.calls)
 
 
 def conversation(
@@ -107,11 +90,8 @@ def conversation(
     full = (system + new(form.user + lengths.full) + new(form.prompt), new(answer))
     for turn in range(turns):
         last = turn == turns - 1
-        user, prompt, reply = (
-            new(form.user + lengths.shard),
-            new(form.prompt),
-            new(answer if last else middle),
-        )
+        user, prompt = new(form.user + lengths.shard), new(form.prompt)
+        reply = new(answer if last else middle)
         dirty, clean = dirty + user, clean + user
         student.append((dirty + prompt, reply))
         teacher.append((full[0] if last else clean + prompt, reply))
@@ -172,8 +152,9 @@ def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
         student, teacher = student.plus(for_student), teacher.plus(for_teacher)
     middle_tokens = sharded * sum(t - 1 for t in turns) * middle
     answer_tokens = (sharded + share) * rollouts * answer
-    calls = list(_calls(config, lengths, played, share, sharded))
-    return Load(student, teacher, middle_tokens, answer_tokens, calls, rollouts)
+    calls = [vars(call).values() for call in _calls(config, lengths, played, share, sharded)]
+    sampled = Sampled(*map(sum, zip(*calls, strict=True)))
+    return Load(student, teacher, middle_tokens, answer_tokens, sampled, rollouts)
 
 
 def largest_load(config: Config, lengths: Averages) -> tuple[Packed, Packed, int]:
@@ -207,7 +188,7 @@ def _packed(
 
 def _calls(
     config: Config, lengths: Averages, played: list[TypicalConversation], share: float, sharded: float
-) -> Iterator[Decoding]:
+) -> Iterator[Sampled]:
     """The generate calls of a step: for every turn one of middle replies, one of answers; one for FULL."""
     reuses = not TRAITS[config.engine.kind].in_place or config.engine.cache_mb > 0
     limits, size = config.rollout, config.rollout.batch
@@ -218,19 +199,20 @@ def _calls(
             for first in range(0, len(now), size):
                 some = now[first : first + size]
                 before = [c.student[turn - 1] for c in some] if turn and reuses else None
-                call = _call([c.student[turn] for c in some], limit, before)
-                yield _scaled(call, sharded, call.steps)
+                yield _call([c.student[turn] for c in some], limit, sharded, before)
     if share and played:
         # Fewer than one on average still takes a call of its own, in so many of the steps.
         expected = share * len(played)
         asked = [c.full for c in played[: max(1, round(expected))]]
-        call = _call(asked, limits.answer_tokens)
         factor = expected / len(asked)
-        yield _scaled(call, factor, factor * call.steps)
+        call = _call(asked, limits.answer_tokens, factor)
+        yield replace(call, steps=factor * call.steps)
 
 
-def _call(sequences: list[Sequence], limit: int, before: list[Sequence] | None = None) -> Decoding:
-    """Replies to these contexts; `before`: the turns whose keys and values are still there."""
+def _call(
+    sequences: list[Sequence], limit: int, share: float, before: list[Sequence] | None = None
+) -> Sampled:
+    """A call for `share` of these replies; `before`: the turns that are still cached."""
     tokens = read = prefilled = pairs = 0.0
     for k, (context, reply) in enumerate(sequences):
         cached = common_prefix(before[k][0] + before[k][1], context) if before else 0
@@ -241,11 +223,5 @@ def _call(sequences: list[Sequence], limit: int, before: list[Sequence] | None =
     mean = tokens / len(sequences)
     # The longest of n lengths that are spread like an exponential is the mean times 1 + 1/2 + ... + 1/n.
     longest = mean * sum(1 / k for k in range(1, len(sequences) + 1))
-    return Decoding(len(sequences), max(mean, min(limit, longest)), tokens, read, prefilled, pairs)
-
-
-def _scaled(call: Decoding, factor: float, steps: float) -> Decoding:
-    """The call with its tokens times `factor`."""
-    tokens, prefilled = factor * call.tokens, factor * call.prefilled
-    read, pairs = factor * call.read, factor * call.prefill_pairs
-    return Decoding(call.replies, steps, tokens, read, prefilled, pairs)
+    steps = max(mean, min(limit, longest))
+    return Sampled(1, steps, share * tokens, share * read, share * prefilled, share * pairs)

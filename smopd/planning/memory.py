@@ -7,7 +7,6 @@ itself. Left out: temporaries of single operations and what the allocator cannot
 both.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -16,7 +15,7 @@ from smopd.errors import UserError
 from smopd.planning.averages import Averages, find_averages
 from smopd.planning.gpus import Gpu
 from smopd.planning.load import Packed, largest_load
-from smopd.planning.shapes import PROJECTIONS, Shape, find_shape, lora_targets
+from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections, find_shape
 from smopd.rollout.engine import TRAITS
 from smopd.rollout.kv import GROWTH
 from smopd.scoring.divergence import CHUNK_BYTES
@@ -53,9 +52,7 @@ def weight_bytes(config: Config, shape: Shape) -> float:
     return linear * inner + (shape.parameters - linear) * width
 
 
-def kept_bytes(
-    shape: Shape, rank: int, dtype: str, packed: Packed, targets: Sequence[str] = PROJECTIONS
-) -> float:
+def kept_bytes(shape: Shape, rank: int, dtype: str, packed: Packed, targets: Names = PROJECTIONS) -> float:
     """What the student's forward pass keeps for backward, without recomputation."""
     width, d, q, k = WIDTHS[dtype], shape.hidden, shape.queries, shape.keys
     inputs = {name: size for name, (size, _) in shape.projections().items() if name in targets}
@@ -73,7 +70,7 @@ def kept_bytes(
 
 def activation_bytes(config: Config, shape: Shape, student: Packed) -> float:
     """The most that is alive for the student's backward pass."""
-    whole = kept_bytes(shape, config.lora.r, config.model.dtype, student, lora_targets(config))
+    whole = kept_bytes(shape, config.lora.r, config.model.dtype, student, adapted_projections(config))
     if not config.train.recompute:
         return whole
     # One input a layer, and one layer of one row while it is computed again.
@@ -116,11 +113,10 @@ def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int)
 
 def server_bytes(config: Config, shape: Shape, lengths: Averages) -> float:
     """The least that vLLM needs: weights, an adapter, the longest conversation's cache, 2 GB for itself."""
-    weights = (shape.parameters + shape.adapter(config.lora.r, lora_targets(config))) * WIDTHS[
-        config.model.dtype
-    ]
+    weights = shape.parameters + shape.adapter(config.lora.r, adapted_projections(config))
     context = largest_context(config, lengths) + config.rollout.answer_tokens
-    return weights + context * cache_token_bytes(shape, config.model.dtype) + 2e9
+    cache = context * cache_token_bytes(shape, config.model.dtype)
+    return weights * WIDTHS[config.model.dtype] + cache + 2e9
 
 
 def largest_context(config: Config, lengths: Averages) -> float:
@@ -135,7 +131,7 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
     sharded = gpus > 1 and config.train.shard
     engine, traits, room = config.engine, TRAITS[config.engine.kind], gpu.memory * 1e9
     width, whole = WIDTHS[config.model.dtype], weight_bytes(config, shape)
-    adapter = shape.adapter(config.lora.r, lora_targets(config)) * FLOAT
+    adapter = shape.adapter(config.lora.r, adapted_projections(config)) * FLOAT
     student, _, replies = largest_load(config, lengths)
     base = whole
     if sharded:  # one layer is gathered at a time; embeddings and head are gathered beside it
@@ -179,7 +175,7 @@ def memory_comment(config: Config) -> str:
     student, _, replies = largest_load(config, lengths)
     parts = {
         "weights": weight_bytes(config, shape),
-        "adapters and optimizer": 6 * FLOAT * shape.adapter(config.lora.r, lora_targets(config)),
+        "adapters and optimizer": 6 * FLOAT * shape.adapter(config.lora.r, adapted_projections(config)),
         "activations of the longest micro-batch": activation_bytes(config, shape, student),
         "head": head_bytes(config, shape, replies),
     }

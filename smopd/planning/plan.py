@@ -10,7 +10,6 @@ from typing import Any
 
 from smopd.config import Config
 from smopd.planning.averages import Averages, find_averages
-from smopd.planning.flops import Flops, step_flops
 from smopd.planning.gpus import Gpu
 from smopd.planning.load import Load, Packed, step_load
 from smopd.planning.memory import Memory, activation_bytes, memory
@@ -33,7 +32,6 @@ class Plan:
     lengths: Averages
     load: Load
     memory: Memory
-    flops: dict[str, Flops]
     times: Times
     at_limits: float  # seconds of a step in which every reply reaches its limit
     replicated: float  # peak with whole weights on every GPU
@@ -58,11 +56,6 @@ class Plan:
         tokens, rows, pairs, paths, _ = (value / count for value in vars(self.load.student).values())
         packed = Packed(tokens, rows, pairs, paths, min(self.config.train.row_tokens, tokens))
         return activation_bytes(self.config, self.shape, packed)
-
-    @property
-    def total_flops(self) -> float:
-        """Operations of a step."""
-        return sum(flops.total for flops in self.flops.values())
 
     @property
     def minutes(self) -> float:
@@ -97,9 +90,9 @@ def make_plan(
     changes = fitting_changes(config, shape, gpu, lengths, gpus) if needs.peak > room else []
     after = memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
     times = step_times(config, shape, gpu, load, gpus, mfu)
-    flops = step_flops(config, shape, load)
-    return Plan(config, shape, gpu, gpus, lengths, load, needs, flops, times, at_limits, replicated, changes,
-                after, mfu)  # fmt: skip
+    return Plan(
+        config, shape, gpu, gpus, lengths, load, needs, times, at_limits, replicated, changes, after, mfu
+    )
 
 
 def changed(config: Config, *changes: Change) -> Config:

@@ -37,14 +37,14 @@ def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
         },
         "tokens": {
             "rollouts": load.rollouts,
-            "sampled": load.sampled,
-            "prefilled": load.prefilled,
+            "sampled": load.sampled.tokens,
+            "prefilled": load.sampled.prefilled,
             "student_packed": load.student.tokens,
             "teacher_packed": load.teacher.tokens,
             "scored": load.middle + load.answer,
-            "decode_steps": load.decode_steps,
+            "decode_steps": load.sampled.steps,
         },
-        "flops": {name: vars(flops) for name, flops in plan.flops.items()},
+        "flops": {name: vars(flops) for name, flops in plan.times.flops.items()},
         "seconds": plan.times.seconds,
         "bound": plan.times.bound,
         "minutes": {"run": plan.minutes, "run_at_limits": plan.minutes_at_limits},
@@ -82,19 +82,19 @@ def text(recipe: str, plan: Plan) -> str:
         "  bound by",
     ]
     tokens = {
-        "rollout prefill": load.prefilled,
-        "rollout decode": load.sampled,
+        "rollout prefill": load.sampled.prefilled,
+        "rollout decode": load.sampled.tokens,
         "teacher forward": load.teacher.tokens,
         "student forward": load.student.tokens,
         "student backward": load.student.tokens,
         "head": load.middle + load.answer,
     }
     for name, seconds in plan.times.seconds.items():
-        work = _count(plan.flops[name].total / 1e12) if name in plan.flops else ""
+        work = _count(plan.times.flops[name].total / 1e12) if name in plan.times.flops else ""
         some = f"{tokens[name]:,.0f}" if name in tokens else ""
         lines.append(f"{name:<34}{some:>10}{work:>10}{seconds:>10.1f}  {plan.times.bound[name]}")
     lines += [
-        f"{'all':<34}{'':>10}{_count(plan.total_flops / 1e12):>10}{plan.times.step:>10.1f}",
+        f"{'all':<34}{'':>10}{_count(plan.times.total_flops / 1e12):>10}{plan.times.step:>10.1f}",
         "",
         f"{config.train.steps} steps: {plan.minutes:,.0f} minutes; "
         f"{plan.minutes_at_limits:,.0f} if every reply reaches its limit",
@@ -157,10 +157,10 @@ def table(plans: list[Plan]) -> str:
             f"{plan.memory.peak / GB:.1f} of {plan.gpu.memory:g}",
             "yes" if plan.fits else "no",
             plan.largest,
-            f"{load.sampled:,.0f}",
+            f"{load.sampled.tokens:,.0f}",
             f"{load.student.tokens:,.0f}",
             f"{load.teacher.tokens:,.0f}",
-            f"{plan.total_flops / 1e15:.2f}",
+            f"{plan.times.total_flops / 1e15:.2f}",
             f"{plan.times.step:.1f}",
             f"{sampling / plan.times.step:.0%}",
             f"{plan.minutes:,.0f}",

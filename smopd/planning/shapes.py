@@ -14,7 +14,9 @@ from typing import Any
 
 from smopd.config import Config
 from smopd.errors import UserError
+from smopd.pocket import MODEL_DIR
 
+Names = Sequence[str]
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -64,13 +66,13 @@ class Shape:
         norms = 2 * self.hidden + (2 * self.head_dim if self.normed else 0)
         return self.layers * (self.layer + norms) + self.hidden + self.head * (1 if self.tied else 2)
 
-    def adapter(self, rank: int, targets: Sequence[str] = PROJECTIONS) -> int:
+    def adapter(self, rank: int, targets: Names = PROJECTIONS) -> int:
         """Weights of one adapter on `targets`."""
         adapted = [a + b for name, (a, b) in self.projections().items() if name in targets]
         return self.layers * rank * sum(adapted)
 
 
-def lora_targets(config: Config) -> tuple[str, ...]:
+def adapted_projections(config: Config) -> tuple[str, ...]:
     """The projections that get an adapter."""
     return PROJECTIONS if "all-linear" in config.lora.targets else tuple(config.lora.targets)
 
@@ -122,16 +124,19 @@ def read_shape(path: Path) -> Shape:
     return shape_of(model, str(path))
 
 
+def model_source(config: Config) -> str:
+    """What transformers is asked to load: the folder that `model.path` names, or else the name itself."""
+    path = MODEL_DIR if config.model.path == "pocket" else Path(config.model.path).expanduser()
+    return str(path) if path.is_dir() else config.model.path
+
+
 def find_shape(config: Config) -> tuple[Shape, str]:
     """The shape of what `model.path` names, and where it was found. Waits for no network."""
     from transformers import AutoConfig
 
-    from smopd.pocket import MODEL_DIR
-
     name = config.model.path
-    path = MODEL_DIR if name == "pocket" else Path(name).expanduser()
     try:
-        model = AutoConfig.from_pretrained(path if path.is_dir() else name, local_files_only=True)
+        model = AutoConfig.from_pretrained(model_source(config), local_files_only=True)
     except (OSError, ValueError, KeyError):
         last = name.rstrip("/").rpartition("/")[2].lower()
         for pattern, shape in SHAPES.items():

@@ -14,7 +14,7 @@ from smopd.planning.flops import Flops, samples_merged, step_flops
 from smopd.planning.gpus import Gpu
 from smopd.planning.load import Load
 from smopd.planning.memory import FLOAT, WIDTHS, cache_token_bytes, weight_bytes
-from smopd.planning.shapes import Shape, lora_targets
+from smopd.planning.shapes import Shape, adapted_projections
 from smopd.rollout.engine import TRAITS
 
 MFU = 0.35  # share of the published rate that matrix products of a few thousand tokens reach
@@ -31,6 +31,12 @@ class Times:
 
     seconds: dict[str, float]
     bound: dict[str, str]
+    flops: dict[str, Flops]  # operations behind them
+
+    @property
+    def total_flops(self) -> float:
+        """Operations of the step."""
+        return sum(flops.total for flops in self.flops.values())
 
     @property
     def step(self) -> float:
@@ -51,7 +57,7 @@ def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1
     whole = weight_bytes(config, shape)
     sharded = gpus > 1 and config.train.shard
     gather = whole * (gpus - 1) / gpus / (gpu.link * 1e9) if sharded else 0.0
-    adapter = shape.adapter(config.lora.r, lora_targets(config)) * FLOAT
+    adapter = shape.adapter(config.lora.r, adapted_projections(config)) * FLOAT
     bandwidth = BANDWIDTH * gpu.bandwidth * 1e9
 
     def computing(flops: Flops) -> float:
@@ -68,21 +74,13 @@ def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1
     served = gpus / max(1, len(config.engine.servers)) if traits.remote else 1.0
     group = server_group(config, shape, gpu)
     issue = (ISSUE_GRAPH if traits.graphs else ISSUE_MERGED if merged else ISSUE) * shape.layers
-    steps = load.decode_steps
     embedding = 0 if shape.tied else shape.head * WIDTHS[config.model.dtype]  # only looked up
-    weights_read = steps * (whole - embedding + (0 if merged else adapter))
-    cache_read = sum(call.read for call in load.calls) * cache_token_bytes(shape, config.model.dtype)
-    add(
-        "rollout prefill",
-        computing=computing(work["rollout prefill"]) * served / group,
-        issuing=issue * len(load.calls),
-    )
-    add(
-        "rollout decode",
-        bandwidth=(weights_read + served * cache_read) / bandwidth / group,
-        computing=computing(work["rollout decode"]) * served / group,
-        issuing=issue * steps,
-    )
+    weights_read = load.sampled.steps * (whole - embedding + (0 if merged else adapter))
+    cache_read = load.sampled.read * cache_token_bytes(shape, config.model.dtype)
+    reading = (weights_read + served * cache_read) / bandwidth / group
+    prefill, decode = (computing(work[f"rollout {part}"]) * served / group for part in ("prefill", "decode"))
+    add("rollout prefill", computing=prefill, issuing=issue * load.sampled.calls)
+    add("rollout decode", bandwidth=reading, computing=decode, issuing=issue * load.sampled.steps)
     if sharded and traits.in_place:
         seconds["rollout decode"] += gather  # whole weights for as long as it samples
     # A backward pass issues about twice the work; checkpointing puts a forward pass in front of it.
@@ -97,4 +95,4 @@ def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1
     add("head", computing=computing(work["head"]))
     exchanged = 2 * adapter / (gpu.link * 1e9) if gpus > 1 else 0.0
     add("update", bandwidth=10 * adapter / bandwidth, gathering=exchanged)
-    return Times(seconds, bound)
+    return Times(seconds, bound, work)

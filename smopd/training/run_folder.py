@@ -17,9 +17,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from peft import PeftModel
 from safetensors import SafetensorError
+from torch.optim import Optimizer
 
 from smopd.config import MAY_CHANGE, Config, differences, load_config, to_toml
 from smopd.errors import UserError
@@ -49,10 +49,8 @@ class RunFolder:
                 what = "holds a run of another configuration; choose another --out or the same settings"
                 raise UserError("\n  ".join([f"{path}: {what}:", *changed]))
         elif path.exists() and not (path.is_dir() and {p.name for p in path.iterdir()} <= UNFINISHED):
-            what = (
-                "exists and is not a run folder (no config.toml); nothing was written, choose another --out"
-            )
-            raise UserError(f"{path}: {what}")
+            advice = "nothing was written, choose another --out"
+            raise UserError(f"{path}: exists and is not a run folder (no config.toml); {advice}")
 
     def begin(self) -> None:
         """Make the folder with its config, once everything the run needs is known to be there."""
@@ -104,10 +102,6 @@ class RunFolder:
         """The rows written so far, without times."""
         return read_jsonl(self.metrics_file)
 
-    def timings(self) -> list[dict[str, Any]]:
-        """The seconds of the steps so far."""
-        return read_jsonl(self.timings_file)
-
     def evaluations(self) -> list[dict[str, Any]]:
         """The evaluations recorded so far."""
         return read_jsonl(self.evaluations_file)
@@ -141,14 +135,15 @@ class RunFolder:
         with self._writing(self.evaluations_file):
             write_jsonl(self.evaluations_file, [*others, {"step": step, "metric": metric, "value": value}])
 
-    def best(self) -> tuple[int, float] | None:
-        """Step and value of the highest (first of equal) evaluation, of the metric recorded first."""
-        return max(self._values().items(), key=lambda pair: (pair[1], -pair[0]), default=None)
+    def best(self, steps: set[int] | None = None) -> tuple[int, float] | None:
+        """Step and value of the highest evaluation (the first of equal ones) of the metric recorded first.
 
-    def _values(self) -> dict[int, float]:
+        `steps`: only evaluations of these.
+        """
         rows = self.evaluations()
         rows = [row for row in rows if row["metric"] == rows[0]["metric"] and math.isfinite(row["value"])]
-        return {row["step"]: row["value"] for row in rows}
+        values = {row["step"]: row["value"] for row in rows if steps is None or row["step"] in steps}
+        return max(values.items(), key=lambda pair: (pair[1], -pair[0]), default=None)
 
     def checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
@@ -160,9 +155,7 @@ class RunFolder:
         """What writes the student's adapter into a folder, in plain PEFT format."""
         return lambda folder: checkpoint.save_adapter(model, folder)
 
-    def save_checkpoint(
-        self, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, keep: int
-    ) -> Path:
+    def save_checkpoint(self, step: int, model: PeftModel, optimizer: Optimizer, keep: int) -> Path:
         """Write a checkpoint, unless a sound one is there, then `prune`. It is visible only when complete."""
         final = self.path / "checkpoints" / f"step-{step:06d}"
         if not final.exists() or checkpoint.damage(final):
@@ -176,11 +169,9 @@ class RunFolder:
         """Keep the newest `keep` checkpoints and the best; damaged ones and any after `upto` do not count."""
         folders = [c for c in self.checkpoints() if upto is None or _step(c) <= upto]
         sound = [c for c in folders if c not in self._damaged]
-        values = self._values()
-        evaluated = [c for c in sound if _step(c) in values]
-        best = max(evaluated, key=lambda c: (values[_step(c)], -_step(c)), default=None)
+        best = self.best({_step(c) for c in sound})
         for old in folders if sound else []:
-            if old not in (*sound[-keep:], best):
+            if old not in sound[-keep:] and not (best and _step(old) == best[0]):
                 with self._writing(old):
                     checkpoint.discard(old)
 
@@ -200,7 +191,7 @@ class RunFolder:
             raise UserError(f"{listed}\n{advice}; or choose another --out")
         return None
 
-    def restore(self, model: PeftModel, optimizer: torch.optim.Optimizer, only: Path | None = None) -> int:
+    def restore(self, model: PeftModel, optimizer: Optimizer, only: Path | None = None) -> int:
         """Load the newest undamaged checkpoint, or `only` the one given; its step, 0 without one."""
         chosen = only or self.soundest()
         if chosen is None:

@@ -114,7 +114,7 @@ def test_a_faster_gpu_a_better_use_of_it_and_shorter_replies_take_less_time():
 
 def test_decode_reads_weights_and_cache_once_a_step():
     plan = plan_of("qwen3-8b", "h100", 1, "engine.kind=vllm", "rollout.batch=64")
-    steps = sum(call.steps for call in plan.load.calls)
+    steps = plan.load.sampled.steps
     read = plan.shape.parameters * 2 - plan.shape.head * 2  # the embedding table is only looked up
     assert plan.times.bound["rollout decode"] == "bandwidth"
     assert plan.times.seconds["rollout decode"] == pytest.approx(steps * read / (0.8 * 3350e9), rel=0.1)

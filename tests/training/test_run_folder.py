@@ -45,7 +45,9 @@ def test_times_are_kept_apart(folder):
     for step in (1, 2):
         folder.add_metrics(row(step))
     assert folder.metrics() == [{"step": s, "loss": 0.1 / s, "grad_norm": None, "note": "é"} for s in (1, 2)]
-    assert folder.timings() == [{"step": s, "seconds/step": 1.5, "seconds/rollout": 0.5 * s} for s in (1, 2)]
+    assert files.read_jsonl(folder.timings_file) == [
+        {"step": s, "seconds/step": 1.5, "seconds/rollout": 0.5 * s} for s in (1, 2)
+    ]
     assert [r["seconds/rollout"] for r in report_data(folder.path).metrics] == [
         0.5,
         1.0,
@@ -83,7 +85,11 @@ def test_going_back_cuts_rows_and_evaluations_and_sweeps_what_is_half_done(folde
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     folder.cut_metrics(2)
-    assert [r["step"] for r in folder.metrics()] == [r["step"] for r in folder.timings()] == [1, 2]
+    assert (
+        [r["step"] for r in folder.metrics()]
+        == [r["step"] for r in files.read_jsonl(folder.timings_file)]
+        == [1, 2]
+    )
     assert folder.best() == (2, 0.2)
     assert [p.name for p in folder.path.rglob("*") if "partial" in p.name or "discarded" in p.name] == []
 
