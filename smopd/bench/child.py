@@ -27,7 +27,8 @@ def measured(work: Work) -> dict[str, Any]:
     """Warm up, then run once under the clock."""
     work.warm_up()
     gc.collect()
-    _trim()
+    # Freed memory goes back to the system: the warm-up's would hide part of the peak.
+    getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)(0)
     resettable = _reset_peak()
     before = _status("VmRSS") if resettable else _maxrss()
     began, began_system = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_stime
@@ -42,13 +43,6 @@ def measured(work: Work) -> dict[str, Any]:
         "memory": "VmHWM" if resettable else "ru_maxrss",
         "facts": work.facts(result),
     }
-
-
-def _trim() -> None:
-    """Give freed memory back to the system: the warm-up's would hide part of the peak."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim:
-        trim(0)
 
 
 def _reset_peak() -> bool:

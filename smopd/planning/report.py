@@ -1,8 +1,8 @@
 """A plan as text, as one row of a table, and as JSON. Plain text of fixed widths: the same everywhere."""
 
-import json
 from typing import Any
 
+from smopd.config_io import scalar
 from smopd.planning.flops import samples_merged
 from smopd.planning.memory import server_bytes
 from smopd.planning.plan import Plan
@@ -117,17 +117,13 @@ def _verdict(plan: Plan) -> list[str]:
     if plan.fits:
         return [*lines, f"fits: {peak:.1f} of {room:g} GB; {largest}"]
     lines.append(f"does NOT fit: {peak:.1f} of {room:g} GB; {largest}")
-    options = " ".join(f"--set {key}={_setting(value)}" for key, value in plan.changes)
-    if options:
+    changes = ((key, value if isinstance(value, str) else scalar(value)) for key, value in plan.changes)
+    if options := " ".join(f"--set {key}={value}" for key, value in changes):
         promise = "to make it fit" if changed <= room else "what helps, and is not enough"
         lines.append(f"{promise} ({changed:.1f} GB): {options}")
     if changed > room:
         lines.append("more GPUs (--gpus, with train.shard=true) or larger ones are needed")
     return lines
-
-
-def _setting(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _engine(plan: Plan) -> list[str]:

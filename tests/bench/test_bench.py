@@ -142,13 +142,8 @@ def test_repetitions_are_interleaved(monkeypatch):
 
     def run(case: Case) -> dict:
         order.append(case.name)
-        return {
-            "seconds": float(len(order)),
-            "system_seconds": 0.5,
-            "peak_mb": 1.0,
-            "memory": "VmHWM",
-            "facts": {},
-        }
+        seconds = {"seconds": float(len(order)), "system_seconds": 0.5}
+        return {**seconds, "peak_mb": 1.0, "memory": "VmHWM", "facts": {}}
 
     monkeypatch.setattr(measure, "run_child", run)
     results = measure.measure([Case(name, "head", name, {}) for name in "ab"], 3)

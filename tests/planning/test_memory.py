@@ -32,9 +32,8 @@ CLOSE = 0.1
 
 def really_kept(model, sequences, row_tokens: int = 10**6) -> int:
     """Bytes of all tensors that a forward pass saves for backward, parameters left out, each storage once."""
-    seen: dict[
-        int, torch.UntypedStorage
-    ] = {}  # the storages themselves: a freed one's address may come again
+    # The storages themselves: a freed one's address may come again.
+    seen: dict[int, torch.UntypedStorage] = {}
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:

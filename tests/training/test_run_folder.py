@@ -31,27 +31,18 @@ def folder(tmp_path) -> RunFolder:
 
 
 def row(step: int) -> dict:
-    return {
-        "step": step,
-        "loss": 0.1 / step,
-        "seconds/step": 1.5,
-        "grad_norm": None,
-        "note": "é",
-        "seconds/rollout": 0.5 * step,
-    }
+    times = {"seconds/step": 1.5, "seconds/rollout": 0.5 * step}
+    return {"step": step, "loss": 0.1 / step, "grad_norm": None, "note": "é", **times}
 
 
 def test_times_are_kept_apart(folder):
     for step in (1, 2):
         folder.add_metrics(row(step))
     assert folder.metrics() == [{"step": s, "loss": 0.1 / s, "grad_norm": None, "note": "é"} for s in (1, 2)]
-    assert files.read_jsonl(folder.timings_file) == [
-        {"step": s, "seconds/step": 1.5, "seconds/rollout": 0.5 * s} for s in (1, 2)
-    ]
-    assert [r["seconds/rollout"] for r in report_data(folder.path).metrics] == [
-        0.5,
-        1.0,
-    ]  # the report shows them all the same
+    timings = [{"step": s, "seconds/step": 1.5, "seconds/rollout": 0.5 * s} for s in (1, 2)]
+    assert files.read_jsonl(folder.timings_file) == timings
+    # the report shows them all the same
+    assert [r["seconds/rollout"] for r in report_data(folder.path).metrics] == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(
