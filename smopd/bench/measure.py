@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -23,6 +23,7 @@ from smopd.errors import UserError
 from smopd.tracking import Track, quiet
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+Row = dict[str, Any]
 Against = Mapping[str, Sequence[str]]  # a variant of ours, and those it is compared with
 ONE_THREAD = {**dict.fromkeys(THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
 
@@ -46,37 +47,19 @@ class Case:
     settings: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Result:
-    """CPU seconds (median, then smallest and largest) and extra peak memory (median) of one case."""
-
-    name: str
-    seconds: float
-    spread: tuple[float, float]
-    peak_mb: float
-    system_seconds: float = 0.0  # of the seconds (median): mostly the kernel handing out memory
-    memory: str = ""  # how the peak was read
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON object of this row, its facts among the rest."""
-        row = asdict(self)
-        return row | row.pop("facts")
-
-
-def measure(cases: Sequence[Case], reps: int, track: Track = quiet) -> list[Result]:
-    """Run all cases `reps` times, interleaved; one Result a case, in order."""
-    runs: list[list[dict[str, Any]]] = [[] for _ in cases]
+def measure(cases: Sequence[Case], reps: int, track: Track = quiet) -> list[Row]:
+    """Run all cases `reps` times, interleaved; one row a case, in order."""
+    runs: list[list[Row]] = [[] for _ in cases]
     with track(f"bench {cases[0].bench}", reps * len(cases)) as update:
         for done in range(reps * len(cases)):
             number = done % len(cases)
             run = run_child(cases[number])
             runs[number].append(run)
             update(done + 1, f"{cases[number].name} {run['seconds']:.2f} s")
-    return [_result(case.name, repeated) for case, repeated in zip(cases, runs, strict=True)]
+    return [_row(case.name, repeated) for case, repeated in zip(cases, runs, strict=True)]
 
 
-def run_child(case: Case) -> dict[str, Any]:
+def run_child(case: Case) -> Row:
     """One repetition in a process of its own. A child that dies is a UserError with its standard error."""
     child = subprocess.run(
         [sys.executable, "-m", "smopd.bench.child"],
@@ -96,19 +79,25 @@ def run_child(case: Case) -> dict[str, Any]:
             ended += " (out of memory?)" if child.returncode == -signal.SIGKILL else ""
         raise UserError(f"bench {case.bench}, {case.name}: the child process died with {ended}:\n{said}")
     try:
-        answer: dict[str, Any] = json.loads(child.stdout)
+        answer: Row = json.loads(child.stdout)
     except json.JSONDecodeError:
         what = f"bench {case.bench}, {case.name}: the child gave no result"
         raise UserError(f"{what}:\n{child.stdout}{child.stderr}") from None
     return answer
 
 
-def _result(name: str, runs: list[dict[str, Any]]) -> Result:
-    seconds, peaks, system = ([run[key] for run in runs] for key in ("seconds", "peak_mb", "system_seconds"))
-    spread = min(seconds), max(seconds)
-    # Facts are the same in every repetition: inputs are derived from seeds.
-    memory, facts = runs[0]["memory"], runs[0]["facts"]
-    return Result(name, median(seconds), spread, median(peaks), median(system), memory, facts)
+def _row(name: str, runs: list[Row]) -> Row:
+    """CPU seconds and extra peak memory of one case, medians over its repetitions, and its facts."""
+    seconds, system, peaks = ([run[key] for run in runs] for key in ("seconds", "system_seconds", "peak_mb"))
+    return {
+        "name": name,
+        "seconds": median(seconds),
+        "spread": [min(seconds), max(seconds)],
+        "system_seconds": median(system),  # of the seconds: mostly the kernel handing out memory
+        "peak_mb": median(peaks),
+        "memory": runs[0]["memory"],  # how the peak was read
+        **runs[0]["facts"],  # the same in every repetition: inputs are derived from seeds
+    }
 
 
 def report_of(
@@ -118,27 +107,22 @@ def report_of(
     names = [name for ours, others in against.items() for name in (ours, *others)]
     cases = [Case(name, bench, name, asdict(settings)) for name in names]
     rows = measure([*cases, *more], reps, track)
-    named = {row.name: row for row in rows}
+    named = {row["name"]: row for row in rows}
     return {
         "bench": bench,
         "machine": machine(),
         "settings": asdict(settings),
         "reps": reps,
-        "results": [row.to_json() for row in rows],
+        "results": rows,
         "ratios": {name: ratios(named[name], [named[o] for o in others]) for name, others in against.items()},
         "notes": [],
     }
 
 
-def ratios(ours: Result, others: Sequence[Result]) -> dict[str, dict[str, float | None]]:
+def ratios(ours: Row, others: Sequence[Row]) -> dict[str, dict[str, float | None]]:
     """Our share of each other row's CPU time and extra memory; None where that was too small to read."""
-    return {
-        other.name: {
-            "seconds": ours.seconds / other.seconds if other.seconds else None,
-            "peak_mb": ours.peak_mb / other.peak_mb if other.peak_mb else None,
-        }
-        for other in others
-    }
+    keys = ("seconds", "peak_mb")
+    return {row["name"]: {key: ours[key] / row[key] if row[key] else None for key in keys} for row in others}
 
 
 def machine() -> dict[str, Any]:

@@ -148,8 +148,9 @@ def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
     student, teacher = Packed(), Packed()
     for first in range(0, rollouts, config.train.micro_batch):
         part = played[first : first + config.train.micro_batch]
-        for_student, for_teacher = _packed(config, part, share, exclusive)
-        student, teacher = student.plus(for_student), teacher.plus(for_teacher)
+        full = [c.full for c in part]
+        student = student.plus(_packed(config, [c.student for c in part], full, share, exclusive))
+        teacher = teacher.plus(_packed(config, [c.teacher for c in part], full, share, exclusive))
     middle_tokens = sharded * sum(t - 1 for t in turns) * middle
     answer_tokens = (sharded + share) * rollouts * answer
     calls = [vars(call).values() for call in _calls(config, lengths, played, share, sharded)]
@@ -157,33 +158,26 @@ def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
     return Load(student, teacher, middle_tokens, answer_tokens, sampled, rollouts)
 
 
-def largest_load(config: Config, lengths: Averages) -> tuple[Packed, Packed, int]:
-    """The micro-batch that needs most memory: all replies at their limit, the most turns, a FULL branch each.
-
-    The student's and the teacher's packed rows, and the reply tokens.
-    """
+def largest_load(config: Config, lengths: Averages) -> tuple[Packed, int]:
+    """The student's rows and reply tokens of the largest micro-batch: most turns, replies at their limit."""
     middle, answer = config.rollout.middle_tokens, config.rollout.answer_tokens
     size, turns = min(config.train.micro_batch, config.train.rollouts), max(lengths.turns)
     played = [conversation(config, lengths, turns, middle, answer, k) for k in range(size)]
     share = 1.0 if config.objective.rho and config.objective.full_branch == "additive" else 0.0
-    student, teacher = _packed(config, played, share, False)
-    return student, teacher, round(size * ((turns - 1) * middle + (1 + share) * answer))
+    student = _packed(config, [c.student for c in played], [c.full for c in played], share, False)
+    return student, round(size * ((turns - 1) * middle + (1 + share) * answer))
 
 
 def _packed(
-    config: Config, part: list[TypicalConversation], share: float, exclusive: bool
-) -> tuple[Packed, Packed]:
-    """Student and teacher passes of a micro-batch of which `share` has a FULL branch."""
+    config: Config, turns: list[list[Sequence]], full: list[Sequence], share: float, exclusive: bool
+) -> Packed:
+    """One model's passes over the turns of a micro-batch, of which `share` has a FULL branch."""
     row_tokens, tree = config.train.row_tokens, config.model.attention == "sdpa"
-    full = [c.full for c in part]
-
-    def mixed(sharded: list[Sequence]) -> Packed:
-        without = pack(sharded, row_tokens, tree)
-        if not share:
-            return without
-        return without.mixed(pack(full if exclusive else sharded + full, row_tokens, tree), share)
-
-    return mixed([s for c in part for s in c.student]), mixed([s for c in part for s in c.teacher])
+    sharded = [sequence for conversation in turns for sequence in conversation]
+    without = pack(sharded, row_tokens, tree)
+    if not share:
+        return without
+    return without.mixed(pack(full if exclusive else sharded + full, row_tokens, tree), share)
 
 
 def _calls(

@@ -132,7 +132,7 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
     engine, traits, room = config.engine, TRAITS[config.engine.kind], gpu.memory * 1e9
     width, whole = WIDTHS[config.model.dtype], weight_bytes(config, shape)
     adapter = shape.adapter(config.lora.r, adapted_projections(config)) * FLOAT
-    student, _, replies = largest_load(config, lengths)
+    student, replies = largest_load(config, lengths)
     base = whole
     if sharded:  # one layer is gathered at a time; embeddings and head are gathered beside it
         head = shape.head * width
@@ -172,7 +172,7 @@ def memory_comment(config: Config) -> str:
         lengths = find_averages(config)
     except UserError as error:
         return f"# memory: not known ({str(error).splitlines()[0]})\n"
-    student, _, replies = largest_load(config, lengths)
+    student, replies = largest_load(config, lengths)
     parts = {
         "weights": weight_bytes(config, shape),
         "adapters and optimizer": 6 * FLOAT * shape.adapter(config.lora.r, adapted_projections(config)),

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from smopd.bench import head, measure, rollout, scoring, step
 from smopd.bench.child import measured
-from smopd.bench.measure import Case, Result, Work, ratios, run_child
+from smopd.bench.measure import Case, Work, ratios, run_child
 from smopd.cli.bench import bench_app
 from smopd.errors import UserError
 from smopd.models.adapters import student_parameters
@@ -148,7 +148,8 @@ def test_repetitions_are_interleaved(monkeypatch):
     monkeypatch.setattr(measure, "run_child", run)
     results = measure.measure([Case(name, "head", name, {}) for name in "ab"], 3)
     assert order == list("ababab")
-    assert results[0] == Result("a", 3.0, (1.0, 5.0), 1.0, 0.5, "VmHWM", {})
+    seconds = {"seconds": 3.0, "spread": [1.0, 5.0], "system_seconds": 0.5}
+    assert results[0] == {"name": "a", **seconds, "peak_mb": 1.0, "memory": "VmHWM"}
     assert ratios(results[0], results[1:]) == {"b": {"seconds": 0.75, "peak_mb": 1.0}}
 
 
