@@ -4,6 +4,8 @@ Heavy imports wait until a verb runs. Every measurement takes a fresh process of
 (`smopd.bench.measure`), but for `verify`, whose work is done by a pool of processes anyway.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -43,10 +45,9 @@ def head(
     if not all(size.isdigit() and int(size) for size in sizes):
         raise UserError(f"--slope: expected positive numbers separated by commas, found {slope!r}")
     from smopd.bench.head import Head, report
-    from smopd.cli.progress import track
 
     settings = Head(tokens=tokens, width=width, vocabulary=vocabulary)
-    _show(report(settings, reps, [int(size) for size in sizes], track), as_json)
+    _show(partial(report, settings, reps, [int(size) for size in sizes]), as_json)
 
 
 @bench_app.command()
@@ -69,11 +70,10 @@ def scoring(
         raise UserError(f"--width: expected a multiple of 8, found {width}")
     _check_history(history)
     from smopd.bench.scoring import Scoring, report
-    from smopd.cli.progress import track
     from smopd.pocket import MODEL_DIR
 
     settings = Scoring(data, tokenizer or str(MODEL_DIR), conversations, reply, width, layers, history)
-    _show(report(settings, reps, track), as_json)
+    _show(partial(report, settings, reps), as_json)
 
 
 @bench_app.command()
@@ -88,13 +88,12 @@ def step(
     Example: smopd bench step --model pocket --reps 3
     """
     from smopd.bench.step import SCENES, Step, report
-    from smopd.cli.progress import track
 
     scenes = tuple(dict.fromkeys(name.strip() for name in model.split(",")))
     if not set(scenes) <= set(SCENES):
         known = " or ".join(SCENES)
         raise UserError(f"--model: expected {known}, or both separated by a comma; found {model!r}")
-    _show(report(Step(rollouts=rollouts), reps, scenes, track), as_json)
+    _show(partial(report, Step(rollouts=rollouts), reps, scenes), as_json)
 
 
 @bench_app.command()
@@ -114,9 +113,9 @@ def rollout(
     """
     _check_history(history)
     from smopd.bench.rollout import Rollouts, report
-    from smopd.cli.progress import track
 
-    _show(report(Rollouts(model, data, conversations, turns, reply, history), reps, track), as_json)
+    settings = Rollouts(model, data, conversations, turns, reply, history)
+    _show(partial(report, settings, reps), as_json)
 
 
 @bench_app.command()
@@ -152,8 +151,11 @@ def _check_history(history: str) -> None:
         raise UserError(f"--history: expected template or verbatim, found {history!r}")
 
 
-def _show(report: dict[str, Any], as_json: bool) -> None:
-    """A report of CPU time and memory, as JSON or as a table."""
+def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
+    """Run a benchmark of CPU time and memory; its report as JSON or as a table."""
+    from smopd.cli.progress import track
+
+    report = run(track=track)
     if as_json:
         emit(report)
         return

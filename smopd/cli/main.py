@@ -271,7 +271,3 @@ def methods(as_json: Json = False) -> None:
     for name, method in METHODS.items():
         settings = "  ".join(f"{key}={value}" for key, value in method.settings.items())
         print(f"{name:<10} {settings}\n           {method.summary}")
-
-
-if __name__ == "__main__":
-    main()
