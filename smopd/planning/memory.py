@@ -13,7 +13,7 @@ from math import ceil
 from smopd.config import Config
 from smopd.errors import UserError
 from smopd.planning.averages import Averages, find_averages
-from smopd.planning.gpus import Gpu
+from smopd.planning.gpus import GPUS, Gpu
 from smopd.planning.load import Packed, largest_load
 from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections, find_shape
 from smopd.rollout.engine import TRAITS
@@ -168,16 +168,14 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
 def memory_comment(config: Config) -> str:
     """The estimate as a TOML comment, for --dry-run."""
     try:
-        shape, _ = find_shape(config)
-        lengths = find_averages(config)
+        parts = memory(config, find_shape(config)[0], GPUS["cpu"], find_averages(config)).parts
     except UserError as error:
         return f"# memory: not known ({str(error).splitlines()[0]})\n"
-    student, replies = largest_load(config, lengths)
-    parts = {
-        "weights": weight_bytes(config, shape),
-        "adapters and optimizer": 6 * FLOAT * shape.adapter(config.lora.r, adapted_projections(config)),
-        "activations of the longest micro-batch": activation_bytes(config, shape, student),
-        "head": head_bytes(config, shape, replies),
+    shown = {
+        "weights": parts["base weights"],
+        "adapters and optimizer": parts["adapters, student and teacher"] + parts["gradients and optimizer"],
+        "activations of the longest micro-batch": parts["activations, student pass"],
+        "head": parts["head"],
     }
-    listed = "; ".join(f"{name} {size / 1e6:,.0f}" for name, size in parts.items())
+    listed = "; ".join(f"{name} {size / 1e6:,.0f}" for name, size in shown.items())
     return f"# memory, MB: {listed} (smopd plan tells more)\n"
