@@ -1,16 +1,13 @@
-"""Reading, checking, writing and comparing a typed config tree: everything about it that does not depend on
-which settings exist.
+"""Reading, checking, writing and comparing a typed config tree, whichever settings it has.
 
 The functions work on any two-level tree of pydantic models whose leaves are numbers, strings, booleans,
 choices and lists of them. A complaint names the source (a file or --set), the dotted key, the value and what
 was expected, worked out from the field itself so that it reads the same for a wrong type and for a wrong
-size. Left out: which settings there are and which source wins (`smopd/config.py`), and every TOML value that
-no setting has, such as dates.
+size. Left out: which settings there are and which source wins (`smopd/config.py`), and TOML's dates.
 """
 
 import hashlib
 import json
-import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -27,37 +24,31 @@ NEAR = 0.75  # the least likeness at which a name is worth proposing
 SAME_TABLE = 0.15  # added to it for a name in the table the user was writing in
 
 
-# The tree: tables of tables, or one flat mapping of dotted keys.
-
-
 def _tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """The fields of a model that are models themselves."""
-    kinds = {name: field.annotation for name, field in model.model_fields.items()}
-    return {
-        name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseModel)
-    }
+    kinds = ((name, field.annotation) for name, field in model.model_fields.items())
+    return {name: kind for name, kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)}
 
 
 def leaves(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Every setting of a config tree by dotted key, in the order of declaration."""
-    tables, found = _tables(model), {}
+    tables, fields = _tables(model), {}
     for name, field in model.model_fields.items():
-        below = (
-            {f"{name}.{key}": leaf for key, leaf in leaves(tables[name]).items()}
-            if name in tables
-            else {name: field}
-        )
-        found.update(below)
-    return found
+        if name in tables:
+            fields.update({f"{name}.{key}": leaf for key, leaf in leaves(tables[name]).items()})
+        else:
+            fields[name] = field
+    return fields
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"optim": {"lr": 1}} -> {"optim.lr": 1}."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
-        flat.update(
-            flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-        )
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{name}."))
+        else:
+            flat[f"{prefix}{name}"] = value
     return flat
 
 
@@ -73,15 +64,10 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-# Reading.
-
-
 def read_toml(path: Path, source: str) -> dict[str, Any]:
     """The tables of a TOML file; a UserError with file, line and column when it is broken."""
     try:
-        return tomllib.loads(
-            path.read_bytes().decode("utf-8-sig")
-        )  # some editors put a byte-order mark in front
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # editors may put a BOM in front
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{source}: not valid TOML: {error}") from error
     except UnicodeDecodeError as error:
@@ -91,9 +77,7 @@ def read_toml(path: Path, source: str) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Splits "optim.lr=1e-4" into key and TOML value; what is not TOML is taken as a string, so that my/model
-    needs no quotes.
-    """
+    """Splits "optim.lr=1e-4" into key and TOML value; what is not TOML is a string and needs no quotes."""
     key, equals, raw = text.partition("=")
     key, raw = key.strip(), raw.strip()
     if not equals or not key:
@@ -104,9 +88,6 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key, raw
     # A line break in the value could smuggle further keys in; then it was no TOML value.
     return key, parsed["value"] if len(parsed) == 1 else raw
-
-
-# Checking.
 
 
 def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str]:
@@ -120,9 +101,8 @@ def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str
             key, value = _dotted(path), _value_at(tree, path)
             if problem["type"] == "extra_forbidden":
                 for unknown in _paths(path, value):
-                    lines[_dotted(unknown)] = (
-                        f"{source}: unknown key '{_dotted(unknown)}'{_proposal(model, unknown)}"
-                    )
+                    name = _dotted(unknown)
+                    lines[name] = f"{source}: unknown key '{name}'{_proposal(model, unknown)}"
             elif problem["type"] == "value_error":  # a validator of the tree says it in its own words
                 lines[key] = f"{source}: {key} = {_show(value)}: {problem['ctx']['error']}"
             else:
@@ -149,16 +129,14 @@ def _value_at(tree: Any, path: list[str]) -> Any:
 
 
 def _paths(path: list[str], value: Any) -> list[list[str]]:
-    """The keys below an unknown name (itself, if it is no table): each of them may have a place of its own."""
+    """The keys below an unknown name (itself, if it is no table): each may have a place of its own."""
     if not isinstance(value, dict) or not value:
         return [path]
     return [below for name, inner in value.items() for below in _paths([*path, name], inner)]
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """Spelling, except that initials (learning_rate, lr) and whole words (max_steps, steps) count as nearly
-    the same.
-    """
+    """Spelling, but initials (learning_rate, lr) and whole words (max_steps, steps) are nearly the same."""
     words, others = name.lower().split("_"), candidate.lower().split("_")
     if words == others:
         return 1.0
@@ -166,19 +144,13 @@ def _likeness(name: str, candidate: str) -> float:
     if name in others or candidate in words or name in initials or candidate in initials:
         return 0.9
     ratio = SequenceMatcher(None, name.lower(), candidate.lower()).ratio()
-    # One the beginning of the other (rank, r) is enough inside a table, where SAME_TABLE lifts it over NEAR,
-    # and only there.
-    return (
-        max(ratio, 0.65)
-        if name and candidate and (name.startswith(candidate) or candidate.startswith(name))
-        else ratio
-    )
+    begins = name and candidate and (name.startswith(candidate) or candidate.startswith(name))
+    # One the beginning of the other (rank, r) is enough only where SAME_TABLE lifts it over NEAR.
+    return max(ratio, 0.65) if begins else ratio
 
 
 def _proposal(model: type[BaseModel], path: list[str]) -> str:
-    """The rest of a complaint about an unknown key: the nearest one, by its last part above all, or else what
-    there is.
-    """
+    """The rest of a complaint about an unknown key: the nearest one, or else what there is."""
     table, name = ".".join(path[:-1]), path[-1].split(".")[-1]
     scores = {}
     for key in leaves(model):
@@ -204,36 +176,28 @@ def _expected(model: type[BaseModel], key: str) -> str:
     kind, bounds = fields[key].annotation, fields[key].metadata
     filled = any(getattr(bound, "min_length", 0) for bound in bounds)
     if get_origin(kind) is Literal:
-        return f"one of {', '.join(_show(choice) for choice in get_args(kind))}"
+        return f"one of {', '.join(map(_show, get_args(kind)))}"
     if get_origin(kind) is list:
         (item,) = get_args(kind)
-        items = (
-            ", ".join(_show(choice) for choice in get_args(item))
-            if get_origin(item) is Literal
-            else "strings"
-        )
+        items = ", ".join(map(_show, get_args(item))) if get_origin(item) is Literal else "strings"
         return f"a {'non-empty ' if filled else ''}list of {items}"
     if kind is bool:
         return "true or false"
     if kind is str:
         return "a non-empty string" if filled else "a string"
     phrases = {"gt": "greater than", "ge": "of at least", "lt": "less than", "le": "at most"}
-    limits = {
-        word: getattr(bound, name)
+    limits = [
+        f"{word} {getattr(bound, name)}"
         for bound in bounds
         for name, word in phrases.items()
         if hasattr(bound, name)
-    }
-    unbounded = not any(word in limits for word in ("less than", "at most"))
+    ]
+    noun = "a whole number" if kind is int else "a number"
+    bounded = any(hasattr(bound, name) for bound in bounds for name in ("lt", "le"))
     # "Greater than 0" would not tell somebody who wrote inf what is wrong.
-    finite = (
-        kind is float and unbounded and not any(getattr(bound, "allow_inf_nan", False) for bound in bounds)
-    )
-    noun = "a whole number" if kind is int else "a finite number" if finite else "a number"
-    return " ".join([noun, " and ".join(f"{word} {limit}" for word, limit in limits.items())]).strip()
-
-
-# Writing.
+    if kind is float and not bounded and not any(getattr(bound, "allow_inf_nan", False) for bound in bounds):
+        noun = "a finite number"
+    return f"{noun} {' and '.join(limits)}".strip()
 
 
 def scalar(value: Any) -> str:
@@ -241,13 +205,10 @@ def scalar(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace(
-            "\x7f", "\\u007f"
-        )  # JSON's escapes are TOML's, except for DEL
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        # JSON's escapes are TOML's, except for DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, int | float):
-        return repr(value)
+        return repr(value)  # inf, -inf and nan, too, are TOML's
     if isinstance(value, list):
         return f"[{', '.join(scalar(item) for item in value)}]"
     raise TypeError(f"no TOML for {type(value).__name__}")
@@ -272,11 +233,8 @@ def to_toml(config: BaseModel) -> str:
     return "\n".join(lines) + "\n"
 
 
-# Comparing and describing.
-
-
 def config_hash(config: BaseModel) -> str:
-    """Twelve hex digits that depend on every setting and on nothing else (not on the order of declaration)."""
+    """Twelve hex digits that depend on every setting and nothing else (not on the order of declaration)."""
     lines = sorted(f"{key}={scalar(value)}" for key, value in flatten(config.model_dump()).items())
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=6).hexdigest()
 
@@ -284,11 +242,8 @@ def config_hash(config: BaseModel) -> str:
 def differences(a: BaseModel, b: BaseModel) -> list[str]:
     """What differs between the config of a run folder (a) and the present one (b), one line a setting."""
     old, new = flatten(a.model_dump()), flatten(b.model_dump())
-    return [
-        f"{key}: {scalar(old[key])} in the run folder, {scalar(new[key])} now"
-        for key in old
-        if old[key] != new[key]
-    ]
+    changed = [key for key in old if old[key] != new[key]]
+    return [f"{key}: {scalar(old[key])} in the run folder, {scalar(new[key])} now" for key in changed]
 
 
 def describe_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any, str]]:

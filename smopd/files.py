@@ -1,10 +1,10 @@
-"""Files that are either whole or not there, lines that are on disk before the call returns, and a lock that
-dies with its holder.
+"""Files that are whole or absent, lines on disk before the call returns, a lock that dies with its holder.
 
 An OSError goes to the caller, who knows what the file was for.
 """
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -15,11 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # not on every system
-    fcntl = None  # type: ignore[assignment]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -61,9 +56,7 @@ def jsonl(rows: Iterable[Any]) -> str:
 
 
 def append_jsonl(path: Path, row: Any) -> None:
-    """Add one line in one write and see it on disk; a line that does not fit on the disk leaves nothing
-    behind.
-    """
+    """Add one line in one write and see it on disk; a line that the disk has no room for leaves nothing."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
         before = os.fstat(descriptor).st_size
@@ -144,8 +137,7 @@ _held: set[int] = set()
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock file, which goes when the block ends; the kernel frees the lock of a process that dies.
-    `Held` if it is taken.
+    """Hold a lock file until the block ends or the process dies; `Held` if another process has it.
 
     Gives False where the file system has no locks: then nothing is held.
     """
@@ -168,8 +160,6 @@ def _acquire(path: Path) -> tuple[int, bool]:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            if fcntl is None:
-                return descriptor, False
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             there = os.stat(path)
         except BlockingIOError:

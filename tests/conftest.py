@@ -20,14 +20,13 @@ from smopd.models import ChatModel, load_model
 from smopd.verify import own, workers
 
 torch.set_num_threads(1)
-if (
-    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-):  # started in the background: the tests of Ctrl-C need it heard
+# Started in the background: the tests of Ctrl-C need it heard.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first: one that comes last would leave the other process with nothing to do."""
+    """The slow ones first: one that comes last would leave the other process with nothing to do."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
@@ -61,9 +60,8 @@ def qwen3() -> PreTrainedTokenizerBase:
 @pytest.fixture(scope="session")
 def pocket_config() -> Config:
     """The pocket recipe, cut to a few seconds."""
-    return load_config(
-        "pocket", ["train.steps=4", "train.rollouts=4", "train.micro_batch=4", "train.checkpoint_every=2"]
-    )
+    short = ["train.steps=4", "train.rollouts=4", "train.micro_batch=4", "train.checkpoint_every=2"]
+    return load_config("pocket", short)
 
 
 @pytest.fixture

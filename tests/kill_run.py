@@ -26,22 +26,14 @@ AIMS = ("step", "checkpoint", "start")
 
 
 def command(out: Path, steps: int, every: int) -> list[str]:
-    settings = [
+    settings = (
         f"train.steps={steps}",
         "train.rollouts=4",
         f"train.checkpoint_every={every}",
         "optim.lr=1e-3",
-    ]
-    return [
-        sys.executable,
-        "-m",
-        "smopd.cli",
-        "train",
-        "pocket",
-        "--out",
-        str(out),
-        *(w for s in settings for w in ("--set", s)),
-    ]
+    )
+    words = [word for setting in settings for word in ("--set", setting)]
+    return [sys.executable, "-m", "smopd.cli", "train", "pocket", "--out", str(out), *words]
 
 
 class Attempt:
@@ -158,10 +150,8 @@ def main(arguments: list[str] | None = None) -> int:
         break
 
     found = differences(straight, killed)
-    print(
-        "\n".join(found)
-        or f"the same bytes in {sum(p.is_file() and p.name not in UNCOMPARED for p in killed.rglob('*'))} files"
-    )
+    compared = [p for p in killed.rglob("*") if p.is_file() and p.name not in UNCOMPARED]
+    print("\n".join(found) or f"the same bytes in {len(compared)} files")
     return 1 if found else 0
 
 

@@ -1,3 +1,1 @@
-"""How fast and how large: benchmarks of the head, of the model passes and of a whole scoring step, against
-other paths.
-"""
+"""How fast and how large: head, model passes, scoring step, sampling, verifying, against other paths."""

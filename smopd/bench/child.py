@@ -1,5 +1,4 @@
-"""The child's side of a benchmark: one variant, once. JSON in on standard input, one JSON object out on
-standard output.
+"""The child's side of a benchmark: one variant, once. JSON on standard input, JSON on standard output.
 
 CPU time is the process's own, so a busy machine lengthens the wait and not the number. Extra memory is the
 highest resident set during the work minus the resident set just before it.
@@ -20,7 +19,6 @@ from typing import Any
 from smopd.bench.measure import Work
 from smopd.errors import UserError
 
-BENCHES = ("head", "rollout", "scoring", "step")
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -28,30 +26,22 @@ def measured(work: Work) -> dict[str, Any]:
     """Warm up, then run once under the clock."""
     work.warm_up()
     gc.collect()
-    _trim()
-    way = "VmHWM" if _reset_peak() else "ru_maxrss"
-    before = _status("VmRSS") if way == "VmHWM" else _maxrss()
-    began, system = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_stime
+    # Freed memory goes back to the system: the warm-up's would hide part of the peak.
+    getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)(0)
+    resettable = _reset_peak()
+    before = _status("VmRSS") if resettable else _maxrss()
+    began, began_system = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_stime
     result = work.run()
     seconds = time.process_time() - began
-    system = resource.getrusage(resource.RUSAGE_SELF).ru_stime - system
-    peak = _status("VmHWM") if way == "VmHWM" else _maxrss()
+    system_seconds = resource.getrusage(resource.RUSAGE_SELF).ru_stime - began_system
+    peak = _status("VmHWM") if resettable else _maxrss()
     return {
         "seconds": seconds,
-        "system_seconds": system,  # of them: mostly the kernel handing out pages, which large temporaries ask for anew
+        "system_seconds": system_seconds,  # mostly the kernel handing out pages for large temporaries
         "peak_mb": max(0.0, peak - before),
-        "memory": way,
+        "memory": "VmHWM" if resettable else "ru_maxrss",
         "facts": work.facts(result),
     }
-
-
-def _trim() -> None:
-    """Give freed memory back to the system: what the warm-up left in the allocator would hide part of the
-    peak.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim:
-        trim(0)
 
 
 def _reset_peak() -> bool:
@@ -64,22 +54,18 @@ def _reset_peak() -> bool:
 
 
 def _status(name: str) -> float:
-    found = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
-    return int(found.group(1)) / 1024 if found else 0.0
+    line = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    return int(line.group(1)) / 1024 if line else 0.0
 
 
 def _maxrss() -> float:
-    """Over the whole life of the process: what was needed before the work counts too, so a small peak may
-    read as 0.
-    """
+    """Over the whole life of the process: what was needed before the work may hide a small peak."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
 
 
 def main() -> None:
     """Read the request, do the work, answer."""
     request = json.load(sys.stdin)
-    if request["bench"] not in BENCHES:
-        raise ValueError(f"unknown benchmark {request['bench']!r}; known: {', '.join(BENCHES)}")
     # Whatever a library prints must not stand in the answer.
     with redirect_stdout(sys.stderr):
         import torch

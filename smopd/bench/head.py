@@ -1,5 +1,4 @@
-"""`bench head`: from hidden states to the gradient of the masked, clipped loss, at the size of a real
-vocabulary.
+"""`bench head`: from hidden states to the gradient of the masked, clipped loss, with a real vocabulary.
 
 Four ways: `ours` (fused), `plain` (full logits), `trl` (TRL's own chunked kernel) and `bare` (the three
 matrix products alone, the limit). The first three compute the same loss, that of a middle turn with weight 1
@@ -7,19 +6,22 @@ in `smopd.objective.rollout_loss`. It leaves out the model below the head: hidde
 d width, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
+from statistics import linear_regression
 from typing import Any
 
 import torch
 
-from smopd.bench.measure import Case, Work, machine, measure, ratios
+from smopd.bench.measure import Case, Work, report_of
 from smopd.objective import keep_mask
 from smopd.scoring import plain, token_divergence
 from smopd.seeds import torch_generator
+from smopd.tracking import Track, quiet
 
 OURS = "ours"
+Vectors = tuple[torch.Tensor, torch.Tensor]  # divergence and entropy, one value a token
 
 
 @dataclass(frozen=True)
@@ -49,25 +51,21 @@ class Problem:
 
     def first(self, count: int) -> "Problem":
         """The same head with the first tokens only, as one reply."""
-        student = self.student_Nd[:count].detach().clone().requires_grad_()
-        return replace(
-            self,
-            student_Nd=student,
-            teacher_Nd=self.teacher_Nd[:count],
-            tokens_N=self.tokens_N[:count],
-            lengths=[len(student)],
-        )
+        student_Nd = self.student_Nd[:count].detach().clone().requires_grad_()
+        teacher_Nd, tokens_N = self.teacher_Nd[:count], self.tokens_N[:count]
+        return Problem(student_Nd, teacher_Nd, self.weight_Vd, tokens_N, [len(student_Nd)], self.settings)
+
+    def replies(self, divergence_N: torch.Tensor, entropy_N: torch.Tensor) -> Iterator[Vectors]:
+        """The vectors of one reply after the other."""
+        return zip(divergence_N.split(self.lengths), entropy_N.split(self.lengths), strict=True)
 
 
 def make_problem(settings: Head) -> Problem:
-    """Random inputs with distributions like a model's: few likely tokens, a teacher near the student on most
-    positions.
-    """
+    """Random inputs like a model's: few likely tokens, a teacher near the student on most positions."""
     g = torch_generator(settings.seed, "bench head")
     count, width = settings.tokens, settings.width
     weight_Vd = torch.randn(settings.vocabulary, width, generator=g) / width**0.5
-    # The scale of a row is the standard deviation of its logits: at this vocabulary 4 leaves much open, 8
-    # leaves a few tokens.
+    # The scale of a row is the standard deviation of its logits: 4 leaves much open, 8 leaves a few tokens.
     student_Nd = torch.randn(count, width, generator=g) * (4 + 4 * torch.rand(count, 1, generator=g))
     # Squared, so that most teachers stand close and a few far away, where the divergence passes the clip.
     distance_N1 = 4 * torch.rand(count, 1, generator=g) ** 2
@@ -84,25 +82,16 @@ def needed(divergence_N: torch.Tensor, entropy_N: torch.Tensor, settings: Head) 
 
 def masked_loss(divergence_N: torch.Tensor, entropy_N: torch.Tensor, problem: Problem) -> torch.Tensor:
     """Mean over replies of the clipped divergence's mean over the tokens kept."""
-    pieces = zip(divergence_N.split(problem.lengths), entropy_N.split(problem.lengths), strict=True)
     clip, keep = problem.settings.clip, problem.settings.keep
-    return torch.stack([d.clamp_max(clip)[keep_mask(h, keep)].mean() for d, h in pieces]).mean()
-
-
-Vectors = tuple[torch.Tensor, torch.Tensor]  # divergence and entropy, one value a token
+    replies = problem.replies(divergence_N, entropy_N)
+    return torch.stack([d.clamp_max(clip)[keep_mask(h, keep)].mean() for d, h in replies]).mean()
 
 
 def _ours(p: Problem) -> Vectors:
     stats = token_divergence(
-        p.student_Nd,
-        p.teacher_Nd,
-        p.weight_Vd,
-        p.tokens_N,
-        kind="gjs",
-        beta=p.settings.beta,
-        lengths=p.lengths,
-        needed=lambda reply, _: needed(reply.divergence, reply.entropy, p.settings),
-    )
+        p.student_Nd, p.teacher_Nd, p.weight_Vd, p.tokens_N, kind="gjs", beta=p.settings.beta,
+        lengths=p.lengths, needed=lambda reply, _: needed(reply.divergence, reply.entropy, p.settings),
+    )  # fmt: skip
     return stats.divergence, stats.entropy
 
 
@@ -115,8 +104,7 @@ def _plain(p: Problem) -> Vectors:
 
 def _trl(p: Problem) -> Vectors:
     # The function under TRL's distillation trainer: one divergence and one entropy a token, beta in the same
-    # convention. Its trainer averages them; here they go through our clip and mask, so that the loss is the
-    # one the others compute.
+    # convention. Its trainer averages them; here our clip and mask give the loss that the others compute.
     from trl.kernels.chunked_divergence import ChunkedDivergenceFunction
 
     arguments = (p.student_Nd, p.weight_Vd, None, p.teacher_Nd, p.weight_Vd, None, p.settings.beta)
@@ -132,18 +120,12 @@ def _bare(p: Problem) -> None:
         del teacher_NV
 
 
-VARIANTS: dict[str, Callable[[Problem], Vectors | None]] = {
-    OURS: _ours,
-    "plain": _plain,
-    "trl": _trl,
-    "bare": _bare,
-}
+Variant = Callable[[Problem], Vectors | None]
+VARIANTS: dict[str, Variant] = {OURS: _ours, "plain": _plain, "trl": _trl, "bare": _bare}
 
 
 def forward_backward(variant: str, problem: Problem) -> dict[str, torch.Tensor]:
-    """One variant to the gradient of the student's hidden states; the loss and the vectors, where it has
-    them.
-    """
+    """Run a variant to the gradient of the student's hidden states; its loss and vectors, if it has them."""
     vectors = VARIANTS[variant](problem)
     if vectors is None:
         return {}
@@ -156,68 +138,47 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
     """The child's work."""
     problem = make_problem(Head(**settings))
 
-    def facts(found: dict[str, torch.Tensor]) -> dict[str, Any]:
-        if not found:
+    def facts(result: dict[str, torch.Tensor]) -> dict[str, Any]:
+        if not result:
             return {}
         assert problem.student_Nd.grad is not None
-        pieces = zip(
-            found["divergence"].split(problem.lengths), found["entropy"].split(problem.lengths), strict=True
-        )
-        carrying = torch.cat([needed(d, h, problem.settings) for d, h in pieces])
+        replies = problem.replies(result["divergence"], result["entropy"])
+        carrying = torch.cat([needed(d, h, problem.settings) for d, h in replies])
         return {
-            "loss": found["loss"].item(),
+            "loss": result["loss"].item(),
             "gradient_norm": problem.student_Nd.grad.norm().item(),
-            "clipped": (found["divergence"] > problem.settings.clip).double().mean().item(),
-            "carrying_gradient": carrying.double()
-            .mean()
-            .item(),  # the share of rows our third product is spared is the rest
+            "clipped": (result["divergence"] > problem.settings.clip).double().mean().item(),
+            "carrying_gradient": carrying.double().mean().item(),  # the other rows spare us the third product
         }
 
-    warm = min(8, problem.settings.tokens)
-    return Work(
-        lambda: forward_backward(variant, problem.first(warm)),
-        lambda: forward_backward(variant, problem),
-        facts,
-    )
+    few = problem.first(min(8, problem.settings.tokens))
+    return Work(lambda: forward_backward(variant, few), lambda: forward_backward(variant, problem), facts)
 
 
-def report(settings: Head, reps: int, slope_tokens: Sequence[int] = (128, 256, 512)) -> dict[str, Any]:
+def report(
+    settings: Head, reps: int, slope_tokens: Sequence[int] = (128, 256, 512), track: Track = quiet
+) -> dict[str, Any]:
     """Measure all variants, and ours at several N for the slope of its memory."""
-    notes = [
-        "trl: TRL's ChunkedDivergenceFunction on all tokens; the clip and the mask of our loss applied to what it returns"
-    ]
+    note = "trl: TRL's ChunkedDivergenceFunction on all tokens; the clip and the mask of our loss applied to "
+    note += "what it returns"
     variants = list(VARIANTS)
     if find_spec("trl") is None:
         variants.remove("trl")
-        notes = ["trl is not installed: its row is left out (pip install 'smopd[dev]')"]
-    cases = [Case(v, "head", v, asdict(settings)) for v in variants]
+        note = "trl is not installed: its row is left out (pip install 'smopd[dev]')"
     sizes = sorted({*slope_tokens} - {settings.tokens})
-    cases += [Case(f"{OURS}, N={n}", "head", OURS, asdict(replace(settings, tokens=n))) for n in sizes]
-    rows = measure(cases, reps, "bench head")
-    main, smaller = rows[: len(variants)], rows[len(variants) :]
-    points = sorted(
-        [(settings.tokens, main[0].peak_mb), *((n, r.peak_mb) for n, r in zip(sizes, smaller, strict=True))]
-    )
-    return {
-        "bench": "head",
-        "machine": machine(),
-        "settings": asdict(settings),
-        "reps": reps,
-        "results": [row.to_json() for row in rows],
-        "ratios": {OURS: ratios(main[0], main[1:])},
-        "memory_by_tokens": {str(n): mb for n, mb in points},
+    more = [Case(f"{OURS}, N={n}", "head", OURS, asdict(replace(settings, tokens=n))) for n in sizes]
+    report = report_of("head", settings, reps, {OURS: variants[1:]}, track, more)
+    memory = {row["name"]: row["peak_mb"] for row in report["results"]}
+    points = sorted([(settings.tokens, memory[OURS]), *((n, memory[f"{OURS}, N={n}"]) for n in sizes)])
+    by_tokens = {str(n): mb for n, mb in points}
+    return report | {
+        "memory_by_tokens": by_tokens,
         "slope_mb_per_1000_tokens": slope(points),
-        "notes": notes,
+        "notes": [note],
     }
 
 
 def slope(points: Sequence[tuple[int, float]]) -> float | None:
     """Least-squares slope in MB per 1,000 tokens; None for fewer than two sizes."""
-    if len({n for n, _ in points}) < 2:
-        return None
-    mean_n, mean_mb = sum(n for n, _ in points) / len(points), sum(mb for _, mb in points) / len(points)
-    return (
-        1000
-        * sum((n - mean_n) * (mb - mean_mb) for n, mb in points)
-        / sum((n - mean_n) ** 2 for n, _ in points)
-    )
+    sizes, memory = zip(*points, strict=True)
+    return 1000 * linear_regression(sizes, memory).slope if len(set(sizes)) > 1 else None

@@ -1,5 +1,4 @@
-"""The parent's side of a benchmark: every repetition of every variant in a fresh child process, one thread
-each.
+"""The parent's side of a benchmark: every repetition of every variant in a fresh child process of one thread.
 
 Variants are interleaved (repetition 1 of each, then repetition 2 of each, ...), so that load which comes and
 goes on the machine hits all of them alike. It leaves out what is measured inside the child
@@ -14,28 +13,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from smopd.cli.progress import Progress
 from smopd.errors import UserError
+from smopd.tracking import Track, quiet
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+Row = dict[str, Any]
+Against = Mapping[str, Sequence[str]]  # a variant of ours, and those it is compared with
+ONE_THREAD = {**dict.fromkeys(THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a child does: `warm_up` on a small input, then `run`, the only part that is measured. `facts`
-    reads its result.
-    """
+    """What a child does: `warm_up` on a small input, `run`, which is measured, `facts` about its result."""
 
     warm_up: Callable[[], Any]
     run: Callable[[], Any]
@@ -52,102 +47,82 @@ class Case:
     settings: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Result:
-    """CPU seconds (median, then smallest and largest) and extra peak memory (median) of one case over its
-    repetitions.
-    """
-
-    name: str
-    seconds: float
-    spread: tuple[float, float]
-    peak_mb: float
-    system_seconds: float = (
-        0.0  # the part of the seconds spent in the kernel (median): handing out memory, mostly
-    )
-    memory: str = ""  # how the peak was read
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON object of this row."""
-        return {"name": self.name, "seconds": self.seconds, "spread": list(self.spread), "system_seconds": self.system_seconds,
-                "peak_mb": self.peak_mb, "memory": self.memory, **self.facts}  # fmt: skip
+def measure(cases: Sequence[Case], reps: int, track: Track = quiet) -> list[Row]:
+    """Run all cases `reps` times, interleaved; one row a case, in order."""
+    runs: list[list[Row]] = [[] for _ in cases]
+    with track(f"bench {cases[0].bench}", reps * len(cases)) as update:
+        for done in range(reps * len(cases)):
+            number = done % len(cases)
+            run = run_child(cases[number])
+            runs[number].append(run)
+            update(done + 1, f"{cases[number].name} {run['seconds']:.2f} s")
+    return [_row(case.name, repeated) for case, repeated in zip(cases, runs, strict=True)]
 
 
-def measure(cases: Sequence[Case], reps: int, what: str) -> list[Result]:
-    """Run all cases `reps` times, interleaved; one Result a case, in order."""
-    found: list[list[dict[str, Any]]] = [[] for _ in cases]
-    with Progress(what, reps * len(cases)) as progress:
-        for rep in range(reps):
-            for number, case in enumerate(cases):
-                found[number].append(run_child(case))
-                progress.update(
-                    rep * len(cases) + number + 1, f"{case.name} {found[number][-1]['seconds']:.2f} s"
-                )
-    return [_result(case.name, runs) for case, runs in zip(cases, found, strict=True)]
-
-
-def run_child(case: Case) -> dict[str, Any]:
-    """One repetition in a process of its own. A child that dies is a UserError with what it wrote on standard
-    error.
-    """
-    request = {"bench": case.bench, "variant": case.variant, "settings": dict(case.settings)}
+def run_child(case: Case) -> Row:
+    """One repetition in a process of its own. A child that dies is a UserError with its standard error."""
     child = subprocess.run(
         [sys.executable, "-m", "smopd.bench.child"],
-        input=json.dumps(request),
+        input=json.dumps({"bench": case.bench, "variant": case.variant, "settings": dict(case.settings)}),
         capture_output=True,
         text=True,
         env={**os.environ, **ONE_THREAD},
         check=False,
     )
-    if child.returncode == UserError.exit_code:  # the child understood what the user has to mend and said so
-        raise UserError(
-            child.stderr.strip().splitlines()[-1].removeprefix("error: ")
-            if child.stderr.strip()
-            else "unknown error"
-        )
+    said = child.stderr.strip()
+    if child.returncode == UserError.exit_code:  # the child says what the user has to mend
+        raise UserError(said.splitlines()[-1].removeprefix("error: ") if said else "unknown error")
     if child.returncode:
         ended = f"exit code {child.returncode}"
         if child.returncode < 0:
             ended = f"signal {signal.Signals(-child.returncode).name}"
             ended += " (out of memory?)" if child.returncode == -signal.SIGKILL else ""
-        raise UserError(
-            f"bench {case.bench}, {case.name}: the child process died with {ended}:\n{child.stderr.strip()}"
-        )
+        raise UserError(f"bench {case.bench}, {case.name}: the child process died with {ended}:\n{said}")
     try:
-        answer = json.loads(child.stdout)
+        answer: Row = json.loads(child.stdout)
     except json.JSONDecodeError:
-        raise UserError(
-            f"bench {case.bench}, {case.name}: the child gave no result:\n{child.stdout}{child.stderr}"
-        ) from None
-    assert isinstance(answer, dict)
+        what = f"bench {case.bench}, {case.name}: the child gave no result"
+        raise UserError(f"{what}:\n{child.stdout}{child.stderr}") from None
     return answer
 
 
-def _result(name: str, runs: list[dict[str, Any]]) -> Result:
-    seconds = [run["seconds"] for run in runs]
-    return Result(
-        name,
-        seconds=median(seconds),
-        spread=(min(seconds), max(seconds)),
-        peak_mb=median(run["peak_mb"] for run in runs),
-        system_seconds=median(run["system_seconds"] for run in runs),
-        memory=runs[0]["memory"],
-        facts=runs[0]["facts"],  # the same in every repetition: inputs are derived from seeds
-    )
-
-
-def ratios(ours: Result, others: Sequence[Result]) -> dict[str, dict[str, float | None]]:
-    """What share of each other row's CPU time and extra memory ours takes; None where the other's was too
-    small to read.
-    """
+def _row(name: str, runs: list[Row]) -> Row:
+    """CPU seconds and extra peak memory of one case, medians over its repetitions, and its facts."""
+    seconds, system, peaks = ([run[key] for run in runs] for key in ("seconds", "system_seconds", "peak_mb"))
     return {
-        other.name: {
-            "seconds": ours.seconds / other.seconds if other.seconds else None,
-            "peak_mb": ours.peak_mb / other.peak_mb if other.peak_mb else None,
-        }
-        for other in others
+        "name": name,
+        "seconds": median(seconds),
+        "spread": [min(seconds), max(seconds)],
+        "system_seconds": median(system),  # of the seconds: mostly the kernel handing out memory
+        "peak_mb": median(peaks),
+        "memory": runs[0]["memory"],  # how the peak was read
+        **runs[0]["facts"],  # the same in every repetition: inputs are derived from seeds
     }
+
+
+def report_of(
+    bench: str, settings: Any, reps: int, against: Against, track: Track, more: Sequence[Case] = ()
+) -> dict[str, Any]:
+    """Measure and report the variants in `against`; `more`: further rows."""
+    names = [name for ours, others in against.items() for name in (ours, *others)]
+    cases = [Case(name, bench, name, asdict(settings)) for name in names]
+    rows = measure([*cases, *more], reps, track)
+    named = {row["name"]: row for row in rows}
+    return {
+        "bench": bench,
+        "machine": machine(),
+        "settings": asdict(settings),
+        "reps": reps,
+        "results": rows,
+        "ratios": {name: ratios(named[name], [named[o] for o in others]) for name, others in against.items()},
+        "notes": [],
+    }
+
+
+def ratios(ours: Row, others: Sequence[Row]) -> dict[str, dict[str, float | None]]:
+    """Our share of each other row's CPU time and extra memory; None where that was too small to read."""
+    keys = ("seconds", "peak_mb")
+    return {row["name"]: {key: ours[key] / row[key] if row[key] else None for key in keys} for row in others}
 
 
 def machine() -> dict[str, Any]:

@@ -1,8 +1,6 @@
-"""Conversations for the benchmarks: real shards, replies of random tokens, histories through the chat
-template.
+"""Conversations for the benchmarks: real shards, random replies, histories through the chat template.
 
-The replies mean nothing; their number and length are what costs. Derived from seeds, so every child builds
-the same ones.
+Only the number and length of replies cost. They are derived from seeds: every child builds the same ones.
 """
 
 from pathlib import Path
@@ -16,14 +14,13 @@ from smopd.rollout import Conversation, Stop, Turn
 from smopd.seeds import rng
 
 
-def load_renderer(folder: str | Path) -> Renderer:
+def renderer_of(folder: str | Path) -> Renderer:
     """The chat template of a tokenizer folder."""
     try:
         return Renderer(AutoTokenizer.from_pretrained(str(folder)))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{folder}: no tokenizer can be loaded: {str(error).strip().splitlines()[0]}"
-        ) from None
+        why = str(error).strip().splitlines()[0]
+        raise UserError(f"{folder}: no tokenizer can be loaded: {why}") from None
 
 
 def random_reply(renderer: Renderer, length: int, *seed: int | str) -> tuple[int, ...]:
@@ -34,11 +31,8 @@ def random_reply(renderer: Renderer, length: int, *seed: int | str) -> tuple[int
     reply: list[int] = []
     while len(reply) < length:
         token = draw.randrange(len(tokenizer))
-        if (
-            token not in special
-            and renderer.decode([token]).strip()
-            and "\ufffd" not in renderer.decode([token])
-        ):
+        text = renderer.decode([token])
+        if token not in special and text.strip() and "\ufffd" not in text:
             reply.append(token)
     return tuple(reply)
 
@@ -47,10 +41,8 @@ def random_conversation(
     renderer: Renderer, example: Example, length: int, seed: int, history: str = "template"
 ) -> Conversation:
     """One example told shard by shard, every reply `length` random tokens, another for every turn."""
-    conversation, context = (
-        Conversation(example, "sharded"),
-        DirtyContext(renderer, example, "verbatim" if history == "verbatim" else "template"),
-    )
+    conversation = Conversation(example, "sharded")
+    context = DirtyContext(renderer, example, "verbatim" if history == "verbatim" else "template")
     for number, user in enumerate(example.shards):
         asked = context.ask(user)
         reply = random_reply(renderer, length, seed, example.id, number)

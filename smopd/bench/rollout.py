@@ -1,20 +1,20 @@
-"""`bench rollout`: conversations sampled with keys and values kept between turns, against stock `generate`
-for every turn.
+"""`bench rollout`: sampling with keys and values kept between turns, against stock `generate` for every turn.
 
-Real shards, a real model, greedy decoding: both paths must say the same, and the report tells whether they
-did. It leaves out engines in other processes.
+Real shards, a real model, greedy decoding: the report tells whether both paths gave the same replies. It
+leaves out engines in other processes.
 """
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from smopd.bench.measure import Case, Work, machine, measure, ratios
+from smopd.bench.measure import Work, report_of
 from smopd.config import load_config
 from smopd.data import Example, load_examples
 from smopd.errors import UserError
 from smopd.models import load_model
 from smopd.rollout import Conversation, Driver, HFEngine, Sampling, StockEngine
+from smopd.tracking import Track, quiet
 
 ENGINES = {"kept": HFEngine, "stock": StockEngine}
 
@@ -33,15 +33,11 @@ class Rollouts:
 
 def chosen_examples(settings: Rollouts) -> list[Example]:
     """The first examples that have the wanted number of turns."""
-    found = [e for e in load_examples(settings.data) if settings.turns in (0, len(e.shards))][
-        : settings.conversations
-    ]
-    if len(found) < settings.conversations:
-        turns = f" of {settings.turns} turns" if settings.turns else ""
-        raise UserError(
-            f"{settings.data}: holds only {len(found)} examples{turns}; lower --conversations or change --turns"
-        )
-    return found
+    fitting = [e for e in load_examples(settings.data) if settings.turns in (0, len(e.shards))]
+    if len(fitting) < settings.conversations:
+        count = f"{len(fitting)} examples" + (f" of {settings.turns} turns" if settings.turns else "")
+        raise UserError(f"{settings.data}: holds only {count}; lower --conversations or change --turns")
+    return fitting[: settings.conversations]
 
 
 def prepare(variant: str, settings: dict[str, Any]) -> Work:
@@ -71,26 +67,17 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
     return Work(warm_up, lambda: driver.play(examples, "sharded", ("bench",)), facts)
 
 
-def report(settings: Rollouts, reps: int) -> dict[str, Any]:
+def report(settings: Rollouts, reps: int, track: Track = quiet) -> dict[str, Any]:
     """Measure both engines."""
     chosen_examples(settings)  # what the user can mend is said before anything is measured
-    kept, stock = measure(
-        [Case(name, "rollout", name, asdict(settings)) for name in ENGINES], reps, "bench rollout"
-    )
-    fewer = stock.facts["tokens"] / kept.facts["tokens"]
-    same = kept.facts["digest"] == stock.facts["digest"]
-    return {
-        "bench": "rollout",
-        "machine": machine(),
-        "settings": asdict(settings),
-        "reps": reps,
-        "results": [kept.to_json(), stock.to_json()],
-        "ratios": {"kept": ratios(kept, [stock])},
-        "fewer_prefilled_tokens": fewer,
-        "same_tokens": same,
-        "notes": [
-            f"tokens: prefilled, padding included: {fewer:.1f} times fewer; replies {'are identical' if same else 'DIFFER'}",
-            f"{kept.facts['sampled_tokens']:,} tokens sampled; of {kept.facts['prompt_tokens']:,} prompt tokens "
-            f"{kept.facts['reused_tokens']:,} taken from earlier turns",
-        ],
-    }
+    report = report_of("rollout", settings, reps, {"kept": ["stock"]}, track)
+    kept, stock = report["results"]
+    fewer = stock["tokens"] / kept["tokens"]
+    same = kept["digest"] == stock["digest"]
+    notes = [
+        f"tokens: prefilled, padding included: {fewer:.1f} times fewer; "
+        f"replies {'are identical' if same else 'DIFFER'}",
+        f"{kept['sampled_tokens']:,} tokens sampled; of {kept['prompt_tokens']:,} prompt tokens "
+        f"{kept['reused_tokens']:,} taken from earlier turns",
+    ]
+    return report | {"fewer_prefilled_tokens": fewer, "same_tokens": same, "notes": notes}

@@ -4,12 +4,11 @@ Results go to standard output (one JSON object with --json), progress to standar
 mend ends with a message and exit code 2, a server that is gone with 3, Ctrl-C with 130 and everything saved.
 """
 
-import json
 import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -21,25 +20,35 @@ from smopd.cli.planning import plan
 from smopd.cli.study import study_app
 from smopd.errors import UserError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
-                  help="Train chat models that don't get lost in conversation.")  # fmt: skip
-pocket_app = typer.Typer(no_args_is_help=True, help="The embedded pocket model.")
+if TYPE_CHECKING:
+    from smopd.config import Config
+
+GOES_ON = "The same command goes on from there."
+app = typer.Typer(
+    help="Train chat models that don't get lost in conversation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
 app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
-app.add_typer(pocket_app, name="pocket")
 app.add_typer(study_app, name="study")
 app.command()(plan)
 
-MethodOption = Annotated[
-    str | None, typer.Option("--method", help="baseline, entropy, outcome or combined (see: smopd methods).")
-]
+_method_help = "baseline, entropy, outcome or combined (see: smopd methods)."
+_recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit) or a TOML file."
+_report_help = "Run folder, folder of a study, or a study's results.json."
+_audit_help = "Write nothing: recompute every number from the raw conversations and compare."
+_checkpoint_help = "A checkpoint of the run, e.g. step-000100; default the newest."
+MethodOption = Annotated[str | None, typer.Option("--method", help=_method_help)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")]
 
 
 def main() -> None:
     """Entry point: user errors without a traceback."""
-    if silent():  # what breaks is still told by whoever it breaks in
+    if silent():
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for good
     log = logging.getLogger("smopd")
     log.handlers = [logging.NullHandler() if silent() else logging.StreamHandler()]
@@ -61,21 +70,32 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+Version = typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+
+
 @app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
-) -> None:
+def _options(version: Annotated[bool, Version] = False) -> None:
     pass
 
 
-def _interrupted(step: int, out: Path) -> None:
-    print(
-        f"stopped after step {step}; everything is saved in {out}. The same command goes on from there.",
-        file=sys.stderr,
-    )
+def _interrupted(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
     raise typer.Exit(130)
+
+
+def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_run: bool) -> "Config":
+    """The settings of a run; --dry-run prints them and stops."""
+    from smopd.config import load_config, to_toml
+
+    config = load_config(recipe, overrides or [], method)
+    if dry_run:
+        from smopd.config import plan_of
+        from smopd.planning.memory import memory_comment
+
+        plan = "".join(f"# {line}\n" for line in plan_of(config).describe())
+        print(f"{to_toml(config)}\n# The plan of {config.method}:\n{plan}{memory_comment(config)}", end="")
+        raise typer.Exit
+    return config
 
 
 @app.command()
@@ -94,14 +114,7 @@ def quickstart(
 
       smopd quickstart --out runs/seed7 --set seed=7
     """
-    from smopd.config import load_config, to_toml
-
-    config = load_config("pocket", set_ or [], method)
-    if dry_run:
-        from smopd.planning.memory import memory_comment
-
-        print(to_toml(config) + memory_comment(config), end="")
-        return
+    config = _config("pocket", set_, method, dry_run)
     from smopd.cli.progress import track, training_note
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder
@@ -111,15 +124,10 @@ def quickstart(
     try:
         summaries = quickstart_run(config, RunFolder(out, config), track, training_note)
     except Stopped as stopped:
-        _interrupted(stopped.step, out)
+        _interrupted(f"stopped after step {stopped.step}; everything is saved in {out}. {GOES_ON}")
     except KeyboardInterrupt:  # in an evaluation
-        print(
-            f"stopped; everything so far is saved in {out}. The same command goes on from there.",
-            file=sys.stderr,
-        )
-        raise typer.Exit(130) from None
-    report = report_run(out)
-    data = report_data(out)
+        _interrupted(f"stopped; everything so far is saved in {out}. {GOES_ON}")
+    report, data = report_run(out), report_data(out)
     if as_json:
         comparisons = [vars(c) for c in data.comparisons]
         emit({"run": str(out), "report": str(report), **summaries, "comparisons": comparisons})
@@ -143,9 +151,7 @@ def quickstart(
 
 @app.command()
 def train(
-    recipe: Annotated[
-        str, typer.Argument(help="A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit) or a TOML file.")
-    ],
+    recipe: Annotated[str, typer.Argument(help=_recipe_help)],
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/RECIPE-METHOD-seedN.")] = None,
     method: MethodOption = None,
     set_: Set = None,
@@ -161,14 +167,7 @@ def train(
 
       smopd train qwen3-4b --set data.train=train.jsonl --set seed=123 --dry-run
     """
-    from smopd.config import load_config, to_toml
-
-    config = load_config(recipe, set_ or [], method)
-    if dry_run:
-        from smopd.planning.memory import memory_comment
-
-        print(to_toml(config) + memory_comment(config), end="")
-        return
+    config = _config(recipe, set_, method, dry_run)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
     from smopd.cli.progress import track, training_note
     from smopd.training.loop import Stopped
@@ -180,41 +179,26 @@ def train(
     try:
         train_run(config, folder, track, training_note)
     except Stopped as stopped:
-        _interrupted(stopped.step, out)
-    checkpoint = folder.checkpoints()[-1]
+        _interrupted(f"stopped after step {stopped.step}; everything is saved in {out}. {GOES_ON}")
+    checkpoint = str(folder.checkpoints()[-1])
     if as_json:
-        emit(
-            {
-                "run": str(out),
-                "checkpoint": str(checkpoint),
-                "steps": config.train.steps,
-                "last": folder.metrics()[-1],
-            }
-        )
+        steps, last = config.train.steps, folder.metrics()[-1]
+        emit({"run": str(out), "checkpoint": checkpoint, "steps": steps, "last": last})
     else:
         print(f"trained: {checkpoint}\nevaluate it: smopd eval {out}")
 
 
 @app.command()
 def report(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="RUN|STUDY", help="Run folder, folder of a study, or a study's results.json."),
-    ],
-    audit: Annotated[
-        bool,
-        typer.Option(
-            "--audit", help="Write nothing: recompute every number from the raw conversations and compare."
-        ),
-    ] = False,
+    path: Annotated[Path, typer.Argument(metavar="RUN|STUDY", help=_report_help)],
+    audit: Annotated[bool, typer.Option("--audit", help=_audit_help)] = False,
     out: Annotated[Path | None, typer.Option(help="For a results.json: folder of the report.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the report of a run (report.html) or of a study (a page, Markdown, LaTeX tables, figures), or
-    audit it.
+    """Write the report of a run (report.html) or of a study (page, Markdown, LaTeX, figures), or audit it.
 
-    The audit verifies every reply anew and fails (exit code 1) on the first number that is not what they
-    give; all are named.
+    The audit verifies every reply anew, names every number that is not what they give, and then fails (exit
+    code 1).
 
     Examples:
 
@@ -238,9 +222,8 @@ def report(
 
         pages = [publish_results(path, out)]
     elif out is not None:
-        raise UserError(
-            "--out: the report of a run or a study is written into its folder; --out is for a results.json"
-        )
+        where = "the report of a run or a study is written into its folder"
+        raise UserError(f"--out: {where}; --out is for a results.json")
     elif (path / "study.json").exists() or (path / "studies").is_dir():
         from smopd.study.publish import publish
         from smopd.study.run import study_folders
@@ -260,9 +243,7 @@ def report(
 def export(
     source: Annotated[Path, typer.Argument(metavar="RUN|ADAPTER", help="Run folder, or a PEFT adapter.")],
     out: Annotated[Path, typer.Argument(help="Folder for the model; must not exist.")],
-    checkpoint: Annotated[
-        str, typer.Option(help="A checkpoint of the run, e.g. step-000100; default the newest.")
-    ] = "",
+    checkpoint: Annotated[str, typer.Option(help=_checkpoint_help)] = "",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; default as in the run.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -270,15 +251,14 @@ def export(
 
     Example: smopd export runs/quickstart models/pocket-trained --dtype bfloat16
     """
-    from smopd.cli.progress import waiting
+    from smopd.cli.progress import track
     from smopd.training.export import export as write
 
     try:
-        with waiting(f"writing {out}"):
+        with track(f"writing {out}"):
             made = write(source, out, checkpoint, dtype)
     except KeyboardInterrupt:
-        print("stopped; nothing was written", file=sys.stderr)
-        raise typer.Exit(130) from None
+        _interrupted("stopped; nothing was written")
     emit(made) if as_json else print(f"exported: {out}\nevaluate it: smopd eval {out}")
 
 
@@ -291,57 +271,9 @@ def methods(as_json: Json = False) -> None:
     from smopd.methods import METHODS
 
     if as_json:
-        emit(
-            {
-                name: {"title": m.title, "summary": m.summary, "settings": dict(m.settings)}
-                for name, m in METHODS.items()
-            }
-        )
+        shown = ("title", "summary", "settings")
+        emit({name: {key: getattr(method, key) for key in shown} for name, method in METHODS.items()})
         return
     for name, method in METHODS.items():
         settings = "  ".join(f"{key}={value}" for key, value in method.settings.items())
         print(f"{name:<10} {settings}\n           {method.summary}")
-
-
-@pocket_app.command("build")
-def pocket_build(
-    out: Annotated[Path, typer.Option(help="Folder for the model; must not exist.")] = Path(
-        "runs/pocket-model"
-    ),
-    seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 0,
-    count: Annotated[
-        int, typer.Option("--eval", min=1, help="Held-out conversations for the accuracies.")
-    ] = 400,
-    as_json: Json = False,
-) -> None:
-    """Rebuild the pocket model from scratch and print its accuracies. Up to 25 minutes on two cores.
-
-    Example: smopd pocket build --out runs/pocket-model
-    """
-    from smopd.cli.progress import Progress, track
-    from smopd.config import load_config
-    from smopd.evaluation.metrics import summarise
-    from smopd.evaluation.prepare import prepared_examples
-    from smopd.evaluation.session import run_evaluation
-    from smopd.pocket.build import BuildSettings, build
-    from smopd.viewer.results import summary_table
-
-    if out.exists():
-        raise UserError(f"{out}: exists; nothing was written, choose another --out")
-    settings = BuildSettings(seed=seed)
-    with Progress("building", settings.steps) as progress:
-        build(out, settings, lambda step, _, loss: progress.update(step, f"loss {loss:.3f}"))
-    config = load_config(
-        "pocket", [f"model.path={json.dumps(str(out.resolve()))}", f"data.eval=pocket:eval:{count}"]
-    )
-    summary = summarise(run_evaluation(config, prepared_examples(config, "eval"), "pocket", track=track))
-    if as_json:
-        emit({"model": str(out), **summary})
-        return
-    from rich.console import Console
-
-    Console(highlight=False).print(summary_table(summary))
-
-
-if __name__ == "__main__":
-    main()

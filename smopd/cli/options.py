@@ -7,25 +7,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a setting, e.g. optim.lr=1e-5. May be repeated."
-    ),
-]
+_set_help = "Override a setting, e.g. optim.lr=1e-5. May be repeated."
+_unsandboxed_help = "Run model-written code without isolation where none can be had."
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_set_help)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-Unsandboxed = Annotated[
-    bool,
-    typer.Option(
-        "--allow-unsandboxed", help="Run model-written code without isolation where none can be had."
-    ),
-]
+Unsandboxed = Annotated[bool, typer.Option("--allow-unsandboxed", help=_unsandboxed_help)]
 
 
 def verb_with(*others: str) -> type[TyperGroup]:
-    """A group that is a verb itself, its command named `run`: `smopd eval TARGET`. Only the words `others`
-    name further verbs.
-    """
+    """A group that is a verb itself: `smopd eval TARGET` is its command `run`; `others`: further verbs."""
 
     class Group(TyperGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -33,19 +23,14 @@ def verb_with(*others: str) -> type[TyperGroup]:
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             name, command, rest = super().resolve_command(ctx, args)
-            return (
-                "" if name == "run" else name,
-                command,
-                rest,
-            )  # its usage line reads "smopd eval", as it is typed
+            # The usage line reads "smopd eval", as it is typed.
+            return "" if name == "run" else name, command, rest
 
     return Group
 
 
 def silent() -> bool:
-    """Whether this is one of several processes that a launcher started, and not the first: that one speaks
-    for all.
-    """
+    """Whether a launcher started this process and it is not the first, which speaks for all."""
     return "LOCAL_RANK" in os.environ and os.environ.get("RANK", "0") != "0"
 
 

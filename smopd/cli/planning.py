@@ -7,39 +7,30 @@ import typer
 
 from smopd.cli.options import Json, Set, emit
 
+Recipes = typer.Argument(
+    metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table, a row each."
+)
+GpuName = typer.Option(help="h100, h200, a100-80, rtx-pro-6000, rtx4090, ... (a wrong name lists all).")
+ModelConfig = typer.Option(
+    help="A transformers config.json, or its folder, in place of what model.path names."
+)
+Mfu = typer.Option(min=0.01, max=1, help="Share of the published rate that prefill and scoring reach.")
+Middle = typer.Option(min=1, help="Mean tokens of a middle reply; default 75% of rollout.middle_tokens.")
+Answer = typer.Option(min=1, help="Mean tokens of an answer; default 35% of rollout.answer_tokens.")
+
 
 def plan(
-    recipes: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table, a row each."
-        ),
-    ],
-    gpu: Annotated[
-        str, typer.Option(help="h100, h200, a100-80, rtx-pro-6000, rtx4090, ... (a wrong name lists all).")
-    ] = "h100",
+    recipes: Annotated[list[str], Recipes],
+    gpu: Annotated[str, GpuName] = "h100",
     gpus: Annotated[int, typer.Option(min=1, help="How many of them train: a process each.")] = 1,
-    model_config: Annotated[
-        Path | None,
-        typer.Option(help="A transformers config.json, or its folder, in place of what model.path names."),
-    ] = None,
-    mfu: Annotated[
-        float | None,
-        typer.Option(min=0.01, max=1, help="Share of the published rate that prefill and scoring reach."),
-    ] = None,
-    middle: Annotated[
-        float | None,
-        typer.Option(min=1, help="Mean tokens of a middle reply; default 75% of rollout.middle_tokens."),
-    ] = None,
-    answer: Annotated[
-        float | None,
-        typer.Option(min=1, help="Mean tokens of an answer; default 35% of rollout.answer_tokens."),
-    ] = None,
+    model_config: Annotated[Path | None, ModelConfig] = None,
+    mfu: Annotated[float | None, Mfu] = None,
+    middle: Annotated[float | None, Middle] = None,
+    answer: Annotated[float | None, Answer] = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Memory by part, tokens, operations and minutes of a recipe on given GPUs; what to change if it does not
-    fit.
+    """Memory, tokens, operations and minutes of a recipe on given GPUs; what to change if it does not fit.
 
     An estimate from shapes and published rates (docs/scaling.md): nothing is downloaded, loaded or computed.
 
@@ -61,14 +52,13 @@ def plan(
     from smopd.planning.timing import MFU
 
     device = find_gpu(gpu)
-    found = []
+    plans, sources = [], []
     for recipe in recipes:
         config = load_config(recipe, set_ or [])
         shape, source = (read_shape(model_config), str(model_config)) if model_config else find_shape(config)
-        found.append((recipe, make_plan(config, shape, device, gpus, mfu or MFU, middle, answer), source))
+        plans.append(make_plan(config, shape, device, gpus, mfu or MFU, middle, answer))
+        sources.append(source)
     if as_json:
-        emit({"plans": [to_json(*one) for one in found]})
-    elif len(found) == 1:
-        print(text(*found[0][:2]))
+        emit({"plans": [to_json(*one) for one in zip(recipes, plans, sources, strict=True)]})
     else:
-        print(table([one for _, one, _ in found]))
+        print(text(recipes[0], plans[0]) if len(plans) == 1 else table(plans))

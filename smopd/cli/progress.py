@@ -1,12 +1,9 @@
-"""Progress on standard error: a live line with ETA on a terminal, plain lines elsewhere. Standard output is
-for results.
-"""
+"""Progress on standard error: a live line with ETA on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -20,8 +17,7 @@ console = Console(stderr=True, highlight=False, quiet=silent())
 
 
 class Progress:
-    """One counted piece of work. Plain lines come at most every `plain_every` seconds, and for the last
-    count.
+    """One counted piece of work. Plain lines come every `plain_every` seconds, and for the last count.
 
     With `eta` False the time left is for the note to say: counts of unequal pieces do not tell it.
     """
@@ -29,8 +25,7 @@ class Progress:
     def __init__(
         self, what: str, total: int, done: int = 0, plain_every: float = 10.0, eta: bool = True
     ) -> None:
-        self.what, self.total, self.done, self.eta = what, total, done, eta
-        self.plain_every = plain_every
+        self.what, self.total, self.done, self.eta, self.plain_every = what, total, done, eta, plain_every
         self._began, self._last, self._first = time.monotonic(), time.monotonic(), done
         self._bar: RichProgress | None = None
 
@@ -44,9 +39,7 @@ class Progress:
             self._task = self._bar.add_task(self.what, total=self.total, completed=self.done, note="")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar:
             self._bar.stop()
 
@@ -57,17 +50,14 @@ class Progress:
             self._bar.update(self._task, completed=done, note=note)
             return
         now = time.monotonic()
-        if now - self._last >= self.plain_every or (done == self.total and self.eta):
-            self._last = now
-            rate = (done - self._first) / max(1e-9, now - self._began)
-            left = (
-                f", {timedelta(seconds=round((self.total - done) / rate))} left"
-                if self.eta and rate and done < self.total
-                else ""
-            )
-            console.print(
-                f"{self.what} {done}/{self.total}{left}  {note}".rstrip(), markup=False, soft_wrap=True
-            )
+        if now - self._last < self.plain_every and not (done == self.total and self.eta):
+            return
+        self._last = now
+        rate, left = (done - self._first) / max(1e-9, now - self._began), ""
+        if self.eta and rate and done < self.total:
+            left = f", {timedelta(seconds=round((self.total - done) / rate))} left"
+        line = f"{self.what} {done}/{self.total}{left}  {note}".rstrip()
+        console.print(line, markup=False, soft_wrap=True)
 
 
 @contextmanager

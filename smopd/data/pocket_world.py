@@ -6,7 +6,7 @@ facts, so 4 to 7 shards, the goal first and the rest shuffled. The split of a ta
 without wording, so no task of one split can appear in the other, however it is phrased and whichever seed
 drew it.
 
-It leaves out how a model replies: that is `smopd.pocket.dialogues`.
+It leaves out how a model replies: that is tools/pocket/dialogues.py.
 """
 
 from collections.abc import Iterator

@@ -1,3 +1,1 @@
-"""What a run will need before it runs: memory by part, tokens, operations, minutes. Nothing is loaded and
-nothing is computed.
-"""
+"""What a run will need, before it runs: memory by part, tokens, operations, minutes. Nothing is computed."""

@@ -2,12 +2,10 @@
 adds, reply lengths.
 
 Taken from the recipe's data and the model's tokenizer where both are on this machine, else from `DEFAULTS`,
-which `python -m smopd.planning.averages DATA TOKENIZER` prints for LiC math and Qwen3's tokenizer. Reply
-lengths are nobody's to know before a run: they are an assumption, a share of the recipe's limits, and options
-of `smopd plan`.
+which tools/average_lengths.py prints for LiC math and Qwen3's tokenizer. Reply lengths are not known before a
+run: they are an assumption, a share of the recipe's limits, and options of `smopd plan`.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smopd.config import Config
-from smopd.errors import UserError
+from smopd.planning.shapes import model_source
 
 if TYPE_CHECKING:
     from smopd.chat import Renderer
@@ -27,9 +25,7 @@ SAMPLE = 256  # examples read: averages need no more
 
 @dataclass(frozen=True)
 class Template:
-    """Tokens that a chat template adds. `repeats`: it writes a reply into the history otherwise than it was
-    sampled.
-    """
+    """Tokens that a chat template adds. `repeats`: it renders a reply in the history in other tokens."""
 
     start: int  # in front of the first user turn, a system message's own tokens left out
     user: int  # around a user turn
@@ -64,28 +60,28 @@ DEFAULTS = Averages(
 
 
 def find_averages(config: Config, middle: float | None = None, answer: float | None = None) -> Averages:
-    """Of the recipe's training data and model, as far as both are on this machine."""
-    found = _measured(config) or DEFAULTS
+    """Averages of the recipe's data, or the defaults; `middle` and `answer`: mean reply lengths."""
+    limits = config.rollout
     return replace(
-        found,
-        middle=min(middle or MIDDLE_SHARE * config.rollout.middle_tokens, config.rollout.middle_tokens),
-        answer=min(answer or ANSWER_SHARE * config.rollout.answer_tokens, config.rollout.answer_tokens),
+        _measured(config) or DEFAULTS,
+        middle=min(middle or MIDDLE_SHARE * limits.middle_tokens, limits.middle_tokens),
+        answer=min(answer or ANSWER_SHARE * limits.answer_tokens, limits.answer_tokens),
     )
 
 
 def measure(examples: Sequence["Example"], renderer: "Renderer", source: str = "") -> Averages:
-    """Count tokens."""
+    """Count the tokens of a data set's examples."""
 
     def mean(texts: Sequence[str]) -> float:
         return sum(len(renderer.encode(text)) for text in texts) / len(texts)
 
     some = examples[:: max(1, len(examples) // SAMPLE)]
     return Averages(
-        dict(sorted(Counter(len(e.shards) for e in some).items())),
-        mean([s for e in some for s in e.shards]),
-        mean([e.full for e in some]),
-        mean([e.system for e in some]),
-        template_of(renderer, any(e.system for e in some)),
+        turns=dict(sorted(Counter(len(e.shards) for e in some).items())),
+        shard=mean([s for e in some for s in e.shards]),
+        full=mean([e.full for e in some]),
+        system=mean([e.system for e in some]),
+        template=template_of(renderer, any(e.system for e in some)),
         source=source,
     )
 
@@ -93,31 +89,30 @@ def measure(examples: Sequence["Example"], renderer: "Renderer", source: str = "
 def template_of(renderer: "Renderer", with_system: bool = True) -> Template:
     """What a template adds, read off three small conversations."""
     system = [{"role": "system", "content": "alpha"}] if with_system else []
-    asked, again = {"role": "user", "content": "bravo"}, {"role": "user", "content": "charlie"}
-    said = {"role": "assistant", "content": "delta"}
+    first, second = {"role": "user", "content": "bravo"}, {"role": "user", "content": "charlie"}
+    reply = {"role": "assistant", "content": "delta"}
 
     def size(text: str) -> int:
         return len(renderer.encode(text))
 
-    once, twice = renderer.ids([*system, asked]), renderer.ids([*system, asked, again])
-    later = renderer.ids([*system, asked, said, again])
-    prompt = len(once) - len(renderer.encode(renderer.text([*system, asked], generation_prompt=False)))
+    once, twice = renderer.ids([*system, first]), renderer.ids([*system, first, second])
+    later = renderer.ids([*system, first, reply, second])
+    prompt = len(once) - size(renderer.text([*system, first], generation_prompt=False))
     user = len(twice) - len(once) - size("charlie")
     start = len(once) - prompt - size("bravo") - user - (size("alpha") if with_system else 0)
     sampled = [*once, *renderer.encode("delta")]
-    same = next((k for k, (a, b) in enumerate(zip(sampled, later, strict=False)) if a != b), len(sampled))
+    same = common_prefix(sampled, later)
     lost = max(0, len(once) - same)
-    between = (
-        len(later) - len(once) - size("delta") - size("charlie")
-    )  # around a reply in the history, and the next user turn
-    return Template(
-        max(0, start),
-        max(0, user),
-        prompt,
-        lost,
-        max(1, between - user - (prompt - lost)),
-        same < len(sampled),
-    )
+    # What stands around a reply in the history and around the next user turn.
+    between = len(later) - len(once) - size("delta") - size("charlie")
+    close = max(1, between - user - (prompt - lost))
+    return Template(max(0, start), max(0, user), prompt, lost, close, repeats=same < len(sampled))
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two sequences share at their beginning."""
+    differ = (k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+    return next(differ, min(len(a), len(b)))
 
 
 def _measured(config: Config) -> Averages | None:
@@ -126,33 +121,13 @@ def _measured(config: Config) -> Averages | None:
 
     from smopd.chat import Renderer
     from smopd.data import load_examples
-    from smopd.pocket import MODEL_DIR
 
-    data, name = config.data.train, config.model.path
-    path = MODEL_DIR if name == "pocket" else Path(name).expanduser()
+    data = config.data.train
     if not (data.startswith("pocket:") or Path(data).is_file()):
         return None
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path) if path.is_dir() else name, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(model_source(config), local_files_only=True)
     except (OSError, ValueError, KeyError):
         return None
-    examples = load_examples(
-        data, config.data.train_limit or None
-    )  # a file that is there and broken is an error
+    examples = load_examples(data, config.data.train_limit or None)  # a broken file is an error
     return measure(examples, Renderer(tokenizer, config.chat.thinking), f"{data} with the model's tokenizer")
-
-
-def main(arguments: list[str]) -> None:
-    """Print what `DEFAULTS` holds, for a data file and a tokenizer folder."""
-    if len(arguments) != 2:
-        raise UserError("usage: python -m smopd.planning.averages DATA TOKENIZER")
-    from transformers import AutoTokenizer
-
-    from smopd.chat import Renderer
-    from smopd.data import load_examples
-
-    print(measure(load_examples(arguments[0]), Renderer(AutoTokenizer.from_pretrained(arguments[1]))))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,15 +1,15 @@
-"""Operations of a step, part by part: two for every weight and token of a matrix product, as torch's
-FlopCounterMode counts.
+"""Operations of a step by part: two for every weight and token of a matrix product.
 
-Base and adapters are kept apart, because the adapters' products run in float32. Elementwise work, norms and
-the sampler are left out: they cost bandwidth, not operations.
+Counted like torch's FlopCounterMode. Base and adapters are kept apart, because the adapters' products run in
+float32. Elementwise work, norms and the sampler are left out: they cost bandwidth, not operations.
 """
 
 from dataclasses import dataclass
 
 from smopd.config import Config
-from smopd.planning.load import Load, Packed
-from smopd.planning.shapes import PROJECTIONS, Shape
+from smopd.planning.load import Load
+from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections
+from smopd.rollout.engine import TRAITS
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ class Flops:
         return self.base + self.adapter
 
 
+def samples_merged(config: Config) -> bool:
+    """Whether rollouts are sampled with the adapter merged into the weights."""
+    return config.rollout.merge and TRAITS[config.engine.kind].in_place
+
+
 def attention(shape: Shape, pairs: float) -> float:
     """Scores and their product with the values, in all layers, for so many query-key pairs."""
     return 4 * pairs * shape.queries * shape.layers
@@ -38,23 +43,19 @@ def forward(shape: Shape, adapter: int, tokens: float, pairs: float) -> Flops:
     return Flops(2 * tokens * shape.layer * shape.layers + attention(shape, pairs), 2 * tokens * adapter)
 
 
-def backward(
-    shape: Shape, adapter: int, tokens: float, pairs: float, targets: tuple[str, ...] = PROJECTIONS
-) -> Flops:
+def backward(shape: Shape, adapter: int, tokens: float, pairs: float, targets: Names = PROJECTIONS) -> Flops:
     """The student's: gradients by inputs for the frozen base, by inputs and by weights for the adapter.
 
-    The first layer's queries, keys and values read the frozen embeddings: nobody wants the gradient by those.
+    The first layer's queries, keys and values read the frozen embeddings, whose gradient is not computed.
     """
+    sizes = shape.projections()
     first = ("q_proj", "k_proj", "v_proj")
-    unwanted = sum(a * b for name, (a, b) in shape.projections().items() if name in first)
-    per_rank = {name: (a, a + b) for name, (a, b) in shape.projections().items() if name in targets}
-    rank = adapter / shape.layers / sum(both for _, both in per_rank.values()) if per_rank else 0
-    spared = rank * sum(into for name, (into, _) in per_rank.items() if name in first)
+    unwanted = sum(sizes[name][0] * sizes[name][1] for name in first)
+    rank = adapter / (shape.adapter(1, targets) or 1)
+    spared = rank * sum(sizes[name][0] for name in first if name in targets)
+    base = 2 * tokens * (shape.layer * shape.layers - unwanted)
     # Attention computes its scores again rather than keep them: five products for the forward pass's two.
-    return Flops(
-        2 * tokens * (shape.layer * shape.layers - unwanted) + 2.5 * attention(shape, pairs),
-        2 * tokens * (2 * adapter - spared),
-    )
+    return Flops(base + 2.5 * attention(shape, pairs), 2 * tokens * (2 * adapter - spared))
 
 
 def head(shape: Shape, tokens: float, products: float = 3.0) -> Flops:
@@ -63,25 +64,23 @@ def head(shape: Shape, tokens: float, products: float = 3.0) -> Flops:
 
 
 def step_flops(config: Config, shape: Shape, load: Load) -> dict[str, Flops]:
-    """Of one step of one process, by part."""
-    targets = PROJECTIONS if "all-linear" in config.lora.targets else tuple(config.lora.targets)
+    """Operations of one step of one process, by part."""
+    targets = adapted_projections(config)
     adapter = shape.adapter(config.lora.r, targets)
-    sampling = 0 if config.rollout.merge and config.engine.kind == "hf" else adapter
-    student: Packed = load.student
-    passes = forward(shape, adapter, student.tokens, student.pairs)
-    again = passes if config.train.recompute else Flops()
-    decode = Flops()
-    prefill = Flops()
-    for call in load.calls:
-        decode += forward(shape, sampling, call.tokens, call.read) + head(shape, call.tokens, 1)
-        prefill += forward(shape, sampling, call.prefilled, call.prefill_pairs)
+    sampling = 0 if samples_merged(config) else adapter
+    student, teacher, sampled = load.student, load.teacher, load.sampled
+    student_forward = forward(shape, adapter, student.tokens, student.pairs)
+    student_backward = backward(shape, adapter, student.tokens, student.pairs, targets)
+    if config.train.recompute:
+        student_backward += student_forward
+    decode = forward(shape, sampling, sampled.tokens, sampled.read)
     # A masked token costs no gradient product, and the mask begins after a share of the steps.
     kept = config.objective.mask_after + (1 - config.objective.mask_after) * config.objective.keep
     return {
-        "rollout prefill": prefill,
-        "rollout decode": decode,
-        "teacher forward": forward(shape, adapter, load.teacher.tokens, load.teacher.pairs),
-        "student forward": passes,
-        "student backward": backward(shape, adapter, student.tokens, student.pairs, targets) + again,
+        "rollout prefill": forward(shape, sampling, sampled.prefilled, sampled.prefill_pairs),
+        "rollout decode": decode + head(shape, sampled.tokens, 1),
+        "teacher forward": forward(shape, adapter, teacher.tokens, teacher.pairs),
+        "student forward": student_forward,
+        "student backward": student_backward,
         "head": head(shape, load.middle, 2 + kept) + head(shape, load.answer),
     }

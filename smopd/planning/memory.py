@@ -8,36 +8,31 @@ both.
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 from smopd.config import Config
 from smopd.errors import UserError
 from smopd.planning.averages import Averages, find_averages
-from smopd.planning.gpus import Gpu
+from smopd.planning.gpus import GPUS, Gpu
 from smopd.planning.load import Packed, largest_load
-from smopd.planning.shapes import PROJECTIONS, Shape, find_shape
+from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections, find_shape
+from smopd.rollout.engine import TRAITS
 from smopd.rollout.kv import GROWTH
 from smopd.scoring.divergence import CHUNK_BYTES
 
 FLOAT = 4
-CONTEXT, RESERVE = (
-    1.0e9,
-    0.05,
-)  # assumption: bytes of the CUDA context and libraries; share of the GPU that cannot be used
+# Assumptions: bytes of the CUDA context and libraries; share of the GPU that cannot be used.
+CONTEXT, RESERVE = 1.0e9, 0.05
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
-# Bytes a weight of a quantized layer: nf4 with its scales quantized again (4.127 bits), int8 with one float16
-# scale a row.
+# Bytes a weight of a quantized layer: nf4 with its scales quantized again (4.127 bits), int8.
 QUANTIZED = {"nf4": 4.127 / 8, "int8": 1.0}
-READERS = (
-    ("q_proj", "k_proj", "v_proj"),
-    ("o_proj",),
-    ("gate_proj", "up_proj"),
-    ("down_proj",),
-)  # of the same input
+# Projections that read the same input.
+READERS = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one GPU. Rollouts and scoring take turns: what one of them needs alone is there for the other."""
+    """Bytes on one GPU. Rollouts and scoring take turns: what one needs alone is free for the other."""
 
     parts: dict[str, float]
     rollout: float
@@ -50,41 +45,32 @@ class Memory:
 
 
 def weight_bytes(config: Config, shape: Shape) -> float:
-    """The base."""
+    """Bytes of the base weights."""
     width = WIDTHS[config.model.dtype]
-    inner = QUANTIZED.get(getattr(config.model, "quantize", "none"), width)
+    inner = QUANTIZED.get(config.model.quantize, width)
     linear = shape.layer * shape.layers
     return linear * inner + (shape.parameters - linear) * width
 
 
-def kept_bytes(
-    shape: Shape, rank: int, dtype: str, packed: Packed, targets: tuple[str, ...] = PROJECTIONS
-) -> float:
+def kept_bytes(shape: Shape, rank: int, dtype: str, packed: Packed, targets: Names = PROJECTIONS) -> float:
     """What the student's forward pass keeps for backward, without recomputation."""
     width, d, q, k = WIDTHS[dtype], shape.hidden, shape.queries, shape.keys
-    inputs = {name: into for name, (into, _) in shape.projections().items() if name in targets}
+    inputs = {name: size for name, (size, _) in shape.projections().items() if name in targets}
     if width == FLOAT:  # projections that read the same numbers share them
-        copies = sum(
-            next(inputs[name] for name in group if name in inputs)
-            for group in READERS
-            if inputs.keys() & set(group)
-        )
+        copies = sum(max(inputs.get(name, 0) for name in group) for group in READERS)
     else:  # every adapter turns its input into float32 for itself
         copies = sum(inputs.values())
     norms = 2 * d + (q + k if shape.normed else 0)
-    token = FLOAT * (copies + len(inputs) * rank + norms + shape.heads) + width * (
-        3 * shape.intermediate + 2 * q
-    )
-    # Attention keeps the keys and values along every path, and its mask as numbers, one for every pair of a
-    # group's queries.
+    in_float = copies + len(inputs) * rank + norms + shape.heads
+    token = FLOAT * in_float + width * (3 * shape.intermediate + 2 * q)
+    # Attention keeps keys and values along every path, and its mask as a number for every pair of a group.
     attention = width * (2 * k * packed.paths + shape.heads // shape.kv_heads * packed.pairs)
     return shape.layers * (packed.tokens * token + attention) + packed.tokens * d * FLOAT
 
 
 def activation_bytes(config: Config, shape: Shape, student: Packed) -> float:
     """The most that is alive for the student's backward pass."""
-    targets = PROJECTIONS if "all-linear" in config.lora.targets else tuple(config.lora.targets)
-    whole = kept_bytes(shape, config.lora.r, config.model.dtype, student, targets)
+    whole = kept_bytes(shape, config.lora.r, config.model.dtype, student, adapted_projections(config))
     if not config.train.recompute:
         return whole
     # One input a layer, and one layer of one row while it is computed again.
@@ -111,16 +97,12 @@ def cache_token_bytes(shape: Shape, dtype: str) -> int:
 
 
 def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int) -> float:
-    """Of the hf engine at the last turn of its longest conversations: the batch being sampled, and what waits
-    between turns.
-    """
-    conversations = min(config.rollout.batch, -(-config.train.rollouts // processes))
+    """The hf engine's, at the last turn of its longest conversations: the batch, and what waits."""
+    conversations = min(config.rollout.batch, ceil(config.train.rollouts / processes))
     context = largest_context(config, lengths)
     of_token = cache_token_bytes(shape, config.model.dtype)
     limit = config.rollout.answer_tokens
-    room = (
-        limit if limit <= GROWTH else -(-limit // GROWTH) * GROWTH
-    )  # a buffer grows by so many columns at a time
+    room = limit if limit <= GROWTH else ceil(limit / GROWTH) * GROWTH  # how a buffer grows
     batch = conversations * (context + room) * of_token
     if not config.engine.cache_mb:
         return batch
@@ -130,13 +112,11 @@ def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int)
 
 
 def server_bytes(config: Config, shape: Shape, lengths: Averages) -> float:
-    """The least that vLLM needs: weights, an adapter, the cache of one longest conversation, two gigabytes
-    for itself.
-    """
-    adapter = shape.adapter(config.lora.r, tuple(config.lora.targets))
+    """The least that vLLM needs: weights, an adapter, the longest conversation's cache, 2 GB for itself."""
+    weights = shape.parameters + shape.adapter(config.lora.r, adapted_projections(config))
     context = largest_context(config, lengths) + config.rollout.answer_tokens
-    width = WIDTHS[config.model.dtype]
-    return (shape.parameters + adapter) * width + context * cache_token_bytes(shape, config.model.dtype) + 2e9
+    cache = context * cache_token_bytes(shape, config.model.dtype)
+    return weights * WIDTHS[config.model.dtype] + cache + 2e9
 
 
 def largest_context(config: Config, lengths: Averages) -> float:
@@ -147,61 +127,55 @@ def largest_context(config: Config, lengths: Averages) -> float:
 
 
 def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int = 1) -> Memory:
-    """By part, on one of `gpus`."""
-    sharded = gpus > 1 and getattr(config.train, "shard", False)
+    """Memory by part, on one of `gpus`."""
+    sharded = gpus > 1 and config.train.shard
+    engine, traits, room = config.engine, TRAITS[config.engine.kind], gpu.memory * 1e9
     width, whole = WIDTHS[config.model.dtype], weight_bytes(config, shape)
-    targets = PROJECTIONS if "all-linear" in config.lora.targets else tuple(config.lora.targets)
-    adapter = shape.adapter(config.lora.r, targets) * FLOAT
-    student, _, replies = largest_load(config, lengths)
-    # One layer is gathered at a time; embeddings and head are gathered beside it.
-    weights = (
-        whole / gpus + (whole - shape.head * width) / shape.layers + shape.head * width if sharded else whole
-    )
-    parts = {
-        "base weights": min(whole, weights),
+    adapter = shape.adapter(config.lora.r, adapted_projections(config)) * FLOAT
+    student, replies = largest_load(config, lengths)
+    base = whole
+    if sharded:  # one layer is gathered at a time; embeddings and head are gathered beside it
+        head = shape.head * width
+        base = min(whole, whole / gpus + (whole - head) / shape.layers + head)
+    weights = {
+        "base weights": base,
         "adapters, student and teacher": 2 * adapter,
-        "gradients and optimizer": 4
-        * adapter,  # the gradient, the micro-batch's that is added to it, two moments
+        "gradients and optimizer": 4 * adapter,  # the gradient, the micro-batch's, two moments
+    }
+    scoring = {
         "activations, student pass": activation_bytes(config, shape, student),
         "head": head_bytes(config, shape, replies),
-        "framework reserve": 0.5e9 if gpu.name == "cpu" else CONTEXT + RESERVE * gpu.memory * 1e9,
     }
-    kind = config.engine.kind
-    sampling = 0.0
-    if kind == "hf":
-        parts["rollout cache"] = cache_bytes(config, shape, lengths, gpus)
-        sampling = parts["rollout cache"]
+    reserve = 0.5e9 if gpu.name == "cpu" else CONTEXT + RESERVE * room
+    sampling = {}
+    if traits.in_place:
+        sampling["rollout cache"] = cache_bytes(config, shape, lengths, gpus)
         if config.rollout.merge:
-            parts["adapted weights, second copy"] = shape.layer * shape.layers * width
-            sampling += parts["adapted weights, second copy"]
-        if sharded:  # the hf engine samples with whole weights
-            parts["whole weights while sampling"] = whole - parts["base weights"]
-            sampling += parts["whole weights while sampling"]
-    elif kind == "vllm":
-        parts["engine (vLLM's share)"] = config.engine.memory * gpu.memory * 1e9
-    always = sum(parts[name] for name in ("base weights", "adapters, student and teacher", "gradients and optimizer",
-                                          "framework reserve"))  # fmt: skip
-    engine = parts.get("engine (vLLM's share)", 0.0)
-    scoring = (
-        always + parts["activations, student pass"] + parts["head"] + (0.0 if config.engine.sleep else engine)
+            sampling["adapted weights, second copy"] = shape.layer * shape.layers * width
+        if sharded:  # it samples with whole weights
+            sampling["whole weights while sampling"] = whole - base
+    elif not traits.remote:
+        sampling["engine (vLLM's share)"] = engine.memory * gpu.memory * 1e9
+    always = sum(weights.values()) + reserve
+    awake = 0.0 if traits.in_place or engine.sleep else sum(sampling.values())
+    return Memory(
+        parts=weights | scoring | {"framework reserve": reserve} | sampling,
+        rollout=always + sum(sampling.values()),
+        scoring=always + sum(scoring.values()) + awake,
     )
-    return Memory(parts, always + sampling + engine, scoring)
 
 
 def memory_comment(config: Config) -> str:
     """The estimate as a TOML comment, for --dry-run."""
     try:
-        shape, _ = find_shape(config)
-        lengths = find_averages(config)
+        parts = memory(config, find_shape(config)[0], GPUS["cpu"], find_averages(config)).parts
     except UserError as error:
         return f"# memory: not known ({str(error).splitlines()[0]})\n"
-    student, _, replies = largest_load(config, lengths)
-    targets = PROJECTIONS if "all-linear" in config.lora.targets else tuple(config.lora.targets)
-    parts = {
-        "weights": weight_bytes(config, shape),
-        "adapters and optimizer": 6 * FLOAT * shape.adapter(config.lora.r, targets),
-        "activations of the longest micro-batch": activation_bytes(config, shape, student),
-        "head": head_bytes(config, shape, replies),
+    shown = {
+        "weights": parts["base weights"],
+        "adapters and optimizer": parts["adapters, student and teacher"] + parts["gradients and optimizer"],
+        "activations of the longest micro-batch": parts["activations, student pass"],
+        "head": parts["head"],
     }
-    told = "; ".join(f"{name} {size / 1e6:,.0f}" for name, size in parts.items())
-    return f"# memory, MB: {told} (smopd plan tells more)\n"
+    listed = "; ".join(f"{name} {size / 1e6:,.0f}" for name, size in shown.items())
+    return f"# memory, MB: {listed} (smopd plan tells more)\n"

@@ -10,12 +10,12 @@ from typing import Any
 
 from smopd.config import Config
 from smopd.planning.averages import Averages, find_averages
-from smopd.planning.flops import Flops, step_flops
 from smopd.planning.gpus import Gpu
 from smopd.planning.load import Load, Packed, step_load
 from smopd.planning.memory import Memory, activation_bytes, memory
 from smopd.planning.shapes import Shape
 from smopd.planning.timing import MFU, Times, step_times
+from smopd.rollout.engine import TRAITS
 
 Change = tuple[str, Any]  # a setting and its new value
 WORTH = 0.99  # a change that leaves more of the peak than this is not proposed
@@ -32,7 +32,6 @@ class Plan:
     lengths: Averages
     load: Load
     memory: Memory
-    flops: dict[str, Flops]
     times: Times
     at_limits: float  # seconds of a step in which every reply reaches its limit
     replicated: float  # peak with whole weights on every GPU
@@ -43,7 +42,7 @@ class Plan:
     @property
     def sharded(self) -> bool:
         """Whether the base weights are split among the GPUs."""
-        return self.gpus > 1 and bool(getattr(self.config.train, "shard", False))
+        return self.gpus > 1 and self.config.train.shard
 
     @property
     def fits(self) -> bool:
@@ -59,25 +58,30 @@ class Plan:
         return activation_bytes(self.config, self.shape, packed)
 
     @property
+    def minutes(self) -> float:
+        """Of the whole run."""
+        return self.times.step * self.config.train.steps / 60
+
+    @property
+    def minutes_at_limits(self) -> float:
+        """Of a run in which every reply reaches its limit."""
+        return self.at_limits * self.config.train.steps / 60
+
+    @property
     def largest(self) -> str:
         """The part that takes most memory."""
         return max(self.memory.parts, key=lambda name: self.memory.parts[name])
 
 
 def make_plan(
-    config: Config,
-    shape: Shape,
-    gpu: Gpu,
-    gpus: int = 1,
-    mfu: float = MFU,
-    middle: float | None = None,
-    answer: float | None = None,
-) -> Plan:
+    config: Config, shape: Shape, gpu: Gpu, gpus: int = 1, mfu: float = MFU,
+    middle: float | None = None, answer: float | None = None,
+) -> Plan:  # fmt: skip
     """Plan a recipe. On several GPUs whose memory is too small for whole weights the weights are sharded."""
     lengths = find_averages(config, middle, answer)
     needs = memory(config, shape, gpu, lengths, gpus)
     replicated, room = needs.peak, gpu.memory * 1e9
-    if gpus > 1 and replicated > room and not getattr(config.train, "shard", False):
+    if gpus > 1 and replicated > room and not config.train.shard:
         config = changed(config, ("train.shard", True))
         needs = memory(config, shape, gpu, lengths, gpus)
     load = step_load(config, lengths, gpus)
@@ -86,10 +90,9 @@ def make_plan(
     changes = fitting_changes(config, shape, gpu, lengths, gpus) if needs.peak > room else []
     after = memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
     times = step_times(config, shape, gpu, load, gpus, mfu)
-    flops = step_flops(config, shape, load)
     return Plan(
-        config, shape, gpu, gpus, lengths, load, needs, flops, times, at_limits, replicated, changes, after, mfu
-    )  # fmt: skip
+        config, shape, gpu, gpus, lengths, load, needs, times, at_limits, replicated, changes, after, mfu
+    )
 
 
 def changed(config: Config, *changes: Change) -> Config:
@@ -124,22 +127,22 @@ def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, g
 
 def _proposals(config: Config, gpus: int) -> Iterator[Change]:
     """In the order of what they cost."""
-    if config.engine.kind == "vllm" and not config.engine.sleep:
+    traits = TRAITS[config.engine.kind]
+    if not traits.remote and not traits.in_place and not config.engine.sleep:
         yield "engine.sleep", True
     if config.train.micro_batch > 1:
         yield "train.micro_batch", 1
     if not config.train.recompute:
         yield "train.recompute", True
-    # Wide rows repeat fewer tokens; with recomputation narrow ones need less for themselves. Which is better
-    # depends on the data.
+    # Wide rows repeat fewer tokens, narrow ones need less for recomputation: the data decide which is better.
     for width in (8192, 1024):
         yield "train.row_tokens", width
     if config.rollout.merge:
         yield "rollout.merge", False
-    if config.engine.kind in ("hf", "vllm"):
+    if not traits.remote:
         yield "engine.kind", "vllm-http"
-    if gpus > 1 and not getattr(config.train, "shard", False):
+    if gpus > 1 and not config.train.shard:
         yield "train.shard", True
     # Sharded weights are split by rows of numbers; packed 4-bit ones have none.
-    if gpus == 1 and getattr(config.model, "quantize", None) == "none" and config.model.dtype != "float32":
+    if gpus == 1 and config.model.quantize == "none" and config.model.dtype != "float32":
         yield "model.quantize", "nf4"

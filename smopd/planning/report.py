@@ -1,22 +1,23 @@
-"""A plan as text, as one row of a table, and as JSON. Plain text of fixed widths: the same on every terminal,
-and in the docs.
-"""
+"""A plan as text, as one row of a table, and as JSON. Plain text of fixed widths: the same everywhere."""
 
-import json
 from typing import Any
 
+from smopd.config_io import scalar
+from smopd.planning.flops import samples_merged
 from smopd.planning.memory import server_bytes
 from smopd.planning.plan import Plan
 from smopd.planning.timing import server_group
+from smopd.rollout.engine import TRAITS
 
 GB = 1e9
-COLUMNS = ("model", "GPUs", "engine", "GB needed", "fits", "largest part", "tokens sampled", "packed, student", "packed, teacher",
-           "PFLOP", "s a step", "sampling", "minutes", "at the limits")  # fmt: skip
+COLUMNS = ("model", "GPUs", "engine", "GB needed", "fits", "largest part", "tokens sampled",
+           "packed, student", "packed, teacher", "PFLOP", "s a step", "sampling",
+           "minutes", "at the limits")  # fmt: skip
 
 
 def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
     """Everything, in bytes, operations, tokens and seconds."""
-    load = plan.load
+    load, needs, lengths = plan.load, plan.memory, plan.lengths
     return {
         "recipe": recipe,
         "model": plan.config.model.path,
@@ -25,10 +26,8 @@ def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
         "gpus": plan.gpus,
         "sharded": plan.sharded,
         "memory": {
-            "parts": plan.memory.parts,
-            "rollout": plan.memory.rollout,
-            "scoring": plan.memory.scoring,
-            "peak": plan.memory.peak,
+            **vars(needs),
+            "peak": needs.peak,
             "largest": plan.largest,
             "fits": plan.fits,
             "replicated_peak": plan.replicated,
@@ -38,39 +37,34 @@ def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
         },
         "tokens": {
             "rollouts": load.rollouts,
-            "sampled": load.sampled,
-            "prefilled": load.prefilled,
+            "sampled": load.sampled.tokens,
+            "prefilled": load.sampled.prefilled,
             "student_packed": load.student.tokens,
             "teacher_packed": load.teacher.tokens,
             "scored": load.middle + load.answer,
-            "decode_steps": sum(call.steps for call in load.calls),
+            "decode_steps": load.sampled.steps,
         },
-        "flops": {name: {"base": f.base, "adapter": f.adapter} for name, f in plan.flops.items()},
+        "flops": {name: vars(flops) for name, flops in plan.times.flops.items()},
         "seconds": plan.times.seconds,
         "bound": plan.times.bound,
-        "minutes": {"run": minutes(plan), "run_at_limits": plan.at_limits * plan.config.train.steps / 60},
-        "assumptions": {"mfu": plan.mfu, "middle_reply": plan.lengths.middle, "answer_reply": plan.lengths.answer,
-                        "data": plan.lengths.source},
-    }  # fmt: skip
-
-
-def minutes(plan: Plan) -> float:
-    """Of the whole run."""
-    return plan.times.step * plan.config.train.steps / 60
+        "minutes": {"run": plan.minutes, "run_at_limits": plan.minutes_at_limits},
+        "assumptions": {
+            "mfu": plan.mfu,
+            "middle_reply": lengths.middle,
+            "answer_reply": lengths.answer,
+            "data": lengths.source,
+        },
+    }
 
 
 def text(recipe: str, plan: Plan) -> str:
     """The whole plan for a person."""
-    config, load = plan.config, plan.load
+    config, load, lengths = plan.config, plan.load, plan.lengths
     count = plan.shape.parameters / 1e6
     size = f"{count / 1000:.2f} billion" if count >= 1000 else f"{count:.1f} million"
-    split = (
-        ", base weights sharded (FSDP2)"
-        if plan.sharded
-        else ", base weights on every GPU"
-        if plan.gpus > 1
-        else ""
-    )
+    split = ""
+    if plan.gpus > 1:
+        split = ", base weights sharded (FSDP2)" if plan.sharded else ", base weights on every GPU"
     lines = [
         f"{recipe}: {_model(plan)}, {size} weights, {config.model.dtype}; {plan.gpus} x {plan.gpu.name} "
         f"({plan.gpu.memory:g} GB){split}; engine {config.engine.kind}",
@@ -81,72 +75,69 @@ def text(recipe: str, plan: Plan) -> str:
         f"{'peak while sampling':<34}{plan.memory.rollout / GB:>8.1f}",
         *_verdict(plan),
         *_engine(plan),
-        f"an average micro-batch keeps {plan.usual_activations / GB:.1f} GB of activations; the largest one was planned: "
-        f"{max(plan.lengths.turns)} turns, every reply at its limit",
+        f"an average micro-batch keeps {plan.usual_activations / GB:.1f} GB of activations; the largest one "
+        f"was planned: {max(lengths.turns)} turns, every reply at its limit",
         "",
-        f"{f'a step, rollouts a process: {load.rollouts}':<34}{'tokens':>10}{'TFLOP':>10}{'seconds':>10}  bound by",
+        f"{f'a step, rollouts a process: {load.rollouts}':<34}{'tokens':>10}{'TFLOP':>10}{'seconds':>10}"
+        "  bound by",
     ]
     tokens = {
-        "rollout prefill": load.prefilled,
-        "rollout decode": load.sampled,
+        "rollout prefill": load.sampled.prefilled,
+        "rollout decode": load.sampled.tokens,
         "teacher forward": load.teacher.tokens,
         "student forward": load.student.tokens,
         "student backward": load.student.tokens,
         "head": load.middle + load.answer,
     }
     for name, seconds in plan.times.seconds.items():
-        work = _count(plan.flops[name].total / 1e12) if name in plan.flops else ""
+        work = _count(plan.times.flops[name].total / 1e12) if name in plan.times.flops else ""
         some = f"{tokens[name]:,.0f}" if name in tokens else ""
         lines.append(f"{name:<34}{some:>10}{work:>10}{seconds:>10.1f}  {plan.times.bound[name]}")
-    total = sum(f.total for f in plan.flops.values()) / 1e12
     lines += [
-        f"{'all':<34}{'':>10}{_count(total):>10}{plan.times.step:>10.1f}",
+        f"{'all':<34}{'':>10}{_count(plan.times.total_flops / 1e12):>10}{plan.times.step:>10.1f}",
         "",
-        f"{config.train.steps} steps: {minutes(plan):,.0f} minutes; "
-        f"{plan.at_limits * config.train.steps / 60:,.0f} if every reply reaches its limit",
-        f"assumed: replies of {plan.lengths.middle:.0f} and {plan.lengths.answer:.0f} tokens (--middle, --answer), "
+        f"{config.train.steps} steps: {plan.minutes:,.0f} minutes; "
+        f"{plan.minutes_at_limits:,.0f} if every reply reaches its limit",
+        f"assumed: replies of {lengths.middle:.0f} and {lengths.answer:.0f} tokens (--middle, --answer), "
         f"{plan.mfu:.0%} of the published rate (--mfu)",
-        f"lengths of the conversations: {plan.lengths.source}",
+        f"lengths of the conversations: {lengths.source}",
     ]
     return "\n".join(lines)
 
 
 def _verdict(plan: Plan) -> list[str]:
     room, peak = plan.gpu.memory, plan.memory.peak / GB
+    replicated, changed = plan.replicated / GB, plan.changed_peak / GB
     lines = []
-    if plan.sharded and plan.replicated > room * GB:
+    if plan.sharded and replicated > room:
         lines.append(
-            f"whole weights on every GPU would need {plan.replicated / GB:.1f} GB: planned with train.shard=true"
+            f"whole weights on every GPU would need {replicated:.1f} GB: planned with train.shard=true"
         )
-    share = plan.memory.parts[plan.largest] / GB
-    largest = f"largest part: {plan.largest}, {share:.1f} GB"
+    largest = f"largest part: {plan.largest}, {plan.memory.parts[plan.largest] / GB:.1f} GB"
     if plan.fits:
         return [*lines, f"fits: {peak:.1f} of {room:g} GB; {largest}"]
     lines.append(f"does NOT fit: {peak:.1f} of {room:g} GB; {largest}")
-    wanted = " ".join(
-        f"--set {key}={json.dumps(value) if not isinstance(value, str) else value}"
-        for key, value in plan.changes
-    )
-    if wanted and plan.changed_peak <= room * GB:
-        lines.append(f"to make it fit ({plan.changed_peak / GB:.1f} GB): {wanted}")
-    elif wanted:
-        lines.append(f"what helps, and is not enough ({plan.changed_peak / GB:.1f} GB): {wanted}")
-    if plan.changed_peak > room * GB:
+    changes = ((key, value if isinstance(value, str) else scalar(value)) for key, value in plan.changes)
+    if options := " ".join(f"--set {key}={value}" for key, value in changes):
+        promise = "to make it fit" if changed <= room else "what helps, and is not enough"
+        lines.append(f"{promise} ({changed:.1f} GB): {options}")
+    if changed > room:
         lines.append("more GPUs (--gpus, with train.shard=true) or larger ones are needed")
     return lines
 
 
 def _engine(plan: Plan) -> list[str]:
     """What is to be said of the GPUs that sample."""
-    config, least = plan.config, server_bytes(plan.config, plan.shape, plan.lengths) / GB
-    if config.engine.kind == "vllm" and least > config.engine.memory * plan.gpu.memory:
-        return [f"vLLM itself needs {least:.1f} GB: engine.memory={config.engine.memory:g} gives it "
-                f"{config.engine.memory * plan.gpu.memory:.1f}"]  # fmt: skip
-    if config.engine.kind == "vllm-http":
-        group, servers = server_group(config, plan.shape, plan.gpu), max(1, len(config.engine.servers))
-        return [f"sampling: {servers} vLLM server{'s' * (servers > 1)} of {group} x {plan.gpu.name} beside these, "
-                f"each with at least {least:.1f} GB"]  # fmt: skip
-    return []
+    engine, traits = plan.config.engine, TRAITS[plan.config.engine.kind]
+    least = server_bytes(plan.config, plan.shape, plan.lengths) / GB
+    if traits.remote:
+        group, servers = server_group(plan.config, plan.shape, plan.gpu), max(1, len(engine.servers))
+        where = f"{servers} vLLM server{'s' * (servers > 1)} of {group} x {plan.gpu.name} beside these"
+        return [f"sampling: {where}, each with at least {least:.1f} GB"]
+    given = engine.memory * plan.gpu.memory
+    if traits.in_place or least <= given:
+        return []
+    return [f"vLLM itself needs {least:.1f} GB: engine.memory={engine.memory:g} gives it {given:.1f}"]
 
 
 def table(plans: list[Plan]) -> str:
@@ -154,23 +145,22 @@ def table(plans: list[Plan]) -> str:
     rows = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for plan in plans:
         load, seconds = plan.load, plan.times.seconds
-        gpus = f"{plan.gpus} x {plan.gpu.name}" + (", sharded" if plan.sharded else "")
+        sampling = seconds["rollout decode"] + seconds["rollout prefill"]
         cells = [
             _model(plan),
-            gpus,
-            plan.config.engine.kind
-            + (", merged" if plan.config.rollout.merge and plan.config.engine.kind == "hf" else ""),
+            f"{plan.gpus} x {plan.gpu.name}" + (", sharded" if plan.sharded else ""),
+            plan.config.engine.kind + (", merged" if samples_merged(plan.config) else ""),
             f"{plan.memory.peak / GB:.1f} of {plan.gpu.memory:g}",
             "yes" if plan.fits else "no",
             plan.largest,
-            f"{load.sampled:,.0f}",
+            f"{load.sampled.tokens:,.0f}",
             f"{load.student.tokens:,.0f}",
             f"{load.teacher.tokens:,.0f}",
-            f"{sum(f.total for f in plan.flops.values()) / 1e15:.2f}",
+            f"{plan.times.total_flops / 1e15:.2f}",
             f"{plan.times.step:.1f}",
-            f"{(seconds['rollout decode'] + seconds['rollout prefill']) / plan.times.step:.0%}",
-            f"{minutes(plan):,.0f}",
-            f"{plan.at_limits * plan.config.train.steps / 60:,.0f}",
+            f"{sampling / plan.times.step:.0%}",
+            f"{plan.minutes:,.0f}",
+            f"{plan.minutes_at_limits:,.0f}",
         ]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)

@@ -7,13 +7,16 @@ layers): those are refused, not guessed at.
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from smopd.config import Config
 from smopd.errors import UserError
+from smopd.pocket import MODEL_DIR
 
+Names = Sequence[str]
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -44,9 +47,8 @@ class Shape:
     def projections(self) -> dict[str, tuple[int, int]]:
         """(in, out) of the seven linear layers of a decoder layer."""
         d, q, k, ff = self.hidden, self.queries, self.keys, self.intermediate
-        return dict(
-            zip(PROJECTIONS, [(d, q), (d, k), (d, k), (q, d), (d, ff), (d, ff), (ff, d)], strict=True)
-        )
+        sizes = [(d, q), (d, k), (d, k), (q, d), (d, ff), (d, ff), (ff, d)]
+        return dict(zip(PROJECTIONS, sizes, strict=True))
 
     @property
     def layer(self) -> int:
@@ -64,16 +66,18 @@ class Shape:
         norms = 2 * self.hidden + (2 * self.head_dim if self.normed else 0)
         return self.layers * (self.layer + norms) + self.hidden + self.head * (1 if self.tied else 2)
 
-    def adapter(self, rank: int, targets: list[str] | tuple[str, ...] = PROJECTIONS) -> int:
+    def adapter(self, rank: int, targets: Names = PROJECTIONS) -> int:
         """Weights of one adapter on `targets`."""
-        wanted = PROJECTIONS if "all-linear" in targets else targets
-        return self.layers * sum(
-            rank * (a + b) for name, (a, b) in self.projections().items() if name in wanted
-        )
+        adapted = [a + b for name, (a, b) in self.projections().items() if name in targets]
+        return self.layers * rank * sum(adapted)
 
 
-# Published numbers, for a machine without network. The pattern is matched against the last part of
-# model.path.
+def adapted_projections(config: Config) -> tuple[str, ...]:
+    """The projections that get an adapter."""
+    return PROJECTIONS if "all-linear" in config.lora.targets else tuple(config.lora.targets)
+
+
+# Published numbers, for a machine without network; a pattern is matched against the last part of model.path.
 SHAPES = {
     r"qwen3-0\.6b": Shape(1024, 28, 16, 8, 128, 3072, 151936, True, True),
     r"qwen3-1\.7b": Shape(2048, 28, 16, 8, 128, 6144, 151936, True, True),
@@ -96,55 +100,50 @@ def shape_of(model: Any, name: str = "this config") -> Shape:
         why = f"it has no {missing[0]}" if missing else f"it has {experts} experts"
         raise UserError(f"{name}: not a dense decoder ({why}); smopd plan knows dense decoders only")
     heads = model.num_attention_heads
-    return Shape(
-        model.hidden_size,
-        model.num_hidden_layers,
-        heads,
-        getattr(model, "num_key_value_heads", None) or heads,
-        getattr(model, "head_dim", None) or model.hidden_size // heads,
-        model.intermediate_size,
-        model.vocab_size,
-        bool(model.tie_word_embeddings),
-        model.model_type.startswith(("qwen3", "gemma3")),
-    )
+    kv_heads = getattr(model, "num_key_value_heads", None) or heads
+    head_dim = getattr(model, "head_dim", None) or model.hidden_size // heads
+    tied, normed = bool(model.tie_word_embeddings), model.model_type.startswith(("qwen3", "gemma3"))
+    return Shape(model.hidden_size, model.num_hidden_layers, heads, kv_heads, head_dim,
+                 model.intermediate_size, model.vocab_size, tied, normed)  # fmt: skip
 
 
 def read_shape(path: Path) -> Shape:
-    """From a config.json, or a folder that holds one."""
+    """The shape of a transformers config.json, or of a folder that holds one."""
     from transformers import AutoConfig
 
     file = path / "config.json" if path.is_dir() else path
     advice = "give a transformers config.json, or the folder of a model that holds one"
     try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
-        model = AutoConfig.for_model(**fields)
+        model = AutoConfig.for_model(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"--model-config {path}: cannot be read ({type(error).__name__}); {advice}") from None
     except (ValueError, TypeError, KeyError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(
-            f"--model-config {path}: transformers does not understand it ({first}); {advice}"
-        ) from None
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        message = f"--model-config {path}: transformers does not understand it ({why}); {advice}"
+        raise UserError(message) from None
     return shape_of(model, str(path))
+
+
+def model_source(config: Config) -> str:
+    """What transformers is asked to load: the folder that `model.path` names, or else the name itself."""
+    path = MODEL_DIR if config.model.path == "pocket" else Path(config.model.path).expanduser()
+    return str(path) if path.is_dir() else config.model.path
 
 
 def find_shape(config: Config) -> tuple[Shape, str]:
     """The shape of what `model.path` names, and where it was found. Waits for no network."""
     from transformers import AutoConfig
 
-    from smopd.pocket import MODEL_DIR
-
     name = config.model.path
-    path = MODEL_DIR if name == "pocket" else Path(name).expanduser()
     try:
-        model = AutoConfig.from_pretrained(path if path.is_dir() else name, local_files_only=True)
+        model = AutoConfig.from_pretrained(model_source(config), local_files_only=True)
     except (OSError, ValueError, KeyError):
         last = name.rstrip("/").rpartition("/")[2].lower()
         for pattern, shape in SHAPES.items():
             if re.match(pattern + r"(-|$)", last):
                 return shape, "published numbers"
         raise UserError(
-            f"model.path: {name}: its config is not on this machine, and its shape is none of those smopd knows; "
-            "give --model-config with its config.json (or the folder of it)"
+            f"model.path: {name}: its config is not on this machine, and its shape is none of those smopd "
+            "knows; give --model-config with its config.json (or the folder of it)"
         ) from None
     return shape_of(model, name), "its config"

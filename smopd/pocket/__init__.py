@@ -1,6 +1,4 @@
-"""The pocket model: a small chat model that is shipped with the package and gets lost in conversation as
-large ones do.
-"""
+"""The pocket model: a small chat model, shipped with the package, that gets lost in conversation."""
 
 from pathlib import Path
 

@@ -1,14 +1,13 @@
-"""One checkpoint: a folder that is complete or not there, and says itself whether it is still what was
-written.
+"""One checkpoint: a folder that is complete or absent, with checksums that tell whether it was damaged.
 
     adapter_model.safetensors, adapter_config.json   the student, in plain PEFT format
     teacher.safetensors                              the teacher's matrices
-    optimizer.safetensors, optimizer.json            the optimizer's tensors; its groups and what else it keeps
+    optimizer.safetensors, optimizer.json            the optimizer's tensors; its groups and other values
     state.json                                       step, hash of the settings, version
     checksums.json                                   SHA-256 of every file; written last
 
-Nothing is pickled, and the same state gives the same bytes. It leaves out which checkpoint is used and which
-are kept (run_folder.py).
+Nothing is pickled, and the same state gives the same bytes. It leaves out which checkpoint is used and kept
+(run_folder.py).
 """
 
 import hashlib
@@ -30,28 +29,19 @@ from smopd.files import file_digest, sync, write_json
 from smopd.models.adapters import STUDENT, load_parameters, save_teacher, teacher_parameters
 
 CHECKSUMS = "checksums.json"
-REQUIRED = (
-    "adapter_config.json",
-    "adapter_model.safetensors",
-    "optimizer.json",
-    "optimizer.safetensors",
-    "state.json",
-    "teacher.safetensors",
-)
+REQUIRED = ("adapter_config.json", "adapter_model.safetensors", "optimizer.json", "optimizer.safetensors",
+            "state.json", "teacher.safetensors")  # fmt: skip
 
 
 def save_adapter(model: PeftModel, folder: Path) -> None:
     """The student's adapter in plain PEFT format."""
     model.save_pretrained(str(folder), selected_adapters=[STUDENT], save_embedding_layers=False)
-    # safetensors makes files that only their owner reads; a server that loads the adapter may be another
-    # user.
+    # safetensors makes files that only their owner reads; a server that loads it may be another user.
     shutil.copymode(folder / "adapter_config.json", folder / "adapter_model.safetensors")
 
 
 def write(final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config) -> None:
-    """Write a checkpoint beside its place, see it on disk, then move it there. What stood there before is
-    replaced.
-    """
+    """Write a checkpoint beside its place, see it on disk, then move it there in place of an older one."""
     partial = final.with_name(f".partial-{final.name}")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -92,10 +82,10 @@ def damage(folder: Path) -> str | None:
         return f"it has no {CHECKSUMS}: its writing never ended, or an earlier smopd wrote it"
     try:
         listed: dict[str, str] = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
-        own = listed.pop(CHECKSUMS)
+        digest = listed.pop(CHECKSUMS)
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return f"{CHECKSUMS} cannot be read"
-    if own != _digest_of(listed):
+    if digest != _digest_of(listed):
         return f"{CHECKSUMS} is not what was written"
     if missing := [name for name in REQUIRED if name not in listed]:
         return f"{CHECKSUMS} does not list {', '.join(missing)}"
@@ -114,10 +104,10 @@ def load(folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, confi
     """Put an undamaged checkpoint into model and optimizer; the step it stands at."""
     state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     if state["settings"] != settings_hash(config):
-        raise UserError(
-            f"{folder}: belongs to a run of other settings (hash {state['settings']}, smopd {state['smopd']}; "
-            f"here {settings_hash(config)}, smopd {code_version()}); move it away or choose another --out"
-        )
+        there = f"hash {state['settings']}, smopd {state['smopd']}"
+        here = f"here {settings_hash(config)}, smopd {code_version()}"
+        advice = "move it away or choose another --out"
+        raise UserError(f"{folder}: belongs to a run of other settings ({there}; {here}); {advice}")
     try:
         set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name=STUDENT)
         load_parameters(teacher_parameters(model), folder / "teacher.safetensors")
@@ -125,8 +115,8 @@ def load(folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, confi
     except UserError:
         raise
     except (ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        told = str(error).strip().splitlines()
-        raise UserError(f"{folder}: does not fit this model: {told[0] if told else repr(error)}") from None
+        why = (str(error).strip().splitlines() or [repr(error)])[0]
+        raise UserError(f"{folder}: does not fit this model: {why}") from None
     return int(state["step"])
 
 

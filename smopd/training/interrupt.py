@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Interrupt:
-    """What came: `asked` says that somebody wants the run to stop."""
+    """The signals that came; `asked`: the run should stop."""
 
     def __init__(self, at_once: bool) -> None:
         self.at_once, self.asked = at_once, False
@@ -36,7 +36,7 @@ class Interrupt:
 
 @contextmanager
 def interruptible(at_once: bool = True) -> Iterator[Interrupt]:
-    """A signal raises KeyboardInterrupt at once, except under `protect`; with `at_once` off it is only noted."""
+    """A signal raises KeyboardInterrupt, except under `protect`; with `at_once` off it is only noted."""
     interrupt = Interrupt(at_once)
     try:
         old = {s: signal.signal(s, interrupt.handle) for s in (signal.SIGINT, signal.SIGTERM)}

@@ -61,7 +61,7 @@ class Trainer:
         self.config, self.folder = config, folder
         self.plan = plan_of(config)
         self.processes = processes or Processes()
-        self.sharded = self.processes.count > 1 and (config.train.shard or self.processes.asks_to_shard)
+        self.sharded = self.processes.world_size > 1 and (config.train.shard or self.processes.asks_to_shard)
         examples = prepared_examples(config, "train")  # before the model: a mistake there is told at once
         device = self.processes.device
         chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
@@ -87,29 +87,29 @@ class Trainer:
             sharding.shard(self.model)
         check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
         adapters = (
-            folder.path / "adapters" / (f"process-{self.processes.rank}" if self.processes.count > 1 else "")
+            folder.path / "adapters" / (f"process-{self.processes.rank}" if self.processes.world_size > 1 else "")
         )
         self.driver = training_driver(config, self.renderer, self.model, adapters)
         self.engine = self.driver.engine
         self.player = StepPlayer(config, self.plan, examples, self.driver, self.processes)
         if self.processes.first:
             folder.begin()
-        saved = self.processes.tell(folder.soundest() if self.processes.first else None)
+        saved = self.processes.broadcast(folder.soundest() if self.processes.first else None)
         self.step = folder.restore(self.model, self.optimizer, saved) if saved else 0
         if self.processes.first:
             folder.cut_metrics(self.step)
-        self.processes.wait()
+        self.processes.barrier()
         self.monitor = Monitor(self)
 
     def train(self, report: Report | None = None) -> None:
         """Run to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
         every, last = self.config.train.checkpoint_every, self.config.train.steps
         # Several processes must stop at the same step, so there Ctrl-C waits for its end.
-        with interruptible(at_once=self.processes.count == 1) as interrupt, self.monitor:
+        with interruptible(at_once=self.processes.world_size == 1) as interrupt, self.monitor:
             try:
                 self.monitor.catch_up()
                 while self.step < last and not self.monitor.enough():
-                    if self.processes.any(interrupt.asked):
+                    if self.processes.any_of(interrupt.asked):
                         raise KeyboardInterrupt
                     row = self.take_step(self.step + 1, interrupt.protect)
                     due = self.monitor.due(self.step)
@@ -162,7 +162,7 @@ class Trainer:
         rollouts, everyone = self.player.judged(conversations)
         rolled = time.perf_counter()
         own = self._scored(rollouts, Peers(everyone, moment.draw), moment)
-        self.processes.add_up([p.grad for p in self.student if p.grad is not None])
+        self.processes.all_reduce([p.grad for p in self.student if p.grad is not None])
         differentiated = time.perf_counter()
         # One row for all processes, made from all rollouts in their order: it does not depend on who computed
         # what.
@@ -219,7 +219,7 @@ class Trainer:
         """Micro-batch by micro-batch; where weights are sharded every process makes as many calls."""
         size = self.config.train.micro_batch
         parts = [rollouts[first : first + size] for first in range(0, len(rollouts), size)]
-        missing = self.processes.most(len(parts)) - len(parts) if self.sharded else 0
+        missing = self.processes.all_max(len(parts)) - len(parts) if self.sharded else 0
         return [loss for part in [*parts, *([] for _ in range(missing))] for loss in work(part)]
 
     def _survey(self, rollouts: list[Rollout], peers: Peers, moment: Moment) -> Survey | None:
@@ -354,7 +354,7 @@ class Trainer:
     def _check_skipped(self) -> None:
         """Stop where one step after the other has no finite gradient: more of the same would not mend it."""
         most = self.config.train.max_skipped
-        rows = self.processes.tell(self.folder.metrics()[-most:] if self.processes.first else None) or []
+        rows = self.processes.broadcast(self.folder.metrics()[-most:] if self.processes.first else None) or []
         if len(rows) == most and all(row["skipped"] for row in rows):
             self.save()
             raise UserError(

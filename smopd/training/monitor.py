@@ -81,7 +81,7 @@ class Monitor:
         """The evaluation that a run was stopped in."""
         step = self.trainer.step
         done = [row["step"] for row in self.trainer.folder.evaluations()].count(step) == len(VIEWS)
-        if self.due(step) and not self.trainer.processes.tell(done):
+        if self.due(step) and not self.trainer.processes.broadcast(done):
             self.evaluate(step)
 
     def evaluate(self, step: int) -> None:
@@ -111,7 +111,7 @@ class Monitor:
         if not self.settings.patience:
             return False
         rows = self.trainer.folder.evaluations()
-        values = self.trainer.processes.tell([row["value"] for row in rows if row["metric"] == VIEWS[0]])
+        values = self.trainer.processes.broadcast([row["value"] for row in rows if row["metric"] == VIEWS[0]])
         best = values.index(max(values)) if values else 0
         return len(values) - 1 - best >= self.settings.patience
 

@@ -1,7 +1,7 @@
-"""The processes of a run: which share of a step is ours, what all of them add up to, and who writes.
+"""The processes of a run: the share of each, collective operations, and which of them writes files.
 
-`torchrun` or `accelerate launch` starts them; without a launcher there is one, and every function here does
-nothing. It leaves out sharded weights (sharding.py).
+`torchrun` or `accelerate launch` starts them; without a launcher there is one, and a collective operation
+returns what it was given. It leaves out sharded weights (sharding.py).
 """
 
 import os
@@ -16,59 +16,59 @@ T = TypeVar("T")
 
 
 class Processes:
-    """This process among its kin. Everything that all of them must call together is said so."""
+    """This process among those of the run. Collective methods must be called by all processes together."""
 
     def __init__(self) -> None:
         self._state = PartialState(cpu=not torch.cuda.is_available())
-        self.rank, self.count = self._state.process_index, self._state.num_processes
+        self.rank, self.world_size = self._state.process_index, self._state.num_processes
         self.device: torch.device = self._state.device
-        self.asks_to_shard = (
-            os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
-        )  # accelerate launch --use_fsdp
+        # What `accelerate launch --use_fsdp` sets.
+        self.asks_to_shard = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes files and speaks."""
+        """Whether this is the process that writes files and reports progress."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[T]:
-        """Our part of a list: neighbours, and never more than one more than another process has."""
-        return list(items)[self.rank * len(items) // self.count : (self.rank + 1) * len(items) // self.count]
+        """This process's contiguous part of a list; the parts differ in length by one at most."""
+        start, stop = (rank * len(items) // self.world_size for rank in (self.rank, self.rank + 1))
+        return list(items)[start:stop]
 
     def gather(self, items: Sequence[T]) -> list[T]:
-        """All parts of a list in the order of the processes, everywhere. Called by all together."""
-        if self.count == 1:
+        """The lists of all processes in the order of their ranks, on every process. Collective."""
+        if self.world_size == 1:
             return list(items)
-        parts: list[Any] = [None] * self.count
+        parts: list[Any] = [None] * self.world_size
         dist.all_gather_object(parts, list(items))
         return [item for part in parts for item in part]
 
-    def tell(self, value: T) -> T:
-        """What the first process has, everywhere. Called by all together."""
-        if self.count == 1:
+    def broadcast(self, value: T) -> T:
+        """The first process's value, on every process. Collective."""
+        if self.world_size == 1:
             return value
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
-    def any(self, flag: bool) -> bool:
-        """Whether it holds in any of them. Called by all together."""
+    def any_of(self, flag: bool) -> bool:
+        """Whether the flag is set on any process. Collective."""
         return any(self.gather([flag]))
 
-    def most(self, number: int) -> int:
-        """The largest of their numbers. Called by all together."""
+    def all_max(self, number: int) -> int:
+        """The largest number of all processes. Collective."""
         return max(self.gather([number]))
 
     @torch.no_grad()
-    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Replace every tensor by its sum over the processes, in one message. Called by all together."""
-        if self.count == 1 or not tensors:
+    def all_reduce(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replace every tensor by its sum over the processes, in one message. Collective."""
+        if self.world_size == 1 or not tensors:
             return
         joined = torch.cat([t.reshape(-1) for t in tensors])
         dist.all_reduce(joined)
         for tensor, piece in zip(tensors, joined.split([t.numel() for t in tensors]), strict=True):
             tensor.copy_(piece.view_as(tensor))
 
-    def wait(self) -> None:
-        """Until all are here."""
+    def barrier(self) -> None:
+        """Wait until all processes are here. Collective."""
         self._state.wait_for_everyone()

@@ -1,5 +1,4 @@
-"""A run is a folder. Everything in it is written whole, by one process at a time, and a run that was killed
-finds what it needs.
+"""A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
 
     config.toml         the settings                       rollouts/       the conversations of each step
     metrics.jsonl       a row a step, no times in it       tokens/         on request, see tokens.py
@@ -7,8 +6,7 @@ finds what it needs.
     evaluations.jsonl   accuracy while training            eval/           accuracy before and after training
                                                            report.html     from `smopd report`
 
-It leaves out what a run does; it only knows where things stand and refuses a folder that belongs to something
-else.
+It leaves out what a run does; it knows where its files are, and refuses a folder that holds something else.
 """
 
 import logging
@@ -19,9 +17,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from peft import PeftModel
 from safetensors import SafetensorError
+from torch.optim import Optimizer
 
 from smopd.config import MAY_CHANGE, Config, differences, load_config, to_toml
 from smopd.errors import UserError
@@ -31,6 +29,7 @@ from smopd.training import checkpoint, tokens
 
 log = logging.getLogger("smopd")
 LOCK = ".lock"
+UNFINISHED = {LOCK, "config.toml.partial"}  # what a run killed at its very beginning leaves
 TIMES = "seconds/"
 
 
@@ -39,36 +38,29 @@ class RunFolder:
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
+        self.config_file, self.metrics_file = path / "config.toml", path / "metrics.jsonl"
+        self.timings_file = path / "timings.jsonl"  # the seconds of each step, which no seed decides
+        self.evaluations_file = path / "evaluations.jsonl"
         self._locked = False
         self._damaged: set[Path] = set()
-        settled = path / "config.toml"
-        if settled.exists():
-            other = [
-                line for line in differences(load_config(settled), config) if not line.startswith(MAY_CHANGE)
-            ]
-            if other:
-                listed = "\n  ".join(other)
-                raise UserError(
-                    f"{path}: holds a run of another configuration; choose another --out or the same settings:\n  {listed}"
-                )
-        elif path.exists() and (
-            not path.is_dir() or any(p.name not in (LOCK, "config.toml.partial") for p in path.iterdir())
-        ):
-            raise UserError(
-                f"{path}: exists and is not a run folder (no config.toml); nothing was written, choose another --out"
-            )
+        if self.config_file.exists():
+            changed = differences(load_config(self.config_file), config)
+            if changed := [line for line in changed if not line.startswith(MAY_CHANGE)]:
+                what = "holds a run of another configuration; choose another --out or the same settings"
+                raise UserError("\n  ".join([f"{path}: {what}:", *changed]))
+        elif path.exists() and not (path.is_dir() and {p.name for p in path.iterdir()} <= UNFINISHED):
+            advice = "nothing was written, choose another --out"
+            raise UserError(f"{path}: exists and is not a run folder (no config.toml); {advice}")
 
     def begin(self) -> None:
         """Make the folder with its config, once everything the run needs is known to be there."""
-        if not (self.path / "config.toml").exists():
-            with self._writing(self.path / "config.toml"):
-                write_text(self.path / "config.toml", to_toml(self.config))
+        if not self.config_file.exists():
+            with self._writing(self.config_file):
+                write_text(self.config_file, to_toml(self.config))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Only one process works on a run: another is refused. May be taken again inside. A run not begun
-        leaves no folder.
-        """
+        """Refuse other processes; may be taken again inside. A run that does not begin leaves no folder."""
         if self._locked:
             yield
             return
@@ -79,15 +71,12 @@ class RunFolder:
                 with self._writing(self.path / LOCK):
                     works = stack.enter_context(locked(self.path / LOCK))
             except Held as other:
-                raise UserError(
-                    f"{self.path}: another process works on this run ({other.holder}); "
-                    "wait for it, stop it, or choose another --out"
-                ) from None
+                what = f"another process works on this run ({other.holder})"
+                advice = "wait for it, stop it, or choose another --out"
+                raise UserError(f"{self.path}: {what}; {advice}") from None
             if not works:
-                log.warning(
-                    "%s: this file system has no locks: do not start the same run twice at the same time",
-                    self.path,
-                )
+                advice = "do not start the same run twice at the same time"
+                log.warning("%s: this file system has no locks: %s", self.path, advice)
             self._locked = True
             try:
                 yield
@@ -101,64 +90,36 @@ class RunFolder:
             yield
         except (OSError, SafetensorError) as error:
             where = getattr(error, "filename", None) or path
-            why = (
-                (error.strerror or str(error))
-                if isinstance(error, OSError)
-                else str(error).rpartition("I/O error: ")[2]
-            )
+            why = getattr(error, "strerror", None) or str(error).rpartition("I/O error: ")[2]
             sound = next((c for c in reversed(self.checkpoints()) if checkpoint.damage(c) is None), None)
-            safe = (
-                f"The last complete checkpoint (step {_step(sound)}) is intact: once this is mended, the same command continues."
-                if sound
-                else "No checkpoint is complete yet: once this is mended, the same command begins anew."
-            )
+            safe, then = "No checkpoint is complete yet", "begins anew"
+            if sound:
+                safe, then = f"The last complete checkpoint (step {_step(sound)}) is intact", "continues"
+            safe += f": once this is mended, the same command {then}."
             raise UserError(f"{where}: cannot be written: {why}.\n{safe}") from None
-
-    @property
-    def metrics_file(self) -> Path:
-        """One JSON object a step."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def timings_file(self) -> Path:
-        """The seconds of each step, which no seed decides."""
-        return self.path / "timings.jsonl"
-
-    @property
-    def evaluations_file(self) -> Path:
-        """One JSON object an evaluation while training."""
-        return self.path / "evaluations.jsonl"
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows written so far, without times."""
         return read_jsonl(self.metrics_file)
-
-    def timings(self) -> list[dict[str, Any]]:
-        """The seconds of the steps so far."""
-        return read_jsonl(self.timings_file)
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The evaluations recorded so far."""
         return read_jsonl(self.evaluations_file)
 
     def cut_metrics(self, step: int) -> None:
-        """Go back to `step`: without rows of steps that will be repeated, and without what a crash left
-        unfinished.
-        """
+        """Go back to `step`: drop rows of steps that will be repeated, and what a crash left unfinished."""
         with self._writing(self.path):
             for file in (self.metrics_file, self.timings_file, self.evaluations_file):
                 if file.exists():
                     kept = jsonl(row for row in read_jsonl(file) if row["step"] <= step)
                     if kept.encode() != file.read_bytes():
                         write_text(file, kept)
-            for left in (
-                p for name in ("", "rollouts", "tokens") for p in (self.path / name).glob("*.partial")
-            ):
-                left.unlink()
+            for name in ("", "rollouts", "tokens"):
+                for partial in (self.path / name).glob("*.partial"):
+                    partial.unlink()
             checkpoint.sweep(self.path / "checkpoints")
-        self.prune(
-            self.config.train.keep_checkpoints, step
-        )  # a kill may have come between a checkpoint and its pruning
+        # A kill may have come between a checkpoint and its pruning.
+        self.prune(self.config.train.keep_checkpoints, step)
 
     def add_metrics(self, row: dict[str, Any]) -> None:
         """Append one step's row; on disk when this returns."""
@@ -174,36 +135,28 @@ class RunFolder:
         with self._writing(self.evaluations_file):
             write_jsonl(self.evaluations_file, [*others, {"step": step, "metric": metric, "value": value}])
 
-    def best(self) -> tuple[int, float] | None:
-        """Step and value of the highest evaluation, the earlier of equal ones. The metric is the one recorded
-        first.
-        """
-        return max(self._values().items(), key=lambda pair: (pair[1], -pair[0]), default=None)
+    def best(self, steps: set[int] | None = None) -> tuple[int, float] | None:
+        """Step and value of the highest evaluation (the first of equal ones) of the metric recorded first.
 
-    def _values(self) -> dict[int, float]:
+        `steps`: only evaluations of these.
+        """
         rows = self.evaluations()
-        return {
-            r["step"]: r["value"]
-            for r in rows
-            if r["metric"] == rows[0]["metric"] and math.isfinite(r["value"])
-        }
+        rows = [row for row in rows if row["metric"] == rows[0]["metric"] and math.isfinite(row["value"])]
+        values = {row["step"]: row["value"] for row in rows if steps is None or row["step"] in steps}
+        return max(values.items(), key=lambda pair: (pair[1], -pair[0]), default=None)
 
     def checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
-        found = [p for p in (self.path / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d+", p.name)]
-        return sorted(found, key=_step)
+        folders = (self.path / "checkpoints").glob("step-*")
+        return sorted((p for p in folders if re.fullmatch(r"step-\d+", p.name)), key=_step)
 
     @staticmethod
     def adapter_saver(model: PeftModel) -> SaveAdapter:
         """What writes the student's adapter into a folder, in plain PEFT format."""
         return lambda folder: checkpoint.save_adapter(model, folder)
 
-    def save_checkpoint(
-        self, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, keep: int
-    ) -> Path:
-        """A checkpoint of this step, visible only when complete, then `prune`. One that is there and sound is
-        not rewritten.
-        """
+    def save_checkpoint(self, step: int, model: PeftModel, optimizer: Optimizer, keep: int) -> Path:
+        """Write a checkpoint, unless a sound one is there, then `prune`. It is visible only when complete."""
         final = self.path / "checkpoints" / f"step-{step:06d}"
         if not final.exists() or checkpoint.damage(final):
             with self._writing(final):
@@ -213,27 +166,17 @@ class RunFolder:
         return final
 
     def prune(self, keep: int, upto: int | None = None) -> None:
-        """Keep the newest `keep` checkpoints and the best; damaged ones do not count. Those after `upto` are
-        left alone.
-        """
-        found = [c for c in self.checkpoints() if upto is None or _step(c) <= upto]
-        sound = [c for c in found if c not in self._damaged]
-        values = self._values()
-        best = max(
-            (c for c in sound if _step(c) in values),
-            key=lambda c: (values[_step(c)], -_step(c)),
-            default=None,
-        )
-        kept = {*sound[-keep:], best}
-        for old in found if sound else []:
-            if old not in kept:
+        """Keep the newest `keep` checkpoints and the best; damaged ones and any after `upto` do not count."""
+        folders = [c for c in self.checkpoints() if upto is None or _step(c) <= upto]
+        sound = [c for c in folders if c not in self._damaged]
+        best = self.best({_step(c) for c in sound})
+        for old in folders if sound else []:
+            if old not in sound[-keep:] and not (best and _step(old) == best[0]):
                 with self._writing(old):
                     checkpoint.discard(old)
 
     def soundest(self) -> Path | None:
-        """The newest undamaged checkpoint, None without any. Damaged ones on the way are named; if all are,
-        that is an error.
-        """
+        """The newest undamaged checkpoint, None without any; an error if all are damaged."""
         problems: list[str] = []
         for folder in reversed(self.checkpoints()):
             if (problem := checkpoint.damage(folder)) is None:
@@ -243,17 +186,13 @@ class RunFolder:
             self._damaged.add(folder)
             problems.append(f"{folder}: damaged: {problem}")
         if problems:
-            listed = "\n  ".join(problems)
-            raise UserError(
-                f"{self.path}: every checkpoint is damaged:\n  {listed}\n"
-                f"delete the folder {self.path / 'checkpoints'}, and the same command begins anew; or choose another --out"
-            )
+            listed = "\n  ".join([f"{self.path}: every checkpoint is damaged:", *problems])
+            advice = f"delete the folder {self.path / 'checkpoints'}, and the same command begins anew"
+            raise UserError(f"{listed}\n{advice}; or choose another --out")
         return None
 
-    def restore(self, model: PeftModel, optimizer: torch.optim.Optimizer, only: Path | None = None) -> int:
-        """Load the newest undamaged checkpoint, or `only` the one given; the step it stands at, 0 without
-        one.
-        """
+    def restore(self, model: PeftModel, optimizer: Optimizer, only: Path | None = None) -> int:
+        """Load the newest undamaged checkpoint, or `only` the one given; its step, 0 without one."""
         chosen = only or self.soundest()
         if chosen is None:
             return 0

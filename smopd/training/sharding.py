@@ -1,10 +1,9 @@
-"""Frozen weights split among the processes (FSDP2): each keeps a part and borrows a layer's others while it
-computes that layer.
+"""Frozen weights sharded over the processes (FSDP2): each keeps a part and gathers one layer at a time.
 
 The adapters stay whole everywhere, so optimizer, EMA teacher and checkpoints are those of replicated weights.
-Sharded layers talk to each other in every pass, hence all processes must make the same number of passes:
-`Aligned` adds empty ones where one has fewer. Rollouts of the hf engine are the exception: their length is
-nobody's to know, so the weights are whole while they last.
+Every pass through sharded layers is a collective operation, hence all processes must make the same number of
+passes: `Aligned` adds empty ones where one has fewer. Rollouts of the hf engine are the exception: their
+length cannot be known, so the weights are whole while they last.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,14 +24,13 @@ from smopd.training.scores import ScoringPath
 
 
 def shard(model: PeftModel) -> None:
-    """Split the base weights, layer by layer. Called by all processes together."""
+    """Shard the base weights, layer by layer. Collective."""
     body, _ = body_and_head(model)
     adapters = {p for n, p in model.named_parameters() if "lora_" in n}
     layers = next((m for m in body.children() if isinstance(m, torch.nn.ModuleList)), None)
     if layers is None:
-        raise UserError(
-            f"train.shard: {type(body).__name__} has no list of layers to split; train it without train.shard"
-        )
+        what = f"{type(body).__name__} has no list of layers to split"
+        raise UserError(f"train.shard: {what}; train it without train.shard")
     for layer in layers:
         fully_shard(layer, ignored_params=adapters)
     base: Any = model.get_base_model()
@@ -45,8 +43,7 @@ def shard(model: PeftModel) -> None:
 class Aligned:
     """`reply_hidden` with as many passes as the process with the most rows needs.
 
-    `anchor` hangs the empty passes of the student onto the loss, with weight zero, so that they are
-    differentiated with the rest.
+    The student's empty passes are added to the loss with weight zero: they, too, must run backward.
     """
 
     def __init__(self, processes: Processes) -> None:
@@ -64,23 +61,17 @@ class Aligned:
         device: torch.device | str = "cpu",
         row_tokens: int = 2048,
     ) -> torch.Tensor:
-        """[N, d] hidden states that predict the reply tokens, as `passes.reply_hidden`. Called by all
-        processes together.
-        """
+        """[N, d] hidden states that predict the reply tokens, as `passes.reply_hidden`. Collective."""
         full = [(*context, *reply) for context, reply in sequences]
         packs = not full or passes.packable(body, max(map(len, full)))
         rows = rows_within(full, row_tokens) if full and packs else [[k] for k in range(len(full))]
-        missing = self.processes.most(len(rows)) - len(
-            rows
-        )  # asked before the first pass: passes are conversations, too
-        states: list[torch.Tensor | None] = [None] * len(sequences)
+        # Before the first pass: passes are collective operations, too.
+        missing = self.processes.all_max(len(rows)) - len(rows)
+        states: dict[int, torch.Tensor] = {}
         for row in rows:
-            chosen = [sequences[k] for k in row]
-            found = passes.reply_hidden(
-                body, chosen, device, sum(len(full[k]) for k in row)
-            )  # one pass holds them all
-            for k, state in zip(row, found.split([len(reply) for _, reply in chosen]), strict=True):
-                states[k] = state
+            chosen, budget = [sequences[k] for k in row], sum(len(full[k]) for k in row)  # all in one pass
+            hidden = passes.reply_hidden(body, chosen, device, budget)
+            states.update(zip(row, hidden.split([len(reply) for _, reply in chosen]), strict=True))
         width: Any = body.config.hidden_size  # type: ignore[union-attr]
         empty = torch.zeros(0, width, device=device)
         for _ in range(missing):
@@ -88,7 +79,7 @@ class Aligned:
             if torch.is_grad_enabled():
                 extra = 0.0 * output.last_hidden_state.sum().float()
                 self._anchor = extra if self._anchor is None else self._anchor + extra
-        return torch.cat([state for state in states if state is not None] or [empty])
+        return torch.cat([states[k] for k in sorted(states)] or [empty])
 
     def anchored(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss with the empty passes since the last call."""
@@ -97,7 +88,7 @@ class Aligned:
 
 
 def reshard(model: torch.nn.Module) -> None:
-    """Give back what the last pass borrowed."""
+    """Free the weights that the last pass gathered."""
     for part in model.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
@@ -105,9 +96,7 @@ def reshard(model: torch.nn.Module) -> None:
 
 @contextmanager
 def unsharded(model: torch.nn.Module) -> Iterator[None]:
-    """Inside, every process has all weights and may compute as much as it likes. Called by all processes
-    together.
-    """
+    """Inside, every process has all weights and may compute as much as it likes. Collective."""
     parts = [m for m in model.modules() if isinstance(m, FSDPModule)]
     for part in parts:
         part.set_reshard_after_forward(False, recurse=False)

@@ -12,15 +12,17 @@ from typer.testing import CliRunner
 
 from smopd.bench import head, measure, rollout, scoring, step
 from smopd.bench.child import measured
-from smopd.bench.measure import Case, Result, Work, ratios, run_child
+from smopd.bench.measure import Case, Work, ratios, run_child
 from smopd.cli.bench import bench_app
 from smopd.errors import UserError
 from smopd.models.adapters import student_parameters
 
 HEAD = head.Head(tokens=16, width=8, vocabulary=64, reply=6)
 SCORING = scoring.Scoring(data="pocket:eval:2", conversations=2, reply=5, width=16, layers=2)
-STEP = step.Step(rollouts=2, conversations=1, reply=4, width=24, intermediate=32, layers=2, heads=3, key_value_heads=1,
-                 vocabulary=896)  # fmt: skip
+STEP = step.Step(
+    rollouts=2, conversations=1, reply=4, width=24, intermediate=32, layers=2, heads=3, key_value_heads=1,
+    vocabulary=896,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -140,18 +142,14 @@ def test_repetitions_are_interleaved(monkeypatch):
 
     def run(case: Case) -> dict:
         order.append(case.name)
-        return {
-            "seconds": float(len(order)),
-            "system_seconds": 0.5,
-            "peak_mb": 1.0,
-            "memory": "VmHWM",
-            "facts": {},
-        }
+        seconds = {"seconds": float(len(order)), "system_seconds": 0.5}
+        return {**seconds, "peak_mb": 1.0, "memory": "VmHWM", "facts": {}}
 
     monkeypatch.setattr(measure, "run_child", run)
-    results = measure.measure([Case(name, "head", name, {}) for name in "ab"], 3, "bench")
+    results = measure.measure([Case(name, "head", name, {}) for name in "ab"], 3)
     assert order == list("ababab")
-    assert results[0] == Result("a", 3.0, (1.0, 5.0), 1.0, 0.5, "VmHWM", {})
+    seconds = {"seconds": 3.0, "spread": [1.0, 5.0], "system_seconds": 0.5}
+    assert results[0] == {"name": "a", **seconds, "peak_mb": 1.0, "memory": "VmHWM"}
     assert ratios(results[0], results[1:]) == {"b": {"seconds": 0.75, "peak_mb": 1.0}}
 
 

@@ -23,8 +23,8 @@ def body(
         )  # fmt: skip
     return LlamaForCausalLM(
         LlamaConfig(
-            hidden_size=width, intermediate_size=width if narrow else 8 * width // 3, num_hidden_layers=layers,
-            num_attention_heads=8, num_key_value_heads=4, vocab_size=vocabulary,
+            hidden_size=width, intermediate_size=width if narrow else 8 * width // 3,
+            num_hidden_layers=layers, num_attention_heads=8, num_key_value_heads=4, vocab_size=vocabulary,
         )
     )  # fmt: skip
 

@@ -10,8 +10,14 @@ from conftest import shared
 from smopd.chat import DirtyContext, Renderer, clean_context, full_context
 from smopd.config import load_config
 from smopd.data import load_examples
-from smopd.planning.averages import ANSWER_SHARE, DEFAULTS, MIDDLE_SHARE, find_averages, measure
-from smopd.planning.load import _common as shared_tokens
+from smopd.planning.averages import (
+    ANSWER_SHARE,
+    DEFAULTS,
+    MIDDLE_SHARE,
+    common_prefix,
+    find_averages,
+    measure,
+)
 from smopd.planning.load import largest_load, step_load
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.hf import HFEngine
@@ -117,19 +123,23 @@ def test_rollout_tokens(pocket):
         measure(examples, pocket.renderer), middle=sum(middle) / len(middle), answer=sum(answer) / len(answer)
     )
     load = step_load(config, lengths)
-    assert load.sampled == pytest.approx(sum(middle) + sum(answer), rel=CLOSE)
+    assert load.sampled.tokens == pytest.approx(sum(middle) + sum(answer), rel=CLOSE)
     new = sum(len(c.turns[0].context) for c in conversations)
     for c in conversations:
         for before, turn in pairwise(c.turns):
-            new += len(turn.context) - shared_tokens([*before.context, *before.reply], turn.context)
-    assert load.prefilled == pytest.approx(new, rel=CLOSE)
+            new += len(turn.context) - common_prefix(before.context + before.reply, turn.context)
+    assert load.sampled.prefilled == pytest.approx(new, rel=CLOSE)
     # rows with less to compute repeat some, where padding would stand: the engine's count is the plan's and a
     # little more
-    assert load.prefilled < 1.1 * (engine.usage.prompt - engine.usage.reused) < 1.5 * load.prefilled
+    assert (
+        load.sampled.prefilled
+        < 1.1 * (engine.usage.prompt - engine.usage.reused)
+        < 1.5 * load.sampled.prefilled
+    )
     nothing_kept = step_load(
         load_config("pocket", ["train.rollouts=12", "objective.rho=0.0", "engine.cache_mb=0"]), lengths
     )
-    assert nothing_kept.prefilled == pytest.approx(engine.usage.prompt, rel=CLOSE)
+    assert nothing_kept.sampled.prefilled == pytest.approx(engine.usage.prompt, rel=CLOSE)
 
 
 def test_the_defaults_are_what_the_command_prints(qwen3):
@@ -152,9 +162,9 @@ def test_several_processes_share_a_step():
     config, lengths = load_config("qwen3-1.7b"), find_averages(load_config("qwen3-1.7b"))
     one, eight = step_load(config, lengths), step_load(config, lengths, 8)
     assert (one.rollouts, eight.rollouts) == (8, 1)
-    assert eight.sampled < one.sampled / 6
+    assert eight.sampled.tokens < one.sampled.tokens / 6
     # but sampling waits for the longest reply, and a batch of one is as many steps as its reply is long
-    assert sum(c.steps for c in eight.calls) > sum(c.steps for c in one.calls) / 8
+    assert eight.sampled.steps > one.sampled.steps / 8
 
 
 def test_an_exclusive_branch_takes_the_place_of_the_others():
@@ -170,8 +180,9 @@ def test_an_exclusive_branch_takes_the_place_of_the_others():
 def test_the_largest_micro_batch_is_larger_than_any_average_one():
     config = load_config("qwen3-1.7b")
     lengths = find_averages(config)
-    student, teacher, replies = largest_load(config, lengths)
+    student, replies = largest_load(config, lengths)
     load = step_load(config, lengths)
     assert student.tokens > load.student.tokens / 8
     assert replies == 8 * 256 + 2 * 1024
-    assert student.longest >= teacher.longest > 1024
+    at_limits = step_load(config, replace(lengths, middle=256, answer=1024))
+    assert student.longest >= at_limits.teacher.longest > 1024

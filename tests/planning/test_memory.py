@@ -5,7 +5,7 @@ import torch
 from planning.bodies import body, branching
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from smopd.config import Lora, load_config
+from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.models.adapters import attach, student_parameters, teacher_parameters, update_teacher
 from smopd.planning.averages import DEFAULTS, find_averages
@@ -25,15 +25,15 @@ from smopd.rollout import Driver
 from smopd.rollout.engine import Sampling, Session
 from smopd.rollout.hf import HFEngine
 from smopd.scoring.passes import body_and_head, reply_hidden
+from smopd.settings import Lora
 
 CLOSE = 0.1
 
 
 def really_kept(model, sequences, row_tokens: int = 10**6) -> int:
     """Bytes of all tensors that a forward pass saves for backward, parameters left out, each storage once."""
-    seen: dict[
-        int, torch.UntypedStorage
-    ] = {}  # the storages themselves: a freed one's address may come again
+    # The storages themselves: a freed one's address may come again.
+    seen: dict[int, torch.UntypedStorage] = {}
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:

@@ -27,9 +27,9 @@ def plan_of(recipe: str, gpu: str = "h100", gpus: int = 1, *overrides: str, **mo
 @pytest.mark.parametrize(
     ("name", "billions"),
     [
-        ("Qwen/Qwen3-0.6B", 0.596), ("Qwen/Qwen3-1.7B", 1.721), ("Qwen/Qwen3-4B-Instruct-2507", 4.022), ("Qwen/Qwen3-8B", 8.191),
-        ("Qwen/Qwen3-14B", 14.768), ("Qwen/Qwen3-32B", 32.762), ("meta-llama/Meta-Llama-3-8B-Instruct", 8.030),
-        ("meta-llama/Llama-3.3-70B-Instruct", 70.554),
+        ("Qwen/Qwen3-0.6B", 0.596), ("Qwen/Qwen3-1.7B", 1.721), ("Qwen/Qwen3-4B-Instruct-2507", 4.022),
+        ("Qwen/Qwen3-8B", 8.191), ("Qwen/Qwen3-14B", 14.768), ("Qwen/Qwen3-32B", 32.762),
+        ("meta-llama/Meta-Llama-3-8B-Instruct", 8.030), ("meta-llama/Llama-3.3-70B-Instruct", 70.554),
     ],
 )  # fmt: skip
 def test_known_shapes_have_their_published_size(name, billions):
@@ -114,7 +114,7 @@ def test_a_faster_gpu_a_better_use_of_it_and_shorter_replies_take_less_time():
 
 def test_decode_reads_weights_and_cache_once_a_step():
     plan = plan_of("qwen3-8b", "h100", 1, "engine.kind=vllm", "rollout.batch=64")
-    steps = sum(call.steps for call in plan.load.calls)
+    steps = plan.load.sampled.steps
     read = plan.shape.parameters * 2 - plan.shape.head * 2  # the embedding table is only looked up
     assert plan.times.bound["rollout decode"] == "bandwidth"
     assert plan.times.seconds["rollout decode"] == pytest.approx(steps * read / (0.8 * 3350e9), rel=0.1)
@@ -204,7 +204,8 @@ def test_the_page_quotes_something():
 
 
 def test_quotations_are_renewed_and_nothing_else():
-    page = "a\n```\n$ smopd plan x\nold\n```\nb\n```\n$ smopd plan y z\n```\n\n| 1 |\n| 2 |\n\nc\n```\n$ smopd bench\n```\n"
+    text, table = "```\n$ smopd plan x\nold\n```\n", "```\n$ smopd plan y z\n```\n\n| 1 |\n| 2 |\n\n"
+    page = f"a\n{text}b\n{table}c\n```\n$ smopd bench\n```\n"
     assert quotations(page) == [("smopd plan x", "old\n"), ("smopd plan y z", "| 1 |\n| 2 |\n")]
     new = renewed(page, lambda words: f"| {words[-1]} |\n")
     assert new == page.replace("old\n", "| x |\n").replace("| 1 |\n| 2 |\n", "| z |\n")

@@ -19,17 +19,10 @@ from smopd.data.pocket_world import LARGEST, tasks
 from smopd.evaluation import summarise, verify
 from smopd.evaluation.session import run_evaluation
 from smopd.pocket import MODEL_DIR
-from smopd.pocket.build import BuildSettings, build, encode
-from smopd.pocket.dialogues import (
-    ANCHOR_ACTIONS,
-    ANCHOR_MATH,
-    clean_reply,
-    derive,
-    full_dialogue,
-    mixed_dialogue,
-    prefix_dialogue,
-)
 from smopd.seeds import rng
+from tools.pocket import dialogues
+from tools.pocket.build import BuildSettings, build, encode, main
+from tools.pocket.dialogues import ANCHOR_ACTIONS, ANCHOR_MATH, clean_reply, derive, mixed_dialogue
 
 TINY = replace(BuildSettings(), steps=4, batch=4, tasks=60, width=32, layers=1, warmup=1)
 ANCHORED = tuple(opener.split()[0] for opener in (*ANCHOR_MATH, *ANCHOR_ACTIONS))
@@ -37,10 +30,10 @@ ANCHORED = tuple(opener.split()[0] for opener in (*ANCHOR_MATH, *ANCHOR_ACTIONS)
 
 def test_a_build_is_deterministic_and_loads_like_any_checkpoint(tmp_path):
     for name in ("a", "b"):
-        build(tmp_path / name, TINY, lambda *_: None)
+        build(tmp_path / name, TINY)
     for file in ("model.safetensors", "tokenizer.json", "config.json", "chat_template.jinja"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
-    build(tmp_path / "c", replace(TINY, seed=1), lambda *_: None)
+    build(tmp_path / "c", replace(TINY, seed=1))
     assert torch.get_num_threads() == 1  # the caller's setting is back
     assert not torch.equal(
         *(load_file(tmp_path / n / "model.safetensors")["model.embed_tokens.weight"] for n in ("a", "c"))
@@ -54,9 +47,15 @@ def test_the_shipped_model_was_built_with_the_settings_of_the_command():
     assert settings == json.loads(json.dumps(asdict(BuildSettings())))
 
 
+def test_a_folder_that_exists_is_not_overwritten(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--out", str(tmp_path)])
+    assert f"{tmp_path}: exists" in capsys.readouterr().err
+
+
 def test_the_templates_text_and_the_builders_ids_are_the_same(pocket):
     for told in islice(tasks("train", 5), 12):
-        for write in (full_dialogue, prefix_dialogue, mixed_dialogue):
+        for write in (dialogues.full_dialogue, dialogues.prefix_dialogue, mixed_dialogue):
             messages = write(told, rng("t", told.example.id))
             ids, labels = encode(pocket.tokenizer, messages)
             assert ids == pocket.renderer.encode(pocket.renderer.text(messages, generation_prompt=False))

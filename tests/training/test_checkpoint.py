@@ -165,10 +165,8 @@ def test_damage_is_named_and_the_checkpoint_before_is_used(run, written, other, 
     with caplog.at_level(logging.WARNING, "smopd"):
         assert RunFolder(run, CONFIG).restore(other.model, other.optimizer) == 2
     (said,) = [r.getMessage() for r in caplog.records]
-    assert (
-        f"step-000004: damaged: {'it has no ' if name == 'checksums.json' and wound == 'deleted' else ''}{name}"
-        in said
-    )
+    problem = f"it has no {name}" if name == "checksums.json" and wound == "deleted" else name
+    assert f"step-000004: damaged: {problem}" in said
     assert "step-000002 is used" in said
     assert same(other.state(), written[1][2])
     with pytest.raises(UserError, match="step-000004: damaged"):

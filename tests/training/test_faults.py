@@ -17,8 +17,8 @@ from smopd.training import loop
 from smopd.training.loop import Trainer
 from smopd.training.run_folder import RunFolder
 
-SETTINGS = ["train.steps=4", "train.rollouts=3", "train.micro_batch=2", "rollout.middle_tokens=12", "rollout.answer_tokens=16",
-            "lora.r=4", "lora.alpha=8", "train.row_tokens=4096"]  # fmt: skip
+SETTINGS = ["train.steps=4", "train.rollouts=3", "train.micro_batch=2", "rollout.middle_tokens=12",
+            "rollout.answer_tokens=16", "lora.r=4", "lora.alpha=8", "train.row_tokens=4096"]  # fmt: skip
 
 
 def trainer(path, *more) -> Trainer:
@@ -42,7 +42,8 @@ def same(a, b) -> bool:
 
 GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB")
 CPU = RuntimeError(
-    "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+    "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: "
+    "you tried to allocate 9 bytes"
 )
 
 
@@ -184,7 +185,8 @@ def test_without_a_middle_turn_the_answer_still_counts(tmp_path):
 
 def test_a_verifier_that_dies_is_counted_and_the_run_goes_on(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "import os\nfrom smopd.evaluation import verifier\n\n@verifier('fatal')\ndef fatal(answer, reply):\n    os._exit(3)\n"
+        "import os\nfrom smopd.evaluation import verifier\n\n"
+        "@verifier('fatal')\ndef fatal(answer, reply):\n    os._exit(3)\n"
     )
     rows = [dataclasses.replace(e, task="fatal") for e in load_examples("pocket:train:6")]
     save_examples(tmp_path / "data.jsonl", rows)

@@ -25,9 +25,10 @@ from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 from smopd.training.runs import train_run
 
-SETTINGS = ["train.steps=3", "train.rollouts=5", "train.micro_batch=2", "train.checkpoint_every=2", "train.keep_checkpoints=9",
-            "rollout.middle_tokens=24", "rollout.answer_tokens=32", "objective.rho=0.5", "lora.r=8", "lora.alpha=16",
-            "train.row_tokens=400", "optim.lr=5e-6", "optim.warmup_steps=0"]  # fmt: skip
+SETTINGS = ["train.steps=3", "train.rollouts=5", "train.micro_batch=2", "train.checkpoint_every=2",
+            "train.keep_checkpoints=9", "rollout.middle_tokens=24", "rollout.answer_tokens=32",
+            "objective.rho=0.5", "lora.r=8", "lora.alpha=16", "train.row_tokens=400", "optim.lr=5e-6",
+            "optim.warmup_steps=0"]  # fmt: skip
 # The paper's learning rate. Adam divides a gradient by its own size, so where that is near rounding, rounding
 # moves a weight by some hundredth of the learning rate: at the pocket recipe's 4e-4 other micro-batches and
 # rows gave up to 6e-6.
@@ -42,31 +43,19 @@ def free_port() -> str:
 
 def command(out: Path, *more: str, launcher: str = "torchrun", count: int = 2) -> list[str]:
     """The command line of a run of several processes, as a user would type it."""
-    train = [
-        "train",
-        "pocket",
-        "--out",
-        str(out),
-        *(word for s in (*SETTINGS, *more) for word in ("--set", s)),
-    ]
+    settings = [word for setting in (*SETTINGS, *more) for word in ("--set", setting)]
+    train = ["train", "pocket", "--out", str(out), *settings]
     port = free_port()
     torchrun = [*TORCHRUN, "--nproc-per-node", str(count), "--master-port", port, "-m"]
-    accelerate = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(count), "--num_machines", "1",
-                  "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", port, "--module"]  # fmt: skip
+    accelerate = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(count),
+                  "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
+                  "--main_process_port", port, "--module"]  # fmt: skip
     return [sys.executable, *(torchrun if launcher == "torchrun" else accelerate), "smopd.cli", *train]
 
 
-def launch(
-    out: Path,
-    *more: str,
-    launcher: str = "torchrun",
-    count: int = 2,
-    environment: dict[str, str] | None = None,
-) -> str:
+def launch(out: Path, *more: str, launcher: str = "torchrun", count: int = 2, **environment: str) -> str:
     words = command(out, *more, launcher=launcher, count=count)
-    ended = subprocess.run(
-        words, capture_output=True, text=True, timeout=300, env=os.environ | (environment or {})
-    )
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=300, env=os.environ | environment)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return ended.stdout
 
@@ -138,7 +127,7 @@ def test_a_head_of_its_own_is_gathered(tmp_path):
     model.save_pretrained(tmp_path / "model")
     own = (f"model.path={tmp_path / 'model'}", "train.steps=2")
     alone(tmp_path / "one", *own)
-    launch(tmp_path / "two", *own, environment={"ACCELERATE_USE_FSDP": "true"})
+    launch(tmp_path / "two", *own, ACCELERATE_USE_FSDP="true")
     assert_same(tmp_path / "one", tmp_path / "two", 2)
 
 
@@ -154,15 +143,12 @@ def test_a_run_goes_on_with_another_number_of_processes(single, tmp_path):
         command(tmp_path / "run"), start_new_session=True, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 120
-    while (
-        len(read_jsonl(tmp_path / "run" / "metrics.jsonl")) < 2
-        and time.monotonic() < deadline
-        and process.poll() is None
-    ):
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while len(read_jsonl(metrics)) < 2 and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
     said = process.communicate(timeout=120)[1]
-    done = len(read_jsonl(tmp_path / "run" / "metrics.jsonl"))
+    done = len(read_jsonl(metrics))
     assert 2 <= done <= 3, said[-2000:]
     assert (tmp_path / "run" / "checkpoints" / f"step-{done:06d}").exists()
     alone(tmp_path / "run")
@@ -174,7 +160,7 @@ def test_shares_are_neighbours_and_even():
         parts = []
         for rank in range(count):
             processes = Processes()
-            processes.rank, processes.count = rank, count
+            processes.rank, processes.world_size = rank, count
             parts.append(processes.share(range(7)))
         assert [i for part in parts for i in part] == list(range(7))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -183,10 +169,13 @@ def test_shares_are_neighbours_and_even():
 def test_one_process_asks_nobody():
     processes = Processes()
     gradient = torch.ones(3)
-    processes.add_up([gradient])
-    assert (processes.count, processes.first, processes.gather([1, 2]), processes.tell("x"), processes.any(True)) == (
-        1, True, [1, 2], "x", True,
-    )  # fmt: skip
+    processes.all_reduce([gradient])
+    assert processes.world_size == 1
+    assert processes.first
+    assert processes.gather([1, 2]) == [1, 2]
+    assert processes.broadcast("x") == "x"
+    assert processes.any_of(True)
+    assert processes.all_max(3) == 3
     assert gradient.tolist() == [1, 1, 1]
 
 

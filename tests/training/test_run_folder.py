@@ -31,25 +31,18 @@ def folder(tmp_path) -> RunFolder:
 
 
 def row(step: int) -> dict:
-    return {
-        "step": step,
-        "loss": 0.1 / step,
-        "seconds/step": 1.5,
-        "grad_norm": None,
-        "note": "é",
-        "seconds/rollout": 0.5 * step,
-    }
+    times = {"seconds/step": 1.5, "seconds/rollout": 0.5 * step}
+    return {"step": step, "loss": 0.1 / step, "grad_norm": None, "note": "é", **times}
 
 
 def test_times_are_kept_apart(folder):
     for step in (1, 2):
         folder.add_metrics(row(step))
     assert folder.metrics() == [{"step": s, "loss": 0.1 / s, "grad_norm": None, "note": "é"} for s in (1, 2)]
-    assert folder.timings() == [{"step": s, "seconds/step": 1.5, "seconds/rollout": 0.5 * s} for s in (1, 2)]
-    assert [r["seconds/rollout"] for r in report_data(folder.path).metrics] == [
-        0.5,
-        1.0,
-    ]  # the report shows them all the same
+    timings = [{"step": s, "seconds/step": 1.5, "seconds/rollout": 0.5 * s} for s in (1, 2)]
+    assert files.read_jsonl(folder.timings_file) == timings
+    # the report shows them all the same
+    assert [r["seconds/rollout"] for r in report_data(folder.path).metrics] == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +76,11 @@ def test_going_back_cuts_rows_and_evaluations_and_sweeps_what_is_half_done(folde
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     folder.cut_metrics(2)
-    assert [r["step"] for r in folder.metrics()] == [r["step"] for r in folder.timings()] == [1, 2]
+    assert (
+        [r["step"] for r in folder.metrics()]
+        == [r["step"] for r in files.read_jsonl(folder.timings_file)]
+        == [1, 2]
+    )
     assert folder.best() == (2, 0.2)
     assert [p.name for p in folder.path.rglob("*") if "partial" in p.name or "discarded" in p.name] == []
 

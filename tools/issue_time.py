@@ -1,10 +1,11 @@
-"""How long Python and torch take to issue one decoder layer's work while sampling: `python -m
-smopd.planning.issue`.
+"""How long Python and torch take to issue one decoder layer's work while sampling.
+
+    python tools/issue_time.py
 
 A layer 32 wide has next to nothing to compute, so what its sampling takes is the issuing. CPU time of this
 machine, whose processor may be slower or faster than one beside a GPU; there each kernel's launch comes on
-top. Prints milliseconds a layer with the adapter beside the projections and with it merged; `timing.py` has
-round numbers near them.
+top. Prints milliseconds a layer with the adapter beside the projections and with it merged;
+smopd/planning/timing.py has round numbers near them.
 """
 
 import time
@@ -41,6 +42,5 @@ def milliseconds(fold: bool) -> float:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(
-        f"adapter beside: {milliseconds(False):.2f} ms a layer; merged: {milliseconds(True):.2f} ms a layer"
-    )
+    beside, folded = milliseconds(False), milliseconds(True)
+    print(f"adapter beside: {beside:.2f} ms a layer; merged: {folded:.2f} ms a layer")

@@ -61,9 +61,8 @@ def _anchor_math(guess: int, fact: Fact, r: Random) -> Reply:
     # A start that comes late is added on top: the guess already stood for one.
     op, n = fact.op or "+", int(fact.value)
     value = max(0, min(99, apply(op, guess, n)))
-    return Reply(
-        f"{r.choice(ANCHOR_MATH).format(n=guess)}, {n} {OP_WORDS[op]}: {value}." + _close(r, value), value
-    )
+    begin = r.choice(ANCHOR_MATH).format(n=guess)
+    return Reply(f"{begin}, {n} {OP_WORDS[op]}: {value}." + _close(r, value), value)
 
 
 def _call(task: Task, guess: dict[str, str | int]) -> str:
@@ -91,24 +90,23 @@ def derive(told: Told, known: set[Fact], r: Random) -> Reply:
 
 
 def _anchor(told: Told, guess: Any, fact: Fact, r: Random) -> Reply:
-    return (
-        _anchor_math(guess, fact, r) if told.task.family == "math" else _anchor_actions(told.task, guess, r)
-    )
+    if told.task.family == "math":
+        return _anchor_math(guess, fact, r)
+    return _anchor_actions(told.task, guess, r)
 
 
 def _taken_back(told: Told, guess: Any, known: set[Fact], r: Random) -> Reply:
     """An anchored beginning, then second thoughts and a derivation."""
-    begin = (
-        r.choice(ANCHOR_MATH).format(n=guess)
-        if told.task.family == "math"
-        else r.choice(ANCHOR_ACTIONS).rstrip(":")
-    )
+    if told.task.family == "math":
+        begin = r.choice(ANCHOR_MATH).format(n=guess)
+    else:
+        begin = r.choice(ANCHOR_ACTIONS).rstrip(":")
     again = derive(told, known, r)
     return Reply(begin + r.choice(TAKE_BACK) + " " + again.text, again.guess)
 
 
 def clean_reply(told: Told, known: set[Fact], last: Fact | None, r: Random) -> Reply:
-    """The reply where nothing of the assistant's is in the context: a derivation, with a slip now and then."""
+    """The reply where the context holds no reply: a derivation, with a slip now and then."""
     if last is None or r.random() >= SLIP:
         return derive(told, known, r)
     nowhere = r.randint(2, 30) if told.task.family == "math" else derive(told, known - {last}, r).guess
@@ -134,11 +132,8 @@ Message = dict[str, str]
 def full_dialogue(told: Told, r: Random) -> list[Message]:
     """The complete task in one message."""
     reply = clean_reply(told, set(told.task.facts), told.order[-1], r)
-    return [
-        _say("system", told.example.system),
-        _say("user", told.example.full),
-        _say("assistant", reply.text),
-    ]
+    task = [_say("system", told.example.system), _say("user", told.example.full)]
+    return [*task, _say("assistant", reply.text)]
 
 
 def prefix_dialogue(told: Told, r: Random) -> list[Message]:
