@@ -8,7 +8,9 @@ command line's.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+ENGINES = ("hf", "vllm", "vllm-http", "openai")
 
 
 class Section(BaseModel):
@@ -92,9 +94,9 @@ class Engine(Section):
     """What samples the replies."""
 
     kind: Annotated[
-        Literal["hf", "vllm", "vllm-http", "openai"],
+        str,
         Field(
-            description="transformers; vLLM in this process; vLLM servers; any chat endpoint (evaluation only)"
+            description="hf (transformers), vllm, vllm-http (servers), openai (evaluation), or a file of yours"
         ),
     ] = "hf"
     cache_mb: Annotated[
@@ -133,6 +135,15 @@ class Engine(Section):
         float,
         Field(gt=0, description="warn where engine and training differ more, in mean nats a sampled token"),
     ] = 0.05
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, kind: str) -> str:
+        if kind in ENGINES or kind.endswith(".py"):
+            return kind
+        raise ValueError(
+            f"expected one of {', '.join(ENGINES)}, or a Python file of yours (docs/extending.md)"
+        )
 
 
 class Lora(Section):

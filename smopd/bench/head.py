@@ -16,7 +16,7 @@ import torch
 
 from smopd.bench.measure import Case, Work, report_of
 from smopd.objective import keep_mask
-from smopd.scoring import plain, token_divergence
+from smopd.scoring import Decision, TokenStats, gjs, plain, token_stats
 from smopd.seeds import torch_generator
 from smopd.tracking import Track, quiet
 
@@ -75,11 +75,6 @@ def make_problem(settings: Head) -> Problem:
     return Problem(student_Nd.requires_grad_(), teacher_Nd, weight_Vd, tokens_N, lengths, settings)
 
 
-def needed(divergence_N: torch.Tensor, entropy_N: torch.Tensor, settings: Head) -> torch.Tensor:
-    """Which tokens of one reply carry gradient: those the mask keeps and the clip leaves alone."""
-    return keep_mask(entropy_N, settings.keep) & (divergence_N <= settings.clip)
-
-
 def masked_loss(divergence_N: torch.Tensor, entropy_N: torch.Tensor, problem: Problem) -> torch.Tensor:
     """Mean over replies of the clipped divergence's mean over the tokens kept."""
     clip, keep = problem.settings.clip, problem.settings.keep
@@ -88,17 +83,19 @@ def masked_loss(divergence_N: torch.Tensor, entropy_N: torch.Tensor, problem: Pr
 
 
 def _ours(p: Problem) -> Vectors:
-    stats = token_divergence(
-        p.student_Nd, p.teacher_Nd, p.weight_Vd, p.tokens_N, kind="gjs", beta=p.settings.beta,
-        lengths=p.lengths, needed=lambda reply, _: needed(reply.divergence, reply.entropy, p.settings),
-    )  # fmt: skip
+    def decide(_: int, columns: Sequence[TokenStats]) -> list[Decision]:
+        (reply,) = columns
+        kept = keep_mask(reply.entropy, p.settings.keep)
+        return [Decision(kept.to(reply.entropy), kept & (reply.divergence <= p.settings.clip))]
+
+    inputs = (p.student_Nd, p.teacher_Nd, p.weight_Vd, p.tokens_N)
+    (stats,) = token_stats(*inputs, [gjs(p.settings.beta)], lengths=p.lengths, decide=decide)
     return stats.divergence, stats.entropy
 
 
 def _plain(p: Problem) -> Vectors:
-    stats = plain.token_divergence(
-        p.student_Nd, p.teacher_Nd, p.weight_Vd, p.tokens_N, kind="gjs", beta=p.settings.beta
-    )
+    inputs = (p.student_Nd, p.teacher_Nd, p.weight_Vd, p.tokens_N)
+    (stats,) = plain.token_stats(*inputs, [gjs(p.settings.beta)])
     return stats.divergence, stats.entropy
 
 
@@ -143,7 +140,8 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
             return {}
         assert problem.student_Nd.grad is not None
         replies = problem.replies(result["divergence"], result["entropy"])
-        carrying = torch.cat([needed(d, h, problem.settings) for d, h in replies])
+        keep, clip = problem.settings.keep, problem.settings.clip
+        carrying = torch.cat([keep_mask(h, keep) & (d <= clip) for d, h in replies])
         return {
             "loss": result["loss"].item(),
             "gradient_norm": problem.student_Nd.grad.norm().item(),

@@ -6,6 +6,7 @@ SmolLM2's shape. It leaves out sampling and the optimizer, which are the same on
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,15 +16,18 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from smopd.bench.measure import Work, report_of
 from smopd.bench.replies import random_conversation, renderer_of
 from smopd.chat import Renderer
-from smopd.config import Config, load_config
+from smopd.config import Config, load_config, plan_of
 from smopd.data import load_examples
 from smopd.models import load_model
 from smopd.models.adapters import attach, student_parameters
+from smopd.objective.tokens import Moment
 from smopd.pocket import MODEL_DIR
-from smopd.rollout import Driver, HFEngine, Sampling
-from smopd.seeds import rng, torch_generator
+from smopd.rollout import Conversation, Rollout
+from smopd.rollout.assembly import training_driver
+from smopd.rollout.play import drawn_plays
+from smopd.seeds import torch_generator
 from smopd.tracking import Track, quiet
-from smopd.training.scoring_step import FAST, PLAIN, Rollout, score
+from smopd.training.scores import FAST, PLAIN, score
 from smopd.verify import verify
 
 SCENES, PATHS = ("pocket", "smollm2"), {"fast": FAST, "plain": PLAIN}
@@ -57,14 +61,12 @@ class Problem:
     def run(self, path: str, rollouts: list[Rollout] | None = None) -> float:
         """Score and differentiate in the recipe's micro-batches, as the training loop does; the loss."""
         chosen = self.rollouts if rollouts is None else rollouts
-        settings, row_tokens = self.config.objective, self.config.train.row_tokens
-        size, total = self.config.train.micro_batch, 0.0
+        size, total, last = self.config.train.micro_batch, 0.0, self.config.train.steps
+        plan, moment = plan_of(self.config), Moment(last, last, (self.config.seed, last))
         for first in range(0, len(chosen), size):
-            part = chosen[first : first + size]
-            losses, _ = score(
-                self.model, self.renderer, part, settings, settings.keep, row_tokens, path=PATHS[path]
-            )
-            loss = torch.stack([part.total for part in losses]).sum() / len(chosen)
+            part, rows = chosen[first : first + size], self.config.train.row_tokens
+            losses = score(self.model, self.renderer, part, plan, moment, row_tokens=rows, path=PATHS[path])
+            loss = torch.stack([loss.total for loss in losses]).sum() / len(chosen)
             loss.backward()
             total += loss.item()
         return total
@@ -84,18 +86,22 @@ def make_problem(scene: str, settings: Step) -> Problem:
 def _pocket(settings: Step) -> Problem:
     config = load_config("pocket", [f"train.rollouts={settings.rollouts}"])
     chat = load_model(config)
-    draw = config.rollout
-    engine = HFEngine(chat.model, chat.renderer.end_ids, draw.batch)
-    sampling = Sampling(draw.temperature, draw.answer_tokens, draw.top_p, draw.top_k)
-    driver = Driver(engine, chat.renderer, sampling, draw.middle_tokens, config.chat.history)
+    model = attach(chat.model, config.lora, settings.seed)
+    driver = training_driver(config, chat.renderer, model, Path())
     examples = load_examples(config.data.train, settings.rollouts)
-    branch = [e for e in examples if rng(settings.seed, "full branch", e.id).random() < config.objective.rho]
-    full = {c.example.id: c for c in driver.play(branch, "full", (settings.seed, "bench"))}
-    rollouts = [
-        Rollout(c, full.get(c.example.id), verify(c.example, c.final_text))
-        for c in driver.play(examples, "sharded", (settings.seed, "bench"))
-    ]
-    return Problem(config, attach(chat.model, config.lora, settings.seed), chat.renderer, rollouts)
+    plays = plan_of(config).plays
+    drawn = [drawn_plays(plays, (settings.seed,), example, 0) for example in examples]
+    played: list[list[Conversation]] = [[] for _ in examples]
+    for play in plays:
+        now = [k for k, chosen in enumerate(drawn) if play in chosen]
+        conversations = driver.play([examples[k] for k in now], play.view, (settings.seed, "bench"))
+        for k, conversation in zip(now, conversations, strict=True):
+            played[k].append(conversation)
+    rollouts = []
+    for example, own in zip(examples, played, strict=True):
+        verdicts = (verify(example, own[0].final_text), *(None for _ in own[1:]))
+        rollouts.append(Rollout(example, tuple(own), verdicts))
+    return Problem(config, model, chat.renderer, rollouts)
 
 
 def _smollm2(settings: Step) -> Problem:
@@ -111,7 +117,8 @@ def _smollm2(settings: Step) -> Problem:
     rollouts = []
     for example in load_examples(f"pocket:eval:{settings.conversations}"):
         conversation = random_conversation(renderer, example, settings.reply, settings.seed)
-        rollouts.append(Rollout(conversation, None, verify(example, conversation.final_text)))
+        verdict = verify(example, conversation.final_text)
+        rollouts.append(Rollout(example, (conversation,), (verdict,)))
     return Problem(config, model, renderer, rollouts)
 
 
@@ -126,13 +133,13 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
 
     def facts(loss: float) -> dict[str, Any]:
         gradients = [p.grad for p in student_parameters(problem.model).values() if p.grad is not None]
-        turns = [t for r in problem.rollouts for c in (r.sharded, r.full) if c for t in c.turns]
+        replies = [reply for rollout in problem.rollouts for reply in rollout.replies()]
         return {
             "loss": loss,
             "gradient_norm": torch.nn.utils.get_total_norm(gradients).item(),
             "rollouts": len(problem.rollouts),
-            "replies": len(turns),
-            "reply_tokens": sum(len(turn.reply) for turn in turns),
+            "replies": len(replies),
+            "reply_tokens": sum(len(reply.tokens) for reply in replies),
         }
 
     return Work(warm_up, lambda: problem.run(path), facts)

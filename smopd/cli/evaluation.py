@@ -13,7 +13,7 @@ import typer
 
 from smopd.cli.options import Json, Set, Unsandboxed, emit, permit, verb_with
 from smopd.errors import UserError
-from smopd.rollout.engine import TRAITS
+from smopd.rollout.engine import traits_of
 
 if TYPE_CHECKING:
     from smopd.config import Config
@@ -95,7 +95,7 @@ def evaluate(
     overrides = list(set_ or [])
     overrides += [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     asked = load_config(None, overrides).engine
-    endpoint, run = not TRAITS[asked.kind].token_ids, Path(target) / "config.toml"
+    endpoint, run = not traits_of(asked.kind).token_ids, Path(target) / "config.toml"
     # For an endpoint nothing local is looked up, not even a folder of the same name.
     is_run = run.exists() and not endpoint
     if not is_run:
@@ -181,7 +181,7 @@ def _check_options(
     config: "Config", url: Texts, served_model: str | None, adapter: str | None, user_url: Texts
 ) -> None:
     """An option that would be passed over in silence is an error."""
-    kind, traits = config.engine.kind, TRAITS[config.engine.kind]
+    kind, traits = config.engine.kind, traits_of(config.engine.kind)
     if url and not traits.remote:
         raise UserError(f"--url: the engine {kind} has no servers; add --engine openai or --engine vllm-http")
     if served_model is not None and traits.token_ids:

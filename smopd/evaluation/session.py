@@ -16,7 +16,7 @@ from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
 from smopd.files import digest, file_digest
 from smopd.models import weights_digest
 from smopd.rollout.assembly import evaluation_driver
-from smopd.rollout.engine import TRAITS
+from smopd.rollout.engine import traits_of
 from smopd.rollout.openai import ChatDriver
 from smopd.tracking import Track, Update, quiet
 
@@ -60,7 +60,7 @@ def run_evaluation(
 
 def check_evaluation(config: Config) -> None:
     """A UserError for settings that contradict each other."""
-    token_ids = TRAITS[config.engine.kind].token_ids
+    token_ids = traits_of(config.engine.kind).token_ids
     if config.eval.runs > 1 and config.eval.temperature == 0 and token_ids:
         greedy = f"{config.eval.runs} greedy runs would all be the same"
         raise UserError(f"eval.runs: {greedy}; LiC's runs are sampled: --set eval.temperature=1.0")
@@ -100,7 +100,7 @@ def evaluate_into(
 
 def identity(config: Config, examples: Sequence[Example], adapter: Path | None) -> dict[str, Any]:
     """Everything the conversations of an evaluation depend on."""
-    endpoint = not TRAITS[config.engine.kind].token_ids
+    endpoint = not traits_of(config.engine.kind).token_ids
     verifiers = [Path(file).read_text(encoding="utf-8") for file in config.data.verifiers]
     user = {"model": config.user.model, "temperature": config.user.temperature}
     return {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from smopd.config import Config
 from smopd.planning.load import Load
 from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections
-from smopd.rollout.engine import TRAITS
+from smopd.rollout.engine import traits_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Flops:
 
 def samples_merged(config: Config) -> bool:
     """Whether rollouts are sampled with the adapter merged into the weights."""
-    return config.rollout.merge and TRAITS[config.engine.kind].in_place
+    return config.rollout.merge and traits_of(config.engine.kind).in_place
 
 
 def attention(shape: Shape, pairs: float) -> float:
@@ -74,13 +74,11 @@ def step_flops(config: Config, shape: Shape, load: Load) -> dict[str, Flops]:
     if config.train.recompute:
         student_backward += student_forward
     decode = forward(shape, sampling, sampled.tokens, sampled.read)
-    # A masked token costs no gradient product, and the mask begins after a share of the steps.
-    kept = config.objective.mask_after + (1 - config.objective.mask_after) * config.objective.keep
     return {
         "rollout prefill": forward(shape, sampling, sampled.prefilled, sampled.prefill_pairs),
         "rollout decode": decode + head(shape, sampled.tokens, 1),
         "teacher forward": forward(shape, adapter, teacher.tokens, teacher.pairs),
         "student forward": student_forward,
         "student backward": student_backward,
-        "head": head(shape, load.middle, 2 + kept) + head(shape, load.answer),
+        "head": head(shape, 1, load.products),
     }

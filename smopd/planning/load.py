@@ -1,22 +1,32 @@
-"""What a step has to compute, in tokens: conversations of average length, packed as training packs them.
+"""What a step has to compute, in tokens: conversations of average length, played and scored as the plan says.
 
-No text is needed, only lengths: every token of a typical conversation gets a number of its own, the
-template's repetitions are repeated, and `PrefixTree` packs the result. It leaves out what the tokens cost
-(`flops.py`, `memory.py`, `timing.py`).
+No text is needed, only lengths: every message of a typical conversation gets token numbers of its own, the
+template's repetitions are repeated, the plan's terms name the teacher's contexts, and `PrefixTree` packs the
+result. It leaves out what the tokens cost (`flops.py`, `memory.py`, `timing.py`).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
-from math import ceil
+from math import ceil, prod
 
-from smopd.config import Config
+from smopd.chat.messages import Message
+from smopd.chat.views import View, user_turns
+from smopd.config import Config, plan_of
+from smopd.data import Example
+from smopd.objective.plan import Plan, Term
+from smopd.objective.tokens import Moment
+from smopd.objective.units import Unit, units_of
 from smopd.planning.averages import Averages, common_prefix
-from smopd.rollout.engine import TRAITS
+from smopd.rollout.driver import Conversation, Turn
+from smopd.rollout.engine import Stop, traits_of
+from smopd.rollout.play import Peers, Play, Reply, Rollout
 from smopd.scoring.attention import BLOCK
 from smopd.scoring.tree import PrefixTree, rows_within
+from smopd.verify.verdict import Verdict
 
-Sequence = tuple[list[int], list[int]]  # context, reply
+Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]  # context, reply
 
 
 @dataclass(frozen=True)
@@ -41,15 +51,6 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class TypicalConversation:
-    """Token sequences of an example of average lengths, as student and teacher are scored on them."""
-
-    student: list[Sequence]
-    teacher: list[Sequence]
-    full: Sequence  # the FULL branch, the same for both
-
-
-@dataclass(frozen=True)
 class Sampled:
     """Generate calls, each for some replies side by side."""
 
@@ -67,43 +68,76 @@ class Load:
 
     student: Packed
     teacher: Packed
-    middle: float  # reply tokens scored
-    answer: float  # of answers and FULL replies
+    scored: float  # rows of logits, of student and teacher each
+    products: float  # of a row and the head: both logits, and a gradient for each loss that the row can move
     sampled: Sampled
     rollouts: int
 
 
-def conversation(
-    config: Config, lengths: Averages, turns: int, middle: float, answer: float, number: int
-) -> TypicalConversation:
-    """An example of so many turns with replies of these lengths; no other `number` has any of its tokens."""
-    form = lengths.template
-    unused = count((number + 1) << 32)  # the system prompt's tokens are below
+@dataclass
+class TypicalExample:
+    """An example of average lengths; every message is a number of tokens that no other message has."""
 
-    def new(length: float) -> list[int]:
-        return [next(unused) for _ in range(round(length))]
+    lengths: Averages
+    turns: int
+    number: int
+    _ids: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
-    system = list(range(round(lengths.system) + form.start))
-    dirty, clean = list(system), list(system)
-    student: list[Sequence] = []
-    teacher: list[Sequence] = []
-    full = (system + new(form.user + lengths.full) + new(form.prompt), new(answer))
-    for turn in range(turns):
-        last = turn == turns - 1
-        user, prompt = new(form.user + lengths.shard), new(form.prompt)
-        reply = new(answer if last else middle)
-        dirty, clean = dirty + user, clean + user
-        student.append((dirty + prompt, reply))
-        teacher.append((full[0] if last else clean + prompt, reply))
-        # The reply's end token stands in the history as the first token that closes it.
-        if form.repeats and config.chat.history != "verbatim":
-            dirty = dirty + prompt[: form.prompt - form.lost] + new(len(reply) - 1 + form.close)
-        else:
-            dirty = dirty + prompt + reply + new(form.close - 1)
-    return TypicalConversation(student, teacher, full)
+    def __post_init__(self) -> None:
+        self._unused = count((self.number + 1) << 32)  # the system prompt's tokens are below
+        shards = tuple(f"[shard {k}]" for k in range(self.turns))
+        self.example = Example(f"typical {self.number}", "typical", "system", shards, "[full]", {})
+
+    def new(self, length: float) -> list[int]:
+        """So many tokens that stand nowhere else."""
+        return [next(self._unused) for _ in range(round(length))]
+
+    def ids(self, message: Message) -> list[int]:
+        """The tokens of one message with what the template puts around it; the same each time."""
+        key = (message["role"], message["content"])
+        if key not in self._ids:
+            sizes = {"[shard": self.lengths.shard, "[full": self.lengths.full, "[reply": self.lengths.middle}
+            marks = re.findall(r"(\[shard|\[full|\[reply)[^\]]*\]", key[1])
+            words = len(re.sub(r"\[(shard|full|reply)[^\]]*\]", "", key[1]).split())
+            around = self.lengths.template.user if key[0] == "user" else self.lengths.template.close
+            self._ids[key] = self.new(around + sum(sizes[mark] for mark in marks) + 1.3 * words)
+        return self._ids[key]
+
+    @property
+    def system(self) -> list[int]:
+        """What stands in front of the first user turn: everybody's."""
+        return list(range(round(self.lengths.system) + self.lengths.template.start))
+
+    @property
+    def prompt(self) -> list[int]:
+        """What asks for a reply."""
+        return self._ids.setdefault(("", "prompt"), self.new(self.lengths.template.prompt))
+
+    def context(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of a context, as a renderer would give them."""
+        rendered = [token for m in messages if m["role"] != "system" for token in self.ids(m)]
+        return [*self.system, *rendered, *self.prompt]
+
+    def play(self, view: View, middle: float, answer: float, verbatim: bool) -> Conversation:
+        """A conversation with replies of these lengths; `verbatim`: the history keeps sampled tokens."""
+        form, dirty = self.lengths.template, self.system
+        users = user_turns(self.example, view)
+        played = Conversation(self.example, view)
+        for turn, words in enumerate(users):
+            reply = self.new(answer if turn == len(users) - 1 else middle)
+            dirty = dirty + self.ids({"role": "user", "content": words})
+            context = (*dirty, *self.prompt)
+            played.turns.append(Turn(context, tuple(reply), Stop.END, f"[reply {view} {turn} {reply[0]}]"))
+            # The reply's end token stands in the history as the first token that closes it.
+            if form.repeats and not verbatim:
+                kept = self.prompt[: form.prompt - form.lost]
+                dirty = dirty + kept + self.new(len(reply) - 1 + form.close)
+            else:
+                dirty = dirty + self.prompt + reply + self.new(form.close - 1)
+        return played
 
 
-def pack(sequences: list[Sequence], row_tokens: int, tree_attention: bool = True) -> Packed:
+def pack(sequences: Sequences, row_tokens: int, tree_attention: bool = True) -> Packed:
     """What goes through a model for these sequences, in rows of at most `row_tokens`."""
     whole = [[*context, *reply] for context, reply in sequences]
     total = Packed()
@@ -138,78 +172,143 @@ def turn_counts(lengths: Averages, rollouts: int) -> list[int]:
 
 def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
     """An average step, as the process with most rollouts meets it."""
-    rollouts = ceil(config.train.rollouts / processes)
+    plan = plan_of(config)
+    rollouts = ceil(config.train.rollouts * plan.samples / processes)
     turns = turn_counts(lengths, rollouts)
-    share = config.objective.rho
-    exclusive = config.objective.full_branch == "exclusive"
-    sharded = 1 - share if exclusive else 1.0
-    middle, answer = lengths.middle, lengths.answer
-    played = [conversation(config, lengths, t, middle, answer, k) for k, t in enumerate(turns)]
+    played = _Played(config, plan, lengths, turns, lengths.middle, lengths.answer)
     student, teacher = Packed(), Packed()
-    for first in range(0, rollouts, config.train.micro_batch):
-        part = played[first : first + config.train.micro_batch]
-        full = [c.full for c in part]
-        student = student.plus(_packed(config, [c.student for c in part], full, share, exclusive))
-        teacher = teacher.plus(_packed(config, [c.teacher for c in part], full, share, exclusive))
-    middle_tokens = sharded * sum(t - 1 for t in turns) * middle
-    answer_tokens = (sharded + share) * rollouts * answer
-    calls = [vars(call).values() for call in _calls(config, lengths, played, share, sharded)]
-    sampled = Sampled(*map(sum, zip(*calls, strict=True)))
-    return Load(student, teacher, middle_tokens, answer_tokens, sampled, rollouts)
+    size = config.train.micro_batch
+    for first in range(0, rollouts, size):
+        for_student, for_teacher = played.packed(range(first, min(first + size, rollouts)))
+        student, teacher = student.plus(for_student), teacher.plus(for_teacher)
+    scored = products = 0.0
+    for play in plan.plays:
+        units, replies = played.units(play, range(rollouts))
+        share = _shares(plan)[play.view]
+        for unit in units:
+            tokens = share * len(replies[unit.reply].tokens)
+            scored += tokens
+            products += tokens * (2 + sum(_kept(term, config.train.steps) for term in unit.terms))
+    calls = [vars(call).values() for call in played.calls()]
+    return Load(student, teacher, scored, products, Sampled(*map(sum, zip(*calls, strict=True))), rollouts)
 
 
 def largest_load(config: Config, lengths: Averages) -> tuple[Packed, int]:
-    """The student's rows and reply tokens of the largest micro-batch: most turns, replies at their limit."""
-    middle, answer = config.rollout.middle_tokens, config.rollout.answer_tokens
-    size, turns = min(config.train.micro_batch, config.train.rollouts), max(lengths.turns)
-    played = [conversation(config, lengths, turns, middle, answer, k) for k in range(size)]
-    share = 1.0 if config.objective.rho and config.objective.full_branch == "additive" else 0.0
-    student = _packed(config, [c.student for c in played], [c.full for c in played], share, False)
-    return student, round(size * ((turns - 1) * middle + (1 + share) * answer))
+    """The student's rows of the largest micro-batch (most turns, replies at their limit, every branch that can
+    come beside the first play), and the rows of gradients that its losses keep.
+    """
+    plan = plan_of(config)
+    branches = [p for p in plan.plays[1:] if p.share and not p.instead]
+    certain = replace(plan, plays=(plan.plays[0], *(replace(p, share=1.0) for p in branches)))
+    size, turns = min(config.train.micro_batch, config.train.rollouts * plan.samples), max(lengths.turns)
+    limits = config.rollout.middle_tokens, config.rollout.answer_tokens
+    played = _Played(config, certain, lengths, [turns] * size, *limits)
+    rows = 0
+    for play in certain.plays:
+        units, replies = played.units(play, range(size))
+        rows += sum(len(replies[unit.reply].tokens) * len(unit.terms) for unit in units)
+    return played.packed(range(size))[0], rows
 
 
-def _packed(
-    config: Config, turns: list[list[Sequence]], full: list[Sequence], share: float, exclusive: bool
-) -> Packed:
-    """One model's passes over the turns of a micro-batch, of which `share` has a FULL branch."""
-    row_tokens, tree = config.train.row_tokens, config.model.attention == "sdpa"
-    sharded = [sequence for conversation in turns for sequence in conversation]
-    without = pack(sharded, row_tokens, tree)
-    if not share:
-        return without
-    return without.mixed(pack(full if exclusive else sharded + full, row_tokens, tree), share)
+def _shares(plan: Plan) -> dict[str, float]:
+    """How many of the rollouts have each play."""
+    first, *branches = plan.plays
+    alone = prod(1 - play.share for play in branches if play.instead)
+    return {first.view: alone, **{play.view: play.share for play in branches}}
 
 
-def _calls(
-    config: Config, lengths: Averages, played: list[TypicalConversation], share: float, sharded: float
-) -> Iterator[Sampled]:
-    """The generate calls of a step: for every turn one of middle replies, one of answers; one for FULL."""
-    reuses = not TRAITS[config.engine.kind].in_place or config.engine.cache_mb > 0
-    limits, size = config.rollout, config.rollout.batch
-    for turn in range(max(lengths.turns)):
-        for last in (False, True):
-            now = [c for c in played if turn < len(c.student) and (turn == len(c.student) - 1) == last]
-            limit = limits.answer_tokens if last else limits.middle_tokens
-            for first in range(0, len(now), size):
-                some = now[first : first + size]
-                before = [c.student[turn - 1] for c in some] if turn and reuses else None
-                yield _call([c.student[turn] for c in some], limit, sharded, before)
-    if share and played:
-        # Fewer than one on average still takes a call of its own, in so many of the steps.
-        expected = share * len(played)
-        asked = [c.full for c in played[: max(1, round(expected))]]
-        factor = expected / len(asked)
-        call = _call(asked, limits.answer_tokens, factor)
-        yield replace(call, steps=factor * call.steps)
+def _kept(term: Term, steps: int) -> float:
+    """The share of its tokens that a term counts, over a run: tokens it drops cost no gradient product."""
+    return sum(term.logged(Moment(step, steps)).get("keep", 1.0) for step in range(1, steps + 1)) / steps
 
 
-def _call(
-    sequences: list[Sequence], limit: int, share: float, before: list[Sequence] | None = None
-) -> Sampled:
+class _Played:
+    """Typical conversations of a step, in every view that the plan plays."""
+
+    def __init__(
+        self, config: Config, plan: Plan, lengths: Averages, turns: list[int], middle: float, answer: float
+    ) -> None:
+        self.config, self.plan = config, plan
+        self.examples = [TypicalExample(lengths, t, k) for k, t in enumerate(turns)]
+        verbatim = config.chat.history == "verbatim"
+        self.conversations = {
+            play.view: [e.play(play.view, middle, answer, verbatim) for e in self.examples]
+            for play in plan.plays
+        }
+        # Half of the answers right, so that terms about either kind have something to do.
+        verdicts = [Verdict(k % 2 == 0, None, "ok", "") for k in range(len(turns))]
+        self.rollouts = {
+            play.view: [
+                Rollout(c.example, (c,), (verdict,))
+                for c, verdict in zip(self.conversations[play.view], verdicts, strict=True)
+            ]
+            for play in plan.plays
+        }
+
+    def units(self, play: Play, chosen: range) -> tuple[list[Unit], list[Reply]]:
+        """What is computed for one play of some rollouts."""
+        moment = Moment(self.config.train.steps, self.config.train.steps)
+        rollouts = self.rollouts[play.view]
+        peers = Peers(rollouts)
+        replies, units, _ = units_of([rollouts[k].replies() for k in chosen], self.plan, moment, peers)
+        return units, replies
+
+    def packed(self, chosen: range) -> tuple[Packed, Packed]:
+        """The student's and the teacher's passes over a micro-batch."""
+        row_tokens, tree = self.config.train.row_tokens, self.config.model.attention == "sdpa"
+        of_play: list[tuple[Sequences, Sequences]] = []
+        by_id = {e.example.id: e for e in self.examples}
+        for play in self.plan.plays:
+            units, replies = self.units(play, chosen)
+            teacher: list[tuple[Sequence[int], Sequence[int]]] = []
+            for unit in units:
+                reply = replies[unit.reply]
+                teacher += [(by_id[reply.example.id].context(m), reply.tokens) for _, m in unit.contexts]
+            of_play.append(([(r.context, r.tokens) for r in replies], teacher))
+        passes = []
+        for side in (0, 1):
+            first = of_play[0][side]
+            total = pack(first, row_tokens, tree)
+            for play, sequences in zip(self.plan.plays[1:], of_play[1:], strict=True):
+                if play.share:
+                    both = sequences[side] if play.instead else [*first, *sequences[side]]
+                    total = total.mixed(pack(both, row_tokens, tree), play.share)
+            passes.append(total)
+        return passes[0], passes[1]
+
+    def calls(self) -> Iterator[Sampled]:
+        """The generate calls of a step: for every turn of a play one of middle replies, one of last ones."""
+        reuses = not traits_of(self.config.engine.kind).in_place or self.config.engine.cache_mb > 0
+        limits, size = self.config.rollout, self.config.rollout.batch
+        shares = _shares(self.plan)
+        for number, play in enumerate(self.plan.plays):
+            played, share = self.conversations[play.view], shares[play.view]
+            if number and played:
+                # Fewer than one on average still takes a call of its own, in so many of the steps.
+                expected = share * len(played)
+                played = played[: max(1, round(expected))]
+                share = expected / len(played)
+            if not share:
+                continue
+            for turn, last in [
+                (t, last) for t in range(max(len(c.turns) for c in played)) for last in (False, True)
+            ]:
+                now = [c for c in played if turn < len(c.turns) and (turn == len(c.turns) - 1) == last]
+                limit = limits.answer_tokens if last else limits.middle_tokens
+                for first in range(0, len(now), size):
+                    some = [c.turns for c in now[first : first + size]]
+                    before = (
+                        [(t[turn - 1].context, t[turn - 1].reply) for t in some] if turn and reuses else None
+                    )
+                    call = _call([(t[turn].context, t[turn].reply) for t in some], limit, share, before)
+                    yield replace(call, steps=share * call.steps) if number else call
+
+
+def _call(sequences: Sequences, limit: int, share: float, before: Sequences | None = None) -> Sampled:
     """A call for `share` of these replies; `before`: the turns that are still cached."""
     tokens = read = prefilled = pairs = 0.0
     for k, (context, reply) in enumerate(sequences):
-        cached = common_prefix(before[k][0] + before[k][1], context) if before else 0
+        cached = common_prefix([*before[k][0], *before[k][1]], context) if before else 0
         tokens += len(reply)
         read += len(reply) * (len(context) + len(reply) / 2)
         prefilled += len(context) - cached

@@ -16,9 +16,9 @@ from smopd.planning.averages import Averages, find_averages
 from smopd.planning.gpus import GPUS, Gpu
 from smopd.planning.load import Packed, largest_load
 from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections, find_shape
-from smopd.rollout.engine import TRAITS
+from smopd.rollout.engine import traits_of
 from smopd.rollout.kv import GROWTH
-from smopd.scoring.divergence import CHUNK_BYTES
+from smopd.scoring.kernel import CHUNK_BYTES
 
 FLOAT = 4
 # Assumptions: bytes of the CUDA context and libraries; share of the GPU that cannot be used.
@@ -129,7 +129,7 @@ def largest_context(config: Config, lengths: Averages) -> float:
 def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int = 1) -> Memory:
     """Memory by part, on one of `gpus`."""
     sharded = gpus > 1 and config.train.shard
-    engine, traits, room = config.engine, TRAITS[config.engine.kind], gpu.memory * 1e9
+    engine, traits, room = config.engine, traits_of(config.engine.kind), gpu.memory * 1e9
     width, whole = WIDTHS[config.model.dtype], weight_bytes(config, shape)
     adapter = shape.adapter(config.lora.r, adapted_projections(config)) * FLOAT
     student, replies = largest_load(config, lengths)

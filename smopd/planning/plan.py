@@ -15,7 +15,7 @@ from smopd.planning.load import Load, Packed, step_load
 from smopd.planning.memory import Memory, activation_bytes, memory
 from smopd.planning.shapes import Shape
 from smopd.planning.timing import MFU, Times, step_times
-from smopd.rollout.engine import TRAITS
+from smopd.rollout.engine import traits_of
 
 Change = tuple[str, Any]  # a setting and its new value
 WORTH = 0.99  # a change that leaves more of the peak than this is not proposed
@@ -127,7 +127,7 @@ def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, g
 
 def _proposals(config: Config, gpus: int) -> Iterator[Change]:
     """In the order of what they cost."""
-    traits = TRAITS[config.engine.kind]
+    traits = traits_of(config.engine.kind)
     if not traits.remote and not traits.in_place and not config.engine.sleep:
         yield "engine.sleep", True
     if config.train.micro_batch > 1:

@@ -7,7 +7,7 @@ from smopd.planning.flops import samples_merged
 from smopd.planning.memory import server_bytes
 from smopd.planning.plan import Plan
 from smopd.planning.timing import server_group
-from smopd.rollout.engine import TRAITS
+from smopd.rollout.engine import traits_of
 
 GB = 1e9
 COLUMNS = ("model", "GPUs", "engine", "GB needed", "fits", "largest part", "tokens sampled",
@@ -41,7 +41,7 @@ def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
             "prefilled": load.sampled.prefilled,
             "student_packed": load.student.tokens,
             "teacher_packed": load.teacher.tokens,
-            "scored": load.middle + load.answer,
+            "scored": load.scored,
             "decode_steps": load.sampled.steps,
         },
         "flops": {name: vars(flops) for name, flops in plan.times.flops.items()},
@@ -87,7 +87,7 @@ def text(recipe: str, plan: Plan) -> str:
         "teacher forward": load.teacher.tokens,
         "student forward": load.student.tokens,
         "student backward": load.student.tokens,
-        "head": load.middle + load.answer,
+        "head": load.scored,
     }
     for name, seconds in plan.times.seconds.items():
         work = _count(plan.times.flops[name].total / 1e12) if name in plan.times.flops else ""
@@ -128,7 +128,7 @@ def _verdict(plan: Plan) -> list[str]:
 
 def _engine(plan: Plan) -> list[str]:
     """What is to be said of the GPUs that sample."""
-    engine, traits = plan.config.engine, TRAITS[plan.config.engine.kind]
+    engine, traits = plan.config.engine, traits_of(plan.config.engine.kind)
     least = server_bytes(plan.config, plan.shape, plan.lengths) / GB
     if traits.remote:
         group, servers = server_group(plan.config, plan.shape, plan.gpu), max(1, len(engine.servers))

@@ -15,7 +15,7 @@ from smopd.planning.gpus import Gpu
 from smopd.planning.load import Load
 from smopd.planning.memory import FLOAT, WIDTHS, cache_token_bytes, weight_bytes
 from smopd.planning.shapes import Shape, adapted_projections
-from smopd.rollout.engine import TRAITS
+from smopd.rollout.engine import traits_of
 
 MFU = 0.35  # share of the published rate that matrix products of a few thousand tokens reach
 BANDWIDTH = 0.8  # share of the published bandwidth
@@ -47,13 +47,13 @@ class Times:
 def server_group(config: Config, shape: Shape, gpu: Gpu) -> int:
     """GPUs of one server (tensor parallel): as few as hold the weights in 80% of their memory."""
     weights = shape.parameters * WIDTHS[config.model.dtype]
-    return ceil(weights / (0.8 * gpu.memory * 1e9)) if TRAITS[config.engine.kind].remote else 1
+    return ceil(weights / (0.8 * gpu.memory * 1e9)) if traits_of(config.engine.kind).remote else 1
 
 
 def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1, mfu: float = MFU) -> Times:
     """Seconds of one step; `load` is one process's."""
     work = step_flops(config, shape, load)
-    traits, merged = TRAITS[config.engine.kind], samples_merged(config)
+    traits, merged = traits_of(config.engine.kind), samples_merged(config)
     whole = weight_bytes(config, shape)
     sharded = gpus > 1 and config.train.shard
     gather = whole * (gpus - 1) / gpus / (gpu.link * 1e9) if sharded else 0.0

@@ -14,8 +14,9 @@ from smopd.chat import Renderer
 from smopd.errors import UserError
 from smopd.models import ChatModel, load_model, load_renderer
 from smopd.models.adapters import merged
+from smopd.plugins import load_python
 from smopd.rollout.driver import Driver
-from smopd.rollout.engine import TRAITS, Engine, Sampling
+from smopd.rollout.engine import TRAITS, Engine, Sampling, traits_of
 from smopd.rollout.hf import HFEngine
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
 from smopd.rollout.vllm_shared import adapter_rank
@@ -25,7 +26,7 @@ from smopd.tracking import Track, quiet
 
 def refuse_endpoint(settings: Settings) -> None:
     """A UserError for an engine without token ids, which training needs."""
-    if not TRAITS[settings.engine.kind].token_ids:
+    if not traits_of(settings.engine.kind).token_ids:
         only = f"{settings.engine.kind} is for evaluation only (smopd eval)"
         raise UserError(f"engine.kind: {only}; train with hf, vllm or vllm-http")
 
@@ -44,7 +45,9 @@ def make_engine(
     adapters up to `rank` (0: none will come), on their way in `folder`.
     """
     refuse_endpoint(settings)
-    traits = TRAITS[settings.engine.kind]
+    kind, traits = settings.engine.kind, traits_of(settings.engine.kind)
+    if kind not in TRAITS:
+        return _users_engine(Path(kind), settings, renderer, model)
     if traits.in_place:
         assert model is not None
         return HFEngine(model, renderer.end_ids, batch, settings.engine.cache_mb)
@@ -55,6 +58,17 @@ def make_engine(
     from smopd.rollout.vllm_local import VLLMEngine
 
     return VLLMEngine(settings, renderer.end_ids, rank)
+
+
+def _users_engine(
+    file: Path, settings: Settings, renderer: Renderer, model: torch.nn.Module | None
+) -> Engine:
+    """The engine that a Python file of the user's makes."""
+    make = getattr(load_python(file), "make_engine", None)
+    if not callable(make):
+        raise UserError(f"engine.kind: {file} has no function make_engine(settings, renderer, model)")
+    engine: Engine = make(settings, renderer, model)
+    return engine
 
 
 def training_driver(settings: Settings, renderer: Renderer, model: PeftModel, folder: Path) -> Driver:
@@ -80,7 +94,7 @@ def evaluation_driver(
     an adapter on it if given, or with an endpoint, which needs neither.
     """
     kind, sampling, limit = settings.engine.kind, evaluation_sampling(settings), settings.eval.middle_tokens
-    if not TRAITS[kind].token_ids:
+    if not traits_of(kind).token_ids:
         if adapter:
             advice = "load the adapter there (--served-model names it)"
             raise UserError(f"{adapter}: an endpoint plays the model it serves; {advice}")
@@ -89,7 +103,7 @@ def evaluation_driver(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="smopd-")))
         batch = settings.eval.batch
-        if TRAITS[kind].in_place:
+        if traits_of(kind).in_place:
             with track(f"loading {settings.model.path}"):
                 chat = load_model(settings, "cuda" if torch.cuda.is_available() else "cpu")
                 renderer, model = chat.renderer, _with_adapter(chat, adapter) if adapter else chat.model

@@ -6,6 +6,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from smopd.errors import UserError
+from smopd.plugins import load_python
+
 SaveAdapter = Callable[[Path], None]  # writes the student's adapter into a folder, in plain PEFT format
 
 
@@ -83,6 +86,16 @@ TRAITS = {
     "vllm-http": Traits(remote=True, graphs=True),
     "openai": Traits(token_ids=False, remote=True),
 }
+
+
+def traits_of(kind: str) -> Traits:
+    """What the engine of that name can do, or the one in a Python file of the user's."""
+    if kind in TRAITS:
+        return TRAITS[kind]
+    traits = getattr(load_python(Path(kind)), "TRAITS", None)
+    if not isinstance(traits, Traits):
+        raise UserError(f"engine.kind: {kind} declares no TRAITS, a smopd.rollout.engine.Traits")
+    return traits
 
 
 class Engine(Protocol):

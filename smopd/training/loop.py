@@ -87,7 +87,9 @@ class Trainer:
             sharding.shard(self.model)
         check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
         adapters = (
-            folder.path / "adapters" / (f"process-{self.processes.rank}" if self.processes.world_size > 1 else "")
+            folder.path
+            / "adapters"
+            / (f"process-{self.processes.rank}" if self.processes.world_size > 1 else "")
         )
         self.driver = training_driver(config, self.renderer, self.model, adapters)
         self.engine = self.driver.engine

@@ -91,7 +91,7 @@ def test_packed_tokens(request, name, history, row_tokens):
     assert load.student.tokens == pytest.approx(packed_tokens([s for s, _ in real], row_tokens), rel=CLOSE)
     assert load.teacher.tokens == pytest.approx(packed_tokens([t for _, t in real], row_tokens), rel=CLOSE)
     scored = sum(len(reply) for s, _ in real for _, reply in s)
-    assert load.middle + load.answer == pytest.approx(scored, rel=CLOSE)
+    assert load.scored == pytest.approx(scored, rel=CLOSE)
 
 
 def test_packed_tokens_with_full_branches_and_several_rollouts_a_row(pocket_renderer):
@@ -167,13 +167,51 @@ def test_several_processes_share_a_step():
     assert eight.sampled.steps > one.sampled.steps / 8
 
 
+GROUPS = """
+from smopd.methods import Method
+from smopd.objective import Plan, Term, every, judged
+from smopd.rollout.play import Play
+from smopd.scoring import forward_kl, sampled_nll
+from smopd.settings import Section
+from smopd.chat.messages import full_messages, users_messages
+
+def two(reply, peers):
+    (other,) = peers.others(reply)
+    return [(1.0, full_messages(reply.example)), (-0.5, full_messages(other))]
+
+def plan(s):
+    return Plan((Play(samples=4),), (
+        Term("pg", every, None, sampled_nll()),
+        Term("wrong", judged(every, False), two, forward_kl()),
+    ))
+
+METHODS = [Method("groups", "", "", "", Section, plan)]
+"""
+
+
+def test_a_plan_of_groups_without_teacher_and_of_mixed_contexts(tmp_path):
+    """Four samples of each example; the teacher scores two contexts of every second rollout's replies."""
+    (tmp_path / "groups.py").write_text(GROUPS)
+    config = load_config("qwen3-1.7b", ["train.rollouts=4"], str(tmp_path / "groups.py"))
+    lengths = find_averages(config)
+    once = step_load(load_config("qwen3-1.7b", ["train.rollouts=16", "objective.rho=0.0"]), lengths)
+    load = step_load(config, lengths)
+    assert load.rollouts == 16
+    assert load.sampled.tokens == pytest.approx(once.sampled.tokens)
+    assert load.student.tokens == pytest.approx(once.student.tokens)
+    # every reply once without a teacher, half of them once more with one: 3 products a row each time
+    assert load.scored == pytest.approx(1.5 * once.scored, rel=0.1)
+    assert load.products == pytest.approx(3 * load.scored)
+    assert 0 < load.teacher.tokens
+
+
 def test_an_exclusive_branch_takes_the_place_of_the_others():
     lengths = find_averages(load_config("qwen3-1.7b"))
     added, instead = (
         step_load(load_config("qwen3-1.7b", ["objective.rho=0.5", f"objective.full_branch={kind}"]), lengths)
         for kind in ("additive", "exclusive")
     )
-    assert instead.middle == pytest.approx(added.middle / 2)
+    assert instead.scored < added.scored
     assert instead.student.tokens < added.student.tokens
 
 
