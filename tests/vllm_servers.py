@@ -32,7 +32,8 @@ class LiveServer:
         words = [
             "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32",
             "--enforce-eager", "--max-model-len", str(max_length), "--max-num-seqs", "16",
-            "--generation-config", "vllm", "--enable-lora", "--max-lora-rank", str(rank), "--enable-prompt-tokens-details",
+            "--generation-config", "vllm", "--enable-lora", "--max-lora-rank", str(rank),
+            "--enable-prompt-tokens-details",
         ]  # fmt: skip
         # The setting of the in-process engine would do no harm here and saves one of three processes.
         environment = os.environ | ENVIRONMENT | {
