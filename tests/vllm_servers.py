@@ -30,9 +30,10 @@ class LiveServer:
             self.port = free.getsockname()[1]
         self.url, self.log = f"http://127.0.0.1:{self.port}", log
         words = [
-            "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32", "--enforce-eager",
-            "--max-model-len", str(max_length), "--max-num-seqs", "16", "--generation-config", "vllm", "--enable-lora",
-            "--max-lora-rank", str(rank), "--enable-prompt-tokens-details",
+            "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32",
+            "--enforce-eager", "--max-model-len", str(max_length), "--max-num-seqs", "16",
+            "--generation-config", "vllm", "--enable-lora", "--max-lora-rank", str(rank),
+            "--enable-prompt-tokens-details",
         ]  # fmt: skip
         # The setting of the in-process engine would do no harm here and saves one of three processes.
         environment = os.environ | ENVIRONMENT | {

@@ -27,7 +27,7 @@ def sampled(weights: str, prompt: list[int], seed: int) -> list[int]:
 
 
 class Stub:
-    """One server. `fault(path, body)` may return (status, body), a body, or "die"; None is the usual answer."""
+    """One server. `fault(path, body)` may return (status, body), a body, or "die"; None: as usual."""
 
     def __init__(self, fault=lambda path, body: None, delay=0.0, updating=True):
         self.fault, self.delay, self.updating = fault, delay, updating

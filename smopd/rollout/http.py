@@ -29,11 +29,9 @@ EXPLANATION = 4000  # bytes that are read of a refusal
 
 
 class Unreachable(Exception):
-    """No answer (connection, time-out, server error, too many requests): the same request may work elsewhere
-    or later.
+    """No answer (connection, time-out, server error, too many requests): it may come elsewhere or later.
 
-    `status` is the answer's, if there was one; `retry_after` the seconds for which the server asks to be left
-    alone.
+    `status` is that of the answer, if there was one; `retry_after` are the seconds that the server asks for.
     """
 
     def __init__(self, message: str, status: int | None = None, retry_after: float | None = None) -> None:
@@ -199,10 +197,12 @@ def _run(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        with asyncio.Runner(loop_factory=_Loop) as runner:
-            return runner.run(request())
-    with ThreadPoolExecutor(1) as thread:  # as in a notebook: this thread has a loop and cannot have another
-        return thread.submit(lambda: _run(request)).result()
+        pass
+    else:  # as in a notebook: this thread has a loop and cannot have another
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: _run(request)).result()
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        return runner.run(request())
 
 
 @functools.cache
@@ -218,10 +218,8 @@ def _reason(error: BaseException) -> str:
         reason = cause if isinstance(cause, OSError) else reason
         group = isinstance(cause, BaseExceptionGroup)
         cause = cause.exceptions[0] if group else cause.__cause__ or cause.__context__  # type: ignore[attr-defined]
-    if (
-        isinstance(reason, OSError) and reason.errno and "Connect call failed" in str(reason)
-    ):  # asyncio's words
-        return f"[Errno {reason.errno}] {os.strerror(reason.errno)}"
+    if isinstance(reason, OSError) and reason.errno and "Connect call failed" in str(reason):
+        return f"[Errno {reason.errno}] {os.strerror(reason.errno)}"  # asyncio does not say it
     return str(reason) or type(reason).__name__
 
 

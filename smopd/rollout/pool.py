@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Generic, TypeVar
 
 from smopd.errors import EngineLost
@@ -31,14 +31,27 @@ def side_by_side(
     work: Callable[[T], R], items: Sequence[T], width: int, cancellation: Cancellation
 ) -> list[R]:
     """`work` on every item in threads, `width` at once. The first error is raised and cancels the rest."""
+    errors: list[BaseException] = []
+
+    def run(item: T) -> R:
+        if cancellation.is_set():
+            raise Cancelled
+        try:
+            return work(item)
+        except BaseException as error:
+            errors.append(error)  # before the others are cancelled: the first is the one that counts
+            cancellation.set()
+            raise
+
     with ThreadPoolExecutor(max(1, min(width, len(items))), "smopd-request") as threads:
         try:
-            futures = [threads.submit(work, item) for item in items]
-            for done in as_completed(futures):
-                done.result()
+            futures = [threads.submit(run, item) for item in items]
+            wait(futures)
         finally:
             cancellation.set()
             threads.shutdown(wait=False, cancel_futures=True)
+    if errors:
+        raise errors[0]
     return [done.result() for done in futures]
 
 
@@ -174,9 +187,9 @@ class Pool(Generic[S]):
                 if all(s.aside and s.failed_probes > self.retries for s in self.servers):
                     raise self._lost()
                 ill = min(aside, key=lambda s: s.probe_at, default=None)
-                wait = min(ill.probe_at - time.monotonic(), LONGEST_WAIT) if ill else LONGEST_WAIT
-                if ill is None or wait > 0:
-                    self._changed.wait(wait)
+                pause = min(ill.probe_at - time.monotonic(), LONGEST_WAIT) if ill else LONGEST_WAIT
+                if ill is None or pause > 0:
+                    self._changed.wait(pause)
                     continue
                 ill.probing = True
             self._look_at(ill)

@@ -13,8 +13,8 @@ from smopd.evaluation.evaluate import evaluate
 from smopd.evaluation.simulated import KINDS, SimulatedUser
 from smopd.settings import User
 
-TASK = Example("x", "math", "Be brief.", ("How many are left?", "There were 7.", "Two were eaten.", "One was lost."), "?",
-               {"value": "4"})  # fmt: skip
+SHARDS = ("How many are left?", "There were 7.", "Two were eaten.", "One was lost.")
+TASK = Example("x", "math", "Be brief.", SHARDS, "?", {"value": "4"})
 
 
 class Cast:
@@ -117,8 +117,13 @@ def test_the_extracted_answer_counts_if_it_stands_in_the_reply(play):
     assert (outcome.correct, outcome.extracted, user.unusable) == (False, "2", 4)
 
 
-@pytest.mark.parametrize("junk", ["no json", '{"fact": 1, "message": "told before"}', '{"fact": 9, "message": "x"}',
-                                  '{"fact": 2, "message": ""}', "[1]", '{"fact": "2", "message": "x"}'])  # fmt: skip
+JUNK = [
+    "no json", '{"fact": 1, "message": "told before"}', '{"fact": 9, "message": "x"}',
+    '{"fact": 2, "message": ""}', "[1]", '{"fact": "2", "message": "x"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("junk", JUNK)
 def test_a_user_that_cannot_be_used_is_asked_again_then_the_shard_is_told_verbatim(play, junk):
     cast = Cast(["7", "5", "3", "2"], facts=dict.fromkeys((1, 2, 3), junk))
     (outcome,), user, _ = play(cast, retries=2)

@@ -16,7 +16,7 @@ from smopd.pocket import MODEL_DIR
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A machine that seems to have bitsandbytes and a GPU; the arguments of the loading that is tried on it."""
+    """A machine that seems to have bitsandbytes and a GPU; the arguments of the loading tried on it."""
     seen = []
 
     def from_pretrained(path, **kwargs):

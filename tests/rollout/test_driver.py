@@ -6,7 +6,7 @@ from smopd.rollout import Driver, HFEngine, Sampled, Sampling, Stop
 
 
 class Echo:
-    """Answers every prompt with a fixed reply of as many tokens as it may, and remembers what it was asked."""
+    """Answers every prompt with a fixed reply as long as it may be, and remembers what it was asked."""
 
     def __init__(self, ids):
         self.ids, self.calls = ids, []

@@ -216,8 +216,9 @@ def test_logps_are_the_models_own_whatever_the_sampling(engine, prompts, pocket)
 def test_a_model_with_a_short_window_is_sampled_from_scratch(caplog):
     torch.manual_seed(0)
     windowed = Qwen3Config(
-        hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
-        vocab_size=31, use_sliding_window=True, sliding_window=10, max_window_layers=0,
+        hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, vocab_size=31,
+        use_sliding_window=True, sliding_window=10, max_window_layers=0,
     )  # fmt: skip
     engine = HFEngine(Qwen3ForCausalLM(windowed), [30])
     for _ in range(2):

@@ -10,6 +10,7 @@ import pytest
 
 from smopd.rollout import http
 from smopd.rollout.http import Cancellation, Cancelled, Client, Rejected, Unreachable
+from smopd.rollout.pool import side_by_side
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -163,3 +164,22 @@ def test_a_notebook_has_a_loop_of_its_own_running(serve):
         return Client("").request(url, timeout=5.0)
 
     assert asyncio.run(cell()) == []
+
+
+def test_side_by_side_keeps_the_order_and_begins_nothing_after_an_error():
+    assert side_by_side(lambda n: n * n, range(50), 8, Cancellation()) == [n * n for n in range(50)]
+    assert side_by_side(lambda n: n, [], 8, Cancellation()) == []
+    begun, cancellation = [], Cancellation()
+
+    def work(item):
+        begun.append(item)
+        if item == "bad":
+            raise ValueError("the first")
+        if not cancellation.wait(10):
+            raise AssertionError("nobody cancelled")
+        raise Cancelled
+
+    with pytest.raises(ValueError, match="the first"):
+        side_by_side(work, ["slow", "slow", "bad", "never", "never"], 3, cancellation)
+    assert sorted(begun) == ["bad", "slow", "slow"]
+    assert not [t for t in threading.enumerate() if t.name.startswith("smopd")]

@@ -27,9 +27,10 @@ def test_everything_that_shapes_a_reply_is_sent_as_asked(start, connect):
     (body,) = stub.asked
     assert body.pop("model") == next(iter(stub.adapters))
     assert body == {
-        "prompt": [5, 6, 7], "temperature": 0.7, "top_p": 0.9, "top_k": 20, "max_tokens": 8, "seed": 2**62 + 1,
-        "stop_token_ids": [END, 2], "ignore_eos": True, "logprobs": 0, "return_token_ids": True,
-        "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+        "prompt": [5, 6, 7], "temperature": 0.7, "top_p": 0.9, "top_k": 20, "max_tokens": 8,
+        "seed": 2**62 + 1, "stop_token_ids": [END, 2], "ignore_eos": True, "logprobs": 0,
+        "return_token_ids": True, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
     }  # fmt: skip
 
 

@@ -24,8 +24,9 @@ if found is None or found.origin is None:
 
 RANK, LENGTH, STEPS, ROLLOUTS = 8, 512, 5, 6
 SETTINGS = {
-    "train.steps": STEPS, "train.rollouts": ROLLOUTS, "train.micro_batch": ROLLOUTS, "train.checkpoint_every": 1, "lora.r": RANK,
-    "engine.max_length": LENGTH, "engine.memory": 0.1, "engine.retries": 2, "rollout.merge": "false", "optim.lr": 2e-3,
+    "train.steps": STEPS, "train.rollouts": ROLLOUTS, "train.micro_batch": ROLLOUTS,
+    "train.checkpoint_every": 1, "lora.r": RANK, "engine.max_length": LENGTH, "engine.memory": 0.1,
+    "engine.retries": 2, "rollout.merge": "false", "optim.lr": 2e-3,
 }  # fmt: skip
 
 
@@ -167,8 +168,9 @@ def test_smollm2_trains_through_both_engines(tmp_path):
     model = smollm2_folder(tmp_path / "smollm2")
     data = shared("data/lic/math.json")
     settings = SETTINGS | {
-        "model.path": model, "data.train": data, "data.train_limit": 20, "train.rollouts": 2, "train.micro_batch": 1,
-        "rollout.middle_tokens": 8, "rollout.answer_tokens": 12, "engine.max_length": 1024, "optim.lr": 1e-4, "train.steps": 2,
+        "model.path": model, "data.train": data, "data.train_limit": 20, "train.rollouts": 2,
+        "train.micro_batch": 1, "rollout.middle_tokens": 8, "rollout.answer_tokens": 12,
+        "engine.max_length": 1024, "optim.lr": 1e-4, "train.steps": 2,
     }  # fmt: skip
     server = LiveServer(tmp_path / "server.log", RANK, 1024, model)
     try:

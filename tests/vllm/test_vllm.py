@@ -280,8 +280,8 @@ from smopd.rollout.engine import Sampling
 from smopd.rollout.vllm_local import VLLMEngine
 
 def state():
-    return [str(random.getstate()), str(numpy.random.get_state()), torch.get_rng_state().tolist(), torch.get_num_threads(),
-            torch.set_num_threads is setter, os.environ.get("LD_PRELOAD")]
+    return [str(random.getstate()), str(numpy.random.get_state()), torch.get_rng_state().tolist(),
+            torch.get_num_threads(), torch.set_num_threads is setter, os.environ.get("LD_PRELOAD")]
 
 setter, before, said = torch.set_num_threads, None, []
 before = state()
