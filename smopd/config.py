@@ -29,6 +29,7 @@ from smopd.config_io import (
 from smopd.errors import UserError
 from smopd.methods import METHODS
 from smopd.settings import Section, Settings
+from smopd.verify.prompts import Prompts
 
 __all__ = [
     "Config",
@@ -118,6 +119,7 @@ class Config(Settings):
     names.
     """
 
+    prompts: Prompts = Field(default_factory=Prompts)
     method: Annotated[
         str, Field(description="a declared method; sets what the recipe and --set leave open")
     ] = "entropy"

@@ -1,8 +1,7 @@
-"""`smopd data ...`: make, check and describe data sets. Results on standard output, progress on standard
-error.
-"""
+"""`smopd data ...`: make, check and describe data sets."""
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,41 +13,39 @@ from smopd.errors import UserError
 
 if TYPE_CHECKING:
     from smopd.data.llm_sharding import LlmSharder
+    from smopd.rollout.openai import ChatEndpoint
+    from smopd.tracking import Track
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
+_Option, _Argument = typer.Option, typer.Argument
+DataSet = Annotated[str, _Argument(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")]
 Verifiers = Annotated[
-    list[Path] | None, typer.Option(help="Python file with verifiers of your own. May be repeated.")
+    list[Path] | None, _Option(help="Python file with verifiers of your own. May be repeated.")
 ]
 SharderOption = Annotated[
     str,
-    typer.Option(
-        "--sharder", help="rule: no model needed; llm: a model behind --url splits, the rules check."
-    ),
+    _Option("--sharder", help="rule: no model needed; llm: a model behind --url splits, the rules check."),
 ]
 Url = Annotated[
-    str, typer.Option(help="llm: base URL of an OpenAI-compatible endpoint, e.g. http://localhost:8000.")
+    str, _Option(help="llm: base URL of an OpenAI-compatible endpoint, e.g. http://localhost:8000.")
 ]
 Served = Annotated[
-    str, typer.Option("--served-model", help="llm: the served model's name; default the endpoint's first.")
+    str, _Option("--served-model", help="llm: the served model's name; default the endpoint's first.")
 ]
-KeyEnv = Annotated[str, typer.Option("--api-key-env", help="llm: environment variable that holds the key.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="llm: requests in flight.")]
-Tries = Annotated[int, typer.Option(min=1, help="llm: tries for one request, the reason of a failure told.")]
-Fallback = Annotated[
-    str, typer.Option(help="llm: what becomes of a request after the last try, rule or drop.")
-]
-Cache = Annotated[
-    Path | None, typer.Option(help="llm: file that keeps every result; default OUT.shards.jsonl.")
-]
+KeyEnv = Annotated[str, _Option("--api-key-env", help="llm: environment variable that holds the key.")]
+Concurrency = Annotated[int, _Option(min=1, help="llm: requests in flight.")]
+Tries = Annotated[int, _Option(min=1, help="llm: tries for one request, the reason of a failure told.")]
+Fallback = Annotated[str, _Option(help="llm: what becomes of a request after the last try, rule or drop.")]
+Cache = Annotated[Path | None, _Option(help="llm: file that keeps every result; default OUT.shards.jsonl.")]
 SHOWN = 20  # rows or problems printed
 
 
 @data_app.command("pocket")
 def data_pocket(
-    out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
-    split: Annotated[str, typer.Option(help="train or eval.")] = "train",
-    count: Annotated[int, typer.Option(min=1, help="How many examples.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Another seed, other examples of the same split.")] = 0,
+    out: Annotated[Path, _Argument(help="JSONL file to write.")],
+    split: Annotated[str, _Option(help="train or eval.")] = "train",
+    count: Annotated[int, _Option(min=1, help="How many examples.")] = 1000,
+    seed: Annotated[int, _Option(help="Another seed, other examples of the same split.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Write examples of the pocket world to a file.
@@ -67,19 +64,19 @@ def data_pocket(
 
 @data_app.command("build")
 def data_build(
-    raw: Annotated[Path, typer.Argument(help="Folder of raw public files (see docs/training-data.md).")],
-    out: Annotated[Path, typer.Argument(help="JSONL file to write; its data card goes beside it.")],
+    raw: Annotated[Path, _Argument(help="Folder of raw public files (see docs/training-data.md).")],
+    out: Annotated[Path, _Argument(help="JSONL file to write; its data card goes beside it.")],
     eval_: Annotated[
-        list[str] | None, typer.Option("--eval", help="Evaluation file to keep clear of. May be repeated.")
+        list[str] | None, _Option("--eval", help="Evaluation file to keep clear of. May be repeated.")
     ] = None,
     domains: Annotated[
-        str, typer.Option(help="Which of math,actions,database,code.")
+        str, _Option(help="Which of math,actions,database,code.")
     ] = "math,actions,database,code",
     total: Annotated[
-        int, typer.Option(min=0, help="How many examples, evenly over the domains; 0 = all there are.")
+        int, _Option(min=0, help="How many examples, evenly over the domains; 0 = all there are.")
     ] = 12165,
-    seed: Annotated[int, typer.Option(help="Which examples are chosen, and their order.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Reference programs run at once.")] = 2,
+    seed: Annotated[int, _Option(help="Which examples are chosen, and their order.")] = 0,
+    workers: Annotated[int, _Option(min=1, help="Reference programs run at once.")] = 2,
     sharder: SharderOption = "rule",
     url: Url = "",
     served_model: Served = "",
@@ -99,23 +96,16 @@ def data_build(
 
       smopd data build raw train.jsonl --sharder llm --url http://localhost:8000
     """
+    from smopd.cli.progress import track
     from smopd.data.training_set import Plan, build, write
 
     _new(out, f"{out.name}.card.json", f"{out.name}.card.md")
-    plan = Plan(
-        raw,
-        tuple(eval_ or ()),
-        tuple(d.strip() for d in domains.split(",") if d.strip()),
-        total,
-        seed,
-        sharder,
-        workers,
-    )
-    with _stages() as stage, _stoppable("nothing was written"):
-        by_model = _sharder(
-            sharder, out, url, served_model, api_key_env, concurrency, tries, fallback, seed, cache, stage
-        )
-        built = build(plan, by_model, stage)
+    chosen = tuple(d.strip() for d in domains.split(",") if d.strip())
+    plan = Plan(raw, tuple(eval_ or ()), chosen, total, seed, sharder, workers)
+    with _stoppable("nothing was written"):
+        chat = (url, served_model, api_key_env, concurrency)
+        by_model = _sharder(sharder, chat, cache or _cache(out), tries, fallback, seed, track)
+        built = build(plan, by_model, track)
         built.sharder_counts = by_model.counts if by_model else built.sharder_counts
         card = write(built, out)
     if as_json:
@@ -127,10 +117,8 @@ def data_build(
 
 @data_app.command("check")
 def data_check(
-    path: Annotated[str, typer.Argument(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")],
-    against: Annotated[
-        str | None, typer.Option(help="Evaluation file that must not overlap with it.")
-    ] = None,
+    path: DataSet,
+    against: Annotated[str | None, _Option(help="Evaluation file that must not overlap with it.")] = None,
     verifiers: Verifiers = None,
     as_json: Json = False,
 ) -> None:
@@ -140,28 +128,28 @@ def data_check(
 
     Example: smopd data check train.jsonl --against lic_math.json
     """
+    from smopd.cli.progress import track
     from smopd.data.check import check_file
 
     _load(verifiers)
-    with _stages() as stage:
-        report = check_file(path, against, lambda done, of: stage("check", done, of))
-    told = report.to_json()
+    report = check_file(path, against, track)
+    facts = report.to_json()
     if as_json:
-        emit(told)
+        emit(facts)
     if report.errors:
         more = f"\n{report.broken - len(report.errors)} more" if report.broken > len(report.errors) else ""
         raise UserError("\n".join(report.errors) + more)
     if not as_json:
-        print(f"{path}: {told['examples']} examples; tasks {told['tasks']}; shards {told['shards']}")
+        print(f"{path}: {facts['examples']} examples; tasks {facts['tasks']}; shards {facts['shards']}")
         for what, count, some in report.warnings:
             print(f"warning: {what}: {count} ({', '.join(some)}{', ...' if count > len(some) else ''})")
 
 
 @data_app.command("stats")
 def data_stats(
-    path: Annotated[str, typer.Argument(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")],
+    path: DataSet,
     plot: Annotated[
-        Path | None, typer.Option(help="Chart to write: OUT.svg, or OUT.html with the numbers.")
+        Path | None, _Option(help="Chart to write: OUT.svg, or OUT.html with the numbers.")
     ] = None,
     verifiers: Verifiers = None,
     as_json: Json = False,
@@ -181,16 +169,16 @@ def data_stats(
             raise UserError(f"--plot: expected a name that ends in .svg or .html, found {plot}")
         _new(plot)
     _load(verifiers)
-    told = describe(load_examples(path))
+    facts = describe(load_examples(path))
     if plot is not None:
-        write_text(plot, draw(told, Path(path).name, plot.suffix == ".html"))
+        write_text(plot, draw(facts, Path(path).name, plot.suffix == ".html"))
     if as_json:
-        emit({"file": path, **told, **({"plot": str(plot)} if plot else {})})
+        emit({"file": path, **facts, **({"plot": str(plot)} if plot else {})})
         return
     from rich.console import Console
 
     console = Console(highlight=False)
-    for table in tables(told):
+    for table in tables(facts):
         console.print(table)
     if plot:
         print(f"Chart: {plot}")
@@ -198,18 +186,18 @@ def data_stats(
 
 @data_app.command("shard")
 def data_shard(
-    pairs: Annotated[Path, typer.Argument(help="JSONL (or JSON array) of questions and answers.")],
-    out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
-    task: Annotated[str, typer.Option(help="math, actions, database, code, or a task of your own.")],
-    question: Annotated[str, typer.Option(help="Field of the question.")] = "question",
+    pairs: Annotated[Path, _Argument(help="JSONL (or JSON array) of questions and answers.")],
+    out: Annotated[Path, _Argument(help="JSONL file to write.")],
+    task: Annotated[str, _Option(help="math, actions, database, code, or a task of your own.")],
+    question: Annotated[str, _Option(help="Field of the question.")] = "question",
     answer: Annotated[
-        str, typer.Option(help="Field of the answer: a number, '... #### n', any text, or an object.")
+        str, _Option(help="Field of the answer: a number, '... #### n', any text, or an object.")
     ] = "answer",
     system: Annotated[
-        str | None, typer.Option(help="System prompt; default the row's field 'system', else the task's own.")
+        str | None, _Option(help="System prompt; default the row's field 'system', else the task's own.")
     ] = None,
-    source: Annotated[str, typer.Option(help="What 'source' says; default the file's name.")] = "",
-    seed: Annotated[int, typer.Option(help="llm: another seed, other samples.")] = 0,
+    source: Annotated[str, _Option(help="What 'source' says; default the file's name.")] = "",
+    seed: Annotated[int, _Option(help="llm: another seed, other samples.")] = 0,
     verifiers: Verifiers = None,
     sharder: SharderOption = "rule",
     url: Url = "",
@@ -225,37 +213,34 @@ def data_shard(
 
     Example: smopd data shard questions.jsonl train.jsonl --task math
     """
-    from smopd.data.tasks import scored
-    from smopd.data.training_set.compose import by_rule
+    from smopd.cli.progress import track
+    from smopd.data.sharding import by_rule
     from smopd.data.training_set.pairs import read_pairs, shard_pairs
     from smopd.files import write_jsonl
+    from smopd.verify import tasks
 
     _new(out)
     _load(verifiers)
     rows = read_pairs(pairs, task, question, answer, system)
-    if task not in scored():
-        typer.echo(
-            f"warning: {task!r} has no verifier yet; whoever reads {out} needs one (--verifiers my.py)",
-            err=True,
-        )
-    with _stages() as stage, _stoppable("nothing was written"):
-        by_model = _sharder(
-            sharder, out, url, served_model, api_key_env, concurrency, tries, fallback, seed, cache, stage
-        )
+    if task not in tasks.scored():
+        needs = f"{task!r} has no verifier yet; whoever reads {out} needs one (--verifiers my.py)"
+        typer.echo(f"warning: {needs}", err=True)
+    with _stoppable("nothing was written"):
+        chat = (url, served_model, api_key_env, concurrency)
+        by_model = _sharder(sharder, chat, cache or _cache(out), tries, fallback, seed, track)
         examples, dropped = shard_pairs(rows, task, source or pairs.name, by_model or by_rule)
-    told = [f"{d['where']}: {d['reason']}" for d in dropped]
+    reasons = [f"{d['where']}: {d['reason']}" for d in dropped]
     if not examples:
-        raise UserError(f"{pairs}: no row is left\n" + "\n".join(told[:SHOWN]))
+        raise UserError(f"{pairs}: no row is left\n" + "\n".join(reasons[:SHOWN]))
     write_jsonl(out, (e.to_json() for e in examples))
     if as_json:
         counts = {"sharder": dict(by_model.counts)} if by_model else {}
         emit({"file": str(out), "examples": len(examples), "dropped": dropped, **counts})
         return
     print(f"{len(examples)} examples in {out}; {len(dropped)} rows dropped")
-    print(
-        "\n".join(told[:SHOWN] + ([f"... and {len(told) - SHOWN} more"] if len(told) > SHOWN else [])),
-        end="\n" if told else "",
-    )
+    more = [f"... and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
+    for line in reasons[:SHOWN] + more:
+        print(line)
 
 
 def _new(out: Path, *beside: str) -> None:
@@ -271,51 +256,64 @@ def _load(verifiers: list[Path] | None) -> None:
         load_verifiers(verifiers)
 
 
-def _sharder(kind: str, out: Path, url: str, model: str, key: str, concurrency: int, tries: int, fallback: str, seed: int,
-             cache: Path | None, stage: Callable[[str, int, int], None]) -> "LlmSharder | None":  # fmt: skip
-    """The model behind --url as a sharder, None for the rules."""
+def _cache(out: Path) -> Path:
+    return out.with_name(f"{out.name}.shards.jsonl")
+
+
+def _sharder(
+    kind: str,
+    chat: tuple[str, str, str, int],
+    cache: Path,
+    tries: int,
+    fallback: str,
+    seed: int,
+    track: "Track",
+) -> "LlmSharder | None":
+    """The model behind --url as a sharder, None for the rules; `chat`: URL, model, key variable, requests."""
     if kind not in ("rule", "llm"):
         raise UserError(f"--sharder: expected rule or llm, found {kind!r}")
     if fallback not in ("rule", "drop"):
         raise UserError(f"--fallback: expected rule or drop, found {fallback!r}")
     if kind == "rule":
         return None
+    url, model, key, concurrency = chat
     if not url:
         raise UserError("--sharder llm needs the endpoint's base URL: --url http://localhost:8000")
     from smopd.data.llm_sharding import LlmSharder
     from smopd.rollout.openai import ChatEndpoint
     from smopd.settings import Engine
 
-    endpoint = ChatEndpoint(
-        Engine(kind="openai", servers=[url], model=model, concurrency=concurrency, api_key_env=key)
-    )
+    engine = Engine(kind="openai", servers=[url], model=model, concurrency=concurrency, api_key_env=key)
     after: Literal["rule", "drop"] = "drop" if fallback == "drop" else "rule"
-    kept = cache or out.with_name(f"{out.name}.shards.jsonl")
-    return LlmSharder(
-        endpoint, kept, tries, after, seed, lambda done, of: stage("shards by the model", done, of)
-    )
+    return LlmSharder(EndpointChat(ChatEndpoint(engine)), cache, tries, after, seed, track)
 
 
-@contextmanager
-def _stages() -> Iterator[Callable[[str, int, int], None]]:
-    """A function that says how far a stage is; each stage has a progress line of its own."""
-    from smopd.cli.progress import Progress
+class EndpointChat:
+    """A chat endpoint in the form that the sharder takes."""
 
-    now: list[Progress] = []
+    def __init__(self, endpoint: "ChatEndpoint") -> None:
+        self.endpoint, self.model = endpoint, endpoint.model
 
-    def stage(what: str, done: int, of: int) -> None:
-        if not now or now[0].what != what:
-            if now:
-                now.pop().__exit__(None, None, None)
-            now.append(Progress(what, of).__enter__())
-        now[0].total = of
-        now[0].update(done)
+    def reply(
+        self,
+        messages: Sequence[dict[str, str]],
+        temperature: float,
+        tokens: int,
+        seed: int,
+        stopped: threading.Event,
+    ) -> str:
+        """The text of one reply."""
+        from smopd.rollout.engine import Sampling
 
-    try:
-        yield stage
-    finally:
-        if now:
-            now[0].__exit__(None, None, None)
+        return self.endpoint.reply(messages, Sampling(temperature, tokens), seed, stopped).text
+
+    def for_each(
+        self, work: Callable[[tuple[str, str], threading.Event], None], items: Sequence[tuple[str, str]]
+    ) -> None:
+        """`work` on every item, as many at once as the endpoint takes."""
+        from smopd.rollout.openai import side_by_side
+
+        side_by_side(work, items, self.endpoint.width)
 
 
 @contextmanager
@@ -335,19 +333,15 @@ def _print_card(card: dict[str, Any]) -> None:
     table = Table("domain", "source")
     for head in ("read", "overlap", "rejected", "valid", "in the set"):
         table.add_column(head, justify="right")
-    for domain, told in card["domains"].items():
-        left_out = (sum(told["overlap"].values()), sum(told["rejected"].values()))
-        table.add_row(
-            domain,
-            told["source"]["name"],
-            *(f"{n:,}" for n in (told["read"], *left_out, told["valid"], told["examples"])),
-        )
+    lines = []
+    for domain, facts in card["domains"].items():
+        left_out = (sum(facts["overlap"].values()), sum(facts["rejected"].values()))
+        counts = (facts["read"], *left_out, facts["valid"], facts["examples"])
+        table.add_row(domain, facts["source"]["name"], *(f"{n:,}" for n in counts))
+        reasons = {**facts["overlap"], **facts["rejected"]}
+        for reason in sorted(reasons, key=lambda reason: -reasons[reason]):
+            lines.append(f"{domain}: {reason}: {reasons[reason]:,}")
     console = Console(highlight=False)
     console.print(table)
-    for domain, told in card["domains"].items():
-        for reason, count in sorted(
-            {**told["overlap"], **told["rejected"]}.items(), key=lambda pair: -pair[1]
-        ):
-            console.print(f"  {domain}: {reason}: {count:,}", markup=False, soft_wrap=True)
-    for note in card["unverified"]:
-        console.print(f"  not verified: {note}", markup=False, soft_wrap=True)
+    for line in [*lines, *(f"not verified: {note}" for note in card["unverified"])]:
+        console.print(f"  {line}", markup=False, soft_wrap=True)

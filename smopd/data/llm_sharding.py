@@ -3,7 +3,7 @@
 Every answer passes the checks that the rules pass too (`check_shards`). One that fails is asked for again
 with the reason told; after the last try the rule-based shards are taken, or the request is dropped, and
 counted. Results go to a cache file as they come, so an interrupted build goes on without asking twice. It
-leaves out where the endpoint is and how it is reached: `smopd.rollout.openai`.
+leaves out where the endpoint is and how it is reached: the caller gives a `Chat`.
 """
 
 import hashlib
@@ -13,24 +13,22 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
-from smopd.data.sharding import LONGEST, Unfit, check_shards, normalise, shard
+from smopd.data.sharding import LONGEST, by_rule, check_shards, normalise
 from smopd.errors import UserError
 from smopd.files import read_jsonl, write_jsonl
 from smopd.seeds import derive
+from smopd.tracking import Track, quiet
 
-if TYPE_CHECKING:
-    from smopd.chat.template import Message
-    from smopd.rollout.openai import ChatEndpoint
-
-SYSTEM = """You prepare conversations in which a person tells a request bit by bit. You get one complete request and give the \
-messages in which it could be told.
+SYSTEM = """You prepare conversations in which a person tells a request bit by bit. You get one complete \
+request and give the messages in which it could be told.
 
 - Message 1 is the goal alone: the question or the command, short, with as few details as it can stand.
-- Each further message adds one fact or condition, in the order of the request, and can be read by itself: say who or what is \
-meant where a pronoun would be unclear.
-- Every number, name, quoted text and identifier of the request occurs in some message, spelled as in the request.
+- Each further message adds one fact or condition, in the order of the request, and can be read by itself: \
+say who or what is meant where a pronoun would be unclear.
+- Every number, name, quoted text and identifier of the request occurs in some message, spelled as in the \
+request.
 - Nothing is added, explained or worked out. Use the words of the request.
 - At least two messages.
 
@@ -42,30 +40,47 @@ MOST_NEW = 0.3  # share of content words that may be the model's own
 WARM = 0.7  # temperature from the second try on: the same words again would fail again
 
 
+class Chat(Protocol):
+    """A chat model that many threads can ask."""
+
+    def model(self) -> str:
+        """Its name."""
+        ...
+
+    def reply(
+        self,
+        messages: Sequence[dict[str, str]],
+        temperature: float,
+        tokens: int,
+        seed: int,
+        stopped: threading.Event,
+    ) -> str:
+        """The reply of at most so many tokens; an exception where `stopped` is set meanwhile."""
+        ...
+
+    def for_each(
+        self, work: Callable[[tuple[str, str], threading.Event], None], items: Sequence[tuple[str, str]]
+    ) -> None:
+        """Call `work` for every item, many at once; the first exception is raised and sets the event."""
+        ...
+
+
 class LlmSharder:
-    """Texts to shards. `counts` says how many came from the model, the cache and the rules, and how many were
-    dropped.
-    """
+    """Texts to shards. `counts`: how many came from the model, the cache, the rules, and were dropped."""
 
     def __init__(
         self,
-        endpoint: "ChatEndpoint",
+        chat: Chat,
         cache: Path | None = None,
         tries: int = 3,
         fallback: Literal["rule", "drop"] = "rule",
         seed: int = 0,
-        progress: Callable[[int, int], None] = lambda done, of: None,
+        track: Track = quiet,
     ) -> None:
         if tries < 1:
             raise UserError(f"--tries: expected at least 1, found {tries}")
-        self.endpoint, self.cache, self.tries, self.fallback, self.seed = (
-            endpoint,
-            cache,
-            tries,
-            fallback,
-            seed,
-        )
-        self.progress = progress
+        self.chat, self.cache, self.tries, self.fallback = chat, cache, tries, fallback
+        self.seed, self.track = seed, track
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._known: dict[str, dict[str, Any]] = {}
@@ -76,16 +91,11 @@ class LlmSharder:
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, ...] | str]:
         """For each text its shards, or the reason why there are none."""
-        from smopd.rollout.openai import side_by_side
-
         told = [normalise(text) for text in texts]
         keys = [self._key(text) for text in told]
         self.counts["from the cache"] += sum(key in self._known for key in keys)
-        todo = {
-            key: text
-            for key, text in zip(keys, told, strict=True)
-            if key not in self._known and len(text) <= LONGEST
-        }
+        pairs = dict(zip(keys, told, strict=True))
+        todo = [(k, text) for k, text in pairs.items() if k not in self._known and len(text) <= LONGEST]
         done = 0
 
         def work(pair: tuple[str, str], stopped: threading.Event) -> None:
@@ -94,36 +104,30 @@ class LlmSharder:
             with self._lock:
                 done += 1
                 self._keep(row)
-                self.progress(done, len(todo))
+                update(done)
 
         if todo:
-            side_by_side(work, list(todo.items()), self.endpoint.width)
+            with self.track("shards by the model", len(todo)) as update:
+                self.chat.for_each(work, todo)
         return [self._result(self._known.get(key, {}), text) for key, text in zip(keys, told, strict=True)]
 
     def _key(self, text: str) -> str:
         """What a result depends on: the request, the prompt, the model, the tries and the seed."""
-        parts = json.dumps([SYSTEM, AGAIN, MOST_NEW, self.endpoint.model(), self.tries, self.seed, text])
+        parts = json.dumps([SYSTEM, AGAIN, MOST_NEW, self.chat.model(), self.tries, self.seed, text])
         return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
     def _ask(self, key: str, text: str, stopped: threading.Event) -> dict[str, Any]:
-        from smopd.rollout.engine import Sampling
-
-        messages: list[Message] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
+        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
         problem = ""
         for attempt in range(self.tries):
-            sampling = Sampling(WARM if attempt else 0.0, TOKENS)
-            said = self.endpoint.reply(
-                messages, sampling, derive("llm sharding", self.seed, key, attempt), stopped
-            ).text
+            seed = derive("llm sharding", self.seed, key, attempt)
+            said = self.chat.reply(messages, WARM if attempt else 0.0, TOKENS, seed, stopped)
             found = parse_list(said)
             problem = found if isinstance(found, str) else check_shards(text, found, MOST_NEW) or ""
             if not problem:
                 return {"key": key, "tries": attempt + 1, "shards": list(found)}
-            messages = [
-                *messages[:2],
-                {"role": "assistant", "content": said},
-                {"role": "user", "content": AGAIN.format(reason=problem)},
-            ]
+            again = {"role": "user", "content": AGAIN.format(reason=problem)}
+            messages = [*messages[:2], {"role": "assistant", "content": said}, again]
         return {"key": key, "tries": self.tries, "failed": problem}
 
     def _keep(self, row: dict[str, Any]) -> None:
@@ -138,13 +142,9 @@ class LlmSharder:
             self.counts["by the model"] += 1
             return tuple(row["shards"])
         if self.fallback == "rule" or not row:  # without a row it was too long to ask
-            try:
-                found = shard(text)
-                self.counts["by rule instead"] += 1
-                return found
-            except Unfit as reason:
-                self.counts["dropped"] += 1
-                return str(reason)
+            (found,) = by_rule([text])
+            self.counts["dropped" if isinstance(found, str) else "by rule instead"] += 1
+            return found
         self.counts["dropped"] += 1
         return f"model: {row['failed'].split(':')[0]}"
 

@@ -29,23 +29,21 @@ WHEN = {"morning": "in the morning", "noon": "at noon", "afternoon": "in the aft
 LARGEST = 40  # every intermediate value stays within 1..LARGEST, one token each
 
 MATH_SYSTEM = "Solve the task and give a number."
-GOALS = ("How many {items} does {name} have in the end?", "Find the number of {items} that {name} has at last.",
-         "What is the final count of {items} for {name}?", "Tell me how many {items} {name} ends with.")  # fmt: skip
-START = (
-    "{name} starts with {n} {items}.",
-    "At first {name} has {n} {items}.",
-    "In the beginning there are {n} {items}.",
+GOALS = (
+    "How many {items} does {name} have in the end?",
+    "Find the number of {items} that {name} has at last.",
+    "What is the final count of {items} for {name}?",
+    "Tell me how many {items} {name} ends with.",
 )
+START = ("{name} starts with {n} {items}.", "At first {name} has {n} {items}.",
+         "In the beginning there are {n} {items}.")  # fmt: skip
 # A stage's number follows its name at once: a small model binds the two far sooner.
 STEP = {
     "+": ("{when} {n} more come.", "{when} {n} {items} are added.", "{when} {n} new {items} arrive."),
     "-": ("{when} {n} get lost.", "{when} {n} {items} are taken.", "{when} {n} are given away."),
-    "x": (
-        "{when} {n} times as many are there.",
-        "{when} {n} times the {items}.",
-        "{when} {n} times the count.",
-    ),
-}
+    "x": ("{when} {n} times as many are there.", "{when} {n} times the {items}.",
+          "{when} {n} times the count."),
+}  # fmt: skip
 LEADS = ("", "", "Also, ", "And ", "Oh, ", "Wait, ")
 
 VALUES: dict[str, tuple[str | int, ...]] = {
@@ -68,13 +66,8 @@ SAY = {
     "owner": ("It is under the name {v}.", "The owner is {v}.", "Put it on {v}."),
     "pay": ("I pay by {v}.", "Payment is by {v}.", "Take {v} for the payment."),
 }
-FUNCTIONS = {
-    "book_table": "book a table",
-    "send_box": "send a box",
-    "order_shirt": "order a shirt",
-    "plan_trip": "plan a trip",
-    "rent_bike": "rent a bike",
-}
+FUNCTIONS = {"book_table": "book a table", "send_box": "send a box", "order_shirt": "order a shirt",
+             "plan_trip": "plan a trip", "rent_bike": "rent a bike"}  # fmt: skip
 ASK = ("Please {what}.", "I want to {what}.", "Can you {what} for me?", "Help me {what}.")
 ACTIONS_SYSTEM = "Call the function: {call}"
 
@@ -99,12 +92,8 @@ class Task:
     @property
     def split(self) -> Split:
         """Decided by content alone."""
-        key = derive(
-            "pocket split",
-            self.family,
-            self.function,
-            *(f"{f.slot}{f.op}{f.value}" for f in sorted(self.facts, key=str)),
-        )
+        facts = [f"{fact.slot}{fact.op}{fact.value}" for fact in sorted(self.facts, key=str)]
+        key = derive("pocket split", self.family, self.function, *facts)
         return "eval" if key % 10 < EVAL_TENTHS else "train"
 
 
@@ -140,35 +129,25 @@ def _math_task(r: Random) -> Task:
             op = r.choice("++--x")
             facts.append(Fact(stage, op, r.randint(2, 3) if op == "x" else r.randint(1, 9)))
         task = Task("math", tuple(facts))
-        if sum(f.op == "x" for f in facts) <= 2 and all(
-            1 <= v <= LARGEST for _, v in derivation(task, set(facts), int(facts[0].value))
-        ):
+        values = [value for _, value in derivation(task, set(facts), int(facts[0].value))]
+        if sum(f.op == "x" for f in facts) <= 2 and all(1 <= value <= LARGEST for value in values):
             return task
 
 
 def _actions_task(r: Random) -> Task:
     names = r.sample(sorted(VALUES), r.randint(3, 6))
-    return Task(
-        "actions", tuple(Fact(n, "", r.choice(VALUES[n])) for n in names), r.choice(sorted(FUNCTIONS))
-    )
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
+    facts = tuple(Fact(name, "", r.choice(VALUES[name])) for name in names)
+    return Task("actions", facts, r.choice(sorted(FUNCTIONS)))
 
 
 def _led(lead: str, text: str) -> str:
-    return (
-        text
-        if not lead
-        else lead + (text if text.split()[0] in (*NAMES, "I") else text[0].lower() + text[1:])
-    )
+    if not lead:
+        return text
+    return lead + (text if text.split()[0] in (*NAMES, "I") else text[0].lower() + text[1:])
 
 
 def tell(task: Task, r: Random, identity: str) -> Told:
-    """Put a task into words: the FULL message in the order of the solution, the shards shuffled behind the
-    goal.
-    """
+    """Put a task into words: FULL in the order of the solution, the shards shuffled behind the goal."""
     name, items = r.choice(NAMES), r.choice(ITEMS)
 
     def say(fact: Fact) -> str:
@@ -176,9 +155,8 @@ def tell(task: Task, r: Random, identity: str) -> Told:
             return r.choice(SAY[fact.slot]).format(v=fact.value)
         if fact.slot == "start":
             return r.choice(START).format(name=name, items=items, n=fact.value)
-        return _sentence(
-            r.choice(STEP[fact.op]).format(name=name, items=items, n=fact.value, when=WHEN[fact.slot])
-        )
+        step = r.choice(STEP[fact.op]).format(name=name, items=items, n=fact.value, when=WHEN[fact.slot])
+        return step[0].upper() + step[1:]
 
     told = {fact: say(fact) for fact in task.facts}
     order = list(task.facts)

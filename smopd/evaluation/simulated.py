@@ -26,6 +26,7 @@ from smopd.rollout.openai import ChatEndpoint, side_by_side
 from smopd.seeds import derive
 from smopd.settings import Engine as EngineSettings
 from smopd.settings import User as UserSettings
+from smopd.verify import tasks
 from smopd.verify.verifiers import Verdict, verify_all
 
 log = logging.getLogger("smopd")
@@ -70,12 +71,6 @@ The reply:
 {reply}
 
 Answer with JSON alone: {{"answer": "<the copied text>"}}"""
-_FORMS = {
-    "math": "The answer is a number, with its unit if it has one.",
-    "actions": "The answer is the whole list of function calls.",
-    "database": "The answer is the whole SQL query.",
-    "code": "The answer is the complete Python code, with its imports.",
-}
 
 
 @dataclass
@@ -177,7 +172,8 @@ class SimulatedUser:
         )
         state.extracted = reply
         if state.kind == "answer":
-            prompt = _EXTRACT.format(form=_FORMS.get(conversation.example.task, ""), reply=reply)
+            task = tasks.find(conversation.example.task)
+            prompt = _EXTRACT.format(form=task.answer_form if task else "", reply=reply)
             copied = self._ask(
                 prompt,
                 Sampling(0.0, EXTRACTED),

@@ -7,7 +7,7 @@ from chat_stub import said, started
 from conftest import shared
 
 from smopd.data import load_examples
-from smopd.data.tasks import forget
+from smopd.verify.tasks import forget
 
 stub = pytest.fixture(started)
 ROWS = [

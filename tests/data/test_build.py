@@ -24,10 +24,11 @@ from smopd.data.training_set import spider as spider_reader
 from smopd.data.training_set.bfcl import render
 from smopd.data.training_set.compose import shares
 from smopd.data.training_set.overlap import HeldOut
-from smopd.data.training_set.spider import shows_something, spider_ddl
+from smopd.data.training_set.spider import spider_ddl
 from smopd.errors import UserError
 from smopd.evaluation import verify
 from smopd.verify import sandbox
+from smopd.verify.database import shows_something
 
 PROPERTIES = {"base": {"type": "integer"}, "unit": {"type": "string"}}
 FUNCTION = {"name": "area", "parameters": {"type": "dict", "properties": PROPERTIES, "required": ["base"]}}

@@ -8,9 +8,9 @@ import pytest
 from conftest import shared
 
 from smopd.data import load_examples, save_examples
-from smopd.data.check import MOST, check_file, reference_problem
-from smopd.data.example import Example
+from smopd.data.check import MOST, check_file
 from smopd.errors import UserError
+from smopd.verify import tasks
 
 GOOD = {"id": "a", "task": "math", "system": "s", "shards": ["How many?", "Tom has 3 pens."], "full": "Tom has 3 pens. How many?",
         "answer": {"value": "3"}}  # fmt: skip
@@ -104,7 +104,7 @@ def test_sound_references_have_no_problem():
         ("code", {"test_list": ["assert f(1) == 1"]}),
         ("math", {"value": "$3"}),
     ):
-        assert reference_problem(Example("x", task, "", ("a", "b"), "a b", answer)) is None
+        assert tasks.built_in()[task].reference_problem(answer) is None
 
 
 @pytest.mark.parametrize("task", ["math", "actions", "database"])

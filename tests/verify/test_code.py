@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smopd.verify import sandbox
-from smopd.verify.code import extract_code, verify_code
+from smopd.verify.tasks.code import extract_code, verify_code
 
 pytestmark = pytest.mark.skipif(
     sandbox.isolation() == "none", reason="neither bubblewrap nor namespaces work on this machine"

@@ -23,8 +23,10 @@ from sqlglot import exp, parse_one
 from smopd.data.training_set.spider import spider_ddl
 from smopd.errors import UserError
 from smopd.seeds import rng
-from smopd.verify.database import _databases, _difference, _Suite, _suite, extract_sql, verify_database
-from smopd.verify.synthetic_db import Profile, Schema, _resolve, parse_schema, query_facts, synthesise
+from smopd.verify.database import _databases, _difference, _Suite, _suite, verify_database
+from smopd.verify.sql_query import extract_sql
+from smopd.verify.sql_schema import Schema, _resolve, parse_schema, query_facts
+from smopd.verify.synthetic_db import Profile, synthesise
 
 PETS = {
     "schema_sql": """CREATE TABLE student (id INTEGER PRIMARY KEY, name TEXT, age INT);

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from smopd.data import Example, load_examples
 from smopd.verify import workers
-from smopd.verify.math import TIMEOUT, _is_number, judge
+from smopd.verify.tasks.math import TIMEOUT, _is_number, judge
 from smopd.verify.verifiers import Verdict, verify
 
 
@@ -187,7 +187,7 @@ def test_references_that_are_expressions(text: str) -> None:
 def test_what_hangs_is_ended_and_the_next_verdict_is_none_the_worse(
     limit: float, power: str, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("smopd.verify.math.TIMEOUT", limit)
+    monkeypatch.setattr("smopd.verify.tasks.math.TIMEOUT", limit)
     assert math("6", r"\boxed{2\cdot 3}").correct  # the process is warm
     began = time.monotonic()
     verdict = math("5", f"\\boxed{{{power}}}")

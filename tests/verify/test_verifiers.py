@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.verify import sandbox
-from smopd.verify.verifiers import Verdict, use_databases, verify, verify_all
+from smopd.verify.tasks.database import use_databases
+from smopd.verify.verifiers import Verdict, verify, verify_all
 
 PETS = {
     "db_id": "pets",

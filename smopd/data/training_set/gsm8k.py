@@ -3,10 +3,10 @@
 from collections import Counter
 from pathlib import Path
 
-from smopd.data import lic
 from smopd.data.sharding import normalise
 from smopd.data.training_set.raw import Item, need, read_lines, text_of
 from smopd.errors import UserError
+from smopd.verify.tasks.math import SYSTEM
 
 FILES = ("gsm8k_train.jsonl",)
 
@@ -18,9 +18,7 @@ def read(raw: Path, rejected: Counter[str]) -> list[Item]:
         question, answer = text_of(row, "question", where), text_of(row, "answer", where)
         if "####" not in answer:
             raise UserError(f"{where}, field 'answer': expected a text that ends in '#### <number>'")
-        value = answer.rsplit("####", 1)[1].strip()
+        value = {"value": answer.rsplit("####", 1)[1].strip()}
         text = normalise(question)
-        items.append(
-            Item(f"gsm8k/train/{number}", "math", lic.MATH, text, text, {"value": value}, FILES[0], answer)
-        )
+        items.append(Item(f"gsm8k/train/{number}", "math", SYSTEM, text, text, value, FILES[0], answer))
     return items

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from smopd.data.reading import load_examples
 from smopd.data.sharding import words
 from smopd.data.training_set import bfcl
 from smopd.data.training_set.raw import read_array, read_lines, sha256
@@ -73,20 +74,15 @@ class HeldOut:
         runs = _runs(text)
         common = Counter(number for run in runs for number in self._index.get((task, run), ()))
         sets = self._sets[task]
-        return (
-            "nearly the same text"
-            if any(near(runs, sets[number], count) for number, count in common.items())
-            else None
-        )
+        alike = any(near(runs, sets[number], count) for number, count in common.items())
+        return "nearly the same text" if alike else None
 
 
 def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Path]) -> HeldOut:
     """The evaluation files of the raw folder, and any others that `load_examples` reads."""
-    from smopd.data.example import load_examples
-
     out, wanted = HeldOut(), set(domains)
     for file, name, task in HELD_OUT if raw else ():
-        path = raw / file if raw else Path(file)
+        path = (raw or Path()) / file
         if task not in wanted or not path.is_file():
             continue
         texts = _texts(path, task, out)
@@ -94,15 +90,13 @@ def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Pat
             out.add(task, text)
         out.files.append({"file": file, "what": name, "items": len(texts), "sha256": sha256(path)})
     for given in evals:
-        examples = load_examples(given)
+        path, examples = Path(given), load_examples(given)
         for example in examples:
             out.add(example.task, example.full)
             if example.answer.get("db_id"):
                 out.databases.add(str(example.answer["db_id"]))
-        known = {"sha256": sha256(Path(given))} if Path(given).is_file() else {}
-        out.files.append(
-            {"file": Path(given).name, "what": "given with --eval", "items": len(examples), **known}
-        )
+        entry = {"file": path.name, "what": "given with --eval", "items": len(examples)}
+        out.files.append(entry | ({"sha256": sha256(path)} if path.is_file() else {}))
     return out
 
 

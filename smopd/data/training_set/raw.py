@@ -57,10 +57,10 @@ def need(raw: Path, task: str, *names: str) -> Path:
     """The first of these files that is there; a UserError says which is missing and where to get it."""
     found = next((raw / name for name in names if (raw / name).is_file()), None)
     if found is None:
-        others = ", ".join(d for d in SOURCES if d != task)
+        others = ",".join(d for d in SOURCES if d != task)
         raise UserError(
-            f"{raw / names[0]}: missing; it comes from {SOURCES[task].project}. Put it there, or leave the domain out with "
-            f"--domains {others.replace(' ', '')}"
+            f"{raw / names[0]}: missing; it comes from {SOURCES[task].project}. Put it there, or leave the "
+            f"domain out with --domains {others}"
         )
     return found
 
@@ -82,14 +82,13 @@ def read_text(path: Path) -> str:
 def read_lines(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, object) of every line of JSON lines."""
     for number, line in enumerate(read_text(path).split("\n"), 1):
+        where = f"{path}, line {number}"
         if line.strip():
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number}: not valid JSON: {error.msg} (column {error.colno})"
-                ) from None
-            yield f"{path}, line {number}", _row(row, fields, f"{path}, line {number}")
+                raise UserError(f"{where}: not valid JSON: {error.msg} (column {error.colno})") from None
+            yield where, _checked(row, fields, where)
 
 
 def read_array(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -101,20 +100,19 @@ def read_array(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, dict[st
     if not isinstance(rows, list):
         raise UserError(f"{path}: expected a JSON array, found {type(rows).__name__}")
     for number, row in enumerate(rows, 1):
-        yield f"{path}, item {number}", _row(row, fields, f"{path}, item {number}")
+        yield f"{path}, item {number}", _checked(row, fields, f"{path}, item {number}")
 
 
 def text_of(row: dict[str, Any], field: str, where: str) -> str:
     """A field that must be a text with something in it."""
     value = row[field]
     if not isinstance(value, str) or not value.strip():
-        raise UserError(
-            f"{where}, field '{field}': expected a non-empty text, found {json.dumps(value)[:60]}"
-        )
+        found = json.dumps(value)[:60]
+        raise UserError(f"{where}, field '{field}': expected a non-empty text, found {found}")
     return value
 
 
-def _row(row: Any, fields: Sequence[str], where: str) -> dict[str, Any]:
+def _checked(row: Any, fields: Sequence[str], where: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise UserError(f"{where}: expected a JSON object, found {type(row).__name__}")
     for field in fields:
