@@ -1,10 +1,9 @@
 """`smopd data ...`: make, check and describe data sets."""
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,9 +11,8 @@ from smopd.cli.options import Json, emit
 from smopd.errors import UserError
 
 if TYPE_CHECKING:
-    from smopd.data.llm_sharding import LlmSharder
+    from smopd.data.llm_sharding import Chat, LlmSharder
     from smopd.rollout.openai import ChatEndpoint
-    from smopd.tracking import Track
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
 _Option, _Argument = typer.Option, typer.Argument
@@ -37,6 +35,11 @@ Concurrency = Annotated[int, _Option(min=1, help="llm: requests in flight.")]
 Tries = Annotated[int, _Option(min=1, help="llm: tries for one request, the reason of a failure told.")]
 Fallback = Annotated[str, _Option(help="llm: what becomes of a request after the last try, rule or drop.")]
 Cache = Annotated[Path | None, _Option(help="llm: file that keeps every result; default OUT.shards.jsonl.")]
+Evals = Annotated[
+    list[str] | None, _Option("--eval", help="Evaluation file to keep clear of. May be repeated.")
+]
+Total = Annotated[int, _Option(min=0, help="How many examples, evenly over the domains; 0 = all there are.")]
+DOMAINS = "math,actions,database,code"
 SHOWN = 20  # rows or problems printed
 
 
@@ -66,15 +69,9 @@ def data_pocket(
 def data_build(
     raw: Annotated[Path, _Argument(help="Folder of raw public files (see docs/training-data.md).")],
     out: Annotated[Path, _Argument(help="JSONL file to write; its data card goes beside it.")],
-    eval_: Annotated[
-        list[str] | None, _Option("--eval", help="Evaluation file to keep clear of. May be repeated.")
-    ] = None,
-    domains: Annotated[
-        str, _Option(help="Which of math,actions,database,code.")
-    ] = "math,actions,database,code",
-    total: Annotated[
-        int, _Option(min=0, help="How many examples, evenly over the domains; 0 = all there are.")
-    ] = 12165,
+    eval_: Evals = None,
+    domains: Annotated[str, _Option(help=f"Which of {DOMAINS}.")] = DOMAINS,
+    total: Total = 12165,
     seed: Annotated[int, _Option(help="Which examples are chosen, and their order.")] = 0,
     workers: Annotated[int, _Option(min=1, help="Reference programs run at once.")] = 2,
     sharder: SharderOption = "rule",
@@ -87,8 +84,7 @@ def data_build(
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Build a training set over four domains from raw public files, without what overlaps the evaluation
-    sets.
+    """Build a training set over four domains from raw public files, clear of the evaluation sets.
 
     Examples:
 
@@ -102,9 +98,10 @@ def data_build(
     _new(out, f"{out.name}.card.json", f"{out.name}.card.md")
     chosen = tuple(d.strip() for d in domains.split(",") if d.strip())
     plan = Plan(raw, tuple(eval_ or ()), chosen, total, seed, sharder, workers)
+    engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
+    cache = cache or out.with_name(f"{out.name}.shards.jsonl")
     with _stoppable("nothing was written"):
-        chat = (url, served_model, api_key_env, concurrency)
-        by_model = _sharder(sharder, chat, cache or _cache(out), tries, fallback, seed, track)
+        by_model = _sharder(sharder, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
         built = build(plan, by_model, track)
         built.sharder_counts = by_model.counts if by_model else built.sharder_counts
         card = write(built, out)
@@ -154,8 +151,7 @@ def data_stats(
     verifiers: Verifiers = None,
     as_json: Json = False,
 ) -> None:
-    """Describe a data set: examples by task, shards per example, lengths of shards, requests and system
-    prompts.
+    """Describe a data set: examples by task, shards per example, lengths of shards, requests and prompts.
 
     Example: smopd data stats train.jsonl --plot shards.svg
     """
@@ -213,7 +209,6 @@ def data_shard(
 
     Example: smopd data shard questions.jsonl train.jsonl --task math
     """
-    from smopd.cli.progress import track
     from smopd.data.sharding import by_rule
     from smopd.data.training_set.pairs import read_pairs, shard_pairs
     from smopd.files import write_jsonl
@@ -225,9 +220,10 @@ def data_shard(
     if task not in tasks.scored():
         needs = f"{task!r} has no verifier yet; whoever reads {out} needs one (--verifiers my.py)"
         typer.echo(f"warning: {needs}", err=True)
+    engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
+    cache = cache or out.with_name(f"{out.name}.shards.jsonl")
     with _stoppable("nothing was written"):
-        chat = (url, served_model, api_key_env, concurrency)
-        by_model = _sharder(sharder, chat, cache or _cache(out), tries, fallback, seed, track)
+        by_model = _sharder(sharder, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
         examples, dropped = shard_pairs(rows, task, source or pairs.name, by_model or by_rule)
     reasons = [f"{d['where']}: {d['reason']}" for d in dropped]
     if not examples:
@@ -256,64 +252,35 @@ def _load(verifiers: list[Path] | None) -> None:
         load_verifiers(verifiers)
 
 
-def _cache(out: Path) -> Path:
-    return out.with_name(f"{out.name}.shards.jsonl")
-
-
-def _sharder(
-    kind: str,
-    chat: tuple[str, str, str, int],
-    cache: Path,
-    tries: int,
-    fallback: str,
-    seed: int,
-    track: "Track",
-) -> "LlmSharder | None":
-    """The model behind --url as a sharder, None for the rules; `chat`: URL, model, key variable, requests."""
+def _sharder(kind: str, engine: dict[str, Any], **options: Any) -> "LlmSharder | None":
+    """The model behind an endpoint as a sharder, None for the rules."""
     if kind not in ("rule", "llm"):
         raise UserError(f"--sharder: expected rule or llm, found {kind!r}")
-    if fallback not in ("rule", "drop"):
-        raise UserError(f"--fallback: expected rule or drop, found {fallback!r}")
+    if options["fallback"] not in ("rule", "drop"):
+        raise UserError(f"--fallback: expected rule or drop, found {options['fallback']!r}")
     if kind == "rule":
         return None
-    url, model, key, concurrency = chat
-    if not url:
+    if not engine["servers"][0]:
         raise UserError("--sharder llm needs the endpoint's base URL: --url http://localhost:8000")
+    from smopd.cli.progress import track
     from smopd.data.llm_sharding import LlmSharder
     from smopd.rollout.openai import ChatEndpoint
     from smopd.settings import Engine
 
-    engine = Engine(kind="openai", servers=[url], model=model, concurrency=concurrency, api_key_env=key)
-    after: Literal["rule", "drop"] = "drop" if fallback == "drop" else "rule"
-    return LlmSharder(EndpointChat(ChatEndpoint(engine)), cache, tries, after, seed, track)
+    return LlmSharder(chat_of(ChatEndpoint(Engine(kind="openai", **engine))), **options, track=track)
 
 
-class EndpointChat:
-    """A chat endpoint in the form that the sharder takes."""
+def chat_of(endpoint: "ChatEndpoint") -> "Chat":
+    """An endpoint in the form that the sharder takes."""
+    from smopd.data.llm_sharding import Chat
+    from smopd.rollout.engine import Sampling
+    from smopd.rollout.openai import side_by_side
 
-    def __init__(self, endpoint: "ChatEndpoint") -> None:
-        self.endpoint, self.model = endpoint, endpoint.model
-
-    def reply(
-        self,
-        messages: Sequence[dict[str, str]],
-        temperature: float,
-        tokens: int,
-        seed: int,
-        stopped: threading.Event,
-    ) -> str:
-        """The text of one reply."""
-        from smopd.rollout.engine import Sampling
-
-        return self.endpoint.reply(messages, Sampling(temperature, tokens), seed, stopped).text
-
-    def for_each(
-        self, work: Callable[[tuple[str, str], threading.Event], None], items: Sequence[tuple[str, str]]
-    ) -> None:
-        """`work` on every item, as many at once as the endpoint takes."""
-        from smopd.rollout.openai import side_by_side
-
-        side_by_side(work, items, self.endpoint.width)
+    return Chat(
+        endpoint.model,
+        lambda said, warm, most, *rest: endpoint.reply(said, Sampling(warm, most), *rest).text,
+        lambda work, items: side_by_side(work, items, endpoint.width),
+    )
 
 
 @contextmanager

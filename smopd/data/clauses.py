@@ -48,9 +48,9 @@ def _set(words: str) -> frozenset[str]:
 
 
 _ABBREVIATIONS = _set(
-    "mr mrs ms dr prof st jr sr vs etc e.g i.e cf no nos approx fig eq inc ltd co corp dept gov sen rep "
-    "gen col capt sgt lt avg mt ave blvd rd jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed "
-    "thu fri sat sun"
+    "mr mrs ms dr prof st jr sr vs etc e.g i.e cf no nos approx fig eq inc ltd co corp dept gov sen rep gen "
+    "col capt sgt lt avg mt ave blvd rd jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri "
+    "sat sun"
 )
 # After an initial or an abbreviation that can end a sentence, only these begin a new one.
 _STARTERS = _set(
@@ -98,37 +98,35 @@ def _ends(before: str, end: re.Match[str], after: str) -> bool:
 COMMANDS = (
     "find|list|show|give|return|tell|count|calculate|compute|determine|display|get|retrieve|report|output|"
     "select|write|compare|provide|identify|state|name|describe|sort|order|rank|search|book|send|create|"
-    "generate|make|play|convert|check|estimate|fetch|look|explain|predict|analyze|analyse|update|change|"
-    "add|set|turn|schedule|plan|buy|reserve|recommend|suggest|locate|evaluate|solve|draw|plot|mix|"
-    "translate|remove|delete|open|start|stop|run|include|use|help|please|express|round|assume|suppose|"
-    "simulate|view|see|track|rent|figure|obtain|verify|assist|share|arrange|combine|print|summarize|cancel|"
-    "choose|pick|visualize|initiate|execute|kindly|let|upload|download|configure|modify|explore|discover|"
-    "measure|detect|extract|design|shuffle|perform|classify|fit|transfer|produce|switch|save|browse|apply|"
-    "install|read|pay|email|scan|register"
+    "generate|make|play|convert|check|estimate|fetch|look|explain|predict|analyze|analyse|update|change|add|"
+    "set|turn|schedule|plan|buy|reserve|recommend|suggest|locate|evaluate|solve|draw|plot|mix|translate|"
+    "remove|delete|open|start|stop|run|include|use|help|please|express|round|assume|suppose|simulate|view|"
+    "see|track|rent|figure|obtain|verify|assist|share|arrange|combine|print|summarize|cancel|choose|pick|"
+    "visualize|initiate|execute|kindly|let|upload|download|configure|modify|explore|discover|measure|detect|"
+    "extract|design|shuffle|perform|classify|fit|transfer|produce|switch|save|browse|apply|install|read|pay|"
+    "email|scan|register"
 )
 _ASK = r"(?:how|what|which|who|whom|where|when|why|what's|who's|whose)"
 _POLITE = (
-    r"(?:can|could|would|will|should|may|do|does|did|is|are|was|were|has|have|had)\s+"
-    r"(?:you|i|we|he|she|it|they|there|the|my|his|her)\b"
+    r"(?:can|could|would|will|should|may|do|does|did|is|are|was|were|has|have|had)\s+(?:you|i|we|he|she|it|"
+    r"they|there|the|my|his|her)\b"
 )
 _WISH = (
     r"(?:i|we)(?:'d|'m| would| need| want| wish| am| must| have to)?\s*(?:like|love|need|want|wish|looking|"
     r"planning|trying|interested|thinking|curious|wondering|require|searching)\b"
 )
 _HOW = (
-    r"how (?:many|much|long|far|old|tall|often|fast|big|large)|"
-    r"what(?:'s| is| are| was| were| will| would| percent| fraction)"
+    r"how (?:many|much|long|far|old|tall|often|fast|big|large)|what(?:'s| is| are| was| were| will| would| "
+    r"percent| fraction)"
 )
 _ASKING = re.compile(
-    rf"\W*(?:(?:and|so|then|also|now|first|hey|hi|hello|ok|okay|next|finally|please|just|"
+    rf"(?i)\W*(?:(?:and|so|then|also|now|first|hey|hi|hello|ok|okay|next|finally|please|just|"
     rf"{_ASK}\s+about)\W+)*(?:{_ASK}|{COMMANDS}|in (?:what|which)|(?:by|at|for|from|on|to|of|with) (?:how|"
-    rf"what|which)|{_POLITE}|{_WISH})\b",
-    re.IGNORECASE,
+    rf"what|which)|{_POLITE}|{_WISH})\b"
 )
 _INNER_ASK = re.compile(
-    rf"\b(?:{_HOW}|{_POLITE}|(?:calculate|determine|find|compute) (?:the|how|what|his|her|their)|"
-    r"(?:i|we) (?:need|want|would like|wish) (?:to|an?|the)|i'(?:d like|m looking))\b",
-    re.IGNORECASE,
+    rf"(?i)\b(?:{_HOW}|{_POLITE}|(?:calculate|determine|find|compute) (?:the|how|what|his|her|their)|(?:i|"
+    rf"we) (?:need|want|would like|wish) (?:to|an?|the)|i'(?:d like|m looking))\b"
 )
 
 
@@ -139,14 +137,13 @@ def asks(text: str) -> bool:
 
 
 _PLAIN_VERB = (
-    "is|are|was|were|has|have|had|does|did|will|costs?|buys?|bought|sells?|sold|gives?|gave|gets?|got|"
-    "eats?|ate|takes?|took|needs?|makes?|made"
+    "is|are|was|were|has|have|had|does|did|will|costs?|buys?|bought|sells?|sold|gives?|gave|gets?|got|eats?|"
+    "ate|takes?|took|needs?|makes?|made"
 )
 _VERB = (
     rf"(?:{_PLAIN_VERB}|do|would|can|could|should|must|wants?|spends?|spent|uses?|goes|went|pays?|paid|"
-    rf"earns?|finds?|found|adds?|"
-    r"loses?|lost|decides?|receives?|works?|runs?|ran|reads?|puts?|plans?|keeps?|kept|leaves?|left|sends?|"
-    r"sent|starts?|returns?|gains?|picks?|plays?|drinks?|drank|\w{3,}ed)"
+    rf"earns?|finds?|found|adds?|loses?|lost|decides?|receives?|works?|runs?|ran|reads?|puts?|plans?|keeps?|"
+    rf"kept|leaves?|left|sends?|sent|starts?|returns?|gains?|picks?|plays?|drinks?|drank|\w{{3,}}ed)"
 )
 _PRONOUN = (
     r"(?:he|she|they|it|we|i|you|there|his|her|their|its|my|our|your|each|this|that|these|those|both|another|"
@@ -165,78 +162,70 @@ _CLAUSE = (
 )
 _GAP = r"(?:,\s+|\s+)"
 CONNECTIVE = re.compile(
-    rf"{_GAP}(?=(?:and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}))", re.IGNORECASE
+    rf"(?i){_GAP}(?=(?:and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}))"
 )
 _SORTED = (
     r"(?:and )?(?:sorted|sort them|sort the results?|order them|ordered|listed|ranked|arranged|grouped|"
     r"group) (?:by|in|from|alphabetically|based)\b|(?:from|in) (?:the )?(?:\w+ )?(?:ascending|descending|"
     r"alphabetical|alphabetic|lexicographic\w*|increasing|decreasing|chronological|reverse|oldest|youngest|"
-    r"high|low|highest|lowest|largest|smallest|most|least|early|earliest) (?:\w+ )?(?:order|to)\b|in "
-    r"(?:the )?order of\b"
+    r"high|low|highest|lowest|largest|smallest|most|least|early|earliest) (?:\w+ )?(?:order|to)\b|in (?:the "
+    r")?order of\b"
 )
 _PARTICIPLE = (
-    r"(?:also )?known as\b|(?:located|situated|based|born|made|taught|written|held|produced|published|"
-    r"owned|directed|hosted|used|offered|taken|released|founded|established|developed|provided|played|"
-    r"served|created|issued|filed|built|living|working|studying|starting|ending|beginning) (?:by|in|from|"
-    r"at|on|before|after|between|with|under|near|within|against)\b|(?:containing|having|belonging|named|"
-    r"called|titled|costing|avoiding|specializing) "
+    r"(?:also )?known as\b|(?:located|situated|based|born|made|taught|written|held|produced|published|owned|"
+    r"directed|hosted|used|offered|taken|released|founded|established|developed|provided|played|served|"
+    r"created|issued|filed|built|living|working|studying|starting|ending|beginning) (?:by|in|from|at|on|"
+    r"before|after|between|with|under|near|within|against)\b|(?:containing|having|belonging|named|called|"
+    r"titled|costing|avoiding|specializing) "
 )
 _AND_MORE = (
-    r"and (?:also )?(?:the|its|their|his|her|an?|how|what|which) (?:\w+ ){0,3}"
-    r"(?:number|count|average|total|sum|maximum|minimum|amount|percentage|ids?|names?)\b|"
-    r"and (?:(?:an?|the|its) )?(?:[\w-]+ ){1,4}?(?:(?:of|to|as|is) (?:[$\"'\[]|\d)|[\"'](?=\w))"
+    r"and (?:also )?(?:the|its|their|his|her|an?|how|what|which) (?:\w+ ){0,3}(?:number|count|average|total|"
+    r"sum|maximum|minimum|amount|percentage|ids?|names?)\b|and (?:(?:an?|the|its) )?(?:[\w-]+ "
+    r"){1,4}?(?:(?:of|to|as|is) (?:[$\"'\[]|\d)|[\"'](?=\w))"
 )
 _OTHER = re.compile(
-    rf"{_GAP}(?=(?:for|by|of|in) (?:each|every)\b(?! other)|{_SORTED}|whose\b|who\b|(?:that|which) "
-    rf"[a-z]+\b|where\b|such that\b|"
-    r"so that\b|because\b|(?:by )?using\b|given (?:that|the|an?|its|by)\b|based on\b|including\b|"
-    r"excluding\b|except\b|"
-    rf"without\b|as well as\b|along with\b|together with\b|with\b|between \d|{_PARTICIPLE}|{_AND_MORE}|but "
-    rf"not\b|and not\b|"
-    r"in (?:the )?(?:year|month|city|state|country|county) |in \d{4}\b|or (?:before|after)\b)",
-    re.IGNORECASE,
+    rf"(?i){_GAP}(?=(?:for|by|of|in) (?:each|every)\b(?! other)|{_SORTED}|whose\b|who\b|(?:that|which) "
+    rf"[a-z]+\b|where\b|such that\b|so that\b|because\b|(?:by )?using\b|given (?:that|the|an?|its|by)\b|"
+    rf"based on\b|including\b|excluding\b|except\b|without\b|as well as\b|along with\b|together with\b|"
+    rf"with\b|between \d|{_PARTICIPLE}|{_AND_MORE}|but not\b|and not\b|in (?:the )?(?:year|month|city|state|"
+    rf"country|county) |in \d{{4}}\b|or (?:before|after)\b)"
 )
 _PLACED = re.compile(
-    rf"{_GAP}(?=(?:in|at|from|near|on|for|during|within|over|around|through|under|above|below|against|"
-    rf"among|into|after|before) "
-    r"(?:(?:the|an?|all|my|our|any|its|their|two|three|both|given|more|less|least|today|tomorrow|next|this|"
-    r"last)\b|[A-Z\"'$\d(\[“‘]))"
+    rf"{_GAP}(?=(?:in|at|from|near|on|for|during|within|over|around|through|under|above|below|against|among|"
+    rf"into|after|before) (?:(?:the|an?|all|my|our|any|its|their|two|three|both|given|more|less|least|today|"
+    rf"tomorrow|next|this|last)\b|[A-Z\"'$\d(\[“‘]))"
 )
 _LEADING = re.compile(
-    r"\W*(?:if|when|while|for|in|given|among|of|on|after|at|as|assuming|suppose|since|because|out of|from|"
-    r"before|during|"
-    rf"considering|with|using|by|to|once|between|based on)\b.*?,\s+(?=(?:{_ASK}|{COMMANDS}|{_POLITE}|"
-    rf"{_WISH})\b)",
-    re.IGNORECASE,
+    rf"(?i)\W*(?:if|when|while|for|in|given|among|of|on|after|at|as|assuming|suppose|since|because|out of|"
+    rf"from|before|during|considering|with|using|by|to|once|between|based on)\b.*?,\s+(?=(?:{_ASK}|"
+    rf"{COMMANDS}|{_POLITE}|{_WISH})\b)"
 )
 _LATER_ASK = re.compile(rf",\s+(?=(?:and\s+)?(?:{_HOW}|{_POLITE})\b)", re.IGNORECASE)
 # Words after which no clause begins: the cut would leave them hanging.
 _HANGING = _set(
     "of the a an is are was were be been to by for in on at from with and or not as than all those any how "
-    "what which that who whose if when while each every both only also very more less most least no its "
-    "his her their my our your this these please do does did have has had can could will would should must "
-    "just even about into over between per i he she we they it you me find show list give get know there "
-    "same using where such so but first given one ones anyone someone something everyone everything "
-    "anything function currently now"
+    "what which that who whose if when while each every both only also very more less most least no its his "
+    "her their my our your this these please do does did have has had can could will would should must just "
+    "even about into over between per i he she we they it you me find show list give get know there same "
+    "using where such so but first given one ones anyone someone something everyone everything anything "
+    "function currently now"
 )
 _BEFORE_IF = _set(
     "check see know determine find tell verify identify as even wonder decide only test what ask sure "
     "whether and out or mind"
 )
 _BEFORE_WITH = re.compile(
-    r"(?:start|begin|end|deal|work|fill|associat|agree|shar|compar|replac|match|interact|familiar|"
-    r"consistent|com|meet|divid|play|provid|help|along|together|do|what|combin|involv|go|talk|stay|live|"
-    r"left|met|connect|align|cover|issu|relat|equal)\w*|\w+ed",
-    re.IGNORECASE,
+    r"(?i)(?:start|begin|end|deal|work|fill|associat|agree|shar|compar|replac|match|interact|familiar|"
+    r"consistent|com|meet|divid|play|provid|help|along|together|do|what|combin|involv|go|talk|stay|live|left|"
+    r"met|connect|align|cover|issu|relat|equal)\w*|\w+ed"
 )
 _BEFORE_PLACE = re.compile(
-    r"(?:live|lives|born|made|held|located|based|stay|stays|look|search|wait|pay|paid|ask|account|stand|"
+    r"(?i)(?:live|lives|born|made|held|located|based|stay|stays|look|search|wait|pay|paid|ask|account|stand|"
     r"call|known|responsible|order|apply|went|go|goes|comes?|came|move|equal|up|due|according|belongs?|"
     r"listen|relative|similar|close|next|respect|respond|back|log|sign|turn|care|access|arrive|depart|fly|"
     r"travel|drive|set|starts?|add|convert|change|out|as|rather|prior|contribute|increase|decrease|"
-    r"correspond|want|like|need|able|how|way|have|has|one|two|three|\d+|than|gets?|works?|check|"
-    r"participate|\w+ed|\w+ing)",
-    re.IGNORECASE,
+    r"correspond|want|like|need|able|how|way|have|has|one|two|three|\d+|than|gets?|works?|check|participate|"
+    r"\w+ed|\w+ing)"
 )
 
 
@@ -289,17 +278,15 @@ def _cuts(marker: re.Pattern[str], sentence: str) -> list[int]:
 
 _PAIRED = re.compile(r"\b(?:both|either|neither|between)\b", re.IGNORECASE)
 _ORDERED = re.compile(
-    r"(?:and )?(?:sort|order|list|rank|arrang|group)\w*\b|(?:in|from) .*\border\b|for each|but\b",
-    re.IGNORECASE,
+    r"(?i)(?:and )?(?:sort|order|list|rank|arrang|group)\w*\b|(?:in|from) .*\border\b|for each|but\b"
 )
 _VERB_LAST = re.compile(
     r"\b(?:has|have|had|is|are|was|were|be|do|does|did|own|owns|like|get|made|most)\W*$|\w+ed the (?:most|"
     r"least)\W*$"
 )
 _JOINING = re.compile(
-    r"\b(?:sub\w*tract|multipl|divid|replac|compar|merg|combin|concat|mix|match|compatib|swap|share|"
-    r"associat|interchang|friend)\w*\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:sub\w*tract|multipl|divid|replac|compar|merg|combin|concat|mix|match|compatib|swap|share|"
+    r"associat|interchang|friend)\w*\b"
 )
 _ONE_OF_TWO = re.compile(r"and (?:i|he|she|an? \w+) (?:are|were|have)\b", re.IGNORECASE)
 _OBJECT = re.compile(r"\b(?:that|what|which|where) (?:the|an?) [\w' ]{1,30}$", re.IGNORECASE)

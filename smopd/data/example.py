@@ -1,10 +1,11 @@
 """One task in two paired views: what everything else here reads, makes and plays."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from smopd.files import jsonl
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,6 @@ class Example:
         return {**asdict(self), "shards": list(self.shards), "answer": dict(self.answer)}
 
 
-def to_jsonl(examples: Sequence[Example]) -> str:
-    """The text of our JSONL."""
-    return "".join(json.dumps(e.to_json(), ensure_ascii=False) + "\n" for e in examples)
-
-
 def save_examples(path: str | Path, examples: Sequence[Example]) -> None:
     """Write our JSONL."""
-    Path(path).write_text(to_jsonl(examples), encoding="utf-8")
+    Path(path).write_text(jsonl(e.to_json() for e in examples), encoding="utf-8")

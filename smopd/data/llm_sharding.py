@@ -12,8 +12,9 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from smopd.data.sharding import LONGEST, by_rule, check_shards, normalise
 from smopd.errors import UserError
@@ -40,29 +41,15 @@ MOST_NEW = 0.3  # share of content words that may be the model's own
 WARM = 0.7  # temperature from the second try on: the same words again would fail again
 
 
-class Chat(Protocol):
+@dataclass(frozen=True)
+class Chat:
     """A chat model that many threads can ask."""
 
-    def model(self) -> str:
-        """Its name."""
-        ...
-
-    def reply(
-        self,
-        messages: Sequence[dict[str, str]],
-        temperature: float,
-        tokens: int,
-        seed: int,
-        stopped: threading.Event,
-    ) -> str:
-        """The reply of at most so many tokens; an exception where `stopped` is set meanwhile."""
-        ...
-
-    def for_each(
-        self, work: Callable[[tuple[str, str], threading.Event], None], items: Sequence[tuple[str, str]]
-    ) -> None:
-        """Call `work` for every item, many at once; the first exception is raised and sets the event."""
-        ...
+    model: Callable[[], str]  # its name
+    # (messages, temperature, most tokens, seed, event that ends the waiting) -> text
+    reply: Callable[[Sequence[dict[str, str]], float, int, int, threading.Event], str]
+    # Calls a function with every item, many at once; an exception is raised here and sets the event.
+    for_each: Callable[[Callable[[Any, threading.Event], None], Sequence[Any]], None]
 
 
 class LlmSharder:

@@ -72,6 +72,11 @@ def file_items(path: Path) -> Iterator[tuple[str, Any]]:
         raise UserError(f"{path}: no such data file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    return json_items(text, path)
+
+
+def json_items(text: str, path: Path) -> Iterator[tuple[str, Any]]:
+    """The same of a text."""
     if text.lstrip().startswith("["):
         items = _json(text, str(path), array=True)
         if isinstance(items, UserError):
@@ -88,19 +93,24 @@ def _json(text: str, where: str, array: bool = False) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        place = f"{where}, line {error.lineno}: " if array else f"{where}: "
-        return UserError(f"{place}not valid JSON: {error.msg} (column {error.colno})")
+        place = f"{where}, line {error.lineno}" if array else where
+        return UserError(f"{place}: not valid JSON: {error.msg} (column {error.colno})")
     except RecursionError:
         return UserError(f"{where}: nested too deeply")
 
 
-def parse_item(item: Any, where: str) -> Example:
-    """One example from its JSON, ours or LiC's; `where` is how a complaint names its place."""
+def as_record(item: Any, where: str) -> Record:
+    """An item that must be a JSON object."""
     if isinstance(item, UserError):
         raise item
     if not isinstance(item, dict):
         raise UserError(f"{where}: expected a JSON object, found {type(item).__name__}")
-    record = Record(item, where)
+    return Record(item, where)
+
+
+def parse_item(item: Any, where: str) -> Example:
+    """One example from its JSON, ours or LiC's; `where` is how a complaint names its place."""
+    record = as_record(item, where)
     if "task_id" in item:
         return _example(Record(_lic_fields(record), where))
     for field in _FIELDS:
@@ -108,7 +118,7 @@ def parse_item(item: Any, where: str) -> Example:
             record[field]  # a complaint where it is missing
     if unknown := sorted(set(item) - set(_FIELDS)):
         raise record.error(unknown[0], f"unknown; an example has {', '.join(_FIELDS)}")
-    return _example(record)
+    return _example(Record({"system": "", "source": ""} | item, where))
 
 
 def _lic_fields(item: Record) -> dict[str, Any]:
@@ -125,12 +135,10 @@ def _lic_fields(item: Record) -> dict[str, Any]:
 
 
 def _example(item: Record) -> Example:
-    fields = {"system": "", "source": ""} | dict(item.fields)
     for field in ("id", "task", "full", "system", "source"):
-        value = fields[field]
-        if not isinstance(value, str) or not (value.strip() or field in _OPTIONAL):
-            raise item.error(field, f"expected a non-empty text, found {json.dumps(value)[:60]}")
-    name, shards, answer = fields["task"], fields["shards"], fields["answer"]
+        if field not in _OPTIONAL or not isinstance(item[field], str):
+            item.text(field)  # a complaint where it is none
+    name, shards, answer = item["task"], item["shards"], item["answer"]
     task = tasks.find(name)
     if not isinstance(shards, list) or not shards:
         raise item.error("shards", "expected a non-empty list of texts")
@@ -145,4 +153,4 @@ def _example(item: Record) -> Example:
         raise item.error("answer", f"expected an object, found {type(answer).__name__}")
     if missing := task.missing(answer):
         raise item.error("answer", f"a {name} answer needs {missing}")
-    return Example(**fields | {"shards": tuple(shards)})
+    return Example(**{**item.fields, "shards": tuple(shards)})

@@ -89,13 +89,15 @@ def _joined(told: list[str]) -> list[str]:
 
 # What comes after another request.
 _FURTHER = re.compile(
-    r"(?:also|and|then|next|last(?:ly)?|finally|second\w*|third\w*|after (?:that|this)|afterwards|"
-    r"additionally|in addition|moreover|furthermore|plus)\b", re.IGNORECASE)  # fmt: skip
+    r"(?i)(?:also|and|then|next|last(?:ly)?|finally|second\w*|third\w*|after (?:that|this)|afterwards|"
+    r"additionally|in addition|moreover|furthermore|plus)\b"
+)
 # A question that asks for nothing of its own.
 _COURTESY = re.compile(
-    r"(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|"
+    r"(?i)(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|"
     r"out)\b.*)?\?|(?:can|could|would) you .{0,40}\b(?:this|that|these|those|it)(?: for me| please|, "
-    r"please)?\?", re.IGNORECASE)  # fmt: skip
+    r"please)?\?"
+)
 
 
 _RELATIVE = re.compile(r"(?:who|whose|that|which)\s+(\w+)", re.IGNORECASE)
@@ -149,9 +151,9 @@ _FUNCTION_WORDS = (
     "over under than too very also just only even still yet not no nor do does did done doing is are was "
     "were be been being am has have had having will would can could shall should may might must don't "
     "doesn't didn't isn't aren't wasn't won't can't i'd i'm i've we're they're what's that's there's let's "
-    "please each every all any some both more most many much such same other another again first second "
-    "next last finally lastly secondly now well oh ok okay hi hello thanks thank need needs want wants "
-    "like know tell make sure use using used get give given because since until once per up out off down"
+    "please each every all any some both more most many much such same other another again first second next "
+    "last finally lastly secondly now well oh ok okay hi hello thanks thank need needs want wants like know "
+    "tell make sure use using used get give given because since until once per up out off down"
 )
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split(" "))
 

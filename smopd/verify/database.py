@@ -24,18 +24,8 @@ from sqlglot.errors import SqlglotError
 
 from smopd.errors import UserError
 from smopd.seeds import rng
-from smopd.verify.sql_query import (
-    BAD_QUERY,
-    MOST_CHARACTERS,
-    MOST_COPIES,
-    TIMEOUT,
-    Row,
-    Tables,
-    copies,
-    extract_sql,
-    open_database,
-    run_query,
-)
+from smopd.verify import sql_query as sql
+from smopd.verify.sql_query import TIMEOUT, Row, Tables, open_database, run_query
 from smopd.verify.sql_schema import Facts, Schema, parse_schema, query_facts
 from smopd.verify.synthetic_db import CHILDLESS, EMPTY, PROFILES, synthesise
 from smopd.verify.task import Answer
@@ -55,14 +45,14 @@ class _ReferenceError(Exception):
 
 
 def verify_database(
-    answer: Answer, reply: str, *, timeout: float = TIMEOUT, database: Path | None = None
+    answer: Answer, reply: str, *, timeout: float = TIMEOUT, database: str | Path | None = None
 ) -> Verdict:
     """Compare the query of a reply with the reference, on databases made for its schema or on real ones."""
     deadline = time.monotonic() + timeout
     reference, schema = answer.get("reference_sql"), answer.get("schema_sql")
     if not isinstance(reference, str) or not isinstance(schema, str):
         return Verdict(False, None, "error", "the answer needs the texts 'reference_sql' and 'schema_sql'")
-    if (found := extract_sql(reply)) is None:
+    if (found := sql.extract_sql(reply)) is None:
         return Verdict(False, None, "no_answer", "no SQL query in the reply")
     files = _files(Path(database), str(answer.get("db_id", ""))) if database is not None else ()
     try:
@@ -71,14 +61,14 @@ def verify_database(
         return Verdict(False, found, "error", "the reference query did not end in time")
     except _ReferenceError as error:
         return Verdict(False, found, "error", f"the reference query cannot be used: {error}")
-    if copies(found) > MOST_COPIES or len(found) > MOST_CHARACTERS:
+    if sql.copies(found) > sql.MOST_COPIES or len(found) > sql.MOST_CHARACTERS:
         return Verdict(False, found, "ok", "the query is too large")
     try:
         with suite.lock:
             why = _difference(suite, found, deadline)
     except TimeoutError:
         return Verdict(False, found, "timeout", f"the query did not end within {timeout:g} s")
-    except BAD_QUERY as error:
+    except sql.BAD_QUERY as error:
         return Verdict(False, found, "ok", f"the query does not run: {error}")
     return Verdict(not why, found, "ok", why)
 
@@ -165,7 +155,7 @@ class _Reference:
         if len(rows) > _MOST_ROWS:
             raise _ReferenceError(f"more than {_MOST_ROWS} rows")
         if self.keyed:
-            with suppress(*BAD_QUERY):
+            with suppress(*sql.BAD_QUERY):
                 expected = self._with_ties(connection, deadline, width, len(rows))
                 if expected.allows(rows):
                     return expected, rows
@@ -237,7 +227,7 @@ def _build(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> _S
         reference.shaky = False
         if _fill(suite, deadline):
             return suite
-    except BAD_QUERY as error:
+    except sql.BAD_QUERY as error:
         raise _ReferenceError(str(error)) from None
     raise _ReferenceError("it gives the same result on every database")
 

@@ -16,8 +16,7 @@ import importlib.util
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,6 @@ from smopd.verify.task import Answer, Task
 from smopd.verify.verdict import STATUSES, Verdict
 from smopd.verify.worker import line_in
 
-TIMEOUT = 5.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -58,11 +56,7 @@ _loaded: dict[str, tuple[_Marked, workers.Kind]] = {}  # by task
 
 
 def verifier(
-    task: str,
-    *,
-    answer: str | Sequence[str] = (),
-    timeout: float = TIMEOUT,
-    memory_mb: int = workers.MEMORY_MB,
+    task: str, *, answer: str | Sequence[str] = (), timeout: float = 5.0, memory_mb: int = workers.MEMORY_MB
 ) -> Callable[[F], F]:
     """Mark a function as the verifier of a task whose answers hold these fields; it stays as it is."""
     fields = (answer,) if isinstance(answer, str) else tuple(answer)
@@ -149,28 +143,21 @@ def _execute(file: str, source: str) -> list[_Marked]:
     module, before, first = types.ModuleType(name), sys.modules.get(name), len(_marked)
     module.__file__ = file
     sys.modules[name] = module  # dataclasses look their module up
+    folder = str(Path(file).parent)
+    sys.path.append(folder)  # a file may import what stands beside it
     try:
-        with _folder_on_path(str(Path(file).parent)):
-            exec(compile(source, file, "exec", dont_inherit=True), vars(module))
+        exec(compile(source, file, "exec", dont_inherit=True), vars(module))
     except BaseException:
         if before is None:
             del sys.modules[name]
         else:
             sys.modules[name] = before
         raise
+    finally:
+        sys.path.remove(folder)
     here = [marked for marked in _marked[first:] if marked.function.__globals__ is vars(module)]
     del _marked[first:]
     return here
-
-
-@contextmanager
-def _folder_on_path(folder: str) -> Iterator[None]:
-    """A file may import what stands beside it."""
-    sys.path.append(folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
 
 
 # --- in the worker

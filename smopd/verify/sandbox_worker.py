@@ -62,15 +62,13 @@ def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> N
 
 def _enter_namespaces(paths: list[str]) -> None:
     """Become process 1 of new namespaces that hold no network and, of the file system, only `paths`."""
-    uid, gid, flags = os.geteuid(), os.getegid(), _NAMESPACES
+    uid, gid = os.geteuid(), os.getegid()
     try:
         if uid:
             raise PermissionError
-        _libc(
-            "unshare", flags
-        )  # as root without a user namespace: programs can then have a user of their own
+        _libc("unshare", _NAMESPACES)  # root without a user namespace: programs can have a user of their own
     except OSError:
-        _libc("unshare", flags | _NEWUSER)
+        _libc("unshare", _NAMESPACES | _NEWUSER)
         for name, text in (("setgroups", "deny"), ("uid_map", f"1000 {uid} 1"), ("gid_map", f"1000 {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
@@ -295,16 +293,12 @@ def _forbid_calls(isolated: bool) -> None:
     if os.uname().machine not in _CALLS or sys.byteorder != "little":
         return
     machine, clone, *refused = _CALLS[os.uname().machine]
-    refuse, missing, allow = (
-        (0x06, 0, 0, answer) for answer in (0x50001, 0x50026, 0x7FFF0000)
-    )  # EPERM, ENOSYS
+    refuse, missing, allow = ((6, 0, 0, answer) for answer in (0x50001, 0x50026, 0x7FFF0000))  # EPERM, ENOSYS
     code = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), refuse, (0x20, 0, 0, 0), (0x35, 0, 1, 1 << 30), refuse]
     for number in (*refused, *(() if isolated else _SIGNALS[os.uname().machine])):
         code += [(0x15, 0, 1, number), refuse]
-    code += [
-        (0x15, 0, 1, 435),
-        missing,
-    ]  # clone3, whose flags no filter can see; libraries fall back on clone
+    # 435 is clone3, whose flags no filter can see; libraries fall back on clone.
+    code += [(0x15, 0, 1, 435), missing]
     code += [(0x15, 0, 3, clone), (0x20, 0, 0, 16), (0x45, 0, 1, _NEWUSER), refuse, allow]
     text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
     _libc("prctl", _SECCOMP, 2, struct.pack("HxxxxxxQ", len(code), ctypes.addressof(text)), 0, 0)

@@ -4,6 +4,7 @@ A built-in task is one file in `smopd/verify/tasks`; a user's own becomes a Task
 rest of the package asks the declaration and never compares a task's name.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -40,9 +41,15 @@ class Record:
             raise self.error(field, "missing")
         return self.fields[field]
 
-    def get(self, field: str) -> Any:
-        """The field's value, None where it is missing."""
-        return self.fields.get(field)
+    def get(self, field: str, default: Any = None) -> Any:
+        """The field's value, or the default where it is missing."""
+        return self.fields.get(field, default)
+
+    def text(self, field: str) -> str:
+        """A field that must be a text with something in it."""
+        if not isinstance(value := self[field], str) or not value.strip():
+            raise self.error(field, f"expected a non-empty text, found {json.dumps(value)[:60]}")
+        return value
 
     def error(self, field: str, problem: str) -> UserError:
         """What is wrong with a field."""

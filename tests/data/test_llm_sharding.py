@@ -9,7 +9,7 @@ import pytest
 from chat_stub import endpoint as chat_endpoint
 from chat_stub import nobody, said, started
 
-from smopd.cli.data import EndpointChat
+from smopd.cli.data import chat_of
 from smopd.data.llm_sharding import SYSTEM, LlmSharder, parse_list
 from smopd.errors import EngineLost, UserError
 
@@ -19,7 +19,7 @@ GOOD = ["How many apples does Tom have?", "Tom has 3 apples.", "Ana gives him 4.
 
 
 def endpoint(url, **settings):
-    return EndpointChat(chat_endpoint(url, **settings))
+    return chat_of(chat_endpoint(url, **settings))
 
 
 def answers(*replies):

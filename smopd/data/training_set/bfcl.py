@@ -5,11 +5,10 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from smopd.data.sharding import normalise
-from smopd.data.training_set.raw import Item, need, read_lines
-from smopd.errors import UserError
+from smopd.data.training_set.raw import Item, need, read_rows
+from smopd.verify.task import Record
 from smopd.verify.tasks.actions import FUNCTIONS, SYSTEM, render
 
 CATEGORIES = ["simple_python", "multiple", "parallel_multiple"]
@@ -24,13 +23,11 @@ def read(raw: Path, rejected: Counter[str]) -> list[Item]:
         need(raw, "actions", f"bfcl/BFCL_v4_{CATEGORIES[0]}.json")
     for path, answer_path in there:
         answers_path = need(raw, "actions", answer_path)
-        published = read_lines(answers_path, ("id", "ground_truth"))
-        answers = {row["id"]: row["ground_truth"] for _, row in published}
-        for where, row in read_lines(raw / path, ("id", "question", "function")):
+        answers = {row["id"]: row["ground_truth"] for row in read_rows(answers_path)}
+        for row in read_rows(raw / path):
             if row["id"] not in answers:
-                raise UserError(f"{where}, field 'id': {row['id']!r} has no answer in {answers_path}")
-            text = _request(row["question"], where)
-            if text is None:
+                raise row.error("id", f"{row['id']!r} has no answer in {answers_path}")
+            if (text := _request(row)) is None:
                 rejected["more than one user turn, or a system turn"] += 1
                 continue
             calls, functions = answers[row["id"]], row["function"]
@@ -51,16 +48,15 @@ def files(raw: Path) -> list[tuple[str, str]]:
 
 def requests(path: Path) -> list[str]:
     """The requests of one file, for the overlap with it."""
-    found = [_request(row["question"], where) for where, row in read_lines(path, ("question",))]
-    return [text for text in found if text]
+    return [text for row in read_rows(path) if (text := _request(row))]
 
 
-def _request(question: Any, where: str) -> str | None:
+def _request(row: Record) -> str | None:
     """The one user message of an item in one line; None where there are others."""
     try:
-        messages = [message for turn in question for message in turn]
+        messages = [message for turn in row["question"] for message in turn]
         if [m["role"] for m in messages] != ["user"]:
             return None
         return normalise(messages[0]["content"])
     except (TypeError, KeyError, AttributeError):
-        raise UserError(f"{where}, field 'question': expected [[{{'role': ..., 'content': ...}}]]") from None
+        raise row.error("question", "expected [[{'role': ..., 'content': ...}]]") from None

@@ -9,17 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from smopd.data.example import to_jsonl
 from smopd.data.stats import describe
 from smopd.data.training_set import overlap
 from smopd.data.training_set.compose import Built, options
 from smopd.data.training_set.raw import SOURCES
-from smopd.files import write_json, write_text
+from smopd.files import jsonl, write_json, write_text
 
 
 def write(built: Built, out: Path) -> dict[str, Any]:
     """Write the set, its card as JSON and as Markdown; returns the card. Nothing is ever half there."""
-    text = to_jsonl(built.examples)
+    text = jsonl(e.to_json() for e in built.examples)
     facts = card(built, out.name, hashlib.sha256(text.encode()).hexdigest())
     write_json(out.with_name(f"{out.name}.card.json"), facts)
     write_text(out.with_name(f"{out.name}.card.md"), card_text(facts))
@@ -29,29 +28,26 @@ def write(built: Built, out: Path) -> dict[str, Any]:
 
 def card(built: Built, name: str, digest: str) -> dict[str, Any]:
     """Everything the card tells, as JSON."""
-    chosen = Counter(e.task for e in built.examples)
-    by_file = Counter(built.files.values())
-    domains = list(built.rejected)
+    chosen, by_file = Counter(e.task for e in built.examples), Counter(built.files.values())
+    domains, files = {}, {}
+    for domain, rejected in built.rejected.items():
+        domains[domain] = {
+            "examples": chosen[domain],
+            "valid": built.valid[domain],
+            "read": built.read[domain],
+            "overlap": dict(sorted(built.overlaps[domain].items())),
+            "rejected": dict(sorted(rejected.items())),
+            "source": vars(SOURCES[domain]),
+        }
+    for file, read in sorted(built.read_by_file.items()):
+        files[file] = {"read": read, "valid": built.valid_by_file[file], "examples": by_file[file]}
     return {
         "file": name,
         "sha256": digest,
         "examples": len(built.examples),
         "options": options(built.plan),
-        "domains": {
-            d: {
-                "examples": chosen[d],
-                "valid": built.valid[d],
-                "read": built.read[d],
-                "overlap": dict(sorted(built.overlaps[d].items())),
-                "rejected": dict(sorted(built.rejected[d].items())),
-                "source": vars(SOURCES[d]),
-            }
-            for d in domains
-        },
-        "files": {
-            f: {"read": built.read_by_file[f], "valid": built.valid_by_file[f], "examples": by_file[f]}
-            for f in sorted(built.read_by_file)
-        },
+        "domains": domains,
+        "files": files,
         "statistics": describe(built.examples),
         "evaluation": built.evaluation,
         "near_duplicate": {"run_of_words": overlap.RUN, "share": overlap.NEAR, "least_runs": overlap.LEAST},
@@ -95,9 +91,7 @@ def card_text(facts: dict[str, Any]) -> str:
     files = [(f, v["read"], v["valid"], v["examples"]) for f, v in facts["files"].items()]
     sizes = [_size_row(domain, stats) for domain, stats in facts["statistics"]["tasks"].items()]
     compared = [f"- {e['file']} ({e['what']}, {e['items']:,} items)" for e in facts["evaluation"]]
-    sources = [
-        (d, *(v["source"][k] for k in ("name", "project", "licence", "credit"))) for d, v in domains.items()
-    ]
+    sources = [(domain, *v["source"].values()) for domain, v in domains.items()]
     sharded = ", ".join(f"{key} {value:,}" for key, value in facts["sharder"].items() if key != "kind")
     options = ", ".join(f"{key} {value}" for key, value in facts["options"].items() if key != "sharder")
     parts = [

@@ -4,8 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from smopd.data.sharding import LONGEST, normalise
-from smopd.data.training_set.raw import Item, need, read_lines, text_of
-from smopd.errors import UserError
+from smopd.data.training_set.raw import Item, need, read_rows
 from smopd.verify.tasks.code import SYSTEM
 
 FILES = ("mbpp.jsonl",)
@@ -18,11 +17,11 @@ def read(raw: Path, rejected: Counter[str]) -> list[Item]:
     As many asserts are shown as fit, in their order; all of them are the answer.
     """
     items = []
-    for where, row in read_lines(need(raw, "code", *FILES), ("text", "code", "task_id", "test_list")):
-        text, tests = normalise(text_of(row, "text", where)), row["test_list"]
+    for row in read_rows(need(raw, "code", *FILES)):
+        text, tests = normalise(row.text("text")), row["test_list"]
         asserts = isinstance(tests, list) and all(isinstance(t, str) and t.strip() for t in tests)
         if not asserts or not tests:
-            raise UserError(f"{where}, field 'test_list': expected a list of asserts")
+            raise row.error("test_list", "expected a list of asserts")
         shown: list[str] = []
         for test in (t.strip() for t in tests):
             if shown and len("\n".join([text, _LEAD, *shown, test])) > LONGEST:
@@ -32,7 +31,7 @@ def read(raw: Path, rejected: Counter[str]) -> list[Item]:
         leads = ["It should pass this test:", *["And this one:"] * len(shown)]
         extra = tuple(f"{lead} {test}" for lead, test in zip(leads, shown, strict=False))
         answer = {"test_list": tests, "test_setup_code": str(row.get("test_setup_code") or "")}
-        code = text_of(row, "code", where).replace("\r\n", "\n")
+        code = row.text("code").replace("\r\n", "\n")
         reply, id = f"```python\n{code}\n```", f"mbpp/{row['task_id']}"
         items.append(Item(id, "code", SYSTEM, text, full, answer, FILES[0], reply, extra))
     return items

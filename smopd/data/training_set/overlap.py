@@ -15,7 +15,7 @@ from typing import Any
 from smopd.data.reading import load_examples
 from smopd.data.sharding import words
 from smopd.data.training_set import bfcl
-from smopd.data.training_set.raw import read_array, read_lines, sha256
+from smopd.data.training_set.raw import read_rows, sha256
 from smopd.data.training_set.spider import DEV
 
 RUN = 5  # words
@@ -103,13 +103,12 @@ def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Pat
 def _texts(path: Path, task: str, out: HeldOut) -> list[str]:
     if task == "actions":
         return bfcl.requests(path)
-    if task == "database":
-        rows = [row for _, row in read_array(path, ("question", "db_id"))]
-        out.databases |= {row["db_id"] for row in rows}
-        return [row["question"] for row in rows]
     if task == "code":
-        return [_docstring(row["prompt"]) for _, row in read_lines(path, ("prompt",))]
-    return [row["question"] for _, row in read_lines(path, ("question",))]
+        return [_docstring(row["prompt"]) for row in read_rows(path)]
+    rows = list(read_rows(path))
+    if task == "database":
+        out.databases |= {row["db_id"] for row in rows}
+    return [row["question"] for row in rows]
 
 
 def _docstring(prompt: str) -> str:

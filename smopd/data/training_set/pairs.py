@@ -12,7 +12,7 @@ from typing import Any
 
 from smopd.data.example import Example
 from smopd.data.sharding import Sharder, by_rule, normalise
-from smopd.data.training_set.raw import read_array, read_lines, read_text, text_of
+from smopd.data.training_set.raw import read_rows
 from smopd.errors import UserError
 from smopd.verify import tasks
 from smopd.verify.task import Task
@@ -42,21 +42,20 @@ def read_pairs(path: Path, name: str, question: str, answer: str, system: str | 
         raise UserError(f"{path}: no such file")
     task = task or Task(name)  # a task whose verifier is still to be written
     own_prompt = "" if task.placeholder else task.system
-    read = read_array if read_text(path).lstrip().startswith("[") else read_lines
     rows: list[Row] = []
     seen: dict[str, str] = {}
-    for number, (where, row) in enumerate(read(path, (question, answer)), 1):
-        text, id = text_of(row, question, where), row.get("id", f"{path.stem}/{number}")
+    for number, row in enumerate(read_rows(path), 1):
+        id = row.get("id", f"{path.stem}/{number}")
         if not isinstance(id, (str, int)):
-            raise UserError(f"{where}, field 'id': expected a text or a number")
+            raise row.error("id", "expected a text or a number")
         if str(id) in seen:
-            raise UserError(f"{where}, field 'id': {id!r} is that of {seen[str(id)]} too")
-        seen[str(id)] = where
-        right = answer_of(task, row[answer], f"{where}, field '{answer}'")
-        prompt = system if system is not None else row.get("system", own_prompt)
+            raise row.error("id", f"{id!r} is that of {seen[str(id)]} too")
+        seen[str(id)] = row.where
+        text, right = row.text(question), answer_of(task, row[answer], f"{row.where}, field '{answer}'")
+        prompt = row.get("system", own_prompt) if system is None else system
         if not isinstance(prompt, str):
-            raise UserError(f"{where}, field 'system': expected a text, found {json.dumps(prompt)[:60]}")
-        rows.append(Row(where, str(id), normalise(text), right, tasks.fill(prompt, right)))
+            raise row.error("system", f"expected a text, found {json.dumps(prompt)[:60]}")
+        rows.append(Row(row.where, str(id), normalise(text), right, tasks.fill(prompt, right)))
     if not rows:
         raise UserError(f"{path}: holds no rows")
     return rows

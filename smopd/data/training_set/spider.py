@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from smopd.data.sharding import normalise
-from smopd.data.training_set.raw import Item, need, read_array, text_of
-from smopd.errors import UserError
+from smopd.data.training_set.raw import Item, need, read_rows
+from smopd.verify.task import Record
 from smopd.verify.tasks.database import SCHEMA, SYSTEM
 
 TRAIN = ("spider/train_spider_slim.json", "spider/train_spider.json")
@@ -19,7 +19,7 @@ DEV = "spider/dev.json"
 _KINDS = {"number": "REAL", "time": "DATETIME", "boolean": "BOOL"}
 
 
-def spider_ddl(entry: Mapping[str, Any]) -> str:
+def spider_ddl(entry: Mapping[str, Any] | Record) -> str:
     """CREATE TABLE text for one entry of tables.json."""
     tables, columns = entry["table_names_original"], entry["column_names_original"]
     lines: list[list[str]] = [[] for _ in tables]
@@ -39,15 +39,13 @@ def spider_ddl(entry: Mapping[str, Any]) -> str:
 def read(raw: Path, rejected: Counter[str]) -> list[Item]:
     """Every question of the training file; `spider/train/120` is its item 121."""
     path, tables = need(raw, "database", *TRAIN), need(raw, "database", TABLES)
-    needed = ["db_id", "table_names_original", "column_names_original", "column_types"]
-    needed += ["primary_keys", "foreign_keys"]
-    schemas = {row["db_id"]: spider_ddl(row) for _, row in read_array(tables, needed)}
+    schemas = {row["db_id"]: spider_ddl(row) for row in read_rows(tables)}
     items = []
-    for number, (where, row) in enumerate(read_array(path, ("question", "query", "db_id"))):
-        if row["db_id"] not in schemas:
-            raise UserError(f"{where}, field 'db_id': {row['db_id']!r} is not in {tables}")
-        ddl, text = schemas[row["db_id"]], normalise(text_of(row, "question", where))
-        answer = {"reference_sql": text_of(row, "query", where), "schema_sql": ddl, "db_id": row["db_id"]}
+    for number, row in enumerate(read_rows(path)):
+        if (database := row["db_id"]) not in schemas:
+            raise row.error("db_id", f"{database!r} is not in {tables}")
+        text, query = normalise(row.text("question")), row.text("query")
+        answer = {"reference_sql": query, "schema_sql": schemas[database], "db_id": database}
         id, system, file = f"spider/train/{number}", SCHEMA.fill(SYSTEM, answer), str(path.relative_to(raw))
-        items.append(Item(id, "database", system, text, text, answer, file, row["query"]))
+        items.append(Item(id, "database", system, text, text, answer, file, query))
     return items

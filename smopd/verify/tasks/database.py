@@ -26,12 +26,11 @@ def use_databases(folder: str | Path | None) -> None:
     """Run queries on the .sqlite files of a folder (DB_ID/DB_ID.sqlite, as Spider's); None: on made ones."""
     global _databases
     place = Path(folder).expanduser() if folder else None
-    if place is not None and not place.exists():
+    if place and not place.exists():
         raise UserError(f"{folder}: no such folder of databases")
-    if place is not None and place.is_dir() and not [*place.glob("*/*.sqlite"), *place.glob("*.sqlite")]:
-        raise UserError(
-            f"{folder}: holds no .sqlite files; expected DB_ID/DB_ID.sqlite, as in Spider's database folder"
-        )
+    if place and place.is_dir() and not [*place.glob("*/*.sqlite"), *place.glob("*.sqlite")]:
+        expected = "expected DB_ID/DB_ID.sqlite, as in Spider's database folder"
+        raise UserError(f"{folder}: holds no .sqlite files; {expected}")
     _databases = place
 
 
@@ -58,10 +57,7 @@ def worker() -> Any:
     """What judges a job in a worker process."""
     from smopd.verify.database import verify_database
 
-    def judge(answer: Answer, reply: str, database: str | None) -> Verdict:
-        return verify_database(answer, reply, database=Path(database) if database else None)
-
-    return judge
+    return verify_database
 
 
 def _from_lic(item: Record) -> tuple[str, str, dict[str, Any]]:
