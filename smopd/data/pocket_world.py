@@ -2,15 +2,14 @@
 
 Two families. `math`: a story whose stages must be applied in the order of the day, whatever order the user
 tells them in. `actions`: a function call whose arguments arrive over the turns. A task is a goal and 3 to 6
-facts, so 4 to 7 shards, the goal first and the rest shuffled. The split of a task is a hash of its content
-without wording, so no task of one split can appear in the other, however it is phrased and whichever seed
-drew it.
-
-It leaves out how a model replies: that is `smopd.pocket.dialogues`.
+facts, the goal first and the rest shuffled. Its split is a hash of its content without wording, so no task
+can appear in both. It leaves out how a model replies: that is `smopd.pocket.dialogues`.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count as integers
+from itertools import islice
 from random import Random
 from typing import Literal
 
@@ -178,18 +177,14 @@ def tell(task: Task, r: Random, identity: str) -> Told:
 
 def tasks(split: Split, seed: int) -> Iterator[Told]:
     """An endless stream of told tasks of one split, the two families in turn; the same for the same seed."""
-    index = 0
-    while True:
+    for index in integers():
         r = rng("pocket world", split, seed, index)
         make = _math_task if index % 2 == 0 else _actions_task
-        task = make(r)
-        while task.split != split:
-            task = make(r)
+        while (task := make(r)).split != split:
+            pass
         yield tell(task, r, f"pocket-{split}-{seed}-{index}")
-        index += 1
 
 
 def generate(split: Split, count: int, seed: int = 0) -> list[Example]:
     """`count` examples of one split."""
-    stream = tasks(split, seed)
-    return [next(stream).example for _ in range(count)]
+    return [told.example for told in islice(tasks(split, seed), count)]

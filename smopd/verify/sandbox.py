@@ -2,11 +2,9 @@
 
 Here is our side: a pool of warm workers. A worker (`sandbox_worker.py`) runs inside a sandbox (bubblewrap, or
 namespaces that it enters by itself) and gives every program a process of its own. Tests run in yet another
-process (`sandbox_judge.py`): they share no memory with the program, calls and results cross as plain data,
-and only the tests' process holds the pipe on which a verdict is written. So `os._exit(0)`, a printed "ok", a
-patched builtin or an object that equals everything win nothing. It leaves out packages (a program sees the
-standard library alone), changes that a program makes to its arguments (tests don't see them), and systems
-other than Linux.
+process (`sandbox_judge.py`), which shares no memory with the program and alone holds the pipe of the verdict.
+So `os._exit(0)`, a printed "ok", a patched builtin or an object that equals everything win nothing. It leaves
+out packages, changes that a program makes to its arguments, and systems other than Linux.
 """
 
 import atexit
@@ -68,10 +66,8 @@ def isolation() -> Level:
 def available() -> tuple[Level, ...]:
     """Every level that works here, the best first; the last is always "none"."""
     levels: tuple[Level, ...] = ("bubblewrap", "namespaces")
-    return (
-        *(level for level in levels if run("print(6 * 7)", timeout=5, level=level).output == "42\n"),
-        "none",
-    )
+    works = [level for level in levels if run("print(6 * 7)", timeout=5, level=level).output == "42\n"]
+    return (*works, "none")
 
 
 def require(level: Level | None = None, allow_unsandboxed: bool | None = None) -> None:
@@ -129,12 +125,9 @@ def run(
 class _Worker:
     def __init__(self, level: Level) -> None:
         python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-        texts = [
-            (f"smopd.verify.{name}", (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
-            for name in ("sandbox_judge", "sandbox_worker")
-        ]
-        source = _INSIDE.format(texts=texts)
-        paths = _visible(python)
+        files = [Path(__file__).with_name(f"{name}.py") for name in ("sandbox_judge", "sandbox_worker")]
+        texts = [(f"smopd.verify.{file.stem}", file.read_text(encoding="utf-8")) for file in files]
+        source, paths = _INSIDE.format(texts=texts), _visible(python)
         command = [python, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", source, level, *paths]
         if level == "bubblewrap":
             command = [*_bubblewrap(paths), "--", *command]
@@ -163,9 +156,7 @@ class _Worker:
     def close(self) -> str:
         """End the worker and with it everything in its namespace; the last it had to say."""
         try:
-            _, errors = self.process.communicate(
-                timeout=2
-            )  # closes its input: an idle worker tidies up and goes
+            _, errors = self.process.communicate(timeout=2)  # closes its input: an idle worker ends
         except subprocess.TimeoutExpired:
             self.process.kill()
             _, errors = self.process.communicate()
@@ -179,12 +170,8 @@ def close() -> None:
     _idle.clear()
 
 
-def _forget() -> None:
-    _idle.clear()  # a fork of ours must not speak to workers that are its parent's
-
-
 atexit.register(close)
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_idle.clear)  # a fork must not speak to workers that are its parent's
 
 
 def _visible(python: str) -> list[str]:

@@ -41,12 +41,6 @@ def _runs(text: str) -> set[tuple[str, ...]]:
     return {tuple(told[i : i + RUN]) for i in range(len(told) - RUN + 1)}
 
 
-def near(runs: set[tuple[str, ...]], other: set[tuple[str, ...]], common: int | None = None) -> bool:
-    """Are two texts, given as runs of words, nearly the same?"""
-    common = len(runs & other) if common is None else common
-    return common >= LEAST and common >= NEAR * min(len(runs), len(other))
-
-
 @dataclass
 class HeldOut:
     """The evaluation texts by domain, indexed; `files` are what was read (name, sha256, items)."""
@@ -73,9 +67,10 @@ class HeldOut:
             return "the same text"
         runs = _runs(text)
         common = Counter(number for run in runs for number in self._index.get((task, run), ()))
-        sets = self._sets[task]
-        alike = any(near(runs, sets[number], count) for number, count in common.items())
-        return "nearly the same text" if alike else None
+        for number, count in common.items():
+            if count >= max(LEAST, NEAR * min(len(runs), len(self._sets[task][number]))):
+                return "nearly the same text"
+        return None
 
 
 def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Path]) -> HeldOut:
