@@ -1,4 +1,4 @@
-"""The LLM sharder against a real HTTP endpoint: checks, tries with the reason told, the fallback, the cache."""
+"""The LLM sharder against a real HTTP endpoint: checks, tries with the reason told, fallback, cache."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def endpoint(url, **settings):
 
 
 def answers(*replies):
-    """An endpoint that gives these replies to each request in turn, counting the tries by the messages sent."""
+    """An endpoint that gives these replies in turn, counting the tries by the messages sent."""
     return lambda body, headers: said(replies[min((len(body["messages"]) - 2) // 2, len(replies) - 1)])
 
 

@@ -30,7 +30,8 @@ pytestmark = pytest.mark.skipif(
 
 DOUBLE: dict[str, Any] = {
     "entry_point": "double",
-    "prompt": "from typing import List\n\ndef helper(x): return x\n\ndef double(x: int) -> int:\n    'Twice x'\n",
+    "prompt": "from typing import List\n\ndef helper(x): return x\n\ndef double(x: int) -> int:\n    "
+    "'Twice x'\n",
     "test": "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(helper(-1)) == -2\n",
 }
 RIGHT = "def double(x):\n    return 2 * x"
@@ -184,7 +185,6 @@ def test_lic_items_accept_the_solutions_and_reject_others() -> None:
 
 
 # --- the public sets
-# -----------------------------------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_every_human_eval_solution_passes() -> None:
     items = human_eval()
@@ -275,15 +275,13 @@ def test_off_by_one_mutants_are_judged_as_by_running_them_plainly() -> None:
         for task, passed, verdict in judged
         if verdict.correct != passed
     ]
-    print(
-        f"{len(tasks)} mutants, {passes.count(False)} change behaviour, {sum(not v.correct for v in verdicts)} rejected"
-    )
+    rejected = sum(not v.correct for v in verdicts)
+    print(f"{len(tasks)} mutants, {passes.count(False)} change behaviour, {rejected} rejected")
     assert differ == []
     assert passes.count(False) > 200
 
 
 # --- hostile text
-# --------------------------------------------------------------------------------------------------------------
 PIECES = [
     "```",
     "```python\n",

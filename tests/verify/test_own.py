@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from smopd.data import Example, load_examples, scorable
 from smopd.errors import UserError
 from smopd.evaluation import Verdict, load_verifiers, verifier, verify, verify_all
-from smopd.verify import own, tasks, workers
+from smopd.verify import tasks, workers
 
 HEAD = "from smopd.evaluation import Verdict, verifier\n"
 UNITS = (
@@ -229,11 +229,16 @@ def test_a_users_file_loads_without_torch(write: Write) -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(st.characters()), st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters()),
-                                              lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))  # fmt: skip
+@given(st.text(st.characters()),
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters()),
+                                              lambda inner: st.lists(inner) | st.dictionaries(st.text(),
+                                                  inner)))  # fmt: skip
 def test_answers_and_replies_arrive_as_they_are(write: Write, reply: str, value: Any) -> None:
     if "echo" not in tasks.scored():
-        text = "@verifier('echo')\ndef echo(answer, reply):\n    return Verdict(True, repr((answer, reply)), 'ok', '')\n"
+        text = (
+            "@verifier('echo')\ndef echo(answer, reply):\n    return Verdict(True, repr((answer, "
+            "reply)), 'ok', '')\n"
+        )
         load_verifiers([write(HEAD + text)])
     task = tasks.find("echo")
     assert task is not None

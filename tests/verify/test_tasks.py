@@ -1,4 +1,4 @@
-"""The registry of tasks: what a declaration must hold, that nothing else knows of one, and who imports what."""
+"""The registry of tasks: what a declaration holds, that nothing else knows of one, who imports what."""
 
 import re
 import subprocess
@@ -35,7 +35,8 @@ def test_a_declaration_is_whole(name):
         assert task.fields
         assert task.answer_form.startswith("The answer is ")
         assert task.placeholder is None or task.placeholder.name in task.system
-        assert task.missing({}) and not task.missing(dict.fromkeys(task.fields, ""))
+        assert task.missing({})
+        assert not task.missing(dict.fromkeys(task.fields, ""))
 
 
 def test_one_field_of_several_is_enough_where_the_task_says_so():

@@ -1,4 +1,4 @@
-"""The pool of processes: limits that hold, losses that are told, and no confusion between threads or forks."""
+"""The pool of processes: limits that hold, losses that are told, no confusion between threads or forks."""
 
 import os
 import signal
@@ -123,7 +123,10 @@ def test_memory_is_limited_by_job() -> None:
 
 def test_what_is_printed_and_odd_text_do_not_disturb_the_answers() -> None:
     odd = "'\\0\\ud800\\n' + chr(0x1F600)"
-    noise = "(print('x' * 100_000), sys.stderr.write('y'), os.write(1, b'z'), os.write(2, b'w'), subprocess.call(['echo', 'v']))[0]"
+    noise = (
+        "(print('x' * 100_000), sys.stderr.write('y'), os.write(1, b'z'), os.write(2, b'w'), "
+        "subprocess.call(['echo', 'v']))[0]"
+    )
     verdicts = ask_all([job(noise), job(odd)])
     assert [v.extracted for v in verdicts] == ["None", "\0\ud800\n\U0001f600"]
 
