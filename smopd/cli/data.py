@@ -15,40 +15,33 @@ if TYPE_CHECKING:
     from smopd.rollout.openai import ChatEndpoint
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
-_Option, _Argument = typer.Option, typer.Argument
-DataSet = Annotated[str, _Argument(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")]
-Verifiers = Annotated[
-    list[Path] | None, _Option(help="Python file with verifiers of your own. May be repeated.")
-]
+Opt, Arg = typer.Option, typer.Argument
+DataSet = Annotated[str, Arg(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")]
+Verifiers = Annotated[list[Path] | None, Opt(help="Python file with verifiers of your own. May be repeated.")]
 SharderOption = Annotated[
-    str,
-    _Option("--sharder", help="rule: no model needed; llm: a model behind --url splits, the rules check."),
+    str, Opt("--sharder", help="rule: no model needed; llm: a model behind --url splits, the rules check.")
 ]
-Url = Annotated[
-    str, _Option(help="llm: base URL of an OpenAI-compatible endpoint, e.g. http://localhost:8000.")
-]
+Url = Annotated[str, Opt(help="llm: base URL of an OpenAI-compatible endpoint, e.g. http://localhost:8000.")]
 Served = Annotated[
-    str, _Option("--served-model", help="llm: the served model's name; default the endpoint's first.")
+    str, Opt("--served-model", help="llm: the served model's name; default the endpoint's first.")
 ]
-KeyEnv = Annotated[str, _Option("--api-key-env", help="llm: environment variable that holds the key.")]
-Concurrency = Annotated[int, _Option(min=1, help="llm: requests in flight.")]
-Tries = Annotated[int, _Option(min=1, help="llm: tries for one request, the reason of a failure told.")]
-Fallback = Annotated[str, _Option(help="llm: what becomes of a request after the last try, rule or drop.")]
-Cache = Annotated[Path | None, _Option(help="llm: file that keeps every result; default OUT.shards.jsonl.")]
-Evals = Annotated[
-    list[str] | None, _Option("--eval", help="Evaluation file to keep clear of. May be repeated.")
-]
-Total = Annotated[int, _Option(min=0, help="How many examples, evenly over the domains; 0 = all there are.")]
+KeyEnv = Annotated[str, Opt("--api-key-env", help="llm: environment variable that holds the key.")]
+Concurrency = Annotated[int, Opt(min=1, help="llm: requests in flight.")]
+Tries = Annotated[int, Opt(min=1, help="llm: tries for one request, the reason of a failure told.")]
+Fallback = Annotated[str, Opt(help="llm: what becomes of a request after the last try, rule or drop.")]
+Cache = Annotated[Path | None, Opt(help="llm: file that keeps every result; default OUT.shards.jsonl.")]
+Evals = Annotated[list[str] | None, Opt("--eval", help="Evaluation file to keep clear of. May be repeated.")]
+Total = Annotated[int, Opt(min=0, help="How many examples, evenly over the domains; 0 = all there are.")]
 DOMAINS = "math,actions,database,code"
 SHOWN = 20  # rows or problems printed
 
 
 @data_app.command("pocket")
 def data_pocket(
-    out: Annotated[Path, _Argument(help="JSONL file to write.")],
-    split: Annotated[str, _Option(help="train or eval.")] = "train",
-    count: Annotated[int, _Option(min=1, help="How many examples.")] = 1000,
-    seed: Annotated[int, _Option(help="Another seed, other examples of the same split.")] = 0,
+    out: Annotated[Path, Arg(help="JSONL file to write.")],
+    split: Annotated[str, Opt(help="train or eval.")] = "train",
+    count: Annotated[int, Opt(min=1, help="How many examples.")] = 1000,
+    seed: Annotated[int, Opt(help="Another seed, other examples of the same split.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Write examples of the pocket world to a file.
@@ -67,13 +60,13 @@ def data_pocket(
 
 @data_app.command("build")
 def data_build(
-    raw: Annotated[Path, _Argument(help="Folder of raw public files (see docs/training-data.md).")],
-    out: Annotated[Path, _Argument(help="JSONL file to write; its data card goes beside it.")],
+    raw: Annotated[Path, Arg(help="Folder of raw public files (see docs/training-data.md).")],
+    out: Annotated[Path, Arg(help="JSONL file to write; its data card goes beside it.")],
     eval_: Evals = None,
-    domains: Annotated[str, _Option(help=f"Which of {DOMAINS}.")] = DOMAINS,
+    domains: Annotated[str, Opt(help=f"Which of {DOMAINS}.")] = DOMAINS,
     total: Total = 12165,
-    seed: Annotated[int, _Option(help="Which examples are chosen, and their order.")] = 0,
-    workers: Annotated[int, _Option(min=1, help="Reference programs run at once.")] = 2,
+    seed: Annotated[int, Opt(help="Which examples are chosen, and their order.")] = 0,
+    workers: Annotated[int, Opt(min=1, help="Reference programs run at once.")] = 2,
     sharder: SharderOption = "rule",
     url: Url = "",
     served_model: Served = "",
@@ -115,7 +108,7 @@ def data_build(
 @data_app.command("check")
 def data_check(
     path: DataSet,
-    against: Annotated[str | None, _Option(help="Evaluation file that must not overlap with it.")] = None,
+    against: Annotated[str | None, Opt(help="Evaluation file that must not overlap with it.")] = None,
     verifiers: Verifiers = None,
     as_json: Json = False,
 ) -> None:
@@ -145,9 +138,7 @@ def data_check(
 @data_app.command("stats")
 def data_stats(
     path: DataSet,
-    plot: Annotated[
-        Path | None, _Option(help="Chart to write: OUT.svg, or OUT.html with the numbers.")
-    ] = None,
+    plot: Annotated[Path | None, Opt(help="Chart to write: OUT.svg, or OUT.html with the numbers.")] = None,
     verifiers: Verifiers = None,
     as_json: Json = False,
 ) -> None:
@@ -182,18 +173,18 @@ def data_stats(
 
 @data_app.command("shard")
 def data_shard(
-    pairs: Annotated[Path, _Argument(help="JSONL (or JSON array) of questions and answers.")],
-    out: Annotated[Path, _Argument(help="JSONL file to write.")],
-    task: Annotated[str, _Option(help="math, actions, database, code, or a task of your own.")],
-    question: Annotated[str, _Option(help="Field of the question.")] = "question",
+    pairs: Annotated[Path, Arg(help="JSONL (or JSON array) of questions and answers.")],
+    out: Annotated[Path, Arg(help="JSONL file to write.")],
+    task: Annotated[str, Opt(help="math, actions, database, code, or a task of your own.")],
+    question: Annotated[str, Opt(help="Field of the question.")] = "question",
     answer: Annotated[
-        str, _Option(help="Field of the answer: a number, '... #### n', any text, or an object.")
+        str, Opt(help="Field of the answer: a number, '... #### n', any text, or an object.")
     ] = "answer",
     system: Annotated[
-        str | None, _Option(help="System prompt; default the row's field 'system', else the task's own.")
+        str | None, Opt(help="System prompt; default the row's field 'system', else the task's own.")
     ] = None,
-    source: Annotated[str, _Option(help="What 'source' says; default the file's name.")] = "",
-    seed: Annotated[int, _Option(help="llm: another seed, other samples.")] = 0,
+    source: Annotated[str, Opt(help="What 'source' says; default the file's name.")] = "",
+    seed: Annotated[int, Opt(help="llm: another seed, other samples.")] = 0,
     verifiers: Verifiers = None,
     sharder: SharderOption = "rule",
     url: Url = "",

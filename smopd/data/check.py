@@ -81,7 +81,7 @@ def _read(path: Path, report: Report) -> None:
 
 def _warn(report: Report, track: Track) -> None:
     found: dict[str, list[str]] = defaultdict(list)
-    first: dict[tuple[str, str, str], str] = {}
+    first: dict[Any, str] = {}
     sampled = _sampled(report.examples)
     with track("check", len(report.examples)) as update:
         for number, example in enumerate(report.examples, 1):
@@ -105,9 +105,7 @@ def _sampled(examples: list[Example]) -> set[str]:
     return chosen
 
 
-def _problems(
-    example: Example, check_reference: bool, first: dict[tuple[str, str, str], str]
-) -> Iterator[tuple[str, str]]:
+def _problems(example: Example, reference: bool, first: dict[Any, str]) -> Iterator[tuple[str, str]]:
     """What looks wrong with an example, and a detail; `first` keeps the first example of every request."""
     task = tasks.find(example.task)
     if not example.system.strip():
@@ -123,7 +121,7 @@ def _problems(
     if problem and "lost" in problem and task.shards_repeat:
         what, _, detail = problem.partition(": ")
         yield f"shards: {what}", detail
-    if check_reference and (wrong := task.reference_problem(example.answer)):
+    if reference and (wrong := task.reference_problem(example.answer)):
         yield wrong, ""
 
 

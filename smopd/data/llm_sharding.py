@@ -78,10 +78,10 @@ class LlmSharder:
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, ...] | str]:
         """For each text its shards, or the reason why there are none."""
-        told = [normalise(text) for text in texts]
-        keys = [self._key(text) for text in told]
+        requests = [normalise(text) for text in texts]
+        keys = [self._key(text) for text in requests]
         self.counts["from the cache"] += sum(key in self._known for key in keys)
-        pairs = dict(zip(keys, told, strict=True))
+        pairs = dict(zip(keys, requests, strict=True))
         todo = [(k, text) for k, text in pairs.items() if k not in self._known and len(text) <= LONGEST]
         done = 0
 
@@ -96,7 +96,9 @@ class LlmSharder:
         if todo:
             with self.track("shards by the model", len(todo)) as update:
                 self.chat.for_each(work, todo)
-        return [self._result(self._known.get(key, {}), text) for key, text in zip(keys, told, strict=True)]
+        return [
+            self._result(self._known.get(key, {}), text) for key, text in zip(keys, requests, strict=True)
+        ]
 
     def _key(self, text: str) -> str:
         """What a result depends on: the request, the prompt, the model, the tries and the seed."""

@@ -57,14 +57,14 @@ def _group(examples: Sequence[Example]) -> dict[str, Any]:
     }
 
 
-def tables(told: dict[str, Any]) -> list["Table"]:
+def tables(facts: dict[str, Any]) -> list["Table"]:
     """The description as tables for a terminal."""
     from rich.table import Table
 
     sizes = Table("task", title="Counts and lengths: mean (greatest)", title_justify="left")
     for head in ("examples", "shards", "full, chars", "shard, words", "system, chars"):
         sizes.add_column(head, justify="right")
-    groups = [*told["tasks"].items(), *([("all", told["all"])] if len(told["tasks"]) > 1 else [])]
+    groups = [*facts["tasks"].items(), *([("all", facts["all"])] if len(facts["tasks"]) > 1 else [])]
     for task, group in groups:
         lengths = ("shards", "full_characters", "shard_words", "system_characters")
         sizes.add_row(task, f"{group['examples']:,}", *(_cell(group[key]) for key in lengths))
@@ -72,7 +72,7 @@ def tables(told: dict[str, Any]) -> list["Table"]:
     shards.add_column("shards", justify="right")
     shards.add_column("examples", justify="right")
     shards.add_column("share")
-    for task, group in told["tasks"].items():
+    for task, group in facts["tasks"].items():
         for number, (label, count) in enumerate(_bars(group)):
             share = count / group["examples"]
             bar = "█" * round(30 * share) or "▏"

@@ -162,11 +162,9 @@ class _Reference:
         runs = [(1, Counter([row])) for row in rows] if self.ordered else [(len(rows), Counter(rows))]
         return _Expected(width, len(rows), runs), rows
 
-    def _with_ties(
-        self, connection: sqlite3.Connection, deadline: float, width: int, count: int
-    ) -> _Expected:
+    def _with_ties(self, db: sqlite3.Connection, deadline: float, width: int, count: int) -> _Expected:
         """The result as runs of equal sort keys; LIMIT and OFFSET may cut the first and the last."""
-        _, rows = run_query(connection, self.keyed or "", deadline, _MOST_ROWS)
+        _, rows = run_query(db, self.keyed or "", deadline, _MOST_ROWS)
         runs, at = list[tuple[int, Counter[Row]]](), 0
         for _, group in itertools.groupby(rows, key=lambda row: [row[k] for k in self.keys]):
             run = [row[:width] for row in group]

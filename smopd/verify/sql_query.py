@@ -161,15 +161,13 @@ def open_database(path: Path | None = None, tables: Tables | None = None) -> sql
 _AFFINITY = {"int": "INTEGER", "real": "REAL", "text": "TEXT", "date": "TEXT"}
 
 
-def run_query(
-    connection: sqlite3.Connection, query: str, deadline: float, most: int
-) -> tuple[int, list[Row]]:
+def run_query(db: sqlite3.Connection, query: str, deadline: float, most: int) -> tuple[int, list[Row]]:
     """The width and at most `most` + 1 rows of a result, numbers rounded to hide the order of adding."""
     if time.monotonic() > deadline:
         raise TimeoutError
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, 200)
+    db.set_progress_handler(lambda: time.monotonic() > deadline, 200)
     try:
-        cursor = connection.execute(query)
+        cursor = db.execute(query)
         rows = cursor.fetchmany(most + 1)
         width = len(cursor.description or ())
         cursor.close()
@@ -178,7 +176,7 @@ def run_query(
             raise TimeoutError from None
         raise
     finally:
-        connection.set_progress_handler(None, 0)
+        db.set_progress_handler(None, 0)
     if any(isinstance(v, float) for row in rows for v in row):
         rows = [tuple(float(f"{v:.9g}") if isinstance(v, float) else v for v in row) for row in rows]
     return width, rows

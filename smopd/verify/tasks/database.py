@@ -41,12 +41,10 @@ def _judge(answer: Answer, reply: str) -> Verdict:
 
 
 def _judge_many(answer: Answer, reply: str) -> Verdict | workers.Job:
-    reference, schema, database = (answer.get(name, "") for name in ("reference_sql", "schema_sql", "db_id"))
-    if not (
-        isinstance(database, str) and all(isinstance(text, str) and text for text in (reference, schema))
-    ):
+    reference, schema, db_id = (answer.get(name, "") for name in ("reference_sql", "schema_sql", "db_id"))
+    if not isinstance(db_id, str) or not all(isinstance(text, str) and text for text in (reference, schema)):
         return _judge(answer, reply)
-    needed = {"reference_sql": reference, "schema_sql": schema, "db_id": database}
+    needed = {"reference_sql": reference, "schema_sql": schema, "db_id": db_id}
     call = {"answer": needed, "reply": reply, "database": _databases and str(_databases)}
     # The verifier keeps the time by itself, but for what it cannot stop. Queries with one reference go to one
     # process, which builds their databases once.

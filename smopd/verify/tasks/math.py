@@ -116,9 +116,7 @@ def _value(number: re.Match[str]) -> Fraction | None:
 
 # --- telling numbers from expressions
 _RELATION = re.compile(r"=|≈|\\approx(?![A-Za-z])")
-_TEXT = re.compile(
-    r"\\(?:text|textbf|textrm|mathrm|mbox|operatorname)\s*+\{[^{}]*+\}(?:\^(?:[0-9]|\{[0-9]\}))?"
-)
+_TEXT = re.compile(r"\\(?:text(?:bf|rm)?|mathrm|mbox|operatorname)\s*+\{[^{}]*+\}(?:\^(?:[0-9]|\{[0-9]\}))?")
 _UNIT = re.compile(  # cm^2, degrees, 18^{th}, and what a fraction of units leaves
     r"(?<![A-Za-z\\])(?:[mcdk]?m|ft|in|yd|mi|s)\^(?:[23]|\{[23]\})|°"
     r"|\^\s*+(?:\\circ|\{\s*+(?:\\circ|st|nd|rd|th)?\s*+\})"
