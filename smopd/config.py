@@ -32,6 +32,7 @@ from smopd.errors import UserError
 from smopd.methods import METHODS, find_method, in_file
 from smopd.plugins import file_text_digest
 from smopd.settings import Section, Settings
+from smopd.verify.prompts import Prompts
 
 __all__ = [
     "Config",
@@ -60,6 +61,7 @@ class Tree(Settings):
     `objective` is the method's own table: `config_class` gives the tree of each method its section.
     """
 
+    prompts: Prompts = Field(default_factory=Prompts)
     method: Annotated[str, Field(description="a declared method, or a Python file of yours with one")] = (
         "entropy"
     )

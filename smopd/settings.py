@@ -260,15 +260,6 @@ class User(Section):
     ] = 1.0
 
 
-class Prompts(Section):
-    """System prompts in place of those the examples carry; empty = theirs."""
-
-    math: Annotated[str, Field(description="of math examples")] = ""
-    actions: Annotated[str, Field(description="of actions examples; {functions} stands for the schemas")] = ""
-    database: Annotated[str, Field(description="of database examples; {schema} stands for the tables")] = ""
-    code: Annotated[str, Field(description="of code examples")] = ""
-
-
 class Settings(Section):
     """All of them: what models, engines and data need to know of a run."""
 
@@ -284,4 +275,3 @@ class Settings(Section):
     train: Train = Field(default_factory=Train)
     eval: Eval = Field(default_factory=Eval)
     user: User = Field(default_factory=User)
-    prompts: Prompts = Field(default_factory=Prompts)

@@ -15,9 +15,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from smopd.cli.main import main
 from smopd.config import Config, load_config
-from smopd.data import tasks
 from smopd.models import ChatModel, load_model
-from smopd.verify import own, workers
+from smopd.verify import own
 
 torch.set_num_threads(1)
 # Started in the background: the tests of Ctrl-C need it heard.
@@ -45,10 +44,7 @@ def shared(name: str) -> Path:
 def forgotten() -> Iterator[None]:
     """Verifiers of one's own that a test loaded are not there for the next."""
     yield
-    for task, (_, kind) in own._loaded.items():
-        tasks.forget(task)
-        workers.close(kind)
-    own._loaded.clear()
+    own.unload_verifiers()
 
 
 @pytest.fixture(scope="session")

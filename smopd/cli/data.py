@@ -1,11 +1,9 @@
-"""`smopd data ...`: make, check and describe data sets. Results on standard output, progress on standard
-error.
-"""
+"""`smopd data ...`: make, check and describe data sets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,39 +14,33 @@ if TYPE_CHECKING:
     from smopd.data.llm_sharding import LlmSharder
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
-Verifiers = Annotated[
-    list[Path] | None, typer.Option(help="Python file with verifiers of your own. May be repeated.")
-]
+Opt, Arg = typer.Option, typer.Argument
+DataSet = Annotated[str, Arg(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")]
+Verifiers = Annotated[list[Path] | None, Opt(help="Python file with verifiers of your own. May be repeated.")]
 SharderOption = Annotated[
-    str,
-    typer.Option(
-        "--sharder", help="rule: no model needed; llm: a model behind --url splits, the rules check."
-    ),
+    str, Opt("--sharder", help="rule: no model needed; llm: a model behind --url splits, the rules check.")
 ]
-Url = Annotated[
-    str, typer.Option(help="llm: base URL of an OpenAI-compatible endpoint, e.g. http://localhost:8000.")
-]
+Url = Annotated[str, Opt(help="llm: base URL of an OpenAI-compatible endpoint, e.g. http://localhost:8000.")]
 Served = Annotated[
-    str, typer.Option("--served-model", help="llm: the served model's name; default the endpoint's first.")
+    str, Opt("--served-model", help="llm: the served model's name; default the endpoint's first.")
 ]
-KeyEnv = Annotated[str, typer.Option("--api-key-env", help="llm: environment variable that holds the key.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="llm: requests in flight.")]
-Tries = Annotated[int, typer.Option(min=1, help="llm: tries for one request, the reason of a failure told.")]
-Fallback = Annotated[
-    str, typer.Option(help="llm: what becomes of a request after the last try, rule or drop.")
-]
-Cache = Annotated[
-    Path | None, typer.Option(help="llm: file that keeps every result; default OUT.shards.jsonl.")
-]
+KeyEnv = Annotated[str, Opt("--api-key-env", help="llm: environment variable that holds the key.")]
+Concurrency = Annotated[int, Opt(min=1, help="llm: requests in flight.")]
+Tries = Annotated[int, Opt(min=1, help="llm: tries for one request, the reason of a failure told.")]
+Fallback = Annotated[str, Opt(help="llm: what becomes of a request after the last try, rule or drop.")]
+Cache = Annotated[Path | None, Opt(help="llm: file that keeps every result; default OUT.shards.jsonl.")]
+Evals = Annotated[list[str] | None, Opt("--eval", help="Evaluation file to keep clear of. May be repeated.")]
+Total = Annotated[int, Opt(min=0, help="How many examples, evenly over the domains; 0 = all there are.")]
+DOMAINS = "math,actions,database,code"
 SHOWN = 20  # rows or problems printed
 
 
 @data_app.command("pocket")
 def data_pocket(
-    out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
-    split: Annotated[str, typer.Option(help="train or eval.")] = "train",
-    count: Annotated[int, typer.Option(min=1, help="How many examples.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Another seed, other examples of the same split.")] = 0,
+    out: Annotated[Path, Arg(help="JSONL file to write.")],
+    split: Annotated[str, Opt(help="train or eval.")] = "train",
+    count: Annotated[int, Opt(min=1, help="How many examples.")] = 1000,
+    seed: Annotated[int, Opt(help="Another seed, other examples of the same split.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Write examples of the pocket world to a file.
@@ -67,19 +59,13 @@ def data_pocket(
 
 @data_app.command("build")
 def data_build(
-    raw: Annotated[Path, typer.Argument(help="Folder of raw public files (see docs/training-data.md).")],
-    out: Annotated[Path, typer.Argument(help="JSONL file to write; its data card goes beside it.")],
-    eval_: Annotated[
-        list[str] | None, typer.Option("--eval", help="Evaluation file to keep clear of. May be repeated.")
-    ] = None,
-    domains: Annotated[
-        str, typer.Option(help="Which of math,actions,database,code.")
-    ] = "math,actions,database,code",
-    total: Annotated[
-        int, typer.Option(min=0, help="How many examples, evenly over the domains; 0 = all there are.")
-    ] = 12165,
-    seed: Annotated[int, typer.Option(help="Which examples are chosen, and their order.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Reference programs run at once.")] = 2,
+    raw: Annotated[Path, Arg(help="Folder of raw public files (see docs/training-data.md).")],
+    out: Annotated[Path, Arg(help="JSONL file to write; its data card goes beside it.")],
+    eval_: Evals = None,
+    domains: Annotated[str, Opt(help=f"Which of {DOMAINS}.")] = DOMAINS,
+    total: Total = 12165,
+    seed: Annotated[int, Opt(help="Which examples are chosen, and their order.")] = 0,
+    workers: Annotated[int, Opt(min=1, help="Reference programs run at once.")] = 2,
     sharder: SharderOption = "rule",
     url: Url = "",
     served_model: Served = "",
@@ -90,8 +76,7 @@ def data_build(
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Build a training set over four domains from raw public files, without what overlaps the evaluation
-    sets.
+    """Build a training set over four domains from raw public files, clear of the evaluation sets.
 
     Examples:
 
@@ -99,23 +84,17 @@ def data_build(
 
       smopd data build raw train.jsonl --sharder llm --url http://localhost:8000
     """
+    from smopd.cli.progress import track
     from smopd.data.training_set import Plan, build, write
 
     _new(out, f"{out.name}.card.json", f"{out.name}.card.md")
-    plan = Plan(
-        raw,
-        tuple(eval_ or ()),
-        tuple(d.strip() for d in domains.split(",") if d.strip()),
-        total,
-        seed,
-        sharder,
-        workers,
-    )
-    with _stages() as stage, _stoppable("nothing was written"):
-        by_model = _sharder(
-            sharder, out, url, served_model, api_key_env, concurrency, tries, fallback, seed, cache, stage
-        )
-        built = build(plan, by_model, stage)
+    chosen = tuple(d.strip() for d in domains.split(",") if d.strip())
+    plan = Plan(raw, tuple(eval_ or ()), chosen, total, seed, sharder, workers)
+    engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
+    cache = cache or out.with_name(f"{out.name}.shards.jsonl")
+    with _stoppable("nothing was written"):
+        by_model = _sharder(sharder, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
+        built = build(plan, by_model, track)
         built.sharder_counts = by_model.counts if by_model else built.sharder_counts
         card = write(built, out)
     if as_json:
@@ -127,10 +106,8 @@ def data_build(
 
 @data_app.command("check")
 def data_check(
-    path: Annotated[str, typer.Argument(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")],
-    against: Annotated[
-        str | None, typer.Option(help="Evaluation file that must not overlap with it.")
-    ] = None,
+    path: DataSet,
+    against: Annotated[str | None, Opt(help="Evaluation file that must not overlap with it.")] = None,
     verifiers: Verifiers = None,
     as_json: Json = False,
 ) -> None:
@@ -140,34 +117,31 @@ def data_check(
 
     Example: smopd data check train.jsonl --against lic_math.json
     """
+    from smopd.cli.progress import track
     from smopd.data.check import check_file
 
     _load(verifiers)
-    with _stages() as stage:
-        report = check_file(path, against, lambda done, of: stage("check", done, of))
-    told = report.to_json()
+    report = check_file(path, against, track)
+    facts = report.to_json()
     if as_json:
-        emit(told)
+        emit(facts)
     if report.errors:
         more = f"\n{report.broken - len(report.errors)} more" if report.broken > len(report.errors) else ""
         raise UserError("\n".join(report.errors) + more)
     if not as_json:
-        print(f"{path}: {told['examples']} examples; tasks {told['tasks']}; shards {told['shards']}")
+        print(f"{path}: {facts['examples']} examples; tasks {facts['tasks']}; shards {facts['shards']}")
         for what, count, some in report.warnings:
             print(f"warning: {what}: {count} ({', '.join(some)}{', ...' if count > len(some) else ''})")
 
 
 @data_app.command("stats")
 def data_stats(
-    path: Annotated[str, typer.Argument(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")],
-    plot: Annotated[
-        Path | None, typer.Option(help="Chart to write: OUT.svg, or OUT.html with the numbers.")
-    ] = None,
+    path: DataSet,
+    plot: Annotated[Path | None, Opt(help="Chart to write: OUT.svg, or OUT.html with the numbers.")] = None,
     verifiers: Verifiers = None,
     as_json: Json = False,
 ) -> None:
-    """Describe a data set: examples by task, shards per example, lengths of shards, requests and system
-    prompts.
+    """Describe a data set: examples by task, shards per example, lengths of shards, requests and prompts.
 
     Example: smopd data stats train.jsonl --plot shards.svg
     """
@@ -181,16 +155,16 @@ def data_stats(
             raise UserError(f"--plot: expected a name that ends in .svg or .html, found {plot}")
         _new(plot)
     _load(verifiers)
-    told = describe(load_examples(path))
+    facts = describe(load_examples(path))
     if plot is not None:
-        write_text(plot, draw(told, Path(path).name, plot.suffix == ".html"))
+        write_text(plot, draw(facts, Path(path).name, plot.suffix == ".html"))
     if as_json:
-        emit({"file": path, **told, **({"plot": str(plot)} if plot else {})})
+        emit({"file": path, **facts, **({"plot": str(plot)} if plot else {})})
         return
     from rich.console import Console
 
     console = Console(highlight=False)
-    for table in tables(told):
+    for table in tables(facts):
         console.print(table)
     if plot:
         print(f"Chart: {plot}")
@@ -198,18 +172,18 @@ def data_stats(
 
 @data_app.command("shard")
 def data_shard(
-    pairs: Annotated[Path, typer.Argument(help="JSONL (or JSON array) of questions and answers.")],
-    out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
-    task: Annotated[str, typer.Option(help="math, actions, database, code, or a task of your own.")],
-    question: Annotated[str, typer.Option(help="Field of the question.")] = "question",
+    pairs: Annotated[Path, Arg(help="JSONL (or JSON array) of questions and answers.")],
+    out: Annotated[Path, Arg(help="JSONL file to write.")],
+    task: Annotated[str, Opt(help="math, actions, database, code, or a task of your own.")],
+    question: Annotated[str, Opt(help="Field of the question.")] = "question",
     answer: Annotated[
-        str, typer.Option(help="Field of the answer: a number, '... #### n', any text, or an object.")
+        str, Opt(help="Field of the answer: a number, '... #### n', any text, or an object.")
     ] = "answer",
     system: Annotated[
-        str | None, typer.Option(help="System prompt; default the row's field 'system', else the task's own.")
+        str | None, Opt(help="System prompt; default the row's field 'system', else the task's own.")
     ] = None,
-    source: Annotated[str, typer.Option(help="What 'source' says; default the file's name.")] = "",
-    seed: Annotated[int, typer.Option(help="llm: another seed, other samples.")] = 0,
+    source: Annotated[str, Opt(help="What 'source' says; default the file's name.")] = "",
+    seed: Annotated[int, Opt(help="llm: another seed, other samples.")] = 0,
     verifiers: Verifiers = None,
     sharder: SharderOption = "rule",
     url: Url = "",
@@ -225,37 +199,34 @@ def data_shard(
 
     Example: smopd data shard questions.jsonl train.jsonl --task math
     """
-    from smopd.data.tasks import scored
-    from smopd.data.training_set.compose import by_rule
+    from smopd.data.sharding import by_rule
     from smopd.data.training_set.pairs import read_pairs, shard_pairs
     from smopd.files import write_jsonl
+    from smopd.verify import tasks
 
     _new(out)
     _load(verifiers)
     rows = read_pairs(pairs, task, question, answer, system)
-    if task not in scored():
-        typer.echo(
-            f"warning: {task!r} has no verifier yet; whoever reads {out} needs one (--verifiers my.py)",
-            err=True,
-        )
-    with _stages() as stage, _stoppable("nothing was written"):
-        by_model = _sharder(
-            sharder, out, url, served_model, api_key_env, concurrency, tries, fallback, seed, cache, stage
-        )
+    if task not in tasks.scored():
+        needs = f"{task!r} has no verifier yet; whoever reads {out} needs one (--verifiers my.py)"
+        typer.echo(f"warning: {needs}", err=True)
+    engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
+    cache = cache or out.with_name(f"{out.name}.shards.jsonl")
+    with _stoppable("nothing was written"):
+        by_model = _sharder(sharder, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
         examples, dropped = shard_pairs(rows, task, source or pairs.name, by_model or by_rule)
-    told = [f"{d['where']}: {d['reason']}" for d in dropped]
+    reasons = [f"{d['where']}: {d['reason']}" for d in dropped]
     if not examples:
-        raise UserError(f"{pairs}: no row is left\n" + "\n".join(told[:SHOWN]))
+        raise UserError(f"{pairs}: no row is left\n" + "\n".join(reasons[:SHOWN]))
     write_jsonl(out, (e.to_json() for e in examples))
     if as_json:
         counts = {"sharder": dict(by_model.counts)} if by_model else {}
         emit({"file": str(out), "examples": len(examples), "dropped": dropped, **counts})
         return
     print(f"{len(examples)} examples in {out}; {len(dropped)} rows dropped")
-    print(
-        "\n".join(told[:SHOWN] + ([f"... and {len(told) - SHOWN} more"] if len(told) > SHOWN else [])),
-        end="\n" if told else "",
-    )
+    more = [f"... and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
+    for line in reasons[:SHOWN] + more:
+        print(line)
 
 
 def _new(out: Path, *beside: str) -> None:
@@ -271,51 +242,22 @@ def _load(verifiers: list[Path] | None) -> None:
         load_verifiers(verifiers)
 
 
-def _sharder(kind: str, out: Path, url: str, model: str, key: str, concurrency: int, tries: int, fallback: str, seed: int,
-             cache: Path | None, stage: Callable[[str, int, int], None]) -> "LlmSharder | None":  # fmt: skip
-    """The model behind --url as a sharder, None for the rules."""
+def _sharder(kind: str, engine: dict[str, Any], **options: Any) -> "LlmSharder | None":
+    """The model behind an endpoint as a sharder, None for the rules."""
     if kind not in ("rule", "llm"):
         raise UserError(f"--sharder: expected rule or llm, found {kind!r}")
-    if fallback not in ("rule", "drop"):
-        raise UserError(f"--fallback: expected rule or drop, found {fallback!r}")
+    if options["fallback"] not in ("rule", "drop"):
+        raise UserError(f"--fallback: expected rule or drop, found {options['fallback']!r}")
     if kind == "rule":
         return None
-    if not url:
+    if not engine["servers"][0]:
         raise UserError("--sharder llm needs the endpoint's base URL: --url http://localhost:8000")
+    from smopd.cli.progress import track
     from smopd.data.llm_sharding import LlmSharder
     from smopd.rollout.openai import ChatEndpoint
     from smopd.settings import Engine
 
-    endpoint = ChatEndpoint(
-        Engine(kind="openai", servers=[url], model=model, concurrency=concurrency, api_key_env=key)
-    )
-    after: Literal["rule", "drop"] = "drop" if fallback == "drop" else "rule"
-    kept = cache or out.with_name(f"{out.name}.shards.jsonl")
-    return LlmSharder(
-        endpoint, kept, tries, after, seed, lambda done, of: stage("shards by the model", done, of)
-    )
-
-
-@contextmanager
-def _stages() -> Iterator[Callable[[str, int, int], None]]:
-    """A function that says how far a stage is; each stage has a progress line of its own."""
-    from smopd.cli.progress import Progress
-
-    now: list[Progress] = []
-
-    def stage(what: str, done: int, of: int) -> None:
-        if not now or now[0].what != what:
-            if now:
-                now.pop().__exit__(None, None, None)
-            now.append(Progress(what, of).__enter__())
-        now[0].total = of
-        now[0].update(done)
-
-    try:
-        yield stage
-    finally:
-        if now:
-            now[0].__exit__(None, None, None)
+    return LlmSharder(ChatEndpoint(Engine(kind="openai", **engine)), **options, track=track)
 
 
 @contextmanager
@@ -335,19 +277,15 @@ def _print_card(card: dict[str, Any]) -> None:
     table = Table("domain", "source")
     for head in ("read", "overlap", "rejected", "valid", "in the set"):
         table.add_column(head, justify="right")
-    for domain, told in card["domains"].items():
-        left_out = (sum(told["overlap"].values()), sum(told["rejected"].values()))
-        table.add_row(
-            domain,
-            told["source"]["name"],
-            *(f"{n:,}" for n in (told["read"], *left_out, told["valid"], told["examples"])),
-        )
+    lines = []
+    for domain, facts in card["domains"].items():
+        left_out = (sum(facts["overlap"].values()), sum(facts["rejected"].values()))
+        counts = (facts["read"], *left_out, facts["valid"], facts["examples"])
+        table.add_row(domain, facts["source"]["name"], *(f"{n:,}" for n in counts))
+        reasons = {**facts["overlap"], **facts["rejected"]}
+        for reason in sorted(reasons, key=lambda reason: -reasons[reason]):
+            lines.append(f"{domain}: {reason}: {reasons[reason]:,}")
     console = Console(highlight=False)
     console.print(table)
-    for domain, told in card["domains"].items():
-        for reason, count in sorted(
-            {**told["overlap"], **told["rejected"]}.items(), key=lambda pair: -pair[1]
-        ):
-            console.print(f"  {domain}: {reason}: {count:,}", markup=False, soft_wrap=True)
-    for note in card["unverified"]:
-        console.print(f"  not verified: {note}", markup=False, soft_wrap=True)
+    for line in [*lines, *(f"not verified: {note}" for note in card["unverified"])]:
+        console.print(f"  {line}", markup=False, soft_wrap=True)

@@ -10,9 +10,9 @@ import re
 from itertools import pairwise
 
 # --- what stays whole
-# -----------------------------------------------------------------------------------------------------
 _QUOTED = re.compile(
-    r"```.*?```|`[^`]+`|(?<![\w\"])\"[^\"]+\"(?![\w\"])|“[^”]*”|‘[^’]*’(?!\w)|(?<![\w'])'(?=\S)(?:[^']|'(?=\w))*'(?!\w)|https?://\S+"
+    r"```.*?```|`[^`]+`|(?<![\w\"])\"[^\"]+\"(?![\w\"])|“[^”]*”|‘[^’]*’(?!\w)|(?<![\w'])'(?=\S)(?:[^']|"
+    r"'(?=\w))*'(?!\w)|https?://\S+"
 )
 _CLOSERS = {")": "(", "]": "[", "}": "{"}
 
@@ -43,28 +43,27 @@ def whole_spans(text: str) -> list[tuple[int, int]]:
 
 
 # --- sentences
-# ------------------------------------------------------------------------------------------------------------
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
 _ABBREVIATIONS = _set(
-    "mr mrs ms dr prof st jr sr vs etc e.g i.e cf no nos approx fig eq inc ltd co corp dept gov sen rep gen col capt sgt lt avg "
-    "mt ave blvd rd jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat sun"
+    "mr mrs ms dr prof st jr sr vs etc e.g i.e cf no nos approx fig eq inc ltd co corp dept gov sen rep gen "
+    "col capt sgt lt avg mt ave blvd rd jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri "
+    "sat sun"
 )
 # After an initial or an abbreviation that can end a sentence, only these begin a new one.
 _STARTERS = _set(
-    "he she they it we i you the a an how what which who when where if each there his her their its this that these those in on "
-    "at after before for by so then but and however find calculate determine can could please all one two every today yesterday"
+    "he she they it we i you the a an how what which who when where if each there his her their its this "
+    "that these those in on at after before for by so then but and however find calculate determine can "
+    "could please all one two every today yesterday"
 )
 _END = re.compile(r"(?P<mark>[.?!…]+)(?P<close>[\"'”’)\]}]*)(?P<gap>\s+|(?<=[a-z][.?!])(?=[A-Z][a-z]*\s))")
 _AMBIGUOUS = _set("no co st fig sat sun mar mon etc inc jr sr a.m p.m u.s u.k")  # these may end a sentence
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text in one line, joined by single spaces the same text (but for a space missing
-    between two).
-    """
+    """The sentences of a text in one line; joined by single spaces they are the same text."""
     spans, cuts = whole_spans(text), [0]
     for end in _END.finditer(text):
         inside = next((s for s in spans if s[0] < end.end() and end.start("gap") < s[1]), None)
@@ -96,144 +95,149 @@ def _ends(before: str, end: re.Match[str], after: str) -> bool:
 
 
 # --- clauses
-# ----------------------------------------------------------------------------------------------------------------
 COMMANDS = (
-    "find|list|show|give|return|tell|count|calculate|compute|determine|display|get|retrieve|report|output|select|write|compare|"
-    "provide|identify|state|name|describe|sort|order|rank|search|book|send|create|generate|make|play|convert|check|estimate|"
-    "fetch|look|explain|predict|analyze|analyse|update|change|add|set|turn|schedule|plan|buy|reserve|recommend|suggest|locate|"
-    "evaluate|solve|draw|plot|mix|translate|remove|delete|open|start|stop|run|include|use|help|please|express|round|assume|"
-    "suppose|simulate|view|see|track|rent|figure|obtain|verify|assist|share|arrange|combine|print|summarize|cancel|choose|pick|"
-    "visualize|initiate|execute|kindly|let|upload|download|configure|modify|explore|discover|measure|detect|extract|"
-    "design|shuffle|perform|classify|fit|transfer|produce|switch|save|browse|apply|install|read|pay|email|scan|register"
+    "find|list|show|give|return|tell|count|calculate|compute|determine|display|get|retrieve|report|output|"
+    "select|write|compare|provide|identify|state|name|describe|sort|order|rank|search|book|send|create|"
+    "generate|make|play|convert|check|estimate|fetch|look|explain|predict|analyze|analyse|update|change|add|"
+    "set|turn|schedule|plan|buy|reserve|recommend|suggest|locate|evaluate|solve|draw|plot|mix|translate|"
+    "remove|delete|open|start|stop|run|include|use|help|please|express|round|assume|suppose|simulate|view|"
+    "see|track|rent|figure|obtain|verify|assist|share|arrange|combine|print|summarize|cancel|choose|pick|"
+    "visualize|initiate|execute|kindly|let|upload|download|configure|modify|explore|discover|measure|detect|"
+    "extract|design|shuffle|perform|classify|fit|transfer|produce|switch|save|browse|apply|install|read|pay|"
+    "email|scan|register"
 )
 _ASK = r"(?:how|what|which|who|whom|where|when|why|what's|who's|whose)"
 _POLITE = (
-    r"(?:can|could|would|will|should|may|do|does|did|is|are|was|were|has|have|had)\s+"
-    r"(?:you|i|we|he|she|it|they|there|the|my|his|her)\b"
+    r"(?:can|could|would|will|should|may|do|does|did|is|are|was|were|has|have|had)\s+(?:you|i|we|he|she|it|"
+    r"they|there|the|my|his|her)\b"
 )
 _WISH = (
-    r"(?:i|we)(?:'d|'m| would| need| want| wish| am| must| have to)?\s*"
-    r"(?:like|love|need|want|wish|looking|planning|trying|interested|thinking|curious|wondering|require|searching)\b"
+    r"(?:i|we)(?:'d|'m| would| need| want| wish| am| must| have to)?\s*(?:like|love|need|want|wish|looking|"
+    r"planning|trying|interested|thinking|curious|wondering|require|searching)\b"
 )
-_HOW = r"how (?:many|much|long|far|old|tall|often|fast|big|large)|what(?:'s| is| are| was| were| will| would| percent| fraction)"
+_HOW = (
+    r"how (?:many|much|long|far|old|tall|often|fast|big|large)|what(?:'s| is| are| was| were| will| would| "
+    r"percent| fraction)"
+)
 _ASKING = re.compile(
-    rf"\W*(?:(?:and|so|then|also|now|first|hey|hi|hello|ok|okay|next|finally|please|just|{_ASK}\s+about)\W+)*(?:{_ASK}|{COMMANDS}|"
-    rf"in (?:what|which)|(?:by|at|for|from|on|to|of|with) (?:how|what|which)|{_POLITE}|{_WISH})\b",
-    re.IGNORECASE,
+    rf"(?i)\W*(?:(?:and|so|then|also|now|first|hey|hi|hello|ok|okay|next|finally|please|just|"
+    rf"{_ASK}\s+about)\W+)*(?:{_ASK}|{COMMANDS}|in (?:what|which)|(?:by|at|for|from|on|to|of|with) (?:how|"
+    rf"what|which)|{_POLITE}|{_WISH})\b"
 )
 _INNER_ASK = re.compile(
-    rf"\b(?:{_HOW}|{_POLITE}|(?:calculate|determine|find|compute) (?:the|how|what|his|her|their)|"
-    r"(?:i|we) (?:need|want|would like|wish) (?:to|an?|the)|i'(?:d like|m looking))\b",
-    re.IGNORECASE,
+    rf"(?i)\b(?:{_HOW}|{_POLITE}|(?:calculate|determine|find|compute) (?:the|how|what|his|her|their)|(?:i|"
+    rf"we) (?:need|want|would like|wish) (?:to|an?|the)|i'(?:d like|m looking))\b"
 )
 
 
 def asks(text: str) -> bool:
     """Does it begin like a question or a request, or hold a question?"""
-    return (
-        text.rstrip("\"'”) ").endswith("?")
-        or _ASKING.match(text) is not None
-        or _INNER_ASK.search(text) is not None
-    )
+    asked = text.rstrip("\"'”) ").endswith("?")
+    return asked or _ASKING.match(text) is not None or _INNER_ASK.search(text) is not None
 
 
 _PLAIN_VERB = (
-    "is|are|was|were|has|have|had|does|did|will|costs?|buys?|bought|sells?|sold|gives?|gave|gets?|got|eats?|ate|takes?|took|"
-    "needs?|makes?|made"
+    "is|are|was|were|has|have|had|does|did|will|costs?|buys?|bought|sells?|sold|gives?|gave|gets?|got|eats?|"
+    "ate|takes?|took|needs?|makes?|made"
 )
 _VERB = (
-    rf"(?:{_PLAIN_VERB}|do|would|can|could|should|must|wants?|spends?|spent|uses?|goes|went|pays?|paid|earns?|finds?|found|adds?|"
-    r"loses?|lost|decides?|receives?|works?|runs?|ran|reads?|puts?|plans?|keeps?|kept|leaves?|left|sends?|sent|starts?|returns?|"
-    r"gains?|picks?|plays?|drinks?|drank|\w{3,}ed)"
+    rf"(?:{_PLAIN_VERB}|do|would|can|could|should|must|wants?|spends?|spent|uses?|goes|went|pays?|paid|"
+    rf"earns?|finds?|found|adds?|loses?|lost|decides?|receives?|works?|runs?|ran|reads?|puts?|plans?|keeps?|"
+    rf"kept|leaves?|left|sends?|sent|starts?|returns?|gains?|picks?|plays?|drinks?|drank|\w{{3,}}ed)"
 )
-_PRONOUN = r"(?:he|she|they|it|we|i|you|there|his|her|their|its|my|our|your|each|this|that|these|those|both|another|every)"
-_CLEAR_COMMANDS = "find|calculate|compute|determine|show|return|tell|retrieve|convert|check|give|provide|fetch|search for|send|create"
-_CLAUSE = (  # what must follow "and" for it to join clauses; many a command is a noun too, so it needs its object
-    rf"(?:then\b|also\b|finally\b|afterwards\b|{_PRONOUN}\s+(?:\w+\s+){{0,3}}?{_VERB}\b|"
-    rf"(?:the\s+|an?\s+)?(?:[\w'-]+\s+){{1,2}}(?:{_PLAIN_VERB})\b|{_ASK}\b|(?:please\s+)?(?:{_CLEAR_COMMANDS})\b|"
-    rf"(?:please\s+)?(?:{COMMANDS})\s+(?:the|an?|me|my|it|them|all|their|its|his|her|how|what|this|that|\d)\b|{_VERB}\b)"
+_PRONOUN = (
+    r"(?:he|she|they|it|we|i|you|there|his|her|their|its|my|our|your|each|this|that|these|those|both|another|"
+    r"every)"
+)
+_CLEAR_COMMANDS = (
+    "find|calculate|compute|determine|show|return|tell|retrieve|convert|check|give|provide|fetch|search for|"
+    "send|create"
+)
+# What must follow "and" for it to join clauses; many a command is a noun too, so it needs its object.
+_CLAUSE = (
+    rf"(?:then\b|also\b|finally\b|afterwards\b|{_PRONOUN}\s+(?:\w+\s+){{0,3}}?{_VERB}\b|(?:the\s+|"
+    rf"an?\s+)?(?:[\w'-]+\s+){{1,2}}(?:{_PLAIN_VERB})\b|{_ASK}\b|(?:please\s+)?(?:{_CLEAR_COMMANDS})\b|"
+    rf"(?:please\s+)?(?:{COMMANDS})\s+(?:the|an?|me|my|it|them|all|their|its|his|her|how|what|this|that|"
+    rf"\d)\b|{_VERB}\b)"
 )
 _GAP = r"(?:,\s+|\s+)"
 CONNECTIVE = re.compile(
-    rf"{_GAP}(?=(?:and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}))", re.IGNORECASE
+    rf"(?i){_GAP}(?=(?:and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}))"
 )
 _SORTED = (
-    r"(?:and )?(?:sorted|sort them|sort the results?|order them|ordered|listed|ranked|arranged|grouped|group) "
-    r"(?:by|in|from|alphabetically|based)\b|"
-    r"(?:from|in) (?:the )?(?:\w+ )?(?:ascending|descending|alphabetical|alphabetic|lexicographic\w*|increasing|decreasing|"
-    r"chronological|reverse|oldest|youngest|high|low|highest|lowest|largest|smallest|most|least|early|earliest) "
-    r"(?:\w+ )?(?:order|to)\b|in (?:the )?order of\b"
+    r"(?:and )?(?:sorted|sort them|sort the results?|order them|ordered|listed|ranked|arranged|grouped|"
+    r"group) (?:by|in|from|alphabetically|based)\b|(?:from|in) (?:the )?(?:\w+ )?(?:ascending|descending|"
+    r"alphabetical|alphabetic|lexicographic\w*|increasing|decreasing|chronological|reverse|oldest|youngest|"
+    r"high|low|highest|lowest|largest|smallest|most|least|early|earliest) (?:\w+ )?(?:order|to)\b|in (?:the "
+    r")?order of\b"
 )
 _PARTICIPLE = (
-    r"(?:also )?known as\b|(?:located|situated|based|born|made|taught|written|held|produced|published|owned|directed|hosted|used|"
-    r"offered|taken|released|founded|established|developed|provided|played|served|created|issued|filed|built|living|working|"
-    r"studying|starting|ending|beginning) (?:by|in|from|at|on|before|after|between|with|under|near|within|against)\b|"
-    r"(?:containing|having|belonging|named|called|titled|costing|avoiding|specializing) "
+    r"(?:also )?known as\b|(?:located|situated|based|born|made|taught|written|held|produced|published|owned|"
+    r"directed|hosted|used|offered|taken|released|founded|established|developed|provided|played|served|"
+    r"created|issued|filed|built|living|working|studying|starting|ending|beginning) (?:by|in|from|at|on|"
+    r"before|after|between|with|under|near|within|against)\b|(?:containing|having|belonging|named|called|"
+    r"titled|costing|avoiding|specializing) "
 )
 _AND_MORE = (
-    r"and (?:also )?(?:the|its|their|his|her|an?|how|what|which) (?:\w+ ){0,3}"
-    r"(?:number|count|average|total|sum|maximum|minimum|amount|percentage|ids?|names?)\b|"
-    r"and (?:(?:an?|the|its) )?(?:[\w-]+ ){1,4}?(?:(?:of|to|as|is) (?:[$\"'\[]|\d)|[\"'](?=\w))"
+    r"and (?:also )?(?:the|its|their|his|her|an?|how|what|which) (?:\w+ ){0,3}(?:number|count|average|total|"
+    r"sum|maximum|minimum|amount|percentage|ids?|names?)\b|and (?:(?:an?|the|its) )?(?:[\w-]+ "
+    r"){1,4}?(?:(?:of|to|as|is) (?:[$\"'\[]|\d)|[\"'](?=\w))"
 )
 _OTHER = re.compile(
-    rf"{_GAP}(?=(?:for|by|of|in) (?:each|every)\b(?! other)|{_SORTED}|whose\b|who\b|(?:that|which) [a-z]+\b|where\b|such that\b|"
-    r"so that\b|because\b|(?:by )?using\b|given (?:that|the|an?|its|by)\b|based on\b|including\b|excluding\b|except\b|"
-    rf"without\b|as well as\b|along with\b|together with\b|with\b|between \d|{_PARTICIPLE}|{_AND_MORE}|but not\b|and not\b|"
-    r"in (?:the )?(?:year|month|city|state|country|county) |in \d{4}\b|or (?:before|after)\b)",
-    re.IGNORECASE,
+    rf"(?i){_GAP}(?=(?:for|by|of|in) (?:each|every)\b(?! other)|{_SORTED}|whose\b|who\b|(?:that|which) "
+    rf"[a-z]+\b|where\b|such that\b|so that\b|because\b|(?:by )?using\b|given (?:that|the|an?|its|by)\b|"
+    rf"based on\b|including\b|excluding\b|except\b|without\b|as well as\b|along with\b|together with\b|"
+    rf"with\b|between \d|{_PARTICIPLE}|{_AND_MORE}|but not\b|and not\b|in (?:the )?(?:year|month|city|state|"
+    rf"country|county) |in \d{{4}}\b|or (?:before|after)\b)"
 )
 _PLACED = re.compile(
-    rf"{_GAP}(?=(?:in|at|from|near|on|for|during|within|over|around|through|under|above|below|against|among|into|after|before) "
-    r"(?:(?:the|an?|all|my|our|any|its|their|two|three|both|given|more|less|least|today|tomorrow|next|this|last)\b|"
-    r"[A-Z\"'$\d(\[“‘]))"
+    rf"{_GAP}(?=(?:in|at|from|near|on|for|during|within|over|around|through|under|above|below|against|among|"
+    rf"into|after|before) (?:(?:the|an?|all|my|our|any|its|their|two|three|both|given|more|less|least|today|"
+    rf"tomorrow|next|this|last)\b|[A-Z\"'$\d(\[“‘]))"
 )
 _LEADING = re.compile(
-    r"\W*(?:if|when|while|for|in|given|among|of|on|after|at|as|assuming|suppose|since|because|out of|from|before|during|"
-    rf"considering|with|using|by|to|once|between|based on)\b.*?,\s+(?=(?:{_ASK}|{COMMANDS}|{_POLITE}|{_WISH})\b)",
-    re.IGNORECASE,
+    rf"(?i)\W*(?:if|when|while|for|in|given|among|of|on|after|at|as|assuming|suppose|since|because|out of|"
+    rf"from|before|during|considering|with|using|by|to|once|between|based on)\b.*?,\s+(?=(?:{_ASK}|"
+    rf"{COMMANDS}|{_POLITE}|{_WISH})\b)"
 )
 _LATER_ASK = re.compile(rf",\s+(?=(?:and\s+)?(?:{_HOW}|{_POLITE})\b)", re.IGNORECASE)
 # Words after which no clause begins: the cut would leave them hanging.
 _HANGING = _set(
-    "of the a an is are was were be been to by for in on at from with and or not as than all those any how what which that who "
-    "whose if when while each every both only also very more less most least no its his her their my our your this these please "
-    "do does did have has had can could will would should must just even about into over between per i he she we they it you me "
-    "find show list give get know there same using where such so but first given one ones anyone someone something everyone "
-    "everything anything function currently now"
+    "of the a an is are was were be been to by for in on at from with and or not as than all those any how "
+    "what which that who whose if when while each every both only also very more less most least no its his "
+    "her their my our your this these please do does did have has had can could will would should must just "
+    "even about into over between per i he she we they it you me find show list give get know there same "
+    "using where such so but first given one ones anyone someone something everyone everything anything "
+    "function currently now"
 )
 _BEFORE_IF = _set(
-    "check see know determine find tell verify identify as even wonder decide only test what ask sure whether and out or mind"
+    "check see know determine find tell verify identify as even wonder decide only test what ask sure "
+    "whether and out or mind"
 )
 _BEFORE_WITH = re.compile(
-    r"(?:start|begin|end|deal|work|fill|associat|agree|shar|compar|replac|match|interact|familiar|consistent|com|meet|divid|"
-    r"play|provid|help|along|together|do|what|combin|involv|go|talk|stay|live|left|met|connect|align|cover|issu|relat|equal)\w*|"
-    r"\w+ed",
-    re.IGNORECASE,
+    r"(?i)(?:start|begin|end|deal|work|fill|associat|agree|shar|compar|replac|match|interact|familiar|"
+    r"consistent|com|meet|divid|play|provid|help|along|together|do|what|combin|involv|go|talk|stay|live|left|"
+    r"met|connect|align|cover|issu|relat|equal)\w*|\w+ed"
 )
 _BEFORE_PLACE = re.compile(
-    r"(?:live|lives|born|made|held|located|based|stay|stays|look|search|wait|pay|paid|ask|account|stand|call|known|responsible|"
-    r"order|apply|went|go|goes|comes?|came|move|equal|up|due|according|belongs?|listen|relative|similar|close|next|respect|"
-    r"respond|back|log|sign|turn|care|access|arrive|depart|fly|travel|drive|set|starts?|add|convert|change|out|as|rather|"
-    r"prior|contribute|increase|decrease|correspond|want|like|need|able|how|way|have|has|one|two|three|\d+|than|gets?|works?|"
-    r"check|participate|\w+ed|\w+ing)",
-    re.IGNORECASE,
+    r"(?i)(?:live|lives|born|made|held|located|based|stay|stays|look|search|wait|pay|paid|ask|account|stand|"
+    r"call|known|responsible|order|apply|went|go|goes|comes?|came|move|equal|up|due|according|belongs?|"
+    r"listen|relative|similar|close|next|respect|respond|back|log|sign|turn|care|access|arrive|depart|fly|"
+    r"travel|drive|set|starts?|add|convert|change|out|as|rather|prior|contribute|increase|decrease|"
+    r"correspond|want|like|need|able|how|way|have|has|one|two|three|\d+|than|gets?|works?|check|participate|"
+    r"\w+ed|\w+ing)"
 )
 
 
 def clauses(sentence: str, connectives_only: bool = False) -> list[str]:
-    """The pieces of one sentence, in order and with their commas; the sentence itself where no place to cut
-    is found.
-    """
+    """The pieces of one sentence, in order and with their commas; itself where no place to cut is found."""
     leading = _first_cut(sentence)
     cuts = {*leading, *_cuts(CONNECTIVE, sentence)}
     if not connectives_only:
-        # After "For each year, return the name and the number" a turn "and the number" would follow "For each
-        # year".
-        cuts |= {
-            cut
-            for cut in _cuts(_OTHER, sentence)
-            if not leading or cut < leading[0] or _ORDERED.match(sentence[cut:])
-        }
+        # In "For each year, return the name and the number" a turn "and the number" would follow "For each".
+        for cut in _cuts(_OTHER, sentence):
+            if not leading or cut < leading[0] or _ORDERED.match(sentence[cut:]):
+                cuts.add(cut)
         cuts = cuts or set(_cuts(_PLACED, sentence))
     kept = [0]
     for cut in sorted(cuts):
@@ -244,9 +248,8 @@ def clauses(sentence: str, connectives_only: bool = False) -> list[str]:
 
 def _long_enough(piece: str) -> bool:
     words = re.findall(r"[\w$][\w'.,-]*", piece)
-    return len(words) >= (
-        3 if words and words[0].lower() in ("and", "after", "for", "if", "that", "which") else 2
-    )
+    leads = words and words[0].lower() in ("and", "after", "for", "if", "that", "which")
+    return len(words) >= (3 if leads else 2)
 
 
 def _first_cut(sentence: str) -> list[int]:
@@ -254,9 +257,8 @@ def _first_cut(sentence: str) -> list[int]:
     spans = whole_spans(sentence)
     leading = _LEADING.match(sentence)
     found = [leading.end()] if leading else []
-    for later in _LATER_ASK.finditer(
-        sentence
-    ):  # in "how long, in years, will it take" the question has begun before
+    for later in _LATER_ASK.finditer(sentence):
+        # In "how long, in years, will it take" the question has begun before.
         if not re.search(rf"\b{_ASK}\b", sentence[max([0, *found]) : later.start()], re.IGNORECASE):
             found.append(later.end())
     return [cut for cut in found if not any(a < cut < b for a, b in spans)]
@@ -268,32 +270,33 @@ def _cuts(marker: re.Pattern[str], sentence: str) -> list[int]:
     for m in marker.finditer(sentence):
         before = re.findall(r"[\w'$.%-]+|[\"”)\]]", sentence[: m.start()])
         after = [w.lower() for w in re.findall(r"[\w'$-]+", sentence[m.end() :])[:3]]
-        if (
-            not any(a < m.end() and m.start() < b for a, b in spans)
-            and len(after) > 1
-            and (_fits(before, after, sentence[: m.start()], sentence[m.end() :]))
-        ):
+        inside = any(a < m.end() and m.start() < b for a, b in spans)
+        if not inside and len(after) > 1 and _fits(before, after, sentence[: m.start()], sentence[m.end() :]):
             found.append(m.end())
     return found
 
 
 _PAIRED = re.compile(r"\b(?:both|either|neither|between)\b", re.IGNORECASE)
 _ORDERED = re.compile(
-    r"(?:and )?(?:sort|order|list|rank|arrang|group)\w*\b|(?:in|from) .*\border\b|for each|but\b",
-    re.IGNORECASE,
+    r"(?i)(?:and )?(?:sort|order|list|rank|arrang|group)\w*\b|(?:in|from) .*\border\b|for each|but\b"
 )
 _VERB_LAST = re.compile(
-    r"\b(?:has|have|had|is|are|was|were|be|do|does|did|own|owns|like|get|made|most)\W*$|\w+ed the (?:most|least)\W*$"
+    r"\b(?:has|have|had|is|are|was|were|be|do|does|did|own|owns|like|get|made|most)\W*$|\w+ed the (?:most|"
+    r"least)\W*$"
 )
 _JOINING = re.compile(
-    r"\b(?:sub\w*tract|multipl|divid|replac|compar|merg|combin|concat|mix|match|compatib|swap|share|associat|interchang|friend)\w*\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:sub\w*tract|multipl|divid|replac|compar|merg|combin|concat|mix|match|compatib|swap|share|"
+    r"associat|interchang|friend)\w*\b"
 )
 _ONE_OF_TWO = re.compile(r"and (?:i|he|she|an? \w+) (?:are|were|have)\b", re.IGNORECASE)
 _OBJECT = re.compile(r"\b(?:that|what|which|where) (?:the|an?) [\w' ]{1,30}$", re.IGNORECASE)
 _PREPOSITIONS = _set(
     "for in by of at from near on after before around over against into with during within among under"
 )
+
+
+_SUBJECTS = _set("the a an he she they it i we of you with in for")
+_THAN = _set("less more greater rather older younger higher lower since by")  # "then" misspelt for "than"
 
 
 def _fits(before: list[str], after: list[str], left: str, right: str) -> bool:
@@ -315,25 +318,6 @@ def _fits(before: list[str], after: list[str], left: str, right: str) -> bool:
         return after[1] != "each" and not _JOINING.search(left) and _BEFORE_WITH.fullmatch(last) is None
     if word in _PREPOSITIONS:
         return _BEFORE_PLACE.fullmatch(last) is None
-    if word in ("that", "which") and after[1] in (
-        "the",
-        "a",
-        "an",
-        "he",
-        "she",
-        "they",
-        "it",
-        "i",
-        "we",
-        "of",
-        "you",
-        "with",
-        "in",
-        "for",
-    ):
-        return False
-    return not (
-        word == "then"
-        and last
-        in ("less", "more", "greater", "rather", "older", "younger", "higher", "lower", "since", "by")
-    )
+    if word in ("that", "which"):
+        return after[1] not in _SUBJECTS
+    return not (word == "then" and last in _THAN)

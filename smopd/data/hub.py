@@ -1,5 +1,4 @@
-"""Data sets of the Hugging Face hub by name: hf:OWNER/NAME[@CONFIG][:SPLIT]. Needs the package `datasets` and
-a network.
+"""Data sets of the Hugging Face hub by name: hf:OWNER/NAME[@CONFIG][:SPLIT]. Needs the package `datasets`.
 
 Rows are our examples or LiC's items. A table has every column in every row, so empty ones and those we don't
 know are left out, and an `answer` may be JSON text, since a column cannot hold objects of many shapes.
@@ -16,20 +15,16 @@ _NAME = re.compile(r"hf:(?P<path>[^@:]+)(?:@(?P<config>[^:]+))?(?::(?P<split>[\w
 
 
 def hub_rows(name: str, fields: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """(place, row) of every row of a split, the place for complaints; `fields` are those of an example of
-    ours.
-    """
+    """(place, row) of every row of a split; `fields` are those of an example of ours."""
     found = _NAME.fullmatch(name)
     if found is None:
-        raise UserError(
-            f"{name}: a data set of the hub is named hf:OWNER/NAME, with @CONFIG and :SPLIT if need be"
-        )
+        form = "a data set of the hub is named hf:OWNER/NAME, with @CONFIG and :SPLIT if need be"
+        raise UserError(f"{name}: {form}")
     try:
         import datasets
     except ImportError:
-        raise UserError(
-            f"{name}: reading data sets of the hub needs the package datasets: pip install 'smopd[hf]'"
-        ) from None
+        needs = "reading data sets of the hub needs the package datasets: pip install 'smopd[hf]'"
+        raise UserError(f"{name}: {needs}") from None
     split = found["split"] or "train"
     try:
         table = datasets.load_dataset(found["path"], found["config"], split=split)

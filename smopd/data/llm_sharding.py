@@ -2,8 +2,8 @@
 
 Every answer passes the checks that the rules pass too (`check_shards`). One that fails is asked for again
 with the reason told; after the last try the rule-based shards are taken, or the request is dropped, and
-counted. Results go to a cache file as they come, so an interrupted build goes on without asking twice. Where
-the endpoint is and how it is reached is for the caller, who brings it.
+counted. Results go to a cache file as they come, so an interrupted build goes on without asking twice. It
+leaves out where the endpoint is and how it is reached: the caller brings an `Endpoint`.
 """
 
 import hashlib
@@ -15,24 +15,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from smopd.data.sharding import LONGEST, Unfit, check_shards, normalise, shard
+from smopd.data.sharding import LONGEST, by_rule, check_shards, normalise
 from smopd.errors import UserError
 from smopd.files import read_jsonl, write_jsonl
 from smopd.seeds import derive
+from smopd.tracking import Track, quiet
 
 SYSTEM = """You prepare conversations in which a person tells a request bit by bit. You get one complete \
 request and give the messages in which it could be told.
 
 - Message 1 is the goal alone: the question or the command, short, with as few details as it can stand.
-- Each further message adds one fact or condition, in the order of the request, and can be read by \
-itself: say who or what is meant where a pronoun would be unclear.
+- Each further message adds one fact or condition, in the order of the request, and can be read by itself: \
+say who or what is meant where a pronoun would be unclear.
 - Every number, name, quoted text and identifier of the request occurs in some message, spelled as in the \
 request.
 - Nothing is added, explained or worked out. Use the words of the request.
 - At least two messages.
 
-Reply with a JSON list of the messages and nothing else, e.g. ["How many apples are left?", "There were 7 \
-apples.", "Two were eaten."]"""
+Reply with a JSON list of the messages and nothing else, e.g. \
+["How many apples are left?", "There were 7 apples.", "Two were eaten."]"""
 AGAIN = "That list cannot be used: {reason}. Give the whole list again with this mended."
 TOKENS = 4096  # of a reply; a thinking model needs them
 MOST_NEW = 0.3  # share of content words that may be the model's own
@@ -40,9 +41,7 @@ WARM = 0.7  # temperature from the second try on: the same words again would fai
 
 
 class Endpoint(Protocol):
-    """A chat endpoint, as far as it is used here. `each` gives the work on an item a handle that cancels
-    requests.
-    """
+    """A chat endpoint as far as it is used here; `each` gives every item a handle that cancels its request."""
 
     def model(self) -> str: ...
 
@@ -54,9 +53,7 @@ class Endpoint(Protocol):
 
 
 class LlmSharder:
-    """Texts to shards. `counts` says how many came from the model, the cache and the rules, and how many were
-    dropped.
-    """
+    """Texts to shards. `counts`: how many came from the model, the cache, the rules, and were dropped."""
 
     def __init__(
         self,
@@ -65,12 +62,12 @@ class LlmSharder:
         tries: int = 3,
         fallback: Literal["rule", "drop"] = "rule",
         seed: int = 0,
-        progress: Callable[[int, int], None] = lambda done, of: None,
+        track: Track = quiet,
     ) -> None:
         if tries < 1:
             raise UserError(f"--tries: expected at least 1, found {tries}")
-        self.endpoint, self.cache, self.tries = endpoint, cache, tries
-        self.fallback, self.seed, self.progress = fallback, seed, progress
+        self.endpoint, self.cache, self.tries, self.fallback = endpoint, cache, tries, fallback
+        self.seed, self.track = seed, track
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._known: dict[str, dict[str, Any]] = {}
@@ -81,14 +78,11 @@ class LlmSharder:
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, ...] | str]:
         """For each text its shards, or the reason why there are none."""
-        told = [normalise(text) for text in texts]
-        keys = [self._key(text) for text in told]
+        requests = [normalise(text) for text in texts]
+        keys = [self._key(text) for text in requests]
         self.counts["from the cache"] += sum(key in self._known for key in keys)
-        todo = {
-            key: text
-            for key, text in zip(keys, told, strict=True)
-            if key not in self._known and len(text) <= LONGEST
-        }
+        pairs = dict(zip(keys, requests, strict=True))
+        todo = [(k, text) for k, text in pairs.items() if k not in self._known and len(text) <= LONGEST]
         done = 0
 
         def work(pair: tuple[str, str], cancellation: Any) -> None:
@@ -97,11 +91,14 @@ class LlmSharder:
             with self._lock:
                 done += 1
                 self._keep(row)
-                self.progress(done, len(todo))
+                update(done)
 
         if todo:
-            self.endpoint.each(work, list(todo.items()))
-        return [self._result(self._known.get(key, {}), text) for key, text in zip(keys, told, strict=True)]
+            with self.track("shards by the model", len(todo)) as update:
+                self.endpoint.each(work, todo)
+        return [
+            self._result(self._known.get(key, {}), text) for key, text in zip(keys, requests, strict=True)
+        ]
 
     def _key(self, text: str) -> str:
         """What a result depends on: the request, the prompt, the model, the tries and the seed."""
@@ -118,11 +115,8 @@ class LlmSharder:
             problem = found if isinstance(found, str) else check_shards(text, found, MOST_NEW) or ""
             if not problem:
                 return {"key": key, "tries": attempt + 1, "shards": list(found)}
-            messages = [
-                *messages[:2],
-                {"role": "assistant", "content": said},
-                {"role": "user", "content": AGAIN.format(reason=problem)},
-            ]
+            again = {"role": "user", "content": AGAIN.format(reason=problem)}
+            messages = [*messages[:2], {"role": "assistant", "content": said}, again]
         return {"key": key, "tries": self.tries, "failed": problem}
 
     def _keep(self, row: dict[str, Any]) -> None:
@@ -137,13 +131,9 @@ class LlmSharder:
             self.counts["by the model"] += 1
             return tuple(row["shards"])
         if self.fallback == "rule" or not row:  # without a row it was too long to ask
-            try:
-                found = shard(text)
-                self.counts["by rule instead"] += 1
-                return found
-            except Unfit as reason:
-                self.counts["dropped"] += 1
-                return str(reason)
+            (found,) = by_rule([text])
+            self.counts["dropped" if isinstance(found, str) else "by rule instead"] += 1
+            return found
         self.counts["dropped"] += 1
         return f"model: {row['failed'].split(':')[0]}"
 

@@ -2,15 +2,14 @@
 
 Two families. `math`: a story whose stages must be applied in the order of the day, whatever order the user
 tells them in. `actions`: a function call whose arguments arrive over the turns. A task is a goal and 3 to 6
-facts, so 4 to 7 shards, the goal first and the rest shuffled. The split of a task is a hash of its content
-without wording, so no task of one split can appear in the other, however it is phrased and whichever seed
-drew it.
-
-It leaves out how a model replies: that is tools/pocket/dialogues.py.
+facts, the goal first and the rest shuffled. Its split is a hash of its content without wording, so no task
+can appear in both. It leaves out how a model replies: that is tools/pocket/dialogues.py.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count as integers
+from itertools import islice
 from random import Random
 from typing import Literal
 
@@ -29,23 +28,21 @@ WHEN = {"morning": "in the morning", "noon": "at noon", "afternoon": "in the aft
 LARGEST = 40  # every intermediate value stays within 1..LARGEST, one token each
 
 MATH_SYSTEM = "Solve the task and give a number."
-GOALS = ("How many {items} does {name} have in the end?", "Find the number of {items} that {name} has at last.",
-         "What is the final count of {items} for {name}?", "Tell me how many {items} {name} ends with.")  # fmt: skip
-START = (
-    "{name} starts with {n} {items}.",
-    "At first {name} has {n} {items}.",
-    "In the beginning there are {n} {items}.",
+GOALS = (
+    "How many {items} does {name} have in the end?",
+    "Find the number of {items} that {name} has at last.",
+    "What is the final count of {items} for {name}?",
+    "Tell me how many {items} {name} ends with.",
 )
+START = ("{name} starts with {n} {items}.", "At first {name} has {n} {items}.",
+         "In the beginning there are {n} {items}.")  # fmt: skip
 # A stage's number follows its name at once: a small model binds the two far sooner.
 STEP = {
     "+": ("{when} {n} more come.", "{when} {n} {items} are added.", "{when} {n} new {items} arrive."),
     "-": ("{when} {n} get lost.", "{when} {n} {items} are taken.", "{when} {n} are given away."),
-    "x": (
-        "{when} {n} times as many are there.",
-        "{when} {n} times the {items}.",
-        "{when} {n} times the count.",
-    ),
-}
+    "x": ("{when} {n} times as many are there.", "{when} {n} times the {items}.",
+          "{when} {n} times the count."),
+}  # fmt: skip
 LEADS = ("", "", "Also, ", "And ", "Oh, ", "Wait, ")
 
 VALUES: dict[str, tuple[str | int, ...]] = {
@@ -68,13 +65,8 @@ SAY = {
     "owner": ("It is under the name {v}.", "The owner is {v}.", "Put it on {v}."),
     "pay": ("I pay by {v}.", "Payment is by {v}.", "Take {v} for the payment."),
 }
-FUNCTIONS = {
-    "book_table": "book a table",
-    "send_box": "send a box",
-    "order_shirt": "order a shirt",
-    "plan_trip": "plan a trip",
-    "rent_bike": "rent a bike",
-}
+FUNCTIONS = {"book_table": "book a table", "send_box": "send a box", "order_shirt": "order a shirt",
+             "plan_trip": "plan a trip", "rent_bike": "rent a bike"}  # fmt: skip
 ASK = ("Please {what}.", "I want to {what}.", "Can you {what} for me?", "Help me {what}.")
 ACTIONS_SYSTEM = "Call the function: {call}"
 
@@ -99,12 +91,8 @@ class Task:
     @property
     def split(self) -> Split:
         """Decided by content alone."""
-        key = derive(
-            "pocket split",
-            self.family,
-            self.function,
-            *(f"{f.slot}{f.op}{f.value}" for f in sorted(self.facts, key=str)),
-        )
+        facts = [f"{fact.slot}{fact.op}{fact.value}" for fact in sorted(self.facts, key=str)]
+        key = derive("pocket split", self.family, self.function, *facts)
         return "eval" if key % 10 < EVAL_TENTHS else "train"
 
 
@@ -140,35 +128,25 @@ def _math_task(r: Random) -> Task:
             op = r.choice("++--x")
             facts.append(Fact(stage, op, r.randint(2, 3) if op == "x" else r.randint(1, 9)))
         task = Task("math", tuple(facts))
-        if sum(f.op == "x" for f in facts) <= 2 and all(
-            1 <= v <= LARGEST for _, v in derivation(task, set(facts), int(facts[0].value))
-        ):
+        values = [value for _, value in derivation(task, set(facts), int(facts[0].value))]
+        if sum(f.op == "x" for f in facts) <= 2 and all(1 <= value <= LARGEST for value in values):
             return task
 
 
 def _actions_task(r: Random) -> Task:
     names = r.sample(sorted(VALUES), r.randint(3, 6))
-    return Task(
-        "actions", tuple(Fact(n, "", r.choice(VALUES[n])) for n in names), r.choice(sorted(FUNCTIONS))
-    )
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
+    facts = tuple(Fact(name, "", r.choice(VALUES[name])) for name in names)
+    return Task("actions", facts, r.choice(sorted(FUNCTIONS)))
 
 
 def _led(lead: str, text: str) -> str:
-    return (
-        text
-        if not lead
-        else lead + (text if text.split()[0] in (*NAMES, "I") else text[0].lower() + text[1:])
-    )
+    if not lead:
+        return text
+    return lead + (text if text.split()[0] in (*NAMES, "I") else text[0].lower() + text[1:])
 
 
 def tell(task: Task, r: Random, identity: str) -> Told:
-    """Put a task into words: the FULL message in the order of the solution, the shards shuffled behind the
-    goal.
-    """
+    """Put a task into words: FULL in the order of the solution, the shards shuffled behind the goal."""
     name, items = r.choice(NAMES), r.choice(ITEMS)
 
     def say(fact: Fact) -> str:
@@ -176,9 +154,8 @@ def tell(task: Task, r: Random, identity: str) -> Told:
             return r.choice(SAY[fact.slot]).format(v=fact.value)
         if fact.slot == "start":
             return r.choice(START).format(name=name, items=items, n=fact.value)
-        return _sentence(
-            r.choice(STEP[fact.op]).format(name=name, items=items, n=fact.value, when=WHEN[fact.slot])
-        )
+        step = r.choice(STEP[fact.op]).format(name=name, items=items, n=fact.value, when=WHEN[fact.slot])
+        return step[0].upper() + step[1:]
 
     told = {fact: say(fact) for fact in task.facts}
     order = list(task.facts)
@@ -200,18 +177,14 @@ def tell(task: Task, r: Random, identity: str) -> Told:
 
 def tasks(split: Split, seed: int) -> Iterator[Told]:
     """An endless stream of told tasks of one split, the two families in turn; the same for the same seed."""
-    index = 0
-    while True:
+    for index in integers():
         r = rng("pocket world", split, seed, index)
         make = _math_task if index % 2 == 0 else _actions_task
-        task = make(r)
-        while task.split != split:
-            task = make(r)
+        while (task := make(r)).split != split:
+            pass
         yield tell(task, r, f"pocket-{split}-{seed}-{index}")
-        index += 1
 
 
 def generate(split: Split, count: int, seed: int = 0) -> list[Example]:
     """`count` examples of one split."""
-    stream = tasks(split, seed)
-    return [next(stream).example for _ in range(count)]
+    return [told.example for told in islice(tasks(split, seed), count)]

@@ -8,17 +8,18 @@ what it stands for, which an LLM does better (`smopd.data.llm_sharding`).
 
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 from smopd.data.clauses import asks, clauses, sentences, whole_spans
 
+# For each text its shards, or the reason why there are none.
+Sharder = Callable[[Sequence[str]], list[tuple[str, ...] | str]]
 LONGEST = 1200  # characters of a request
 FEW = 3  # with fewer sentences than this, they are split at connectives too
 
 
 class Unfit(ValueError):
-    """A request that cannot be told in shards; the text is the reason, the same for all alike so that they
-    can be counted.
-    """
+    """A request that cannot be told in shards; the text is the reason, by which requests are counted."""
 
 
 def normalise(text: str) -> str:
@@ -37,9 +38,7 @@ def pieces(text: str) -> list[str]:
     if len(told) == 1:
         found, first = _split(told[0], connectives_only=False)
         return [found[first], *found[:first], *found[first + 1 :]]
-    asked = [
-        i for i, sentence in enumerate(told) if sentence.endswith("?") and not _COURTESY.fullmatch(sentence)
-    ]
+    asked = [i for i, text in enumerate(told) if text.endswith("?") and not _COURTESY.fullmatch(text)]
     requests = [i for i, sentence in enumerate(told) if asks(sentence)]
     asked, requests = ([i for i in some if not _FURTHER.match(told[i])] or some for some in (asked, requests))
     goal = (asked[-1:] or requests[:1] or [len(told) - 1])[0]
@@ -66,6 +65,17 @@ def shard(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def by_rule(texts: Sequence[str]) -> list[tuple[str, ...] | str]:
+    """For each text its shards by rule, or the reason why there are none."""
+    results: list[tuple[str, ...] | str] = []
+    for text in texts:
+        try:
+            results.append(shard(text))
+        except Unfit as reason:
+            results.append(str(reason))
+    return results
+
+
 def _joined(told: list[str]) -> list[str]:
     """A sentence of one word ("Hello!") goes with the next one, or the one before where it is the last."""
     out: list[str] = []
@@ -79,12 +89,15 @@ def _joined(told: list[str]) -> list[str]:
 
 # What comes after another request.
 _FURTHER = re.compile(
-    r"(?:also|and|then|next|last(?:ly)?|finally|second\w*|third\w*|after (?:that|this)|afterwards|additionally|in addition|"
-    r"moreover|furthermore|plus)\b", re.IGNORECASE)  # fmt: skip
+    r"(?i)(?:also|and|then|next|last(?:ly)?|finally|second\w*|third\w*|after (?:that|this)|afterwards|"
+    r"additionally|in addition|moreover|furthermore|plus)\b"
+)
 # A question that asks for nothing of its own.
 _COURTESY = re.compile(
-    r"(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|out)\b.*)?\?|"
-    r"(?:can|could|would) you .{0,40}\b(?:this|that|these|those|it)(?: for me| please|, please)?\?", re.IGNORECASE)  # fmt: skip
+    r"(?i)(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|"
+    r"out)\b.*)?\?|(?:can|could|would) you .{0,40}\b(?:this|that|these|those|it)(?: for me| please|, "
+    r"please)?\?"
+)
 
 
 _RELATIVE = re.compile(r"(?:who|whose|that|which)\s+(\w+)", re.IGNORECASE)
@@ -93,9 +106,7 @@ _ONE = re.compile(r"(?:has|is|was|does|doesn't|hasn't|isn't|wasn't|\w+[^su\W]s)"
 
 
 def _split(sentence: str, connectives_only: bool, goal: bool = True) -> tuple[list[str], int]:
-    """The clauses of one sentence, each as a turn that can stand alone, and which of them is the goal if it
-    has the goal.
-    """
+    """The clauses of one sentence, each as a turn that can stand alone, and which of them is the goal."""
     found = clauses(sentence, connectives_only)
     if len(found) < 2:
         return found, 0
@@ -117,46 +128,38 @@ def _led(piece: str, before: str) -> str:
     """A relative clause with what it is about: "who swim" alone is no turn, "the ones who swim" is."""
     word = piece.split()[1].lower()
     noun = before.split()[-1].rstrip(".,\"'")
-    several = (noun.endswith("s") and not noun.endswith("ss")) or noun in (
-        "people",
-        "men",
-        "women",
-        "children",
-    )
-    if not piece.lower().startswith(
-        "whose"
-    ):  # the verb tells more than the noun, which may stand further to the left
+    several = re.search(r"(?<!s)s$|^(?:people|men|women|children)$", noun) is not None
+    if not piece.lower().startswith("whose"):
+        # The verb tells more than the noun, which may stand further to the left.
         several = word in ("have", "are", "were", "do", "don") or (several and _ONE.fullmatch(word) is None)
     return f"the {'ones' if several else 'one'} {piece}"
 
 
 # --- checks
-# ---------------------------------------------------------------------------------------------------------------
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|(?<![\w.])\.\d+")
 _CODE = re.compile(r"\b\w*[A-Za-z]\w*(?:[._]\w*[A-Za-z]\w*)+\b|\b[a-z]+[A-Z]\w*\b|\b[A-Za-z]+\d\w*\b")
 _UP_TO_TWENTY = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
-    "nineteen twenty"
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty"
 )
 _COUNTED = {word: str(number) for number, word in enumerate(_UP_TO_TWENTY.split(" "))}
 _FUNCTION_WORDS = (
-    "a an the and or but if when while then so that this these those it its it's they them their theirs he him his she her "
-    "hers i me my mine we us our you your yours who whom whose which what how why where there here one ones as at by for "
-    "from in into of on onto to with without about after before between over under than too very also just only even still "
-    "yet not no nor do does did done doing is are was were be been being am has have had having will would can could shall "
-    "should may might must don't doesn't didn't isn't aren't wasn't won't can't i'd i'm i've we're they're what's that's "
-    "there's let's please each every all any some both more most many much such same other another again first second next "
-    "last finally lastly secondly now well oh ok okay hi hello thanks thank need needs want wants like know tell make sure "
-    "use using used get give given because since until once per up out off down"
+    "a an the and or but if when while then so that this these those it its it's they them their theirs he "
+    "him his she her hers i me my mine we us our you your yours who whom whose which what how why where "
+    "there here one ones as at by for from in into of on onto to with without about after before between "
+    "over under than too very also just only even still yet not no nor do does did done doing is are was "
+    "were be been being am has have had having will would can could shall should may might must don't "
+    "doesn't didn't isn't aren't wasn't won't can't i'd i'm i've we're they're what's that's there's let's "
+    "please each every all any some both more most many much such same other another again first second next "
+    "last finally lastly secondly now well oh ok okay hi hello thanks thank need needs want wants like know "
+    "tell make sure use using used get give given because since until once per up out off down"
 )
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split(" "))
 
 
 def numbers(text: str) -> Counter[str]:
-    """The numbers of a text as plain digits, so that "1,200" is "1200" and "2.50" is "2.5"; words up to
-    twenty count too.
-    """
+    """The numbers of a text as plain digits ("1,200" is "1200", "2.50" is "2.5"), words up to twenty too."""
     digits = [n.replace(",", "") for n in _NUMBER.findall(text)]
     digits = [(n.rstrip("0").rstrip(".") if "." in n else n).lstrip("0") or "0" for n in digits]
     digits = [f"0{n}" if n.startswith(".") else n for n in digits]

@@ -1,5 +1,4 @@
-"""What a data set looks like: counts by task, shards per example, lengths. As numbers, as a table with text
-bars, as a chart.
+"""What a data set looks like: counts by task, shards per example, lengths. As numbers, tables or a chart.
 
 It leaves out whether the data are sound: that is `smopd.data.check`.
 """
@@ -35,28 +34,20 @@ def _spread(values: Sequence[int]) -> dict[str, Any]:
 
 def describe(examples: Sequence[Example]) -> dict[str, Any]:
     """Counts and lengths of a data set, as a whole and by task, tasks in the order of their size."""
-    order = [
-        task
-        for task, _ in sorted(Counter(e.task for e in examples).items(), key=lambda pair: (-pair[1], pair[0]))
-    ]
-    groups = {task: [e for e in examples if e.task == task] for task in order}
-    return {
-        "examples": len(examples),
-        "tasks": {task: _group(some) for task, some in groups.items()},
-        "all": _group(examples),
-    }
+    counts = Counter(e.task for e in examples)
+    order = sorted(counts, key=lambda task: (-counts[task], task))
+    groups = {task: _group([e for e in examples if e.task == task]) for task in order}
+    return {"examples": len(examples), "tasks": groups, "all": _group(examples)}
 
 
 def _group(examples: Sequence[Example]) -> dict[str, Any]:
     if not examples:
         return {"examples": 0}
     histogram = Counter(len(e.shards) for e in examples)
+    counts = {str(n): histogram[n] for n in sorted(histogram)}
     return {
         "examples": len(examples),
-        "shards": {
-            **_spread([len(e.shards) for e in examples]),
-            "histogram": {str(n): histogram[n] for n in sorted(histogram)},
-        },
+        "shards": {**_spread([len(e.shards) for e in examples]), "histogram": counts},
         "full_characters": _spread([len(e.full) for e in examples]),
         "full_words": _spread([len(e.full.split()) for e in examples]),
         "shard_characters": _spread([len(s) for e in examples for s in e.shards]),
@@ -66,24 +57,22 @@ def _group(examples: Sequence[Example]) -> dict[str, Any]:
     }
 
 
-def tables(told: dict[str, Any]) -> list["Table"]:
+def tables(facts: dict[str, Any]) -> list["Table"]:
     """The description as tables for a terminal."""
     from rich.table import Table
 
     sizes = Table("task", title="Counts and lengths: mean (greatest)", title_justify="left")
     for head in ("examples", "shards", "full, chars", "shard, words", "system, chars"):
         sizes.add_column(head, justify="right")
-    groups = [*told["tasks"].items(), *([("all", told["all"])] if len(told["tasks"]) > 1 else [])]
+    groups = [*facts["tasks"].items(), *([("all", facts["all"])] if len(facts["tasks"]) > 1 else [])]
     for task, group in groups:
-        cells = [
-            _cell(group[key]) for key in ("shards", "full_characters", "shard_words", "system_characters")
-        ]
-        sizes.add_row(task, f"{group['examples']:,}", *cells)
+        lengths = ("shards", "full_characters", "shard_words", "system_characters")
+        sizes.add_row(task, f"{group['examples']:,}", *(_cell(group[key]) for key in lengths))
     shards = Table("task", title="Shards per example", title_justify="left")
     shards.add_column("shards", justify="right")
     shards.add_column("examples", justify="right")
     shards.add_column("share")
-    for task, group in told["tasks"].items():
+    for task, group in facts["tasks"].items():
         for number, (label, count) in enumerate(_bars(group)):
             share = count / group["examples"]
             bar = "█" * round(30 * share) or "▏"

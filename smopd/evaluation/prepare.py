@@ -1,16 +1,12 @@
-"""The examples a config names, ready to be played and judged: its verifiers loaded, its databases known, its
-prompts applied.
-"""
+"""The examples a config names, ready to be played and judged: verifiers, databases and prompts applied."""
 
+from dataclasses import replace
 from typing import Literal
 
 from smopd.config import Config
 from smopd.data import Example, load_examples, scorable
-from smopd.data.lic import with_system
 from smopd.errors import UserError
-from smopd.verify import sandbox
-from smopd.verify.own import load_verifiers
-from smopd.verify.verifiers import use_databases
+from smopd.verify import load_verifiers, tasks, use_databases
 
 
 def prepared_examples(config: Config, split: Literal["train", "eval"]) -> list[Example]:
@@ -20,10 +16,17 @@ def prepared_examples(config: Config, split: Literal["train", "eval"]) -> list[E
     name = config.data.train if split == "train" else config.data.eval
     limit = config.data.train_limit if split == "train" else config.eval.limit
     examples = scorable(load_examples(name, limit or None), name)
-    if any(example.task == "code" for example in examples):
-        sandbox.require()
-    for task, place in (("actions", "{functions}"), ("database", "{schema}")):
-        if (text := getattr(config.prompts, task)) and place not in text:
-            raise UserError(f"prompts.{task}: must contain {place}, or the model would never see them")
-    prompts = {task: prompt for task, prompt in config.prompts.model_dump().items() if prompt}
-    return [with_system(e, prompts[e.task]) if e.task in prompts else e for e in examples]
+    used = {example.task for example in examples}
+    prompts = config.prompts.model_dump()
+    for task in tasks.built_in().values():
+        if task.name in used:
+            task.require()
+        prompt, place = prompts.get(task.name), task.placeholder
+        if prompt and place and place.name not in prompt:
+            raise UserError(
+                f"prompts.{task.name}: must contain {place.name}, or the model would never see them"
+            )
+    return [
+        replace(e, system=tasks.fill(prompts[e.task], e.answer)) if prompts.get(e.task) else e
+        for e in examples
+    ]

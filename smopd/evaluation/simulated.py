@@ -25,6 +25,7 @@ from smopd.rollout.openai import ChatEndpoint
 from smopd.seeds import derive
 from smopd.settings import Engine as EngineSettings
 from smopd.settings import User as UserSettings
+from smopd.verify import tasks
 from smopd.verify.verifiers import Verdict, verify_all
 
 log = logging.getLogger("smopd")
@@ -74,12 +75,6 @@ The reply:
 {reply}
 
 Answer with JSON alone: {{"answer": "<the copied text>"}}"""
-_FORMS = {
-    "math": "The answer is a number, with its unit if it has one.",
-    "actions": "The answer is the whole list of function calls.",
-    "database": "The answer is the whole SQL query.",
-    "code": "The answer is the complete Python code, with its imports.",
-}
 
 
 @dataclass
@@ -184,7 +179,8 @@ class SimulatedUser:
         state.kind = self._ask(state, "label", prompt, 0.0, JUDGED, label) or "answer"
         state.extracted = reply
         if state.kind == "answer":
-            prompt = _EXTRACT.format(form=_FORMS.get(conversation.example.task, ""), reply=reply)
+            task = tasks.find(conversation.example.task)
+            prompt = _EXTRACT.format(form=task.answer_form if task else "", reply=reply)
             copied = self._ask(state, "extract", prompt, 0.0, EXTRACTED, lambda a: _copied(a, reply))
             state.extracted = copied or reply
 

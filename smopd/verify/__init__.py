@@ -1,7 +1,6 @@
-"""Verdicts: is a reply's answer right? Verifiers by task, the sandbox for programs, warm processes for what
-may hang.
+"""Verdicts: is a reply's answer right? Tasks with their verifiers, a sandbox, worker processes.
 
-Names are looked up when they are first asked for: a worker process imports only what its own jobs need.
+Names are imported when they are first asked for: a worker process imports only what its own jobs need.
 """
 
 from smopd.lazy import lazy_names

@@ -1,5 +1,4 @@
-"""Verifiers of the user's own: a Python file with functions marked `@verifier`, for tasks that smopd does not
-know.
+"""The user's own tasks: a Python file with functions marked `@verifier`.
 
     from smopd.verify import verifier
 
@@ -17,25 +16,24 @@ import importlib.util
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from smopd.data import tasks
 from smopd.errors import UserError
-from smopd.verify import workers
+from smopd.verify import tasks, workers
+from smopd.verify.task import Answer, Task
 from smopd.verify.verdict import STATUSES, Verdict
 from smopd.verify.worker import line_in
 
-TIMEOUT = 5.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class _Own:
-    """A marked function, and where it stands."""
+class _Marked:
+    """A function marked as the verifier of a task."""
 
     task: str
     function: Callable[..., Any]
@@ -43,26 +41,24 @@ class _Own:
     timeout: float
     memory_mb: int
 
-    @property
-    def line(self) -> int:
-        """The line of its definition."""
-        return int(self.function.__code__.co_firstlineno)
+    def place(self, file: str) -> str:
+        """Where it is defined."""
+        return f"{file}, line {self.function.__code__.co_firstlineno}"
+
+    def job(self, kind: workers.Kind, answer: Answer, reply: str) -> workers.Job:
+        """What a worker process has to do for a verdict."""
+        call = {"task": self.task, "answer": dict(answer), "reply": reply}
+        return workers.Job(kind, call, self.timeout, self.memory_mb)
 
 
-_marked: list[_Own] = []  # every function marked in this process, in order
-_loaded: dict[str, tuple[_Own, workers.Kind]] = {}  # by task
+_marked: list[_Marked] = []  # every function marked in this process, in order
+_loaded: dict[str, tuple[_Marked, workers.Kind]] = {}  # by task
 
 
 def verifier(
-    task: str,
-    *,
-    answer: str | Sequence[str] = (),
-    timeout: float = TIMEOUT,
-    memory_mb: int = workers.MEMORY_MB,
+    task: str, *, answer: str | Sequence[str] = (), timeout: float = 5.0, memory_mb: int = workers.MEMORY_MB
 ) -> Callable[[F], F]:
-    """Mark a function as the verifier of a task whose answers hold these fields; the function itself stays as
-    it is.
-    """
+    """Mark a function as the verifier of a task whose answers hold these fields; it stays as it is."""
     fields = (answer,) if isinstance(answer, str) else tuple(answer)
     if not isinstance(task, str) or not re.fullmatch(r"[\w.-]+", task):
         raise ValueError(f"a task's name is one word of letters, digits, '_', '-' and '.'; found {task!r}")
@@ -76,47 +72,43 @@ def verifier(
     def mark(function: F) -> F:
         if not isinstance(function, types.FunctionType):
             raise TypeError(f"@verifier marks a function, not a {type(function).__name__}")
-        _marked.append(_Own(task, function, fields, float(timeout), memory_mb))
+        _marked.append(_Marked(task, function, fields, float(timeout), memory_mb))
         return function
 
     return mark
 
 
 def load_verifiers(paths: Sequence[str | Path]) -> None:
-    """Take over the verifiers of these files. A file loaded before is read anew; a UserError changes nothing."""
-    found: dict[str, tuple[_Own, workers.Kind]] = {}
+    """Register the tasks of these files. A file loaded before is read anew; a UserError changes nothing."""
+    new: dict[str, tuple[_Marked, workers.Kind]] = {}
     files = {str(Path(path).expanduser().resolve()): str(path) for path in paths}
     for file, name in files.items():
         source = _read(Path(file), name)
-        kind = workers.Kind("own", file, source)
-        for own in _run(file, source, name):
-            here = f"{name}, line {own.line}"
-            if own.task in (*tasks.TASKS, *tasks.UNSCORED):
-                raise UserError(f"{here}: task {own.task!r} is one of smopd's own; choose another name")
-            before = found.get(own.task) or _loaded.get(own.task)
-            if before and (own.task in found or before[1].file not in files):
-                there = f"{before[1].file}, line {before[0].line}"
-                raise UserError(
-                    f"{here}: task {own.task!r} has a verifier already ({there}); give one of them another name"
-                )
-            found[own.task] = own, kind
+        kind = workers.Kind(__name__, file, source)
+        for marked in _run(file, source, name):
+            task, here = marked.task, marked.place(name)
+            if task in tasks.built_in():
+                raise UserError(f"{here}: task {task!r} is one of smopd's own; choose another name")
+            before = new.get(task) or _loaded.get(task)
+            if before and (task in new or before[1].file not in files):
+                there = before[0].place(before[1].file)
+                again = f"task {task!r} has a verifier already ({there}); give one of them another name"
+                raise UserError(f"{here}: {again}")
+            new[task] = marked, kind
+    unload_verifiers(set(files), {kind for _, kind in new.values()})
+    for task, (marked, kind) in new.items():
+        _loaded[task] = marked, kind
+        tasks.register(Task(task, marked.fields, judge=partial(marked.job, kind)))
+
+
+def unload_verifiers(files: Set[str] | None = None, kept: Set[workers.Kind] = frozenset()) -> None:
+    """Forget the tasks of some files or of all, and end their processes except those of the kinds kept."""
     for task, (_, kind) in list(_loaded.items()):
-        if kind.file in files:
+        if files is None or kind.file in files:
             del _loaded[task]
             tasks.forget(task)
-            if kind not in [new for _, new in found.values()]:
-                workers.close(kind)  # of a text that is no longer the file's
-    for task, (own, kind) in found.items():
-        _loaded[task] = own, kind
-        tasks.register(task, own.fields)
-
-
-def job(task: str, answer: Mapping[str, Any], reply: str) -> workers.Job:
-    """What a worker has to do for a verdict."""
-    own, kind = _loaded[task]
-    return workers.Job(
-        kind, {"task": task, "answer": dict(answer), "reply": reply}, own.timeout, own.memory_mb
-    )
+            if kind not in kept:
+                workers.close(kind)
 
 
 def _read(path: Path, name: str) -> str:
@@ -128,61 +120,50 @@ def _read(path: Path, name: str) -> str:
         raise UserError(f"{name}: cannot be read as Python: {error}") from None
 
 
-def _run(file: str, source: str, name: str) -> list[_Own]:
-    """The marked functions of a file; whatever goes wrong in it is the user's to mend, and has a line."""
+def _run(file: str, source: str, name: str) -> list[_Marked]:
+    """The marked functions of a file; whatever goes wrong in it is a UserError with a line."""
     try:
-        found = _execute(file, source)
+        marked = _execute(file, source)
     except SyntaxError as error:
         if error.filename == file:
             raise UserError(f"{name}, line {error.lineno}: not valid Python: {error.msg}") from None
-        raise UserError(
-            f"{name}, line {line_in(error, file) or 1}: {error.msg} ({error.filename}, line {error.lineno})"
-        ) from None
+        there = f"{error.filename}, line {error.lineno}"
+        raise UserError(f"{name}, line {line_in(error, file) or 1}: {error.msg} ({there})") from None
     except (Exception, SystemExit) as error:
-        raise UserError(
-            f"{name}, line {line_in(error, file) or 1}: {type(error).__name__}: {error}"
-        ) from None
-    if not found:
-        raise UserError(
-            f"{name}: holds no function marked with @verifier (from smopd.verify import verifier)"
-        )
-    return found
+        line = line_in(error, file) or 1
+        raise UserError(f"{name}, line {line}: {type(error).__name__}: {error}") from None
+    if not marked:
+        none = "holds no function marked with @verifier (from smopd.verify import verifier)"
+        raise UserError(f"{name}: {none}")
+    return marked
 
 
-def _execute(file: str, source: str) -> list[_Own]:
+def _execute(file: str, source: str) -> list[_Marked]:
     name = "smopd_verifiers_" + re.sub(r"\W", "_", Path(file).stem)
-    module, before, marked = types.ModuleType(name), sys.modules.get(name), len(_marked)
+    module, before, first = types.ModuleType(name), sys.modules.get(name), len(_marked)
     module.__file__ = file
     sys.modules[name] = module  # dataclasses look their module up
+    folder = str(Path(file).parent)
+    sys.path.append(folder)  # a file may import what stands beside it
     try:
-        with _folder_on_path(str(Path(file).parent)):
-            exec(compile(source, file, "exec", dont_inherit=True), vars(module))
+        exec(compile(source, file, "exec", dont_inherit=True), vars(module))
     except BaseException:
         if before is None:
             del sys.modules[name]
         else:
             sys.modules[name] = before
         raise
-    found = [own for own in _marked[marked:] if own.function.__globals__ is vars(module)]
-    del _marked[marked:]
-    return found
-
-
-@contextmanager
-def _folder_on_path(folder: str) -> Any:
-    """A file may import what stands beside it."""
-    sys.path.append(folder)
-    try:
-        yield
     finally:
         sys.path.remove(folder)
+    here = [marked for marked in _marked[first:] if marked.function.__globals__ is vars(module)]
+    del _marked[first:]
+    return here
 
 
 # --- in the worker
-# ----------------------------------------------------------------------------------------------------------
-def handler(file: str, source: str) -> Callable[..., Verdict]:
-    """What judges a job of a file's tasks."""
-    functions = {own.task: own.function for own in _execute(file, source)}
+def worker(file: str, source: str) -> Callable[..., Verdict]:
+    """What judges the jobs of a file's tasks in a worker process."""
+    functions = {marked.task: marked.function for marked in _execute(file, source)}
     sys.path.append(str(Path(file).parent))  # for imports within functions
 
     def judge(task: str, answer: dict[str, Any], reply: str) -> Verdict:
@@ -198,11 +179,8 @@ def _verdict(value: Any) -> Verdict:
         return Verdict(bool(value), None, "ok", "")
     if not isinstance(value, Verdict):
         raise TypeError(f"a verifier returns True, False, None or a Verdict, not {type(value).__name__}")
-    sound = (
-        isinstance(value.correct, bool)
-        and isinstance(value.extracted, (str, type(None)))
-        and isinstance(value.detail, str)
-    )
-    if not sound or value.status not in STATUSES or (value.correct and value.status != "ok"):
+    texts = isinstance(value.extracted, (str, type(None))) and isinstance(value.detail, str)
+    sound = texts and isinstance(value.correct, bool) and value.status in STATUSES
+    if not sound or (value.correct and value.status != "ok"):
         raise TypeError(f"not a sound Verdict: {value!r}")
     return value

@@ -2,11 +2,9 @@
 
 Here is our side: a pool of warm workers. A worker (`sandbox_worker.py`) runs inside a sandbox (bubblewrap, or
 namespaces that it enters by itself) and gives every program a process of its own. Tests run in yet another
-process (`sandbox_judge.py`): they share no memory with the program, calls and results cross as plain data,
-and only the tests' process holds the pipe on which a verdict is written. So `os._exit(0)`, a printed "ok", a
-patched builtin or an object that equals everything win nothing. It leaves out packages (a program sees the
-standard library alone), changes that a program makes to its arguments (tests don't see them), and systems
-other than Linux.
+process (`sandbox_judge.py`), which shares no memory with the program and alone holds the pipe of the verdict.
+So `os._exit(0)`, a printed "ok", a patched builtin or an object that equals everything win nothing. It leaves
+out packages, changes that a program makes to its arguments, and systems other than Linux.
 """
 
 import atexit
@@ -54,9 +52,7 @@ _places = threading.BoundedSemaphore(max(2, os.cpu_count() or 2))
 
 
 def permit_unsandboxed(yes: bool = True) -> None:
-    """Let programs run without isolation in this process where none can be had: what --allow-unsandboxed
-    says.
-    """
+    """Let programs run without isolation where none can be had: what --allow-unsandboxed says."""
     global _permitted
     _permitted = yes
 
@@ -70,17 +66,18 @@ def isolation() -> Level:
 def available() -> tuple[Level, ...]:
     """Every level that works here, the best first; the last is always "none"."""
     levels: tuple[Level, ...] = ("bubblewrap", "namespaces")
-    return (*(level for level in levels if _attempt(level, "print(6 * 7)").output == "42\n"), "none")
+    works = [level for level in levels if run("print(6 * 7)", timeout=5, level=level).output == "42\n"]
+    return (*works, "none")
 
 
 def require(level: Level | None = None, allow_unsandboxed: bool | None = None) -> None:
     """A UserError where programs would run without isolation and nobody has permitted it."""
-    if (level or isolation()) == "none" and not (
-        _permitted if allow_unsandboxed is None else allow_unsandboxed
-    ):
+    allowed = _permitted if allow_unsandboxed is None else allow_unsandboxed
+    if (level or isolation()) == "none" and not allowed:
         raise UserError(
-            "model-written programs need a sandbox, and neither bubblewrap nor namespaces work here: install bubblewrap "
-            "(apt-get install bubblewrap), or pass --allow-unsandboxed to run them with resource limits only"
+            "model-written programs need a sandbox, and neither bubblewrap nor namespaces work here: install "
+            "bubblewrap (apt-get install bubblewrap), or pass --allow-unsandboxed to run them with resource "
+            "limits only"
         )
 
 
@@ -96,8 +93,7 @@ def run(
     allow_unsandboxed: bool | None = None,
     level: Level | None = None,
 ) -> SandboxResult:
-    """Run a program; with `tests`, its status is theirs. They see the program's names, and its function
-    `entry` as `candidate`.
+    """Run a program; with `tests`, its status is theirs. They see its names, and `entry` as `candidate`.
 
     Without tests "ok" only says that the program ended with exit code 0, which it can do whenever it likes:
     judge its output.
@@ -105,21 +101,9 @@ def run(
     level = level or isolation()
     if level == "none":
         require(level, allow_unsandboxed)
-    return _attempt(level, program, timeout, memory_mb, tests, entry, stdin, processes)
-
-
-def _attempt(
-    level: Level, program: str, timeout: float = 5, memory_mb: int = 512, tests: str = "", entry: str = "", stdin: str = "",
-    processes: int = 4,
-) -> SandboxResult:  # fmt: skip
     parts = [text.encode("utf-8", "surrogatepass") for text in (program, stdin, tests)]
-    header = {
-        "timeout": timeout,
-        "memory": memory_mb << 20,
-        "entry": entry,
-        "processes": processes,
-        "parts": [*map(len, parts)],
-    }
+    limits = {"timeout": timeout, "memory": memory_mb << 20, "processes": processes}
+    header = {**limits, "entry": entry, "parts": [*map(len, parts)]}
     why = ""
     with _places:
         for _ in range(2):  # a second time in a fresh worker where the first one was found dead
@@ -141,19 +125,16 @@ def _attempt(
 class _Worker:
     def __init__(self, level: Level) -> None:
         python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-        texts = [
-            (f"smopd.verify.{name}", (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
-            for name in ("sandbox_judge", "sandbox_worker")
-        ]
-        source = _INSIDE.format(texts=texts)
-        paths = _visible(python)
+        files = [Path(__file__).with_name(f"{name}.py") for name in ("sandbox_judge", "sandbox_worker")]
+        texts = [(f"smopd.verify.{file.stem}", file.read_text(encoding="utf-8")) for file in files]
+        source, paths = _INSIDE.format(texts=texts), _visible(python)
         command = [python, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", source, level, *paths]
         if level == "bubblewrap":
             command = [*_bubblewrap(paths), "--", *command]
-        # Nothing of our environment goes in; one hash seed for all, so that a verdict doesn't hang on the
-        # order of a set.
-        self.process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, env={"PYTHONHASHSEED": "0"}, cwd="/",
-                                        start_new_session=True, bufsize=0)  # fmt: skip
+        # Nothing of our environment goes in; one hash seed, so that no verdict hangs on the order of a set.
+        env = {"PYTHONHASHSEED": "0"}
+        pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": -1, "bufsize": 0}
+        self.process = subprocess.Popen(command, **pipes, env=env, cwd="/", start_new_session=True)
 
     def ask(self, header: dict[str, Any], parts: list[bytes], timeout: float) -> dict[str, Any] | None:
         """Have one program run; None where the worker is lost."""
@@ -175,9 +156,7 @@ class _Worker:
     def close(self) -> str:
         """End the worker and with it everything in its namespace; the last it had to say."""
         try:
-            _, errors = self.process.communicate(
-                timeout=2
-            )  # closes its input: an idle worker tidies up and goes
+            _, errors = self.process.communicate(timeout=2)  # closes its input: an idle worker ends
         except subprocess.TimeoutExpired:
             self.process.kill()
             _, errors = self.process.communicate()
@@ -191,30 +170,16 @@ def close() -> None:
     _idle.clear()
 
 
-def _forget() -> None:
-    _idle.clear()  # a fork of ours must not speak to workers that are its parent's
-
-
 atexit.register(close)
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_idle.clear)  # a fork must not speak to workers that are its parent's
 
 
 def _visible(python: str) -> list[str]:
-    """What of the file system a program may read: the interpreter, its library, and the system's shared ones."""
-    wanted = [
-        "/lib",
-        "/lib32",
-        "/lib64",
-        "/usr/lib",
-        "/usr/lib32",
-        "/usr/lib64",
-        "/etc/ld.so.cache",
-        "/nix/store",
-        python,
-    ]
-    wanted += [
-        f"{prefix}/{lib}" for prefix in (sys.base_prefix, sys.base_exec_prefix) for lib in ("lib", "lib64")
-    ]
+    """What of the file system a program may read: the interpreter, its library, the system's shared ones."""
+    wanted = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64"]
+    wanted += ["/etc/ld.so.cache", "/nix/store", python]
+    for prefix in (sys.base_prefix, sys.base_exec_prefix):
+        wanted += [f"{prefix}/lib", f"{prefix}/lib64"]
     wanted += ["/dev/null", "/dev/zero", "/dev/urandom"]
     found: list[str] = []
     for path in wanted:
@@ -226,11 +191,12 @@ def _visible(python: str) -> list[str]:
 def _bubblewrap(paths: list[str]) -> list[str]:
     if (bwrap := shutil.which("bwrap")) is None:
         raise FileNotFoundError("bwrap is not installed")
-    command = [bwrap, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--as-pid-1", "--die-with-parent",
-               "--new-session"]  # fmt: skip
+    command = [bwrap, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    command += ["--as-pid-1", "--die-with-parent", "--new-session"]
     if os.geteuid():
         command += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-    else:  # the worker stays root so that it can give programs a user of their own, for whom a limit on processes counts
+    else:
+        # The worker stays root to give programs a user of their own, for whom a limit on processes counts.
         for capability in ("SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER"):
             command += ["--cap-add", f"CAP_{capability}"]
     folders = {str(folder) for path in paths for folder in Path(path).parents}
@@ -241,16 +207,5 @@ def _bubblewrap(paths: list[str]) -> list[str]:
             command += ["--symlink", os.readlink(path), path]
         else:
             command += ["--dev-bind" if path.startswith("/dev/") else "--ro-bind", path, path]
-    return [
-        *command,
-        "--perms",
-        "0755",
-        "--size",
-        str(SCRATCH_BYTES),
-        "--tmpfs",
-        "/tmp",
-        "--remount-ro",
-        "/",
-        "--chdir",
-        "/tmp",
-    ]
+    command += ["--perms", "0755", "--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp"]
+    return [*command, "--remount-ro", "/", "--chdir", "/tmp"]

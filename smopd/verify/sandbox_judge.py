@@ -27,8 +27,9 @@ from typing import Any
 _MESSAGE = 64 << 20  # bytes of one call or result
 # Imported once, before the forks; also the only modules that tests take over from a program.
 SHARED_MODULES = [
-    "array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools",
-    "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "sys", "time", "types", "typing",
+    "array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum",
+    "fractions", "functools", "heapq", "itertools", "json", "math", "operator", "random", "re",
+    "statistics", "string", "sys", "time", "types", "typing",
 ]  # fmt: skip
 
 
@@ -59,22 +60,21 @@ def receive(fd: int, first: bytes = b"") -> bytes:
 
 
 _PLAIN = {
-    type(None), bool, int, float, complex, str, bytes, bytearray, tuple, list, dict, set, frozenset, range, collections.Counter,
-    collections.OrderedDict, collections.defaultdict, collections.deque, datetime.date, datetime.datetime, datetime.time,
-    datetime.timedelta, datetime.timezone, decimal.Decimal, fractions.Fraction,
+    type(None), bool, int, float, complex, str, bytes, bytearray, tuple, list, dict, set, frozenset, range,
+    collections.Counter, collections.OrderedDict, collections.defaultdict, collections.deque, datetime.date,
+    datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone, decimal.Decimal,
+    fractions.Fraction,
 }  # fmt: skip
 _NAMED = {(kind.__module__, kind.__qualname__): kind for kind in _PLAIN}
 _BASES = (int, float, str, bytes, tuple, list, dict, set, frozenset)
 _OPERATIONS: dict[str, Callable[..., Any]] = {
-    "call": lambda function, *args, **named: function(*args, **named), "getattr": getattr, "setattr": setattr, "list": list,
-    "next": next, "len": len, "getitem": operator.getitem,
+    "call": lambda function, *args, **named: function(*args, **named), "getattr": getattr, "setattr": setattr,
+    "list": list, "next": next, "len": len, "getitem": operator.getitem,
 }  # fmt: skip
 
 
 class Program:
-    """The untrusted side: runs the program, then does what the tests ask for. Anything else than plain data
-    stays here.
-    """
+    """The untrusted side: runs the program, then what the tests ask for. Only plain data leave it."""
 
     def __init__(self, text: bytes, entry: str, tested: bool) -> None:
         self.entry, self.objects, self.numbers = entry, list[Any](), dict[int, int]()
@@ -106,10 +106,8 @@ class Program:
             try:
                 if failure:
                     raise failure
-                answer = _dump(
-                    (True, self.find(*args) if name == "find" else _OPERATIONS[name](*args, **named)),
-                    self.keep,
-                )
+                result = self.find(*args) if name == "find" else _OPERATIONS[name](*args, **named)
+                answer = _dump((True, result), self.keep)
             except BaseException as error:
                 answer = _dump((False, (type(error).__name__, str(error)[:300])), self.keep)
             sys.stdout.flush()
@@ -126,9 +124,7 @@ class Program:
                 function = mine[self.entry]
             elif "Solution" in mine:
                 function = getattr(mine["Solution"](), self.entry)
-            elif (
-                functions
-            ):  # under whatever name: a user who reveals a task bit by bit may never have said it
+            elif functions:  # of whatever name: a user who reveals a task bit by bit may never have said it
                 function = functions[-1]
             else:
                 raise NameError(f"the program defines no function {self.entry}")
@@ -168,7 +164,7 @@ def _dump(value: Any, keep: Callable[[Any], Any]) -> bytes:
 
 
 class _Load(pickle.Unpickler):
-    """Builds nothing but plain data, and what `kept` makes of the rest: safe against what a program may send."""
+    """Builds only plain data, and what `kept` makes of the rest: safe against what a program may send."""
 
     def __init__(self, data: bytes, kept: Callable[[Any], Any]) -> None:
         super().__init__(io.BytesIO(data))
@@ -228,13 +224,8 @@ class Tests:
         try:
             if self.gone:
                 raise _Gone
-            send(
-                self.fd,
-                _dump(
-                    (name, args, named),
-                    lambda value: vars(value)["_number"] if type(value) is _Remote else None,
-                ),
-            )
+            number = lambda value: vars(value)["_number"] if type(value) is _Remote else None  # noqa: E731
+            send(self.fd, _dump((name, args, named), number))
             good, value = _Load(receive(self.fd), self.meet).load()
         except (OSError, EOFError, KeyError, ValueError, TypeError, pickle.UnpicklingError) as error:
             self.gone = True  # for good, even where a test catches everything
@@ -263,12 +254,9 @@ class Tests:
         except _Gone as gone:
             return "failed", f"the program was gone before the tests were through ({gone})"
         except BaseException as error:
-            where = [
-                frame.lineno
-                for frame in traceback.extract_tb(error.__traceback__)
-                if frame.filename == "<tests>"
-            ]
-            line = f" in the test {text.splitlines()[where[-1] - 1].strip()}" if where and where[-1] else ""
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == "<tests>"]
+            line = f" in the test {text.splitlines()[lines[-1] - 1].strip()}" if lines and lines[-1] else ""
             return "failed", f"{type(error).__name__}: {str(error)[:200]}{line}"
         return ("failed", "the program was gone before the tests were through") if self.gone else ("ok", "")
 

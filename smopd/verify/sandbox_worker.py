@@ -29,24 +29,10 @@ from smopd.verify.sandbox_judge import SHARED_MODULES, Program, Tests, receive, 
 KEPT_OUTPUT = 1 << 20  # bytes of what a program prints that are kept
 MOST_OUTPUT = 16 << 20  # bytes after which it is ended
 SCRATCH_BYTES = 64 << 20
-_CLONE = {
-    "NEWNS": 0x20000,
-    "NEWUTS": 0x4000000,
-    "NEWIPC": 0x8000000,
-    "NEWNET": 0x40000000,
-    "NEWPID": 0x20000000,
-}
+_NAMESPACES = 0x20000 | 0x4000000 | 0x8000000 | 0x40000000 | 0x20000000  # CLONE_NEWNS, UTS, IPC, NET, PID
 _NEWUSER = 0x10000000
-_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = (
-    1,
-    2,
-    4,
-    8,
-    32,
-    4096,
-    16384,
-    1 << 18,
-)  # of mount
+_RDONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8  # of mount
+_REMOUNT, _BIND, _REC, _PRIVATE = 32, 4096, 16384, 1 << 18
 _DETACH = 2  # of umount2
 _PDEATHSIG, _DUMPABLE, _SECCOMP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 22, 36, 38  # of prctl
 # By machine: its number, that of clone, and those of the calls that a program is refused: unshare, setns,
@@ -54,10 +40,10 @@ _PDEATHSIG, _DUMPABLE, _SECCOMP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 22, 36, 38  #
 # userfaultfd, perf_event_open, memfd_create, shmget, msgget, semget, mq_open, io_uring_setup, open_tree,
 # move_mount, fsopen, memfd_secret.
 _CALLS = {
-    "x86_64": (0xC000003E, 56, 272, 308, 165, 166, 155, 101, 310, 311, 321, 248, 249, 250, 323, 298, 319, 29, 68, 64, 240,
-               425, 428, 429, 430, 447),
-    "aarch64": (0xC00000B7, 220, 97, 268, 40, 39, 41, 117, 270, 271, 280, 217, 218, 219, 282, 241, 279, 194, 186, 190, 180,
-                425, 428, 429, 430, 447),
+    "x86_64": (0xC000003E, 56, 272, 308, 165, 166, 155, 101, 310, 311, 321, 248, 249, 250, 323, 298, 319, 29,
+               68, 64, 240, 425, 428, 429, 430, 447),
+    "aarch64": (0xC00000B7, 220, 97, 268, 40, 39, 41, 117, 270, 271, 280, 217, 218, 219, 282, 241, 279, 194,
+                186, 190, 180, 425, 428, 429, 430, 447),
 }  # fmt: skip
 # Signals to others, refused where no process namespace keeps them in: kill, tkill, tgkill, rt_sigqueueinfo,
 # pidfd_send_signal.
@@ -76,15 +62,13 @@ def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> N
 
 def _enter_namespaces(paths: list[str]) -> None:
     """Become process 1 of new namespaces that hold no network and, of the file system, only `paths`."""
-    uid, gid, flags = os.geteuid(), os.getegid(), sum(_CLONE.values())
+    uid, gid = os.geteuid(), os.getegid()
     try:
         if uid:
             raise PermissionError
-        _libc(
-            "unshare", flags
-        )  # as root without a user namespace: programs can then have a user of their own
+        _libc("unshare", _NAMESPACES)  # root without a user namespace: programs can have a user of their own
     except OSError:
-        _libc("unshare", flags | _NEWUSER)
+        _libc("unshare", _NAMESPACES | _NEWUSER)
         for name, text in (("setgroups", "deny"), ("uid_map", f"1000 {uid} 1"), ("gid_map", f"1000 {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
@@ -120,17 +104,13 @@ def _enter_namespaces(paths: list[str]) -> None:
 
 
 def work(level: str, paths: list[str]) -> None:
-    """Run one program after the other until standard input ends. Whatever goes wrong ends the worker; our
-    side starts another.
-    """
+    """Run programs until standard input ends. Any failure ends the worker; our side starts another."""
     isolated = level != "none"
     if level == "namespaces":
         _enter_namespaces(paths)
-    numbers = (
-        random.randrange(1 << 30, 1 << 31),
-        random.randrange(40_000, 60_000),
-    )  # the second for a container's short range
-    user = next((number for number in numbers if _may_be(number)), 0)
+    # The second for a container's short range.
+    users = (random.randrange(1 << 30, 1 << 31), random.randrange(40_000, 60_000))
+    user = next((number for number in users if _may_be(number)), 0)
     _libc("prctl", _DUMPABLE, 0)  # no program reads or traces the worker or the tests
     _libc("prctl", _SUBREAPER, 1)
     for name in SHARED_MODULES:
@@ -143,7 +123,8 @@ def work(level: str, paths: list[str]) -> None:
         os.mkdir("work", 0o700)
         if user:
             os.chown("work", user, user)
-        else:  # whatever else runs under the same user counts against the limit too: the worker and the tests, at least
+        else:
+            # What else runs under this user counts against the limit too: at least the worker and the tests.
             job["processes"] += 2 if isolated else _tasks_of(os.getuid())
         answer = _run_job(job, user)
         for entry in list(os.scandir(".")):
@@ -224,29 +205,19 @@ def _run_job(job: dict[str, Any], user: int) -> dict[str, Any]:
     try:
         ended, output, errors = _watch(out, err, awaited, deadline)
         code = _kill_all(awaited, job["isolated"])
-        if not ended:
-            flood = time.monotonic() < deadline
-            answer = dict(
-                zip(
-                    ("status", "detail"),
-                    ("failed", "too much output") if flood else ("timeout", "out of time"),
-                    strict=True,
-                )
-            )
+        if not ended and time.monotonic() < deadline:
+            answer = {"status": "failed", "detail": "too much output"}
+        elif not ended:
+            answer = {"status": "timeout", "detail": "out of time"}
+        elif tested and (said := os.read(verdict, 65_536)):
+            answer = json.loads(said)
         elif tested:
-            said = os.read(verdict, 65_536)
-            answer = (
-                json.loads(said)
-                if said
-                else {"status": "error", "detail": f"the tests were cut off (exit code {code})"}
-            )
-        else:
+            answer = {"status": "error", "detail": f"the tests were cut off (exit code {code})"}
+        elif code:
             last = errors.strip().rpartition("\n")[2][:500]
-            answer = (
-                {"status": "failed", "detail": f"exit code {code}: {last}"}
-                if code
-                else {"status": "ok", "detail": ""}
-            )
+            answer = {"status": "failed", "detail": f"exit code {code}: {last}"}
+        else:
+            answer = {"status": "ok", "detail": ""}
         return {**answer, "output": output}
     finally:
         for fd in (out, err, verdict, read, read_end):
@@ -283,9 +254,8 @@ def _kill_all(awaited: int, isolated: bool) -> int:
     """Kill and reap every descendant, whatever session it moved to; the exit code of the awaited one."""
     code = 0
     while True:
-        victims = [
-            -1
-        ]  # process 1 of a namespace hits everything in it at once, and a killed process forks no more
+        # Process 1 of a namespace hits everything in it at once, and a killed process forks no more.
+        victims = [-1]
         if not isolated:  # orphans become our children: round by round none is left
             with open(f"/proc/self/task/{os.getpid()}/children") as file:
                 victims = [int(word) for word in file.read().split()]
@@ -301,15 +271,8 @@ def _kill_all(awaited: int, isolated: bool) -> int:
 
 def _limit(job: dict[str, Any], user: int) -> None:
     """Give up rights and take on limits, for good."""
-    seconds = math.ceil(job["timeout"]) + 1
-    limits = {
-        "AS": job["memory"],
-        "CPU": seconds,
-        "NPROC": job["processes"],
-        "FSIZE": 16 << 20,
-        "NOFILE": 64,
-        "CORE": 0,
-    }
+    limits = {"AS": job["memory"], "CPU": math.ceil(job["timeout"]) + 1, "NPROC": job["processes"]}
+    limits |= {"FSIZE": 16 << 20, "NOFILE": 64, "CORE": 0}
     for name, value in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         most = resource.getrlimit(kind)[1]
@@ -326,24 +289,16 @@ def _limit(job: dict[str, Any], user: int) -> None:
 
 
 def _forbid_calls(isolated: bool) -> None:
-    """Refuse the system calls that reach around the limits: new namespaces and mounts, tracing, memory that
-    is nobody's.
-    """
+    """Refuse system calls that reach around the limits: namespaces, mounts, tracing, unowned memory."""
     if os.uname().machine not in _CALLS or sys.byteorder != "little":
         return
     machine, clone, *refused = _CALLS[os.uname().machine]
-    refuse, missing, allow = (
-        (0x06, 0, 0, 0x50001),
-        (0x06, 0, 0, 0x50026),
-        (0x06, 0, 0, 0x7FFF0000),
-    )  # EPERM, ENOSYS
+    refuse, missing, allow = ((6, 0, 0, answer) for answer in (0x50001, 0x50026, 0x7FFF0000))  # EPERM, ENOSYS
     code = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), refuse, (0x20, 0, 0, 0), (0x35, 0, 1, 1 << 30), refuse]
     for number in (*refused, *(() if isolated else _SIGNALS[os.uname().machine])):
         code += [(0x15, 0, 1, number), refuse]
-    code += [
-        (0x15, 0, 1, 435),
-        missing,
-    ]  # clone3, whose flags no filter can see; libraries fall back on clone
+    # 435 is clone3, whose flags no filter can see; libraries fall back on clone.
+    code += [(0x15, 0, 1, 435), missing]
     code += [(0x15, 0, 3, clone), (0x20, 0, 0, 16), (0x45, 0, 1, _NEWUSER), refuse, allow]
     text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
     _libc("prctl", _SECCOMP, 2, struct.pack("HxxxxxxQ", len(code), ctypes.addressof(text)), 0, 0)

@@ -1,8 +1,8 @@
 """Inside a worker process: reads jobs from a pipe and answers each with a verdict, until the pipe closes.
 
-It imports only what its kind of job needs, and no torch. What is printed goes nowhere, so that nothing but
-answers stands on the pipe. The time limit is the parent's to enforce (`workers.py`); an alarm ends a process
-whose parent is gone.
+It imports only the module that judges its kind of job, and no torch. What is printed goes nowhere, so that
+nothing but answers stands on the pipe. The time limit is the parent's to enforce (`workers.py`); an alarm
+ends a process whose parent is gone.
 """
 
 import contextlib
@@ -10,8 +10,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,12 @@ def main() -> None:
     os.dup2(null, 1)
     start = json.loads(receive(jobs))
     try:
-        handler = _handler(start["name"], start["file"], start["source"])
+        make = import_module(start["module"]).worker
+        judge = make(start["file"], start["source"]) if start["file"] else make()
     except (Exception, SystemExit) as error:
         send(answers, json.dumps({"failed": said(error, start["file"])}).encode())
         return
-    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - for good
+    sys.stdout = sys.stderr = open(null, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - for good
     taken = _address_space()
     send(answers, b'{"ready": true}')
     while True:
@@ -47,7 +48,7 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + _ORPHAN)
         answer: dict[str, Any] = {"number": job["number"]}
         try:
-            answer["verdict"] = asdict(handler(**job["call"]))
+            answer["verdict"] = asdict(judge(**job["call"]))
         except UserError as error:
             answer["user_error"] = str(error)
         except BaseException as error:
@@ -76,28 +77,8 @@ def line_in(error: BaseException, file: str) -> int:
     return line
 
 
-def _handler(name: str, file: str, source: str) -> Callable[..., Verdict]:
-    if name == "math":
-        from smopd.verify.math import compare, warm_up
-
-        warm_up()
-        return compare
-    if name == "database":
-        from smopd.verify.database import verify_database
-
-        def judge(answer: dict[str, Any], reply: str, database: str | None) -> Verdict:
-            return verify_database(answer, reply, database=Path(database) if database else None)
-
-        return judge
-    from smopd.verify.own import handler
-
-    return handler(file, source)
-
-
 def _address_space() -> int:
-    """Bytes of address space in use, where the system tells: large libraries reserve more than they ever
-    touch.
-    """
+    """Bytes of address space in use, where the system tells: large libraries reserve more than they touch."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -105,13 +86,10 @@ def _address_space() -> int:
 
 
 def _limit(memory: int) -> None:
-    """The address space of the process from now on, where the system can limit it: more than that raises a
-    MemoryError.
-    """
+    """Limit the address space of the process, where the system can: more than that raises a MemoryError."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
         most = resource.getrlimit(resource.RLIMIT_AS)[1]
-        resource.setrlimit(
-            resource.RLIMIT_AS, (memory if most == resource.RLIM_INFINITY else min(memory, most), most)
-        )
+        memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
+        resource.setrlimit(resource.RLIMIT_AS, (memory, most))

@@ -1,5 +1,4 @@
-"""A pool of warm processes for verdicts that may hang, crash or eat memory: expressions, queries, verifiers
-of the user's.
+"""A pool of warm processes for verdicts that may hang, crash or eat memory.
 
 Here is our side; what a process does is in `worker.py`. A process is a fresh interpreter in a session of its
 own (Ctrl-C does not reach it) and judges one job at a time; past the time limit it is killed with its process
@@ -32,16 +31,17 @@ GRACE = 2.0  # seconds after a time limit within which the verdict on it is ther
 _START_LIMIT = 120.0  # seconds to import what the jobs need
 _PIECE = select.PIPE_BUF  # bytes that a pipe ready for writing takes without blocking
 _MOST = 64 << 20  # bytes of an answer
-_INSIDE = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from smopd.verify.worker import main; main()"
-)
+_INSIDE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import smopd.verify.worker as w; w.main()"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a process is started for: `math`, `database`, or `own` with the text of a file of verifiers."""
+    """What a process is started for: a module whose `worker` gives the function that judges a job.
 
-    name: str
+    `file` and `source` are of a file of the user's verifiers, and passed to `worker`.
+    """
+
+    module: str
     file: str = ""
     source: str = ""
 
@@ -55,6 +55,7 @@ class Job:
     timeout: float
     memory_mb: int = MEMORY_MB
     extracted: str | None = None  # what the verdict on a lost job shows
+    group: str = ""  # of many jobs, those of one group go to the same process
 
 
 def width() -> int:
@@ -81,19 +82,14 @@ def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
                 try:
                     worker = worker or _take(job.kind)
                 except _NotStartedError as error:
-                    verdicts.append(
-                        Verdict(
-                            False, job.extracted, "error", f"the verifier's process did not start: {error}"
-                        )
-                    )
+                    why = f"the verifier's process did not start: {error}"
+                    verdicts.append(Verdict(False, job.extracted, "error", why))
                     continue
                 verdicts.append(worker.judge(job))
                 worker = None if worker.ended else worker
         finally:
-            if (
-                worker and worker.busy
-            ):  # Ctrl-C: an answer may still come, and would be taken for the next one's
-                worker.end()
+            if worker and worker.busy:
+                worker.end()  # Ctrl-C: an answer may still come, and would be taken for the next one's
             elif worker:
                 _idle[worker.kind].append(worker)
     return verdicts
@@ -117,14 +113,16 @@ def _take(kind: Kind) -> "_Worker":
 class _Worker:
     def __init__(self, kind: Kind) -> None:
         self.kind, self.busy, self.late, self.ended, self.number = kind, False, False, False, 0
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - until `end`; a pipe that nobody reads would block when full
+        # A file until `end`: a pipe that nobody reads would block when full.
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         path = [os.path.abspath(place) for place in sys.path]
         # One hash seed for all, so that a verdict doesn't hang on the order of a set.
         env = {**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         try:
             command = [sys.executable, "-P", "-X", "utf8", "-c", _INSIDE, json.dumps(path)]
-            self.process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=self.errors, env=env, start_new_session=True,
-                                            bufsize=0)  # fmt: skip
+            self.process = subprocess.Popen(
+                command, stdin=-1, stdout=-1, stderr=self.errors, env=env, start_new_session=True, bufsize=0
+            )
         except OSError as error:
             raise _NotStartedError(str(error)) from None
         ready = self.exchange(json.dumps(asdict(kind)).encode(), _START_LIMIT)
@@ -173,21 +171,17 @@ class _Worker:
         self.busy = not isinstance(answer, dict)
         return answer if isinstance(answer, dict) else None
 
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
     def end(self) -> str:
         """Kill the process and what it started; how it had ended by itself, and the last it said."""
         if self.ended:
             return ""
         self.ended = True
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(
-                0 if self.late or not self.busy else 0.5
-            )  # the pipe closes a moment before the process is gone
+            # The pipe closes a moment before the process is gone.
+            self.process.wait(0 if self.late or not self.busy else 0.5)
         code = self.process.returncode
-        self._kill()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe:
@@ -229,9 +223,7 @@ def close(kind: Kind | None = None) -> None:
 
 
 def _forget() -> None:
-    """In a fork of ours: the processes are its parent's, and a place may be held by a thread that is not
-    here.
-    """
+    """In a fork of ours: the processes are its parent's, and a place may be held by a thread not here."""
     global _places
     _idle.clear()
     _places = threading.BoundedSemaphore(width())

@@ -11,7 +11,7 @@ from smopd.bench.verify import KINDS, Verify, items, report
 from smopd.cli.bench import bench_app
 from smopd.evaluation import verify_all
 from smopd.verify import sandbox, workers
-from smopd.verify.math import judge
+from smopd.verify.tasks.math import judge
 
 SANDBOXED = sandbox.isolation() != "none"
 

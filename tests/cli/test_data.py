@@ -7,7 +7,7 @@ from chat_stub import said, started
 from conftest import shared
 
 from smopd.data import load_examples
-from smopd.data.tasks import forget
+from smopd.verify.tasks import forget
 
 stub = pytest.fixture(started)
 ROWS = [
@@ -68,7 +68,8 @@ def test_shard_with_fields_and_a_system_of_ones_own(smopd, tmp_path):
 def test_a_task_of_ones_own(smopd, tmp_path, pairs):
     (tmp_path / "my.py").write_text(
         "from smopd.evaluation import verifier\n\n"
-        "@verifier('fruit', answer='value')\ndef fruit(answer, reply):\n    return str(answer['value']) in reply\n"
+        "@verifier('fruit', answer='value')\ndef fruit(answer, reply):\n    return str(answer['value']) in "
+        "reply\n"
     )
     try:
         code, _, err = smopd(
@@ -249,7 +250,8 @@ def test_a_model_shards_a_build_and_the_card_counts_it(smopd, stub, raw, tmp_pat
     server = stub(
         lambda body, headers: said('["How many does he have?", "Tom has 3 apples.", "Ana gives him 4."]')
     )
-    code, out, err = smopd("data", "build", "raw", "t.jsonl", "--domains", "math", "--sharder", "llm", "--url", server.url,
+    code, out, err = smopd("data", "build", "raw", "t.jsonl", "--domains", "math", "--sharder", "llm",
+        "--url", server.url,
                            "--served-model", "m", "--fallback", "drop", "--tries", "2", "--json")  # fmt: skip
     assert code == 0, err
     told = json.loads(out)

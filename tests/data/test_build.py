@@ -24,19 +24,24 @@ from smopd.data.training_set import spider as spider_reader
 from smopd.data.training_set.bfcl import render
 from smopd.data.training_set.compose import shares
 from smopd.data.training_set.overlap import HeldOut
-from smopd.data.training_set.spider import shows_something, spider_ddl
+from smopd.data.training_set.spider import spider_ddl
 from smopd.errors import UserError
 from smopd.evaluation import verify
 from smopd.verify import sandbox
+from smopd.verify.database import shows_something
 
 PROPERTIES = {"base": {"type": "integer"}, "unit": {"type": "string"}}
 FUNCTION = {"name": "area", "parameters": {"type": "dict", "properties": PROPERTIES, "required": ["base"]}}
 TABLES = {
     "db_id": "zoo", "table_names_original": ["animal", "keeper"],
     "column_names_original": [[-1, "*"], [0, "id"], [0, "name"], [0, "age"], [1, "kid"], [1, "animal_id"]],
-    "column_types": ["text", "number", "text", "number", "number", "number"], "primary_keys": [1, 4], "foreign_keys": [[5, 1]],
+    "column_types": ["text", "number", "text", "number", "number", "number"], "primary_keys": [1, 4],
+    "foreign_keys": [[5, 1]],
 }  # fmt: skip
-STORY = "Tom and Ana grow plums behind the old red barn near the river. They picked {} plums. How many plums are there?"
+STORY = (
+    "Tom and Ana grow plums behind the old red barn near the river. They picked {} plums. How many "
+    "plums are there?"
+)
 
 
 def lines(path: Path, rows) -> None:
@@ -64,7 +69,8 @@ def raw(tmp_path):
         gsm(STORY.format(40)),  # a test question with another number
         gsm("What is 3 times 5?", "15"),  # one shard
         gsm("Eva buys 4 pens. Each costs $1,200. How much does she pay?", "4,800"),
-        gsm("Leo reads 4 books. Each takes 2 days. How long does he read?", "none"),  # no number in the answer
+        # no number in the answer
+        gsm("Leo reads 4 books. Each takes 2 days. How long does he read?", "none"),
     ])  # fmt: skip
     lines(folder / "gsm8k_test.jsonl", [gsm(STORY.format(25))])
     asked, answers = zip(
@@ -112,9 +118,11 @@ def raw(tmp_path):
         json.dumps([{"question": "Anything?", "query": "SELECT 1", "db_id": "held"}])
     )
     lines(folder / "mbpp.jsonl", [
-        {"text": "Write a function to add two numbers.", "code": "def add(a, b):\r\n    return a + b", "task_id": 7,
+        {"text": "Write a function to add two numbers.", "code": "def add(a, b):\r\n    return a + b",
+        "task_id": 7,
          "test_list": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"], "test_setup_code": ""},
-        {"text": "Write a function to subtract two numbers.", "code": "def sub(a, b):\r\n    return a + b", "task_id": 8,
+        {"text": "Write a function to subtract two numbers.", "code": "def sub(a, b):\r\n    return a + b",
+        "task_id": 8,
          "test_list": ["assert sub(3, 2) == 1"], "test_setup_code": ""},
     ])  # fmt: skip
     with gzip.open(folder / "HumanEval.jsonl.gz", "wt") as file:
@@ -137,15 +145,18 @@ def test_a_small_build(raw, tmp_path):
         "math": {"there twice": 1, "fewer than two shards": 1, "the reference does not verify": 1},
         "actions": {"more than one user turn, or a system turn": 1, "the reference does not verify": 1,
                     "the answer calls a function that is not offered": 1},
-        "database": {"the reference does not run": 1, "the reference gives the same result on every database": 1,
+        "database": {"the reference does not run": 1,
+        "the reference gives the same result on every database": 1,
                      "fewer than two shards": 1},
         "code": {"the reference does not verify": 1},
     }  # fmt: skip
     assert built.overlaps == {
-        "math": {"the same text": 1}, "actions": {}, "database": {"a database of the evaluation set": 1}, "code": {},
+        "math": {"the same text": 1}, "actions": {}, "database": {"a database of the evaluation set": 1},
+        "code": {},
     }  # fmt: skip
     code = found["mbpp/7"]
-    assert code.shards == ("Write a function to add two numbers.", "It should pass this test: assert add(1, 2) == 3",
+    assert code.shards == ("Write a function to add two numbers.",
+        "It should pass this test: assert add(1, 2) == 3",
                            "And this one: assert add(0, 0) == 0")  # fmt: skip
     assert "assert add(0, 0) == 0" in code.full
     sql = found["spider/train/0"]
@@ -193,9 +204,13 @@ def test_near_duplicates_are_found_and_others_left():
     out = HeldOut()
     out.add(
         "math",
-        "Max bought stamps at the post office. Some had a snowflake design and some had a rose design. He bought 16.",
+        "Max bought stamps at the post office. Some had a snowflake design and some had a rose design. He "
+        "bought 16.",
     )
-    near = "Bella bought stamps at the post office. Some had a snowflake design and some had a rose design. She bought 11."
+    near = (
+        "Bella bought stamps at the post office. Some had a snowflake design and some had a rose "
+        "design. She bought 11."
+    )
     assert out.overlap("math", near, {}) == "nearly the same text"
     assert out.overlap("code", near, {}) is None  # each domain by itself
     assert (
@@ -226,13 +241,19 @@ def test_without_a_sandbox_code_is_taken_unverified_and_the_card_says_so(raw, tm
         (lambda raw: (raw / "bfcl/BFCL_v4_simple_python.json").unlink(), "github.com/ShishirPatil/gorilla"),
         (lambda raw: (raw / "gsm8k_train.jsonl").write_text('{"question": "x"}\n'),
          "gsm8k_train.jsonl, line 1, field 'answer': missing"),
-        (lambda raw: (raw / "gsm8k_train.jsonl").write_text("{oops\n"), "gsm8k_train.jsonl, line 1: not valid JSON"),
-        (lambda raw: (raw / "gsm8k_train.jsonl").write_text('{"question": 3, "answer": "#### 1"}\n'), "line 1, field 'question'"),
-        (lambda raw: (raw / "gsm8k_train.jsonl").write_text('{"question": "x", "answer": "1"}\n'), "line 1, field 'answer'"),
-        (lambda raw: (raw / "spider/train_spider.json").write_text('[{"question": "x", "query": "y", "db_id": "no"}]'),
+        (lambda raw: (raw / "gsm8k_train.jsonl").write_text("{oops\n"),
+        "gsm8k_train.jsonl, line 1: not valid JSON"),
+        (lambda raw: (raw / "gsm8k_train.jsonl").write_text('{"question": 3, "answer": "#### 1"}\n'),
+        "line 1, field 'question'"),
+        (lambda raw: (raw / "gsm8k_train.jsonl").write_text('{"question": "x", "answer": "1"}\n'),
+        "line 1, field 'answer'"),
+        (lambda raw: (raw / "spider/train_spider.json").write_text('[{"question": "x", "query": "y", '
+            '"db_id": "no"}]'),
          "train_spider.json, item 1, field 'db_id': 'no' is not in"),
-        (lambda raw: (raw / "bfcl/possible_answer/BFCL_v4_simple_python.json").write_text(""), "line 1, field 'id'"),
-        (lambda raw: (raw / "mbpp.jsonl").write_text('{"text": "x", "code": "y", "task_id": 1, "test_list": []}'),
+        (lambda raw: (raw / "bfcl/possible_answer/BFCL_v4_simple_python.json").write_text(""),
+        "line 1, field 'id'"),
+        (lambda raw: (raw / "mbpp.jsonl").write_text('{"text": "x", "code": "y", "task_id": 1, '
+            '"test_list": []}'),
          "field 'test_list'"),
     ],
 )  # fmt: skip
@@ -290,7 +311,6 @@ def test_published_answers_are_rendered_as_replies():
 
 
 # --- the real files
-# ----------------------------------------------------------------------------------------------------------
 def lic() -> tuple[str, ...]:
     return tuple(str(shared(f"data/lic/{task}.json")) for task in DOMAINS)
 

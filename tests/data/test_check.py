@@ -8,11 +8,12 @@ import pytest
 from conftest import shared
 
 from smopd.data import load_examples, save_examples
-from smopd.data.check import MOST, check_file, reference_problem
-from smopd.data.example import Example
+from smopd.data.check import MOST, check_file
 from smopd.errors import UserError
+from smopd.verify import tasks
 
-GOOD = {"id": "a", "task": "math", "system": "s", "shards": ["How many?", "Tom has 3 pens."], "full": "Tom has 3 pens. How many?",
+GOOD = {"id": "a", "task": "math", "system": "s", "shards": ["How many?", "Tom has 3 pens."],
+    "full": "Tom has 3 pens. How many?",
         "answer": {"value": "3"}}  # fmt: skip
 
 
@@ -67,10 +68,12 @@ def test_files_without_examples(tmp_path, text, said):
         ({"system": " "}, "no system prompt"),
         ({"shards": ["Tom has 3 pens. How many?"]}, "a single shard: no conversation"),
         ({"shards": ["How many?", "Tom has pens."]}, "shards: a number is lost"),
-        ({"shards": ["How many?", "He has 3 pens."], "full": "Then Tom has 3 pens. How many?"}, "shards: a name is lost"),
+        ({"shards": ["How many?", "He has 3 pens."], "full": "Then Tom has 3 pens. How many?"},
+        "shards: a name is lost"),
         ({"answer": {"value": "many"}}, "the reference answer holds no number"),
         ({"task": "actions", "answer": {"calls": [{"f g": {}}]}}, "the reference calls do not verify"),
-        ({"task": "database", "answer": {"reference_sql": "SELECT b FROM t", "schema_sql": "CREATE TABLE t (a INT)"}},
+        ({"task": "database", "answer": {"reference_sql": "SELECT b FROM t",
+        "schema_sql": "CREATE TABLE t (a INT)"}},
          "the reference does not run (queries are sampled)"),
         ({"task": "code", "answer": {"test_list": ["assert f( == 1"]}}, "the tests are not Python"),
     ],
@@ -104,7 +107,7 @@ def test_sound_references_have_no_problem():
         ("code", {"test_list": ["assert f(1) == 1"]}),
         ("math", {"value": "$3"}),
     ):
-        assert reference_problem(Example("x", task, "", ("a", "b"), "a b", answer)) is None
+        assert tasks.built_in()[task].reference_problem(answer) is None
 
 
 @pytest.mark.parametrize("task", ["math", "actions", "database"])

@@ -51,7 +51,8 @@ def test_columns_that_other_rows_have_are_no_fields_of_this_one(tmp_path):
 
 
 def test_lic_items_are_read_as_they_are(tmp_path):
-    item = {"task_id": "a", "task": "math", "shards": [{"shard_id": 1, "shard": "Sum?"}, {"shard_id": 2, "shard": "1, 2"}],
+    item = {"task_id": "a", "task": "math",
+        "shards": [{"shard_id": 1, "shard": "Sum?"}, {"shard_id": 2, "shard": "1, 2"}],
             "question": "1 + 2?", "answer": "so #### 3"}  # fmt: skip
     write(tmp_path, [item])
     (example,) = load_examples("hf:./set")

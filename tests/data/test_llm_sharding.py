@@ -1,11 +1,13 @@
-"""The LLM sharder against a real HTTP endpoint: checks, tries with the reason told, the fallback, the cache."""
+"""The LLM sharder against a real HTTP endpoint: checks, tries with the reason told, fallback, cache."""
 
 import json
 import re
 import threading
+from contextlib import contextmanager
 
 import pytest
-from chat_stub import endpoint, nobody, said, started
+from chat_stub import endpoint as chat_endpoint
+from chat_stub import nobody, said, started
 
 from smopd.data.llm_sharding import SYSTEM, LlmSharder, parse_list
 from smopd.errors import EngineLost, UserError
@@ -15,8 +17,12 @@ TEXT = "Tom has 3 apples and Ana gives him 4. How many apples does Tom have?"
 GOOD = ["How many apples does Tom have?", "Tom has 3 apples.", "Ana gives him 4."]
 
 
+def endpoint(url, **settings):
+    return chat_endpoint(url, **settings)
+
+
 def answers(*replies):
-    """An endpoint that gives these replies to each request in turn, counting the tries by the messages sent."""
+    """An endpoint that gives these replies in turn, counting the tries by the messages sent."""
     return lambda body, headers: said(replies[min((len(body["messages"]) - 2) // 2, len(replies) - 1)])
 
 
@@ -134,14 +140,17 @@ def test_many_at_once_give_the_same_as_one_after_the_other(stub):
         return said(json.dumps(shards_of(body)))
 
     seen = []
-    wide = LlmSharder(
-        endpoint(stub(answer).url, concurrency=4), progress=lambda done, of: seen.append((done, of))
-    )
+
+    @contextmanager
+    def track(what, total=0, done=0, eta=True):
+        yield lambda done, note="": seen.append((what, done, total))
+
+    wide = LlmSharder(endpoint(stub(answer).url, concurrency=4), track=track)
     narrow = LlmSharder(
         endpoint(stub(lambda body, headers: said(json.dumps(shards_of(body)))).url, concurrency=1)
     )
     assert wide(texts(8)) == narrow(texts(8))
-    assert seen == [(n, 8) for n in range(1, 9)]
+    assert seen == [("shards by the model", n, 8) for n in range(1, 9)]
 
 
 def test_a_server_that_is_gone_is_said(tmp_path):

@@ -1,4 +1,4 @@
-"""Sharding by rule: where sentences and clauses end, that nothing is lost or added, and what the checks find."""
+"""Sharding by rule: where sentences and clauses end, that nothing is lost or added, what the checks find."""
 
 import random
 import re
@@ -14,7 +14,6 @@ from smopd.data.sharding import LONGEST, Unfit, check_shards, names, normalise, 
 
 
 # --- sentences
-# ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "told",
     [
@@ -48,7 +47,6 @@ def test_a_missing_space_between_sentences_is_seen_only_before_a_common_word():
 
 
 # --- clauses and goals
-# -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("text", "shards"),
     [
@@ -103,7 +101,10 @@ def test_the_goal_goes_first_and_the_rest_stays_in_order():
 
 
 def test_what_the_goal_sentence_tells_besides_stays_behind_what_came_before():
-    text = "Dave breaks 2 strings per night when playing live. If he performs 6 shows, how many strings will he need?"
+    text = (
+        "Dave breaks 2 strings per night when playing live. If he performs 6 shows, how many strings "
+        "will he need?"
+    )
     told = (
         "how many strings will he need?",
         "Dave breaks 2 strings per night",
@@ -122,9 +123,9 @@ def test_drops_have_reasons():
 
 
 # --- invariances
-# -------------------------------------------------------------------------------------------------------
 _PARTS = (
-    "Tom Ana 3 1,200 2.5 $4 apples and if when then but while that who has gives with for each sorted by How many are there ? . "
+    "Tom Ana 3 1,200 2.5 $4 apples and if when then but while that who has gives with for each sorted by "
+    "How many are there ? . "
     ", ( ) \" ' [1, 2] `a.b` Mr. e.g. find the list in Rome using regex x_y"
 )
 PARTS = st.sampled_from(_PARTS.split(" "))
@@ -183,8 +184,10 @@ def test_any_text_is_sharded_or_unfit(text):
 
 
 # --- checks
-# ------------------------------------------------------------------------------------------------------------
-FULL = "Tom has 1,200 apples in 'Big Box' and calls get_box. How many does Ana's friend need if each costs $2.50?"
+FULL = (
+    "Tom has 1,200 apples in 'Big Box' and calls get_box. How many does Ana's friend need if each costs "
+    "$2.50?"
+)
 GOOD = [
     "How many does Ana's friend need?",
     "Tom has 1200 apples in 'Big Box'",
@@ -229,7 +232,6 @@ def test_number_words_and_digits_are_one():
 
 
 # --- real questions
-# ----------------------------------------------------------------------------------------------------
 def test_most_public_questions_can_be_sharded_and_numbers_never_get_lost():
     import json
 

@@ -42,13 +42,17 @@ ONE = [{"f": {"a": [1], "b": ["x", ""]}}]
 @pytest.mark.parametrize(
     "text",
     [
-        "[f(a=1)]", '[f(a=1, b="x")]', "f(a=1)", "From your words: [f(b='X', a=1)]", "```python\n[f(a=1)]\n```",
+        "[f(a=1)]", '[f(a=1, b="x")]', "f(a=1)", "From your words: [f(b='X', a=1)]",
+        "```python\n[f(a=1)]\n```",
         "```\nf(a=1)\n```",
-        "[f(a=2)] no, [f(a=1)]", "[f(a=1)] (a list of calls [see above])", "[f(a=1)], where f(a=2) would be wrong",
+        "[f(a=2)] no, [f(a=1)]", "[f(a=1)] (a list of calls [see above])",
+        "[f(a=1)], where f(a=2) would be wrong",
         "calls = [f(a=1)]", "print([f(a=1)])",
-        "I don't know [it's so]: [f(a=1, b='x')]", "[f(\n  a=1,  # it's one :)\n  b='x',\n)]", "[note: [f(a=1)] ]",
+        "I don't know [it's so]: [f(a=1, b='x')]", "[f(\n  a=1,  # it's one :)\n  b='x',\n)]",
+        "[note: [f(a=1)] ]",
         "f(a=1). I used sqrt(16)",
-        "<think>[f(a=2)]</think>[f(a=1)]<think>[f(a=3)]</think>", "[f(a=1)] [f(a=2, b=to be cut)]", '[f(a=1, b="")]',
+        "<think>[f(a=2)]</think>[f(a=1)]<think>[f(a=3)]</think>", "[f(a=1)] [f(a=2, b=to be cut)]",
+        '[f(a=1, b="")]',
         "**f(a=1)**",
     ],
 )  # fmt: skip
@@ -61,11 +65,14 @@ def test_right_call(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "[f(a=2)]", "[g(a=1)]", "[f(a=1), f(a=1)]", "[f(a=1), g()]", "f(a=1), g(b=2)", "f(a=1)\ng(b=2)", "[f()]", "[f(b='x')]",
+        "[f(a=2)]", "[g(a=1)]", "[f(a=1), f(a=1)]", "[f(a=1), g()]", "f(a=1), g(b=2)", "f(a=1)\ng(b=2)",
+        "[f()]", "[f(b='x')]",
         "[f(a=1, b='y')]",
-        "[f(a=1, c=1)]", "[f(1)]", "[f(a=True)]", "[f(a=1.0)]", "[f(a='1')]", "[f(a=x)]", "[f(a=2-1)]", "[f(a=int('1'))]",
+        "[f(a=1, c=1)]", "[f(1)]", "[f(a=True)]", "[f(a=1.0)]", "[f(a='1')]", "[f(a=x)]", "[f(a=2-1)]",
+        "[f(a=int('1'))]",
         "[f(a=1, a=1)]",
-        "[f(**{'a': 1})]", "[f(*[1])]", "[f(a=1)] no, [f(a=2)]", "[f(a=1), f(a=y)]", "[f.g(a=1)]", "[f(a=None)]", "[f(a=[1])]",
+        "[f(**{'a': 1})]", "[f(*[1])]", "[f(a=1)] no, [f(a=2)]", "[f(a=1), f(a=y)]", "[f.g(a=1)]",
+        "[f(a=None)]", "[f(a=[1])]",
         "[f(a=1, b=b'x')]",
     ],
 )  # fmt: skip
@@ -98,7 +105,8 @@ def test_no_call(text: str) -> None:
 
 SCHEMA = [
     {"name": "m.area", "parameters": {"type": "dict", "required": ["w", "h"], "properties": {
-        "w": {"type": "float"}, "h": {"type": "float"}, "unit": {"type": "string"}, "n": {"type": "integer"}}}},
+        "w": {"type": "float"}, "h": {"type": "float"}, "unit": {"type": "string"},
+        "n": {"type": "integer"}}}},
 ]  # fmt: skip
 AREA = [{"m.area": {"w": [5], "h": [2.0, ""], "unit": ["sq. cm", ""], "n": [3, ""]}}]
 
@@ -108,7 +116,8 @@ AREA = [{"m.area": {"w": [5], "h": [2.0, ""], "unit": ["sq. cm", ""], "n": [3, "
     [
         ("[m.area(w=5, h=2)]", True), ("[m.area(w=5.0, h=2.0)]", True), ("[m.area(5, 2)]", True),
         ("[m.area(5, h=2, unit='SQ-CM')]", True),
-        ("[m.area(5, 2, 'sq cm', 3)]", True), ("m.area(w=5, h=2)", True), ("[area(w=5, h=2)]", False), ("[m.area(2, 5)]", False),
+        ("[m.area(5, 2, 'sq cm', 3)]", True), ("m.area(w=5, h=2)", True), ("[area(w=5, h=2)]", False),
+        ("[m.area(2, 5)]", False),
         ("[m.area(w=5)]", False), ("[m.area(5, 2, w=5)]", False), ("[m.area(5, 2, 'sq cm', 3, 4)]", False),
         ("[m.area(5, 2, n=3.0)]", False),
         ("[m.area(5, 2, n='')]", False), ("[m.area(5, 2, unit='')]", True), ("[m.area(w=True, h=2)]", False),
@@ -123,17 +132,23 @@ def test_schema(text: str, correct: bool) -> None:
 @pytest.mark.parametrize(
     ("allowed", "value", "correct"),
     [
-        ([[1, 2]], "[1, 2]", True), ([[1, 2]], "(1, 2)", True), ([[1, 2]], "[2, 1]", False), ([[1, 2]], "[1]", False),
+        ([[1, 2]], "[1, 2]", True), ([[1, 2]], "(1, 2)", True), ([[1, 2]], "[2, 1]", False),
+        ([[1, 2]], "[1]", False),
         ([[1.0]], "[1]", True),
         ([[1]], "[1.0]", False), ([["New York"]], "['new-york']", True), ([["it's"]], "['it\"s']", True),
         ([[True]], "[1]", False),
-        ([{"k": [1, 2], "o": ["x", ""]}], "{'k': 2}", True), ([{"k": [1], "o": ["x", ""]}], "{'k': 1, 'o': 'X'}", True),
-        ([{"k": [1]}], "{'k': 3}", False), ([{"k": [1]}], "{}", False), ([{"k": [1]}], "{'k': 1, 'l': 1}", False),
+        ([{"k": [1, 2], "o": ["x", ""]}], "{'k': 2}", True),
+        ([{"k": [1], "o": ["x", ""]}], "{'k': 1, 'o': 'X'}", True),
+        ([{"k": [1]}], "{'k': 3}", False), ([{"k": [1]}], "{}", False),
+        ([{"k": [1]}], "{'k': 1, 'l': 1}", False),
         ([{"k": [1]}], "{1: 1}", False),
-        ([[{"k": [1]}, {"k": [2]}]], "[{'k': 1}, {'k': 2}]", True), ([[{"k": [1]}, {"k": [2]}]], "[{'k': 2}, {'k': 1}]", False),
-        ([{"k": [{"i": ["a"]}]}], "{'k': {'i': 'A'}}", True), ([True], "True", True), ([1], "True", False), ([0.5], ".5", True),
+        ([[{"k": [1]}, {"k": [2]}]], "[{'k': 1}, {'k': 2}]", True),
+        ([[{"k": [1]}, {"k": [2]}]], "[{'k': 2}, {'k': 1}]", False),
+        ([{"k": [{"i": ["a"]}]}], "{'k': {'i': 'A'}}", True), ([True], "True", True), ([1], "True", False),
+        ([0.5], ".5", True),
         ([-2], "-2", True),
-        ([-2], "--2", False), (["2*x^2"], "'2x2'", True), (["Rome, Italy"], "'rome italy'", True), (["Rome"], "'Romes'", False),
+        ([-2], "--2", False), (["2*x^2"], "'2x2'", True), (["Rome, Italy"], "'rome italy'", True),
+        (["Rome"], "'Romes'", False),
         ([None], "None", True),
     ],
 )  # fmt: skip
@@ -172,7 +187,7 @@ def other_values(value: Any, allowed: list[Any]) -> list[Any]:
 
 
 def mutants(calls: Calls, answer: list[dict[str, Any]]) -> list[Calls]:
-    """One call missing, doubled, added or of another name; one argument changed, renamed, dropped or added."""
+    """One call missing, doubled, added or renamed; one argument changed, renamed, dropped or added."""
     broken: list[Calls] = [[*calls, ("other", {})], calls + calls]
     for index, (name, args) in enumerate(calls):
         before, after = calls[:index], calls[index + 1 :]

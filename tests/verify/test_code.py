@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smopd.verify import sandbox
-from smopd.verify.code import extract_code, verify_code
+from smopd.verify.tasks.code import extract_code, verify_code
 
 pytestmark = pytest.mark.skipif(
     sandbox.isolation() == "none", reason="neither bubblewrap nor namespaces work on this machine"
@@ -30,7 +30,8 @@ pytestmark = pytest.mark.skipif(
 
 DOUBLE: dict[str, Any] = {
     "entry_point": "double",
-    "prompt": "from typing import List\n\ndef helper(x): return x\n\ndef double(x: int) -> int:\n    'Twice x'\n",
+    "prompt": "from typing import List\n\ndef helper(x): return x\n\ndef double(x: int) -> int:\n    "
+    "'Twice x'\n",
     "test": "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(helper(-1)) == -2\n",
 }
 RIGHT = "def double(x):\n    return 2 * x"
@@ -184,7 +185,6 @@ def test_lic_items_accept_the_solutions_and_reject_others() -> None:
 
 
 # --- the public sets
-# -----------------------------------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_every_human_eval_solution_passes() -> None:
     items = human_eval()
@@ -275,15 +275,13 @@ def test_off_by_one_mutants_are_judged_as_by_running_them_plainly() -> None:
         for task, passed, verdict in judged
         if verdict.correct != passed
     ]
-    print(
-        f"{len(tasks)} mutants, {passes.count(False)} change behaviour, {sum(not v.correct for v in verdicts)} rejected"
-    )
+    rejected = sum(not v.correct for v in verdicts)
+    print(f"{len(tasks)} mutants, {passes.count(False)} change behaviour, {rejected} rejected")
     assert differ == []
     assert passes.count(False) > 200
 
 
 # --- hostile text
-# --------------------------------------------------------------------------------------------------------------
 PIECES = [
     "```",
     "```python\n",

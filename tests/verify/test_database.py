@@ -23,14 +23,18 @@ from sqlglot import exp, parse_one
 from smopd.data.training_set.spider import spider_ddl
 from smopd.errors import UserError
 from smopd.seeds import rng
-from smopd.verify.database import _databases, _difference, _Suite, _suite, extract_sql, verify_database
-from smopd.verify.synthetic_db import Profile, Schema, _resolve, parse_schema, query_facts, synthesise
+from smopd.verify.database import _databases, _difference, _Suite, _suite, verify_database
+from smopd.verify.sql_query import extract_sql
+from smopd.verify.sql_schema import Schema, _resolve, parse_schema, query_facts
+from smopd.verify.synthetic_db import Profile, synthesise
 
 PETS = {
     "schema_sql": """CREATE TABLE student (id INTEGER PRIMARY KEY, name TEXT, age INT);
-        CREATE TABLE pet (id INTEGER PRIMARY KEY, owner INT, kind TEXT NOT NULL, 2nd_name TEXT, weight_(kg) REAL,
+        CREATE TABLE pet (id INTEGER PRIMARY KEY, owner INT, kind TEXT NOT NULL, 2nd_name TEXT,
+        weight_(kg) REAL,
         FOREIGN KEY (owner) REFERENCES student(id));""",
-    "reference_sql": "SELECT s.name FROM student s JOIN pet p ON s.id = p.owner WHERE p.kind = 'dog' AND s.age > 20",
+    "reference_sql": "SELECT s.name FROM student s JOIN pet p ON s.id = p.owner WHERE p.kind = 'dog' AND "
+    "s.age > 20",
 }
 
 
@@ -46,7 +50,6 @@ def items() -> list[dict]:
 
 
 # --- references
-# ------------------------------------------------------------------------------------------------------
 def rewritten(query: str) -> list[str]:
     """The same query in other clothes: spaces, keywords in lower case, other aliases, selected columns the
     other way round.
@@ -93,8 +96,8 @@ def test_spider_references_are_right():
 
 
 # --- mutants
-# -----------------------------------------------------------------------------------------------------------
-FLIPPED = {exp.GT: (exp.GTE, exp.LT), exp.GTE: (exp.GT, exp.LTE), exp.LT: (exp.LTE, exp.GT), exp.LTE: (exp.LT, exp.GTE),
+FLIPPED = {exp.GT: (exp.GTE, exp.LT), exp.GTE: (exp.GT, exp.LTE), exp.LT: (exp.LTE, exp.GT),
+    exp.LTE: (exp.LT, exp.GTE),
            exp.EQ: (exp.NEQ,), exp.NEQ: (exp.EQ,)}  # fmt: skip
 AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Max, exp.Min)
 
@@ -309,15 +312,18 @@ def test_mutants_called_equivalent_agree_on_40_larger_databases(items):
 
 
 # --- what counts as the same result
-# ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("reference", "candidate", "right"),
     [
-        ("SELECT name, age FROM student", "SELECT age, name FROM student", True),  # the order of columns is free
+        # the order of columns is free
+        ("SELECT name, age FROM student", "SELECT age, name FROM student", True),
         ("SELECT name, age FROM student", "SELECT name, age, id FROM student", False),
-        ("SELECT name FROM student", "SELECT name FROM student ORDER BY age", True),  # an order nobody asked for
-        ("SELECT name FROM student ORDER BY age", "SELECT name FROM student ORDER BY age, id DESC", True),  # ties fall either way
-        ("SELECT name FROM student ORDER BY age LIMIT 2", "SELECT name FROM student ORDER BY age, name LIMIT 2", True),
+        # an order nobody asked for
+        ("SELECT name FROM student", "SELECT name FROM student ORDER BY age", True),
+        # ties fall either way
+        ("SELECT name FROM student ORDER BY age", "SELECT name FROM student ORDER BY age, id DESC", True),
+        ("SELECT name FROM student ORDER BY age LIMIT 2",
+        "SELECT name FROM student ORDER BY age, name LIMIT 2", True),
         ("SELECT name FROM student ORDER BY age", "SELECT name FROM student", False),
         ("SELECT name FROM student ORDER BY age LIMIT 1",
          "SELECT name FROM student WHERE age = (SELECT min(age) FROM student)", False),
@@ -328,9 +334,12 @@ def test_mutants_called_equivalent_agree_on_40_larger_databases(items):
          "SELECT name FROM student s WHERE NOT EXISTS (SELECT 1 FROM pet p WHERE p.owner = s.id)", True),
         ("SELECT name FROM student WHERE id NOT IN (SELECT owner FROM pet)",
          "SELECT s.name FROM student s LEFT JOIN pet p ON p.owner = s.id WHERE p.id IS NULL", True),
-        ("SELECT max(age) FROM student", "SELECT age FROM student ORDER BY age DESC LIMIT 1", False),  # no student: NULL, no row
-        ("SELECT name FROM student WHERE age > 20 AND age < 30", "SELECT name FROM student WHERE age BETWEEN 21 AND 29", True),
-        ("SELECT name FROM student WHERE age > 20", "SELECT name FROM student WHERE age > 20 AND name != 'Zed'", False),
+        # no student: NULL, no row
+        ("SELECT max(age) FROM student", "SELECT age FROM student ORDER BY age DESC LIMIT 1", False),
+        ("SELECT name FROM student WHERE age > 20 AND age < 30",
+        "SELECT name FROM student WHERE age BETWEEN 21 AND 29", True),
+        ("SELECT name FROM student WHERE age > 20",
+        "SELECT name FROM student WHERE age > 20 AND name != 'Zed'", False),
         ('SELECT weight_ FROM pet', "SELECT 1", None),
         ('SELECT "2nd_name", "weight_(kg)" FROM pet', 'SELECT "weight_(kg)", "2nd_name" FROM pet', True),
     ],
@@ -348,10 +357,12 @@ QUERY = "SELECT name FROM student WHERE id IN (SELECT owner FROM pet)"
 @pytest.mark.parametrize(
     "reply",
     [
-        QUERY, f"{QUERY};", f"```sql\n{QUERY};\n```", f"```\n{QUERY}\n```", f"```SQL {QUERY}```", f"Use `{QUERY}` here.",
+        QUERY, f"{QUERY};", f"```sql\n{QUERY};\n```", f"```\n{QUERY}\n```", f"```SQL {QUERY}```",
+            f"Use `{QUERY}` here.",
         f"I'll select the names from the table.\n\n{QUERY}\n\nThat's all: it doesn't repeat.",
         f"The query is: {QUERY}. It lists names.",
-        f"First try:\n```sql\nSELECT 1\n```\nBetter:\n```sql\n{QUERY}\n```\nIt runs.", f"```sql\nSELECT 1;\n{QUERY};\n```",
+        f"First try:\n```sql\nSELECT 1\n```\nBetter:\n```sql\n{QUERY}\n```\nIt runs.",
+        f"```sql\nSELECT 1;\n{QUERY};\n```",
         f"```sql\n{QUERY}", f"Run this:\n{QUERY}\nThis lists them.", f"(as in {QUERY})",
         f"```sql\n{QUERY}\n```\n```python\nprint(1)\n```",
     ],
@@ -411,7 +422,6 @@ def test_every_schema_loads_and_its_keys_hold(items):
 
 
 # --- hostile replies
-# -----------------------------------------------------------------------------------------------------
 LONG = "replace(hex('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'), '6', hex(hex('aaaaaaaaaa')))"
 DOUBLING = "WITH a AS (SELECT 1 x), " + ", ".join(
     f"{b} AS (SELECT p.x FROM {a} p, {a} q)"
@@ -420,10 +430,13 @@ DOUBLING = "WITH a AS (SELECT 1 x), " + ", ".join(
 BOMBS = [
     "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
     f"WITH RECURSIVE t(n, b) AS (SELECT 1, '' UNION SELECT n + 1, {LONG} || n FROM t) SELECT count(*) FROM t",
-    f"WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t ORDER BY trim({LONG}, {LONG} || n)",
+    f"WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t ORDER BY "
+        f"trim({LONG}, {LONG} || n)",
     "SELECT count(*) FROM " + ", ".join(f"student s{i}, pet p{i}" for i in range(20)),
-    "SELECT name FROM student ORDER BY (WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) FROM t)",
-    "SELECT zeroblob(1000000000)", "SELECT hex(randomblob(1000000000))", "SELECT printf('%.*c', 1000000000, 'x')",
+    "SELECT name FROM student ORDER BY (WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) "
+        "SELECT max(n) FROM t)",
+    "SELECT zeroblob(1000000000)", "SELECT hex(randomblob(1000000000))",
+    "SELECT printf('%.*c', 1000000000, 'x')",
     "SELECT format('%999999999d', 1)",
     "SELECT " + "hex(" * 50 + "'a'" + ")" * 50, f"SELECT {LONG} LIKE '" + "%a" * 200 + "b' FROM student, pet",
     "SELECT load_extension('x')",
@@ -431,8 +444,10 @@ BOMBS = [
     "WITH a AS (SELECT 1) INSERT INTO student SELECT 1, 2, 3",
     "SELECT " + "(" * 9000 + "1" + ")" * 9000, "SELECT * FROM " + "(SELECT * FROM " * 500 + "pet" + ")" * 500,
     "SELECT -" + "(-" * 900 + "1" + ")" * 900,
-    "SELECT count(*) FROM " + ", ".join(f"(SELECT 1 UNION ALL SELECT 2) a{i}" for i in range(30)), "SELECT " + "1," * 9000 + "1",
-    "SELECT 1 " + "UNION SELECT 1 " * 1000, "SELECT CASE " + "WHEN 1 THEN CASE " * 900, "SELECT '", 'SELECT "',
+    "SELECT count(*) FROM " + ", ".join(f"(SELECT 1 UNION ALL SELECT 2) a{i}" for i in range(30)),
+    "SELECT " + "1," * 9000 + "1",
+    "SELECT 1 " + "UNION SELECT 1 " * 1000, "SELECT CASE " + "WHEN 1 THEN CASE " * 900, "SELECT '",
+    'SELECT "',
     "SELECT /*", "SELECT \0 FROM student", "SELECT \ud800",
 ]  # fmt: skip
 

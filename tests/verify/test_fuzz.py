@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smopd.data import Example
-from smopd.verify import code, database, math, sandbox
+from smopd.verify import database, sandbox
+from smopd.verify.tasks import code, math
 from smopd.verify.verdict import STATUSES
 from smopd.verify.verifiers import Verdict, verify, verify_all
 
@@ -42,9 +43,11 @@ ODD = [
     "𝟏",
     "ⅷ",
 ]
-COMMON = ["<think>", "</think>", "```", "\n", " ", "\t", ",", ".", ":", ";", "'", '"', "\\", "(", ")", "[", "]", "{", "}", "-",
+COMMON = ["<think>", "</think>", "```", "\n", " ", "\t", ",", ".", ":", ";", "'", '"', "\\", "(", ")", "[",
+    "]", "{", "}", "-",
           "1", "22"]  # fmt: skip
-KILLERS = ["1,", "-", "\\frac{", "a.", " ", "\\boxed{", "f(", "['", "((", "{{", '"\\', "#\n", "--", "/*", "1/", "e9", "```\n",
+KILLERS = ["1,", "-", "\\frac{", "a.", " ", "\\boxed{", "f(", "['", "((", "{{", '"\\', "#\n", "--", "/*",
+    "1/", "e9", "```\n",
            "<think>", "SELECT (", "WITH a AS (", "not ", "lambda:", "[f(a=", "x^", "\\,", "$", "aaaaaaaa!",
            "</think>"]  # fmt: skip
 SECRET = 918273645  # of every reference: no noise comes upon it
@@ -69,15 +72,18 @@ CALLS = [{"f": {"a": [SECRET], "b": ["x", ""]}}, {"m.area": {"w": [2.5]}}]
 CASES = {
     "math": Case(
         ({"value": str(SECRET)},) * 19 + ({"value": f"x+{SECRET}"},),
-        ("\\boxed{", "}", "\\frac{1}{2}", "\\sqrt{", "^", "+", "\\cdot", "\\text{", "x", "=", "$", "%", "/", "2", "!", "\\pi",
+        ("\\boxed{", "}", "\\frac{1}{2}", "\\sqrt{", "^", "+", "\\cdot", "\\text{", "x", "=", "$", "%", "/",
+        "2", "!", "\\pi",
          "e", "answer is"),
-        (f"So the answer is {SECRET:,}.", f"\\boxed{{{SECRET}}}", f"\\boxed{{{SECRET - 1} + 1}}", f"$\\boxed{{{SECRET}+x}}$"),
+        (f"So the answer is {SECRET:,}.", f"\\boxed{{{SECRET}}}", f"\\boxed{{{SECRET - 1} + 1}}",
+        f"$\\boxed{{{SECRET}+x}}$"),
         ("So \\boxed{%s}.", 25),
         math.TIMEOUT,
     ),
     "actions": Case(
         ({"calls": CALLS},),
-        ("f(", "m.area(", "a=", "b=", "w=", "[f(a=", "True", "None", "lambda", "**", "*", "b'", "0x", "1e999", "#", "f'{",
+        ("f(", "m.area(", "a=", "b=", "w=", "[f(a=", "True", "None", "lambda", "**", "*", "b'", "0x", "1e999",
+        "#", "f'{",
          ")]", "=="),
         (f"[f(a={SECRET}), m.area(w=2.5)]", f"```python\n[m.area(w=2.5), f(b='X', a={SECRET})]\n```"),
         ("[f(a=%s), m.area(w=2.5)]", 5),
@@ -85,18 +91,24 @@ CASES = {
     ),
     "database": Case(
         ({"schema_sql": PETS, "reference_sql": QUERY},),
-        ("SELECT", "select", "FROM", "pet", "WHERE", "age", "kind", "*", "count(", "GROUP BY", "ORDER BY", "LIMIT", "UNION",
-         "WITH", "AS", "JOIN", "RECURSIVE", "--", "/*", "```sql\n", "EXISTS", "IN", "=", ">", "DROP TABLE", "PRAGMA", "ATTACH",
+        ("SELECT", "select", "FROM", "pet", "WHERE", "age", "kind", "*", "count(", "GROUP BY", "ORDER BY",
+        "LIMIT", "UNION",
+         "WITH", "AS", "JOIN", "RECURSIVE", "--", "/*", "```sql\n", "EXISTS", "IN", "=", ">", "DROP TABLE",
+         "PRAGMA", "ATTACH",
          "zeroblob(", "NULL", "LIKE"),
-        (f"```sql\n{QUERY}\n```", f"SELECT kind, COUNT(id) FROM pet WHERE NOT age <= {SECRET} GROUP BY 1 ORDER BY 1"),
+        (f"```sql\n{QUERY}\n```", f"SELECT kind, COUNT(id) FROM pet WHERE NOT age <= {SECRET} GROUP BY 1 "
+            f"ORDER BY 1"),
         ("```sql\nSELECT %s FROM pet\n```", 5),
         database.TIMEOUT,
     ),
     "code": Case(
         ({"entry_point": "f", "test": f"def check(candidate):\n    assert candidate(2) == {SECRET}\n"},),
-        ("def f(x):", "return", "import os", "class Solution:", "    ", "\n    ", "```python\n", "x", "=", "==", "lambda",
-         "yield", "for", "in", "while True:", "pass", "async", "await", "@", "->", "...", "'''", "f'{", "0x", "match x:"),
-        (f"```python\ndef f(x):\n    return {SECRET}\n```", f"Here:\n\ndef f(x):\n    y = {SECRET}\n    return y\n\nIt works."),
+        ("def f(x):", "return", "import os", "class Solution:", "    ", "\n    ", "```python\n", "x", "=",
+        "==", "lambda",
+         "yield", "for", "in", "while True:", "pass", "async", "await", "@", "->", "...", "'''", "f'{", "0x",
+         "match x:"),
+        (f"```python\ndef f(x):\n    return {SECRET}\n```",
+        f"Here:\n\ndef f(x):\n    y = {SECRET}\n    return y\n\nIt works."),
         ("```python\ndef f(x):\n    return %s\n```", 5),
         code.TIMEOUT,
     ),

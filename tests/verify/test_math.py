@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from smopd.data import Example, load_examples
 from smopd.verify import workers
-from smopd.verify.math import TIMEOUT, _is_number, judge
+from smopd.verify.tasks.math import TIMEOUT, _is_number, judge
 from smopd.verify.verifiers import Verdict, verify
 
 
@@ -24,22 +24,28 @@ def math(value: str, text: str) -> Verdict:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("18", "The answer is 18."), ("18", "18.0"), ("18.0", "It is 18"), ("1234.5", "$1,234.50"), ("1,234", "1234"),
+        ("18", "The answer is 18."), ("18", "18.0"), ("18.0", "It is 18"), ("1234.5", "$1,234.50"),
+        ("1,234", "1234"),
         ("$5", "5"),
-        ("5", "$5"), ("100", "$100.00"), ("50", "50%"), ("50%", "50"), ("4", "3, 4"), ("4", "3,4"), ("23", "1,23"),
+        ("5", "$5"), ("100", "$100.00"), ("50", "50%"), ("50%", "50"), ("4", "3, 4"), ("4", "3,4"),
+        ("23", "1,23"),
         ("2345", "1,2345"),
-        ("1234567", "1,234,567 people."), ("567", "1234,567"), ("-3", "x = -3"), ("-3", "-3"), ("-3", "It is \u22123."),
+        ("1234567", "1,234,567 people."), ("567", "1234,567"), ("-3", "x = -3"), ("-3", "-3"),
+        ("-3", "It is \u22123."),
         ("3", "10-3"),
-        ("3", "10 - 3"), ("-5", "-$5"), ("-5", "$-5"), ("3/4", "0.75"), ("0.75", "3/4"), ("0.75", "6/8 of it"), ("-0.75", "-3/4"),
+        ("3", "10 - 3"), ("-5", "-$5"), ("-5", "$-5"), ("3/4", "0.75"), ("0.75", "3/4"),
+        ("0.75", "6/8 of it"), ("-0.75", "-3/4"),
         ("0.5", "is .5"), ("5", "wait...5"), ("0", "3/0"), ("1000", "1e3"), ("0.001", "1e-3"),
         ("18", r"\boxed{18} apples, not 20"),
-        ("18", r"\boxed{17}, no: \boxed{18}. 3 steps"), ("18", r"$\boxed{\$18.00}$"), ("18", r"\boxed{x = {18}} 7"),
+        ("18", r"\boxed{17}, no: \boxed{18}. 3 steps"), ("18", r"$\boxed{\$18.00}$"),
+        ("18", r"\boxed{x = {18}} 7"),
         ("5", r"\boxed{\boxed{5}} 6"),
         ("1234", r"\boxed{1{,}234}"), ("0.75", r"\boxed{\dfrac{3}{4}}"), ("-0.75", r"is $-\frac{3}{4}$"),
         ("18", r"\boxed{18\text{ cm}^2}"),
         ("7", r"\boxed{3 and 7"), ("7", r"\boxed{} 7"), ("18", "18 <think>no, 19</think>"),
         ("18", "<think>19</think>18<think>20</think>"),
-        ("2", "1<think></think>2"), ("19", "18 <think>no, 19"), ("18", "so it is 20</think>18"), ("18", "**18**"), ("18", "18kg"),
+        ("2", "1<think></think>2"), ("19", "18 <think>no, 19"), ("18", "so it is 20</think>18"),
+        ("18", "**18**"), ("18", "18kg"),
     ],
 )  # fmt: skip
 def test_right_number(value: str, text: str) -> None:
@@ -51,9 +57,11 @@ def test_right_number(value: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("18", "17"), ("18", "18 or 19"), ("123", "1,23"), ("34", "3, 4"), ("1", "$100.00"), ("3", "-3"), ("-3", "10-3"),
+        ("18", "17"), ("18", "18 or 19"), ("123", "1,23"), ("34", "3, 4"), ("1", "$100.00"), ("3", "-3"),
+        ("-3", "10-3"),
         ("18", "18.01"),
-        ("0.333333333333333333", "1/3"), ("18", r"\boxed{19} 18"), ("18", "1e999999999"), ("18", "9" * 100_000),
+        ("0.333333333333333333", "1/3"), ("18", r"\boxed{19} 18"), ("18", "1e999999999"),
+        ("18", "9" * 100_000),
         ("1", "1e" + "9" * 100_000),
         ("18", "1.8"), ("12345", "1,2345"), ("0.18", "18%"),
     ],
@@ -89,21 +97,27 @@ def test_every_spelling_of_a_number_is_that_number(value: Any) -> None:
 
 
 # --- expressions
-# ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("6", r"\boxed{2\cdot 3}"), ("1.75", r"\boxed{\frac{3}{4}+1}"), ("4", r"So $\boxed{\sqrt{16}}$. 3 steps."),
-        ("2.5", r"\boxed{2\frac{1}{2}}"), ("1500", r"\boxed{\$1,200 + \$300}"), ("1500", r"\boxed{1.5 \times 10^{3}}"),
-        ("120", r"\boxed{5!}"), ("1024", r"\boxed{2^{10}}"), ("1,024", r"\boxed{x = 2^{10}}"), ("-2", r"\boxed{3-5}"),
-        ("18", r"\boxed{3+14}, no: \boxed{3+15}"), ("6", r"\boxed{\boxed{2\cdot 3}}"), ("0.001", r"\boxed{10^{-3}}"),
+        ("6", r"\boxed{2\cdot 3}"), ("1.75", r"\boxed{\frac{3}{4}+1}"),
+        ("4", r"So $\boxed{\sqrt{16}}$. 3 steps."),
+        ("2.5", r"\boxed{2\frac{1}{2}}"), ("1500", r"\boxed{\$1,200 + \$300}"),
+        ("1500", r"\boxed{1.5 \times 10^{3}}"),
+        ("120", r"\boxed{5!}"), ("1024", r"\boxed{2^{10}}"), ("1,024", r"\boxed{x = 2^{10}}"),
+        ("-2", r"\boxed{3-5}"),
+        ("18", r"\boxed{3+14}, no: \boxed{3+15}"), ("6", r"\boxed{\boxed{2\cdot 3}}"),
+        ("0.001", r"\boxed{10^{-3}}"),
         ("12", r"\boxed{3×4}"),
-        (r"\frac{\sqrt{3}}{2}", r"$\boxed{\sqrt{3}/2}$"), (r"\frac{\sqrt{3}}{2}", r"\boxed{\frac{\sqrt{3}}{2}}"),
-        ("x+1", r"\boxed{1+x}"), ("x+1", "The answer is $1+x$."), ("x+1", r"Hence \(1 + x\)."), ("x+1", "x + 1"),
+        (r"\frac{\sqrt{3}}{2}", r"$\boxed{\sqrt{3}/2}$"),
+        (r"\frac{\sqrt{3}}{2}", r"\boxed{\frac{\sqrt{3}}{2}}"),
+        ("x+1", r"\boxed{1+x}"), ("x+1", "The answer is $1+x$."), ("x+1", r"Hence \(1 + x\)."),
+        ("x+1", "x + 1"),
         ("(x+1)^2", r"\boxed{x^2+2x+1}"), ("y=2x+1", r"\boxed{2x+1}"), ("(1,2)", r"\boxed{(1, 2)}"),
         ("(5,3)", r"\boxed{(5,2+1)}"), ("(5,3)", r"\boxed{(x,y)=\left(5,3\right)}"),
         ("[1,2)", r"\boxed{[1,2)}"), ("1,-2", r"\boxed{-2, 1}"),
-        (r"\{1,2\}", r"\boxed{\{2,1\}}"), (r"\text{Friday}", r"\boxed{\text{Friday}}"), (r"2\pi", r"\boxed{\pi + \pi}"),
+        (r"\{1,2\}", r"\boxed{\{2,1\}}"), (r"\text{Friday}", r"\boxed{\text{Friday}}"),
+        (r"2\pi", r"\boxed{\pi + \pi}"),
         (r"\frac{3}{4}", "0.75"), ("2+3i", r"\boxed{3i+2}"),
     ],
 )  # fmt: skip
@@ -117,10 +131,14 @@ def test_right_expression(value: str, text: str) -> None:
     [
         ("7", r"\boxed{2\cdot 3}"), ("3", r"\boxed{2\cdot 3}"), ("18", r"\boxed{3+18}"), ("5", r"\boxed{5!}"),
         ("10", r"\boxed{2^{10}}"),
-        (r"\frac{\sqrt{3}}{2}", r"\boxed{\frac{\sqrt{2}}{2}}"), (r"\frac{\sqrt{3}}{2}", r"\boxed{2}"), ("x+1", r"\boxed{x+2}"),
-        ("x+1", r"\boxed{y+1}"), ("x+1", "$x+1$, no: $x+2$"), ("(1,2)", r"\boxed{(2,1)}"), ("(5,3)", r"\boxed{(5,2)}"),
-        ("(5,3)", r"\boxed{(6,3)}"), ("(5,3)", r"\boxed{[5,3]}"), ("(5,3)", r"\boxed{(5,3,0)}"), ("(5,3)", r"\boxed{\emptyset}"),
-        ("[1,2)", r"\boxed{[1,2]}"), ("1,-2", r"\boxed{1,2}"), ("x+1", r"\boxed{" + "x+" * 500 + "1}"), ("x+1", r"\boxed{x+}"),
+        (r"\frac{\sqrt{3}}{2}", r"\boxed{\frac{\sqrt{2}}{2}}"), (r"\frac{\sqrt{3}}{2}", r"\boxed{2}"),
+        ("x+1", r"\boxed{x+2}"),
+        ("x+1", r"\boxed{y+1}"), ("x+1", "$x+1$, no: $x+2$"), ("(1,2)", r"\boxed{(2,1)}"),
+        ("(5,3)", r"\boxed{(5,2)}"),
+        ("(5,3)", r"\boxed{(6,3)}"), ("(5,3)", r"\boxed{[5,3]}"), ("(5,3)", r"\boxed{(5,3,0)}"),
+        ("(5,3)", r"\boxed{\emptyset}"),
+        ("[1,2)", r"\boxed{[1,2]}"), ("1,-2", r"\boxed{1,2}"), ("x+1", r"\boxed{" + "x+" * 500 + "1}"),
+        ("x+1", r"\boxed{x+}"),
         (r"\text{Friday}", r"\boxed{\text{Monday}}"),
     ],
 )  # fmt: skip
@@ -144,8 +162,10 @@ def test_no_expression(text: str) -> None:
         r"\boxed{18\text{ cm}^2}",
         r"\boxed{18 cm^2}", r"\boxed{18 \text{ km}/\text{h}}", r"\boxed{18^\circ}", r"\boxed{\frac{36}{2}}",
         r"\boxed{36/2 apples}",
-        r"\boxed{x = 3 + 15 = 18}", r"\boxed{\approx 18}", r"\boxed{\text{3 + 15 makes } 18}", r"\boxed{\left(18\right)}",
-        r"\boxed{3, 18}", r"\boxed{x^2} 18", r"2\cdot 9 = 18", r"\boxed{18 + }", r"\boxed{18 \, \frac{\text{km}}{\text{h}}}",
+        r"\boxed{x = 3 + 15 = 18}", r"\boxed{\approx 18}", r"\boxed{\text{3 + 15 makes } 18}",
+        r"\boxed{\left(18\right)}",
+        r"\boxed{3, 18}", r"\boxed{x^2} 18", r"2\cdot 9 = 18", r"\boxed{18 + }",
+        r"\boxed{18 \, \frac{\text{km}}{\text{h}}}",
         r"\boxed{18\frac{km}{h}}",
         r"\boxed{18^{\text{th}}}", r"\boxed{18^{th}}", r"\boxed{\pm 18}", r"\boxed{\mathbf{18}}",
     ],
@@ -163,13 +183,16 @@ def test_what_math_verify_cannot_read_falls_back_on_the_last_number() -> None:
     assert (math("18", text).correct, math("18", text).extracted) == (True, "18")
 
 
-NUMBERS = ["18", "$5", "50%", "1,234", "x=18", "18 apples", "3/4", r"\frac{3}{4}", "-3", "1e3", "18kg", "18 cm^2", "5 km/h",
+NUMBERS = ["18", "$5", "50%", "1,234", "x=18", "18 apples", "3/4", r"\frac{3}{4}", "-3", "1e3", "18kg",
+    "18 cm^2", "5 km/h",
            "18 a day",
            r"18\text{ cm}^2", "3 and 4 make 7", r"90^\circ", "12:30", "18-hole", r"\$18", r"10\%", "\u221218",
            "x = 3 + 15 = 18"]  # fmt: skip
-EXPRESSIONS = [r"\frac{\sqrt{3}}{2}", "x+1", "(1,2)", "2x", "1,2", "1,-2", "x^2", "2a+1", "a-1", r"2\pi", "x", "5!", "3+4",
+EXPRESSIONS = [r"\frac{\sqrt{3}}{2}", "x+1", "(1,2)", "2x", "1,2", "1,-2", "x^2", "2a+1", "a-1", r"2\pi", "x",
+    "5!", "3+4",
                r"\{1,2\}",
-               "[1,2)", r"2\frac{1}{2}", "2^{10}", r"\pm 3", "y=2x+1", r"\text{June 3}", r"\begin{pmatrix}1\\2\end{pmatrix}",
+               "[1,2)", r"2\frac{1}{2}", "2^{10}", r"\pm 3", "y=2x+1", r"\text{June 3}",
+               r"\begin{pmatrix}1\\2\end{pmatrix}",
                "3i"]  # fmt: skip
 
 
@@ -187,7 +210,7 @@ def test_references_that_are_expressions(text: str) -> None:
 def test_what_hangs_is_ended_and_the_next_verdict_is_none_the_worse(
     limit: float, power: str, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("smopd.verify.math.TIMEOUT", limit)
+    monkeypatch.setattr("smopd.verify.tasks.math.TIMEOUT", limit)
     assert math("6", r"\boxed{2\cdot 3}").correct  # the process is warm
     began = time.monotonic()
     verdict = math("5", f"\\boxed{{{power}}}")
@@ -208,7 +231,6 @@ def test_sums_of_fractions(top: int, bottom: int, sign: tuple[str, int], more: i
 
 
 # --- the benchmark
-# ----------------------------------------------------------------------------------------------------------
 def other_numbers(value: int) -> set[int]:
     """Numbers one slip away: off by one, sign, a digit changed, dropped or doubled, two swapped, a factor of
     ten.

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smopd.data import Example, load_examples, scorable, tasks
+from smopd.data import Example, load_examples, scorable
 from smopd.errors import UserError
 from smopd.evaluation import Verdict, load_verifiers, verifier, verify, verify_all
-from smopd.verify import own, workers
+from smopd.verify import tasks, workers
 
 HEAD = "from smopd.evaluation import Verdict, verifier\n"
 UNITS = (
@@ -27,6 +27,7 @@ def units(answer, reply):
     return f"{answer['value']} {answer['unit']}" in reply
 """
 )
+BUILT_IN = ("math", "actions", "database", "code")
 Write = Callable[..., str]
 
 
@@ -152,7 +153,7 @@ def test_a_bad_file_is_refused_with_its_line(write: Write, text: str, said: str)
     with pytest.raises(UserError) as error:
         load_verifiers([write(text)])
     assert said in str(error.value)
-    assert tasks.scored() == (*tasks.TASKS, "before")
+    assert tasks.scored() == (*BUILT_IN, "before")
 
 
 def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_loading_again_is_harmless_and_takes_what_the_file_now_says(write: Write
     write(UNITS.replace(" in reply", " == reply").replace('"units"', '"exact"'))
     assert verify(right, "it is 3 kg").correct, "a file edited during a run changes nothing"
     load_verifiers([file])
-    assert tasks.scored() == (*tasks.TASKS, "exact")
+    assert tasks.scored() == (*BUILT_IN, "exact")
     exact = example("exact", value=3, unit="kg")
     assert (verify(exact, "3 kg").correct, verify(exact, "it is 3 kg").correct) == (True, False)
 
@@ -228,11 +229,21 @@ def test_a_users_file_loads_without_torch(write: Write) -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(st.characters()), st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters()),
-                                              lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))  # fmt: skip
+@given(st.text(st.characters()),
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters()),
+                                              lambda inner: st.lists(inner) | st.dictionaries(st.text(),
+                                                  inner)))  # fmt: skip
 def test_answers_and_replies_arrive_as_they_are(write: Write, reply: str, value: Any) -> None:
     if "echo" not in tasks.scored():
-        text = "@verifier('echo')\ndef echo(answer, reply):\n    return Verdict(True, repr((answer, reply)), 'ok', '')\n"
+        text = (
+            "@verifier('echo')\ndef echo(answer, reply):\n    return Verdict(True, repr((answer, "
+            "reply)), 'ok', '')\n"
+        )
         load_verifiers([write(HEAD + text)])
-    verdict = workers.ask(own.job("echo", {"value": value}, reply))
+    task = tasks.find("echo")
+    assert task is not None
+    assert task.judge is not None
+    job = task.judge({"value": value}, reply)
+    assert isinstance(job, workers.Job)
+    verdict = workers.ask(job)
     assert verdict.extracted == repr(({"value": value}, reply))

@@ -59,7 +59,6 @@ def worker(level: str) -> int:
 
 
 # --- what a program gets
-# -------------------------------------------------------------------------------------------------------
 def test_a_program_runs_with_input_and_output(level: str) -> None:
     assert run("print(input()[::-1])", stdin="abc\n", timeout=5, level=level) == SandboxResult(
         "ok", "", "cba\n"
@@ -69,8 +68,10 @@ def test_a_program_runs_with_input_and_output(level: str) -> None:
 @pytest.mark.parametrize(
     ("program", "status", "detail"),
     [
-        ("raise ValueError('no')", "failed", "ValueError: no"), ("import sys; sys.exit(3)", "failed", "exit code 3"),
-        ("def f(:", "failed", "SyntaxError"), ("import sys; sys.exit()", "ok", ""), ("import torch", "failed", "ModuleNotFound"),
+        ("raise ValueError('no')", "failed", "ValueError: no"),
+        ("import sys; sys.exit(3)", "failed", "exit code 3"),
+        ("def f(:", "failed", "SyntaxError"), ("import sys; sys.exit()", "ok", ""),
+        ("import torch", "failed", "ModuleNotFound"),
         ("import os; os.kill(os.getpid(), 11)", "failed", "exit code -11"), ("\ud800", "failed", "Unicode"),
         ("\0", "failed", "null"),
     ],
@@ -89,7 +90,10 @@ def test_exit_functions_and_threads_are_waited_for() -> None:
 def test_the_environment_is_empty_and_the_folder_fresh(level: str) -> None:
     os.environ["SMOPD_TEST_SECRET"] = "sesame"
     try:
-        program = "import os; print(dict(os.environ), os.listdir('.')); open('left', 'w').write('x'); os.mkdir('d', 0)"
+        program = (
+            "import os; print(dict(os.environ), os.listdir('.')); open('left', 'w').write('x'); "
+            "os.mkdir('d', 0)"
+        )
         for _ in range(2):
             assert run(program, timeout=5, level=level).output == "{} []\n"
     finally:
@@ -120,20 +124,25 @@ def test_tests_decide(level: str) -> None:
 @pytest.mark.parametrize(
     ("program", "test"),
     [
-        ("from collections import *\ndef f(): return Counter('aab'), deque([1]), OrderedDict(a=1), defaultdict(list, a=[1])",
-         "from collections import *\nassert f() == (Counter('aab'), deque([1]), OrderedDict(a=1), {'a': [1]})"),
+        ("from collections import *\ndef f(): return Counter('aab'), deque([1]), OrderedDict(a=1), "
+            "defaultdict(list, a=[1])",
+         "from collections import *\nassert f() == (Counter('aab'), deque([1]), OrderedDict(a=1), {'a': "
+             "[1]})"),
         ("from datetime import *\nfrom decimal import *\ndef f(): return date(2020, 1, 2), Decimal('1.5')",
          "from datetime import *\nfrom decimal import *\nassert f() == (date(2020, 1, 2), Decimal('1.5'))"),
-        ("from collections import namedtuple\ndef f(): return namedtuple('P', 'x y')(1, 2)", "assert f() == (1, 2)"),
+        ("from collections import namedtuple\ndef f(): return namedtuple('P', 'x y')(1, 2)",
+        "assert f() == (1, 2)"),
         ("def f():\n    yield 1\n    yield 2", "assert list(f()) == [1, 2] and next(f()) == 1"),
-        ("class Node:\n    def __init__(self, v): self.v, self.next = v, None\ndef f(n): return n.v + n.next.v",
+        ("class Node:\n    def __init__(self, v): self.v, self.next = v, None\ndef f(n): return n.v + "
+            "n.next.v",
          "a = Node(1)\na.next = Node(2)\nassert f(a) == 3 and a.next.v == 2"),
         ("import math\ndef f(): return math.pi", "assert f() == math.pi"),
         ("def f(): return lambda x: x + 1", "assert f()(1) == 2"),
         ("def f(): raise ValueError('no')",
          "try:\n    f()\n    assert False\nexcept ValueError as e:\n    assert str(e) == 'no'"),
         ("def f(): return float('nan'), float('inf'), 1j, {1, 2}, b'x', range(3), None, True",
-         "x, *rest = f()\nassert x != x and rest == [float('inf'), 1j, {1, 2}, b'x', range(3), None, True] and rest[-1] is True"),
+         "x, *rest = f()\nassert x != x and rest == [float('inf'), 1j, {1, 2}, b'x', range(3), None, True] "
+             "and rest[-1] is True"),
         ("class Solution:\n    def f(self): return 5", "assert candidate() == 5"),
     ],
 )  # fmt: skip
@@ -142,9 +151,11 @@ def test_values_cross_between_program_and_tests(program: str, test: str) -> None
 
 
 # --- harm
-# ----------------------------------------------------------------------------------------------------------------------
 def test_fork_bomb(level: str) -> None:
-    program = "import os, time\nn = 0\ntry:\n    while n < 200:\n        if os.fork() == 0: time.sleep(60)\n        n += 1\n"
+    program = (
+        "import os, time\nn = 0\ntry:\n    while n < 200:\n        if os.fork() == 0: "
+        "time.sleep(60)\n        n += 1\n"
+    )
     program += "finally: print(n)"
     result = run(program, timeout=5, level=level)
     assert (result.status, "BlockingIOError" in result.detail) == ("failed", True), result
@@ -250,7 +261,10 @@ open("inside", "w").write("x")
 
 def test_no_network(level: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        program = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 1); print('in')"
+        program = (
+            f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 1); "
+            f"print('in')"
+        )
         result = run(program, timeout=5, level=level)
         assert (result.status, result.output) == ("failed", ""), result
         assert unsafe(program).output == "in\n"
@@ -320,7 +334,8 @@ def test_calls_that_reach_around_the_limits_are_refused(level: str, call: str) -
     assert run(program, timeout=5, level=level).output == "-1 1\n"
     assert (
         run(
-            "import threading, os\nthreading.Thread(target=print).start()\nos.waitpid(os.fork() or os._exit(0), 0)",
+            "import threading, os\nthreading.Thread(target=print).start()\nos.waitpid(os.fork() or "
+            "os._exit(0), 0)",
             timeout=5,
             level=level,
         ).status
@@ -329,7 +344,6 @@ def test_calls_that_reach_around_the_limits_are_refused(level: str, call: str) -
 
 
 # --- forged success
-# ------------------------------------------------------------------------------------------------------------
 FORGERIES = {
     "exit": "import os\nos._exit(0)",
     "exit in the call": "import os\ndef f(x): os._exit(0)",
@@ -346,17 +360,22 @@ def f(x):
             except OSError: pass
     os._exit(0)
 """,
-    "equals everything": "class Any:\n    def __eq__(self, other): return True\n    def __sub__(self, other): return 0\n"
+    "equals everything": "class Any:\n    def __eq__(self, other): return True\n    def __sub__(self, "
+        "other): return 0\n"
                          "def f(x): return Any()",
-    "number that equals everything": "class Any(int):\n    def __eq__(self, o): return True\n    def __sub__(self, o): return 0\n"
+    "number that equals everything": "class Any(int):\n    def __eq__(self, o): return True\n    def "
+        "__sub__(self, o): return 0\n"
                                        "def f(x): return Any(3)",
-    "a text that equals everything": "class Any(str):\n    def __eq__(self, o): return True\n    def __sub__(self, o): return 0\n"
+    "a text that equals everything": "class Any(str):\n    def __eq__(self, o): return True\n    def "
+        "__sub__(self, o): return 0\n"
                                      "def f(x): return Any()",
-    "patched builtins": "import builtins\nbuiltins.AssertionError = StopIteration\nbuiltins.abs = lambda x: 0\n"
+    "patched builtins": "import builtins\nbuiltins.AssertionError = StopIteration\nbuiltins.abs = lambda "
+        "x: 0\n"
                         "def f(x): return 0",
     "own helpers": "abs = lambda x: 0\ndef check(candidate): pass\ncandidate = check\ndef f(x): return 0",
     "claimed builtins": "def f(x): return 0\n__builtins__ = {}\n__name__ = 'tests'",
-    "assertions off": "import sys\nsys.flags = None\nsys.excepthook = print\nsys.settrace(print)\ndef f(x): return 0",
+    "assertions off": "import sys\nsys.flags = None\nsys.excepthook = print\nsys.settrace(print)\ndef "
+        "f(x): return 0",
     "a pickle that runs": """
 import os, pickle, struct
 SPEAK = '''
@@ -393,7 +412,8 @@ def f(x):
     while frame := frame.f_back:
         boxes.append(dict(frame.f_locals))
     for box in boxes:
-        for value in list(box.values()) if isinstance(box, dict) else list(box) if isinstance(box, (list, tuple)) else []:
+        held = list(box.values()) if isinstance(box, dict) else box if isinstance(box, (list, tuple)) else []
+        for value in list(held):
             if isinstance(value, (str, bytes)) and "open sesam" + chr(101) in str(value): return 4
     return 0
 """,
@@ -402,7 +422,10 @@ def f(x):
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_success_cannot_be_forged(level: str, forgery: str) -> None:
-    tests = "def check(candidate):\n    assert abs(candidate(2) - 4) < 1e-6\n    assert candidate(2) == 4, 'open sesame'\n"
+    tests = (
+        "def check(candidate):\n    assert abs(candidate(2) - 4) < 1e-6\n    assert candidate(2) == 4, "
+        "'open sesame'\n"
+    )
     started = time.monotonic()
     # First the honest one: what a worker has had to do with tests before must not help a forger either.
     assert (
@@ -428,7 +451,6 @@ def test_a_test_that_catches_everything_does_not_hide_an_exit() -> None:
 
 
 # --- the pool
-# ------------------------------------------------------------------------------------------------------------------
 def test_a_dead_worker_is_replaced(level: str) -> None:
     run("pass", timeout=5, level=level)
     os.kill(worker(level), signal.SIGKILL)

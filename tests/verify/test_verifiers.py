@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.verify import sandbox
-from smopd.verify.verifiers import Verdict, use_databases, verify, verify_all
+from smopd.verify.tasks.database import use_databases
+from smopd.verify.verifiers import Verdict, verify, verify_all
 
 PETS = {
     "db_id": "pets",
@@ -54,7 +55,6 @@ def test_a_reference_that_cannot_be_used_is_an_error_and_an_unknown_task_the_use
 
 
 # --- many at once
-# -------------------------------------------------------------------------------------------------------------
 PAIRS = [
     (example("math", {"value": "18"}), "It is 18."),
     (example("math", {"value": "18"}), "It is 17."),
@@ -119,7 +119,6 @@ def test_public_names() -> None:
 
 
 # --- the user's databases
-# -----------------------------------------------------------------------------------------------------
 @pytest.fixture
 def spider(tmp_path: Path) -> Any:
     """A folder as Spider has it, whose one database tells what no synthetic one would: nobody has a pet over
@@ -170,13 +169,13 @@ def test_a_folder_without_databases_is_refused_when_it_is_set(tmp_path: Path) ->
 
 
 # --- hostile text
-# -------------------------------------------------------------------------------------------------------------
 EXAMPLES = [
     Example("m", "math", "", ("g",), "g", {"value": "18"}),
     Example("a", "actions", "", ("g",), "g", {"calls": ONE}),
     Example("s", "actions", "", ("g",), "g", {"calls": AREA, "functions": SCHEMA}),
 ]
-PIECES = ["f(", "m.area(", "a=", "1", "'", '"', "\\", "\n", "[", "]", "(", ")", "{", "}", ",", "-", "\\boxed{", "<think>",
+PIECES = ["f(", "m.area(", "a=", "1", "'", '"', "\\", "\n", "[", "]", "(", ")", "{", "}", ",", "-",
+    "\\boxed{", "<think>",
           "</think>", "#", "e9", "/",
           ".", "$", "\\frac{", "x", " ", "\0", "\ud800", "*", ":", "lambda", "b'", "\\d", "^"]  # fmt: skip
 
@@ -193,15 +192,22 @@ def test_no_text_raises(text: str) -> None:
 
 N = 100_000
 HOSTILE = {
-    "brackets": "[" * N, "calls": "f(" * N, "lists": "[f(" * N, "unclosed": "[f(a=1)" * (N // 7), "quotes": "['" * N,
+    "brackets": "[" * N, "calls": "f(" * N, "lists": "[f(" * N, "unclosed": "[f(a=1)" * (N // 7),
+    "quotes": "['" * N,
     "escapes": '\\"[' * N,
-    "minuses": f"[f(a={'-' * N}1)]", "short minuses": f"[f(a={'-' * 19_000}1)]", "nots": f"[f(a={'not ' * 4_900}1)]",
-    "sums": f"[f(a={'1+' * 9_000}1)]", "dots": f"[f{'.f' * 9_000}(a=1)]", "lambdas": f"[f(a={'lambda:' * 2_800}1)]",
-    "hex": f"[f(a=0x{'f' * 19_000})]", "digits": f"[f(a={'9' * 5_000})]", "float": "[f(a=1e999)]", "boxes": "\\boxed{" * (N // 7),
-    "closed boxes": "\\boxed{" * (N // 8) + "5" + "}" * (N // 8), "thoughts": "<think>" * (N // 7), "ends": "</think>" * (N // 8),
+    "minuses": f"[f(a={'-' * N}1)]", "short minuses": f"[f(a={'-' * 19_000}1)]",
+    "nots": f"[f(a={'not ' * 4_900}1)]",
+    "sums": f"[f(a={'1+' * 9_000}1)]", "dots": f"[f{'.f' * 9_000}(a=1)]",
+    "lambdas": f"[f(a={'lambda:' * 2_800}1)]",
+    "hex": f"[f(a=0x{'f' * 19_000})]", "digits": f"[f(a={'9' * 5_000})]", "float": "[f(a=1e999)]",
+    "boxes": "\\boxed{" * (N // 7),
+    "closed boxes": "\\boxed{" * (N // 8) + "5" + "}" * (N // 8), "thoughts": "<think>" * (N // 7),
+    "ends": "</think>" * (N // 8),
     "commas": "1," * N,
-    "groups": "1" + ",234" * (N // 4) + "5", "fractions": "1/" * N, "word": "a" * N, "names": "a." * N, "bare": "f()" * (N // 3),
-    "fracs": "\\frac{" * (N // 6), "spaces": "[" + " " * N, "escape": "[f(a='\\d')]", "comments": "[f( #" * (N // 5),
+    "groups": "1" + ",234" * (N // 4) + "5", "fractions": "1/" * N, "word": "a" * N, "names": "a." * N,
+    "bare": "f()" * (N // 3),
+    "fracs": "\\frac{" * (N // 6), "spaces": "[" + " " * N, "escape": "[f(a='\\d')]",
+    "comments": "[f( #" * (N // 5),
 }  # fmt: skip
 
 

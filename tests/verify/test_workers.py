@@ -1,4 +1,4 @@
-"""The pool of processes: limits that hold, losses that are told, and no confusion between threads or forks."""
+"""The pool of processes: limits that hold, losses that are told, no confusion between threads or forks."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ SOURCE = textwrap.dedent("""
     def x(answer, reply):
         return Verdict(True, str(eval(reply, globals())), "ok", str(os.getpid()))
 """)
-KIND = Kind("own", "x.py", SOURCE)
+KIND = Kind("smopd.verify.own", "x.py", SOURCE)
 
 
 def job(expression: str, timeout: float = 30.0, memory_mb: int = 1024) -> Job:
@@ -123,7 +123,10 @@ def test_memory_is_limited_by_job() -> None:
 
 def test_what_is_printed_and_odd_text_do_not_disturb_the_answers() -> None:
     odd = "'\\0\\ud800\\n' + chr(0x1F600)"
-    noise = "(print('x' * 100_000), sys.stderr.write('y'), os.write(1, b'z'), os.write(2, b'w'), subprocess.call(['echo', 'v']))[0]"
+    noise = (
+        "(print('x' * 100_000), sys.stderr.write('y'), os.write(1, b'z'), os.write(2, b'w'), "
+        "subprocess.call(['echo', 'v']))[0]"
+    )
     verdicts = ask_all([job(noise), job(odd)])
     assert [v.extracted for v in verdicts] == ["None", "\0\ud800\n\U0001f600"]
 
@@ -134,7 +137,7 @@ def test_what_is_no_json_is_an_error_without_a_process() -> None:
 
 
 def test_a_process_that_cannot_start_is_an_error() -> None:
-    verdicts = ask_all([Job(Kind("own", "x.py", "import nothing_like_it"), {}, 5.0)] * 2)
+    verdicts = ask_all([Job(Kind("smopd.verify.own", "x.py", "import nothing_like_it"), {}, 5.0)] * 2)
     assert {v.status for v in verdicts} == {"error"}
     assert (
         "did not start: ModuleNotFoundError: No module named 'nothing_like_it' (x.py, line 1)"

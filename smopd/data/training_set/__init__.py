@@ -1,7 +1,6 @@
-"""A training set over four domains from raw public files: read, rid of overlaps, sharded, verified, chosen,
-described.
-"""
+"""A training set over four domains from raw public files: without overlaps, sharded, verified, described."""
 
-from smopd.data.training_set.compose import DOMAINS, TOTAL, Built, Plan, build, write
+from smopd.data.training_set.card import write
+from smopd.data.training_set.compose import DOMAINS, TOTAL, Built, Plan, build
 
 __all__ = ["DOMAINS", "TOTAL", "Built", "Plan", "build", "write"]

@@ -1,48 +1,53 @@
-"""The data card: what a set holds, where it comes from, what was left out and why. JSON first, Markdown made
-from it.
+"""The data card of a training set: what it holds, where it comes from, what was left out and why.
 
 No dates and no folders, so the same set has the same card on every machine.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from smopd.data.stats import describe
 from smopd.data.training_set import overlap
+from smopd.data.training_set.compose import Built, options
 from smopd.data.training_set.raw import SOURCES
-
-if TYPE_CHECKING:
-    from smopd.data.training_set.compose import Built
+from smopd.files import jsonl, write_json, write_text
 
 
-def card(built: "Built", name: str, digest: str) -> dict[str, Any]:
+def write(built: Built, out: Path) -> dict[str, Any]:
+    """Write the set, its card as JSON and as Markdown; returns the card. Nothing is ever half there."""
+    text = jsonl(e.to_json() for e in built.examples)
+    facts = card(built, out.name, hashlib.sha256(text.encode()).hexdigest())
+    write_json(out.with_name(f"{out.name}.card.json"), facts)
+    write_text(out.with_name(f"{out.name}.card.md"), card_text(facts))
+    write_text(out, text)  # last: where it is, the cards are too
+    return facts
+
+
+def card(built: Built, name: str, digest: str) -> dict[str, Any]:
     """Everything the card tells, as JSON."""
-    from smopd.data.training_set.compose import options
-
-    chosen = Counter(e.task for e in built.examples)
-    by_file = Counter(built.files.values())
-    domains = list(built.rejected)
+    chosen, by_file = Counter(e.task for e in built.examples), Counter(built.files.values())
+    domains, files = {}, {}
+    for domain, rejected in built.rejected.items():
+        domains[domain] = {
+            "examples": chosen[domain],
+            "valid": built.valid[domain],
+            "read": built.read[domain],
+            "overlap": dict(sorted(built.overlaps[domain].items())),
+            "rejected": dict(sorted(rejected.items())),
+            "source": vars(SOURCES[domain]),
+        }
+    for file, read in sorted(built.read_by_file.items()):
+        files[file] = {"read": read, "valid": built.valid_by_file[file], "examples": by_file[file]}
     return {
         "file": name,
         "sha256": digest,
         "examples": len(built.examples),
         "options": options(built.plan),
-        "domains": {
-            d: {
-                "examples": chosen[d],
-                "valid": built.valid[d],
-                "read": built.read[d],
-                "overlap": dict(sorted(built.overlaps[d].items())),
-                "rejected": dict(sorted(built.rejected[d].items())),
-                "source": vars(SOURCES[d]),
-            }
-            for d in domains
-        },
-        "files": {
-            f: {"read": built.read_by_file[f], "valid": built.valid_by_file[f], "examples": by_file[f]}
-            for f in sorted(built.read_by_file)
-        },
+        "domains": domains,
+        "files": files,
         "statistics": describe(built.examples),
         "evaluation": built.evaluation,
         "near_duplicate": {"run_of_words": overlap.RUN, "share": overlap.NEAR, "least_runs": overlap.LEAST},
@@ -52,98 +57,74 @@ def card(built: "Built", name: str, digest: str) -> dict[str, Any]:
     }
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join(
-        [
-            *lines,
-            *(
-                "| " + " | ".join(f"{c:,}" if isinstance(c, int) else str(c) for c in row) + " |"
-                for row in rows
-            ),
-        ]
-    )
+def _table(head: str, rows: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown; `head` holds the names of the columns between bars."""
+    lines = [f"| {head} |", "|" + "---|" * (head.count("|") + 1)]
+    for row in rows:
+        cells = [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
-def _reasons(counts: dict[str, int]) -> str:
-    return "; ".join(f"{reason}: {count:,}" for reason, count in counts.items()) or "none"
+def _reasons(domains: dict[str, Any], key: str) -> str:
+    lines = []
+    for domain, facts in domains.items():
+        reasons = "; ".join(f"{reason}: {count:,}" for reason, count in facts[key].items())
+        lines.append(f"- {domain}: {reasons or 'none'}")
+    return "\n".join(lines)
 
 
-def card_text(told: dict[str, Any]) -> str:
+def _size_row(domain: str, stats: dict[str, Any]) -> tuple[str, ...]:
+    counts = ", ".join(f"{shards}: {n:,}" for shards, n in stats["shards"]["histogram"].items())
+    digits = {"full_characters": 0, "shard_words": 1, "system_characters": 0}
+    spreads = [f"{stats[key]['mean']:.{d}f} ({stats[key]['max']:,})" for key, d in digits.items()]
+    return domain, f"{stats['shards']['mean']:.2f}", counts, *spreads
+
+
+def card_text(facts: dict[str, Any]) -> str:
     """The card in Markdown."""
-    domains, stats = told["domains"], told["statistics"]["tasks"]
-    counts = [
-        (
-            d,
-            v["source"]["name"],
-            v["read"],
-            sum(v["overlap"].values()),
-            sum(v["rejected"].values()),
-            v["valid"],
-            v["examples"],
-        )
-        for d, v in domains.items()
-    ]
-    sizes = [
-        (d, f"{s['shards']['mean']:.2f}", ", ".join(f"{k}: {n:,}" for k, n in s["shards"]["histogram"].items()),
-         f"{s['full_characters']['mean']:.0f} ({s['full_characters']['max']:,})",
-         f"{s['shard_words']['mean']:.1f} ({s['shard_words']['max']:,})",
-         f"{s['system_characters']['mean']:.0f} ({s['system_characters']['max']:,})")
-        for d, s in stats.items()
-    ]  # fmt: skip
-    near = told["near_duplicate"]
+    domains, near, kind = facts["domains"], facts["near_duplicate"], facts["sharder"]["kind"]
+    counts = []
+    for domain, v in domains.items():
+        left_out = (sum(v["overlap"].values()), sum(v["rejected"].values()))
+        counts.append((domain, v["source"]["name"], v["read"], *left_out, v["valid"], v["examples"]))
+    files = [(f, v["read"], v["valid"], v["examples"]) for f, v in facts["files"].items()]
+    sizes = [_size_row(domain, stats) for domain, stats in facts["statistics"]["tasks"].items()]
+    compared = [f"- {e['file']} ({e['what']}, {e['items']:,} items)" for e in facts["evaluation"]]
+    sources = [(domain, *v["source"].values()) for domain, v in domains.items()]
+    sharded = ", ".join(f"{key} {value:,}" for key, value in facts["sharder"].items() if key != "kind")
+    options = ", ".join(f"{key} {value}" for key, value in facts["options"].items() if key != "sharder")
     parts = [
-        f"# {told['file']}",
-        f"{told['examples']:,} examples for training, each in two views: the whole request, and shards that reveal it turn by "
-        f"turn. SHA-256 `{told['sha256']}`.",
+        f"# {facts['file']}",
+        f"{facts['examples']:,} examples for training, each in two views: the whole request, and shards that "
+        f"reveal it turn by turn. SHA-256 `{facts['sha256']}`.",
         "## Counts",
-        _table(["domain", "source", "read", "overlap", "rejected", "valid", "in the set"], counts),
-        _table(
-            ["file", "items taken", "valid", "in the set"],
-            [(f, v["read"], v["valid"], v["examples"]) for f, v in told["files"].items()],
-        ),
+        _table("domain | source | read | overlap | rejected | valid | in the set", counts),
+        _table("file | items taken | valid | in the set", files),
         "## Shards and lengths",
         _table(
-            [
-                "domain",
-                "shards, mean",
-                "examples by number of shards",
-                "characters of the request, mean (max)",
-                "words a shard, mean (max)",
-                "characters of the system prompt, mean (max)",
-            ],
+            "domain | shards, mean | examples by number of shards | characters of the request, mean (max) | "
+            "words a shard, mean (max) | characters of the system prompt, mean (max)",
             sizes,
         ),
         "## Left out",
-        "\n".join(f"- {d}: {_reasons(v['rejected'])}" for d, v in domains.items()),
+        _reasons(domains, "rejected"),
         "## Overlap with evaluation sets, removed",
-        "\n".join(f"- {d}: {_reasons(v['overlap'])}" for d, v in domains.items()),
-        f"Near: of the runs of {near['run_of_words']} words of the shorter text, numbers made equal, at least "
-        f"{near['share']:.0%} occur in the other, and at least {near['least_runs']} of them. Compared with:",
-        "\n".join(f"- {e['file']} ({e['what']}, {e['items']:,} items)" for e in told["evaluation"])
-        or "- nothing: no file was there",
+        _reasons(domains, "overlap"),
+        f"Near: of the runs of {near['run_of_words']} words of the shorter text, numbers made equal, at "
+        f"least {near['share']:.0%} occur in the other, and at least {near['least_runs']} of "
+        "them. Compared with:",
+        "\n".join(compared) or "- nothing: no file was there",
         "## How it was made",
-        f"Sharder: {_kind(told['sharder'])}. Options: "
-        + ", ".join(f"{key} {value}" for key, value in told["options"].items() if key != "sharder")
-        + ".",
-        "Every reference was checked: numbers, calls and programs by the verifier itself; queries by running them on databases "
-        "made from the schema, where they must run and their results differ.",
-        *(f"Not verified: {note}." for note in told["unverified"]),
+        f"Sharder: {kind}{f' ({sharded})' if sharded else ''}. Options: {options}.",
+        "Every reference was checked: numbers, calls and programs by the verifier itself; queries by running "
+        "them on databases made from the schema, where they must run and their results differ.",
+        *(f"Not verified: {note}." for note in facts["unverified"]),
         "## Sources and licences",
-        _table(
-            ["domain", "source", "project", "licence", "credit"],
-            [
-                (d, *(v["source"][k] for k in ("name", "project", "licence", "credit")))
-                for d, v in domains.items()
-            ],
-        ),
-        "The questions keep the licences of their sources; a set with Spider in it is to be shared under CC BY-SA 4.0.",
+        _table("domain | source | project | licence | credit", sources),
+        "The questions keep the licences of their sources; a set with Spider in it is to be shared under "
+        "CC BY-SA 4.0.",
         "## Inputs",
-        _table(["file", "SHA-256"], [(f, f"`{digest}`") for f, digest in told["inputs"].items()]),
+        _table("file | SHA-256", [(f, f"`{digest}`") for f, digest in facts["inputs"].items()]),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _kind(sharder: dict[str, Any]) -> str:
-    counts = ", ".join(f"{key} {value:,}" for key, value in sharder.items() if key != "kind")
-    return f"{sharder['kind']}" + (f" ({counts})" if counts else "")

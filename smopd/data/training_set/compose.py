@@ -1,33 +1,33 @@
-"""From a folder of raw public files to a training set: read, hold out, shard, verify, choose, write.
+"""From a folder of raw public files to a training set: read, hold out, shard, verify, choose.
 
 The same files, options and seed give the same bytes, whatever the number of workers. An item that overlaps an
 evaluation set, is there twice, cannot be told in two or more shards or whose own reference does not verify is
 left out and counted by reason.
 """
 
-import hashlib
 import json
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from smopd.data.example import Example
-from smopd.data.sharding import LONGEST, Unfit, check_shards, pieces, shard
+from smopd.data.sharding import LONGEST, Sharder, by_rule, check_shards, pieces
 from smopd.data.training_set import bfcl, gsm8k, mbpp, overlap, spider
 from smopd.data.training_set.raw import SOURCES, Item, sha256
 from smopd.errors import UserError
+from smopd.seeds import derive
+from smopd.tracking import Track, quiet
+from smopd.verify import sandbox, verify
+from smopd.verify.database import shows_something
+from smopd.verify.tasks.code import verify_code
 
 READERS = {"math": gsm8k.read, "actions": bfcl.read, "database": spider.read, "code": mbpp.read}
 DOMAINS = tuple(READERS)
 TOTAL = 12165  # examples of the paper's own set, which is not public
-# For a reference program. All take under 0.1 s but one, which takes about the verifier's own 6 s, so in or
-# out by chance.
+# For a reference program. All take under 0.1 s but one, whose 6 s, the verifier's limit, would mean chance.
 SECONDS = 3.0
-# Texts to shards: for each text its shards, or the reason why there are none.
-Sharder = Callable[[Sequence[str]], list[tuple[str, ...] | str]]
-Progress = Callable[[str, int, int], None]  # what, done, of how many
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,7 @@ class Built:
     sharder_counts: Counter[str] = field(default_factory=Counter)
 
 
-def build(
-    plan: Plan, sharder: Sharder | None = None, progress: Progress = lambda what, done, of: None
-) -> Built:
+def build(plan: Plan, sharder: Sharder | None = None, track: Track = quiet) -> Built:
     """Make the set in memory. `sharder` replaces the rules; what it cannot do is dropped with its reason."""
     unknown = [d for d in plan.domains if d not in READERS]
     if unknown or not plan.domains:
@@ -73,9 +71,7 @@ def build(
         raise UserError(f"{plan.raw}: no such folder of raw files")
     built = Built(plan, [], Counter())
     read: dict[str, list[Item]] = {}
-    for domain in (
-        d for d in DOMAINS if d in plan.domains
-    ):  # all of them first: a missing file is known at once
+    for domain in (d for d in DOMAINS if d in plan.domains):  # all first: a missing file is known at once
         built.rejected[domain], built.overlaps[domain] = Counter(), Counter()
         read[domain] = READERS[domain](plan.raw, built.rejected[domain])
         built.read[domain] = len(read[domain]) + built.rejected[domain].total()
@@ -85,10 +81,10 @@ def build(
     built.evaluation = out.files
     valid: dict[str, list[Example]] = {}
     for domain, items in read.items():
-        progress(f"{domain}: overlap", 0, len(items))
-        left = _without_overlap(items, out, built)
-        examples = _sharded(left, sharder or by_rule, built, progress)
-        kept = _verified(examples, {i.id: i for i in left}, plan, built, progress)
+        with track(f"{domain}: overlap", len(items)):
+            left = _without_overlap(items, out, built)
+        examples = _sharded(left, sharder, built, track)
+        kept = _verified(examples, {i.id: i for i in left}, built, track)
         valid[domain] = kept
         built.valid[domain] = len(kept)
         built.files |= {item.id: item.file for item in left}
@@ -98,32 +94,6 @@ def build(
         raise UserError(f"{plan.raw}: no valid example is left; rejected: {json.dumps(built.rejected)}")
     built.files = {e.id: built.files[e.id] for e in built.examples}
     return built
-
-
-def write(built: Built, out: Path) -> dict[str, Any]:
-    """Write the set, its card as JSON and as Markdown; the card's JSON is returned. Nothing is ever half
-    there.
-    """
-    from smopd.data.training_set.card import card, card_text
-    from smopd.files import write_json, write_text
-
-    text = "".join(json.dumps(e.to_json(), ensure_ascii=False) + "\n" for e in built.examples)
-    told = card(built, out.name, hashlib.sha256(text.encode()).hexdigest())
-    write_json(out.with_name(f"{out.name}.card.json"), told)
-    write_text(out.with_name(f"{out.name}.card.md"), card_text(told))
-    write_text(out, text)  # last: where it is, the cards are too
-    return told
-
-
-def by_rule(texts: Sequence[str]) -> list[tuple[str, ...] | str]:
-    """The rule-based sharder in the form that `build` takes."""
-    out: list[tuple[str, ...] | str] = []
-    for text in texts:
-        try:
-            out.append(shard(text))
-        except Unfit as reason:
-            out.append(str(reason))
-    return out
 
 
 def options(plan: Plan) -> dict[str, Any]:
@@ -137,8 +107,7 @@ def _inputs(plan: Plan) -> list[str]:
     names: list[str] = []
     for domain in plan.domains:
         if domain == "actions":
-            there = [c for c in bfcl.CATEGORIES if (plan.raw / f"bfcl/BFCL_v4_{c}.json").is_file()]
-            names += [f"bfcl/{folder}BFCL_v4_{c}.json" for c in there for folder in ("", "possible_answer/")]
+            names += [file for pair in bfcl.files(plan.raw) for file in pair]
         elif domain == "database":
             names += [next(n for n in spider.TRAIN if (plan.raw / n).is_file()), spider.TABLES]
         else:
@@ -160,43 +129,38 @@ def _without_overlap(items: list[Item], out: overlap.HeldOut, built: Built) -> l
     return left
 
 
-def _sharded(items: list[Item], sharder: Sharder, built: Built, progress: Progress) -> list[Example]:
+def _sharded(items: list[Item], sharder: Sharder | None, built: Built, track: Track) -> list[Example]:
     if not items:
         return []
-    task = items[0].task
-    progress(f"{task}: shards", 0, len(items))
+    task, rejected, texts = items[0].task, built.rejected[items[0].task], [item.text for item in items]
+    if sharder:
+        results = sharder(texts)
+    else:
+        with track(f"{task}: shards", len(items)):
+            results = by_rule(texts)
     examples = []
-    for item, found in zip(items, sharder([item.text for item in items]), strict=True):
+    for item, found in zip(items, results, strict=True):
         if isinstance(found, str) and item.extra and found == "fewer than two shards":
             found = tuple(pieces(item.text))  # the shards behind it make up for that
         if isinstance(found, str):
-            built.rejected[task][found] += 1
+            rejected[found] += 1
             continue
-        shards = (*found, *item.extra)
+        shards, source = (*found, *item.extra), SOURCES[task].name
         if len(item.full) > LONGEST:
-            built.rejected[task][f"over {LONGEST} characters"] += 1
+            rejected[f"over {LONGEST} characters"] += 1
         elif len(shards) < 2:
-            built.rejected[task]["fewer than two shards"] += 1
+            rejected["fewer than two shards"] += 1
         elif item.extra and (problem := check_shards(item.text, found)):
-            built.rejected[task][problem.split(":")[0]] += 1
+            rejected[problem.split(":")[0]] += 1
         else:
-            examples.append(
-                Example(item.id, task, item.system, shards, item.full, item.answer, SOURCES[task].name)
-            )
+            examples.append(Example(item.id, task, item.system, shards, item.full, item.answer, source))
     return examples
 
 
-def _verified(
-    examples: list[Example], items: dict[str, Item], plan: Plan, built: Built, progress: Progress
-) -> list[Example]:
+def _verified(examples: list[Example], items: dict[str, Item], built: Built, track: Track) -> list[Example]:
     """The examples whose own reference verifies as correct."""
     if not examples:
         return []
-    from concurrent.futures import ThreadPoolExecutor
-
-    from smopd.verify import sandbox, verify
-    from smopd.verify.code import verify_code
-
     task = examples[0].task
     if task == "code" and sandbox.isolation() == "none":
         built.unverified.append("code: there is no sandbox here, so no reference program was run")
@@ -207,59 +171,44 @@ def _verified(
         if task == "database":  # two questions share most queries
             key = (example.answer["schema_sql"], example.answer["reference_sql"])
             if key not in shown:
-                shown[key] = spider.shows_something(example.answer)
+                shown[key] = shows_something(example.answer)
             return shown[key]
         reply = items[example.id].reference
-        verdict = (
-            verify_code(example.answer, reply, timeout=SECONDS) if task == "code" else verify(example, reply)
-        )
+        code = task == "code"
+        verdict = verify_code(example.answer, reply, timeout=SECONDS) if code else verify(example, reply)
+        if verdict.correct:
+            return None
         slow = verdict.status == "timeout"
-        return (
-            None
-            if verdict.correct
-            else f"the reference takes over {SECONDS:g} s"
-            if slow
-            else "the reference does not verify"
-        )
+        return f"the reference takes over {SECONDS:g} s" if slow else "the reference does not verify"
 
-    kept, width = (
-        [],
-        max(1, plan.workers if task == "code" else 1),
-    )  # only the sandbox works outside this process
-    with ThreadPoolExecutor(width) as pool:
+    kept = []
+    width = built.plan.workers if task == "code" else 1  # only the sandbox works outside this process
+    with ThreadPoolExecutor(max(1, width)) as pool, track(f"{task}: verify", len(examples)) as update:
         for number, (example, why) in enumerate(zip(examples, pool.map(problem, examples), strict=True), 1):
             if why:
                 built.rejected[task][why] += 1
             else:
                 kept.append(example)
             if number % 50 == 0 or number == len(examples):
-                progress(f"{task}: verify", number, len(examples))
+                update(number)
     return kept
 
 
 def _chosen(valid: dict[str, list[Example]], plan: Plan) -> list[Example]:
-    """Equal shares of the total as far as the domains reach, what one lacks going to the others; in an order
-    drawn by seed.
-    """
-    from smopd.seeds import derive
-
+    """Equal shares of the total as far as the domains reach; in an order drawn by seed."""
     share = shares({domain: len(examples) for domain, examples in valid.items()}, plan.total)
-    ranked = {
-        d: sorted(examples, key=lambda e: derive("choice", plan.seed, e.id)) for d, examples in valid.items()
-    }
-    chosen = [example for domain, examples in ranked.items() for example in examples[: share[domain]]]
+    chosen: list[Example] = []
+    for domain, examples in valid.items():
+        chosen += sorted(examples, key=lambda e: derive("choice", plan.seed, e.id))[: share[domain]]
     return sorted(chosen, key=lambda e: derive("order", plan.seed, e.id))
 
 
 def shares(available: dict[str, int], total: int) -> dict[str, int]:
-    """How many of each domain make `total`, as even as the domains allow; all of them for 0 or where there
-    are no more.
-    """
+    """How many of each domain make `total`, as even as they allow; all for 0 or where there are no more."""
     if total <= 0 or total >= sum(available.values()):
         return dict(available)
-    out: dict[str, int] = defaultdict(int)
-    left = total
+    out: dict[str, int] = {}
     for rank, domain in enumerate(sorted(available, key=lambda d: (available[d], d))):
-        out[domain] = min(available[domain], left // (len(available) - rank))
-        left -= out[domain]
-    return dict(out)
+        out[domain] = min(available[domain], total // (len(available) - rank))
+        total -= out[domain]
+    return out

@@ -3,10 +3,9 @@
 from collections import Counter
 from pathlib import Path
 
-from smopd.data import lic
 from smopd.data.sharding import normalise
-from smopd.data.training_set.raw import Item, need, read_lines, text_of
-from smopd.errors import UserError
+from smopd.data.training_set.raw import Item, need, read_rows
+from smopd.verify.tasks.math import SYSTEM
 
 FILES = ("gsm8k_train.jsonl",)
 
@@ -14,13 +13,10 @@ FILES = ("gsm8k_train.jsonl",)
 def read(raw: Path, rejected: Counter[str]) -> list[Item]:
     """Every question of gsm8k_train.jsonl; `gsm8k/train/17` is its line 18."""
     items = []
-    for number, (where, row) in enumerate(read_lines(need(raw, "math", *FILES), ("question", "answer"))):
-        question, answer = text_of(row, "question", where), text_of(row, "answer", where)
-        if "####" not in answer:
-            raise UserError(f"{where}, field 'answer': expected a text that ends in '#### <number>'")
-        value = answer.rsplit("####", 1)[1].strip()
-        text = normalise(question)
-        items.append(
-            Item(f"gsm8k/train/{number}", "math", lic.MATH, text, text, {"value": value}, FILES[0], answer)
-        )
+    for number, row in enumerate(read_rows(need(raw, "math", *FILES))):
+        text, reply = normalise(row.text("question")), row.text("answer")
+        if "####" not in reply:
+            raise row.error("answer", "expected a text that ends in '#### <number>'")
+        answer = {"value": reply.rsplit("####", 1)[1].strip()}
+        items.append(Item(f"gsm8k/train/{number}", "math", SYSTEM, text, text, answer, FILES[0], reply))
     return items

@@ -1,14 +1,11 @@
-"""MBPP's tasks as items: the text with its asserts, which tell the function's name and signature, one a shard
-at the end.
-"""
+"""MBPP's tasks as items: the text, then its asserts, which tell the function's signature, one a shard."""
 
 from collections import Counter
 from pathlib import Path
 
-from smopd.data import lic
 from smopd.data.sharding import LONGEST, normalise
-from smopd.data.training_set.raw import Item, need, read_lines, text_of
-from smopd.errors import UserError
+from smopd.data.training_set.raw import Item, need, read_rows
+from smopd.verify.tasks.code import SYSTEM
 
 FILES = ("mbpp.jsonl",)
 _LEAD = "Your code should pass these tests:"
@@ -20,28 +17,21 @@ def read(raw: Path, rejected: Counter[str]) -> list[Item]:
     As many asserts are shown as fit, in their order; all of them are the answer.
     """
     items = []
-    for where, row in read_lines(need(raw, "code", *FILES), ("text", "code", "task_id", "test_list")):
-        text, tests = normalise(text_of(row, "text", where)), row["test_list"]
-        if (
-            not isinstance(tests, list)
-            or not tests
-            or not all(isinstance(t, str) and t.strip() for t in tests)
-        ):
-            raise UserError(f"{where}, field 'test_list': expected a list of asserts")
+    for row in read_rows(need(raw, "code", *FILES)):
+        text, tests = normalise(row.text("text")), row["test_list"]
+        asserts = isinstance(tests, list) and all(isinstance(t, str) and t.strip() for t in tests)
+        if not asserts or not tests:
+            raise row.error("test_list", "expected a list of asserts")
         shown: list[str] = []
         for test in (t.strip() for t in tests):
             if shown and len("\n".join([text, _LEAD, *shown, test])) > LONGEST:
                 break
             shown.append(test)
         full = "\n".join([text, _LEAD, *shown])
-        extra = tuple(
-            f"{'It should pass this test:' if not i else 'And this one:'} {test}"
-            for i, test in enumerate(shown)
-        )
+        leads = ["It should pass this test:", *["And this one:"] * len(shown)]
+        extra = tuple(f"{lead} {test}" for lead, test in zip(leads, shown, strict=False))
         answer = {"test_list": tests, "test_setup_code": str(row.get("test_setup_code") or "")}
-        code = text_of(row, "code", where).replace("\r\n", "\n")
-        reply = f"```python\n{code}\n```"
-        items.append(
-            Item(f"mbpp/{row['task_id']}", "code", lic.CODE, text, full, answer, FILES[0], reply, extra)
-        )
+        code = row.text("code").replace("\r\n", "\n")
+        reply, id = f"```python\n{code}\n```", f"mbpp/{row['task_id']}"
+        items.append(Item(id, "code", SYSTEM, text, full, answer, FILES[0], reply, extra))
     return items

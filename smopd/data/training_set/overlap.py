@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from smopd.data.reading import load_examples
 from smopd.data.sharding import words
 from smopd.data.training_set import bfcl
-from smopd.data.training_set.raw import read_array, read_lines, sha256
+from smopd.data.training_set.raw import read_rows, sha256
 from smopd.data.training_set.spider import DEV
 
 RUN = 5  # words
@@ -38,12 +39,6 @@ def blind_words(text: str) -> list[str]:
 def _runs(text: str) -> set[tuple[str, ...]]:
     told = blind_words(text)
     return {tuple(told[i : i + RUN]) for i in range(len(told) - RUN + 1)}
-
-
-def near(runs: set[tuple[str, ...]], other: set[tuple[str, ...]], common: int | None = None) -> bool:
-    """Are two texts, given as runs of words, nearly the same?"""
-    common = len(runs & other) if common is None else common
-    return common >= LEAST and common >= NEAR * min(len(runs), len(other))
 
 
 @dataclass
@@ -72,21 +67,17 @@ class HeldOut:
             return "the same text"
         runs = _runs(text)
         common = Counter(number for run in runs for number in self._index.get((task, run), ()))
-        sets = self._sets[task]
-        return (
-            "nearly the same text"
-            if any(near(runs, sets[number], count) for number, count in common.items())
-            else None
-        )
+        for number, count in common.items():
+            if count >= max(LEAST, NEAR * min(len(runs), len(self._sets[task][number]))):
+                return "nearly the same text"
+        return None
 
 
 def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Path]) -> HeldOut:
     """The evaluation files of the raw folder, and any others that `load_examples` reads."""
-    from smopd.data.example import load_examples
-
     out, wanted = HeldOut(), set(domains)
     for file, name, task in HELD_OUT if raw else ():
-        path = raw / file if raw else Path(file)
+        path = (raw or Path()) / file
         if task not in wanted or not path.is_file():
             continue
         texts = _texts(path, task, out)
@@ -94,28 +85,25 @@ def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Pat
             out.add(task, text)
         out.files.append({"file": file, "what": name, "items": len(texts), "sha256": sha256(path)})
     for given in evals:
-        examples = load_examples(given)
+        path, examples = Path(given), load_examples(given)
         for example in examples:
             out.add(example.task, example.full)
             if example.answer.get("db_id"):
                 out.databases.add(str(example.answer["db_id"]))
-        known = {"sha256": sha256(Path(given))} if Path(given).is_file() else {}
-        out.files.append(
-            {"file": Path(given).name, "what": "given with --eval", "items": len(examples), **known}
-        )
+        entry = {"file": path.name, "what": "given with --eval", "items": len(examples)}
+        out.files.append(entry | ({"sha256": sha256(path)} if path.is_file() else {}))
     return out
 
 
 def _texts(path: Path, task: str, out: HeldOut) -> list[str]:
     if task == "actions":
         return bfcl.requests(path)
-    if task == "database":
-        rows = [row for _, row in read_array(path, ("question", "db_id"))]
-        out.databases |= {row["db_id"] for row in rows}
-        return [row["question"] for row in rows]
     if task == "code":
-        return [_docstring(row["prompt"]) for _, row in read_lines(path, ("prompt",))]
-    return [row["question"] for _, row in read_lines(path, ("question",))]
+        return [_docstring(row["prompt"]) for row in read_rows(path)]
+    rows = list(read_rows(path))
+    if task == "database":
+        out.databases |= {row["db_id"] for row in rows}
+    return [row["question"] for row in rows]
 
 
 def _docstring(prompt: str) -> str:

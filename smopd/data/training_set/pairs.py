@@ -1,8 +1,6 @@
-"""Question and answer pairs of one's own as sharded examples: fields named by the user, dropped rows listed
-with line and reason.
+"""The user's questions and answers as sharded examples: fields named by the user, dropped rows listed.
 
-It leaves out checking answers of one's own tasks: their verifier knows, and `smopd data check` asks it
-nothing it cannot tell.
+It leaves out checking the answers of the user's own tasks: only their verifier knows.
 """
 
 import json
@@ -12,15 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smopd.data import lic
 from smopd.data.example import Example
-from smopd.data.sharding import normalise
-from smopd.data.tasks import UNSCORED, missing, scored
-from smopd.data.training_set.compose import Sharder, by_rule
-from smopd.data.training_set.raw import read_array, read_lines, read_text
+from smopd.data.sharding import Sharder, by_rule, normalise
+from smopd.data.training_set.raw import read_rows
 from smopd.errors import UserError
-
-SYSTEMS = {"math": lic.MATH, "code": lic.CODE}
+from smopd.verify import tasks
+from smopd.verify.task import Task
 
 
 @dataclass(frozen=True)
@@ -34,66 +29,50 @@ class Row:
     system: str
 
 
-def read_pairs(path: Path, task: str, question: str, answer: str, system: str | None) -> list[Row]:
-    """The pairs of JSON lines or a JSON array; `system` None means the task's own prompt, or the row's field
-    of that name.
+def read_pairs(path: Path, name: str, question: str, answer: str, system: str | None) -> list[Row]:
+    """The pairs of JSON lines or a JSON array for the task `name`.
+
+    Where `system` is None, the prompt is the row's field of that name, or else the task's own.
     """
-    if task in UNSCORED or not re.fullmatch(r"[\w.-]+", task):
-        raise UserError(f"--task: expected {', '.join(scored())} or one word of your own, found {task!r}")
+    task = tasks.find(name)
+    if (task and not task.judge) or not re.fullmatch(r"[\w.-]+", name):
+        known = ", ".join(tasks.scored())
+        raise UserError(f"--task: expected {known} or one word of your own, found {name!r}")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    read = read_array if read_text(path).lstrip().startswith("[") else read_lines
+    task = task or Task(name)  # a task whose verifier is still to be written
+    own_prompt = "" if task.placeholder else task.system
     rows: list[Row] = []
     seen: dict[str, str] = {}
-    for number, (where, row) in enumerate(read(path, (question, answer)), 1):
-        text, id = row[question], row.get("id", f"{path.stem}/{number}")
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(
-                f"{where}, field '{question}': expected a non-empty text, found {json.dumps(text)[:60]}"
-            )
-        if not isinstance(id, (str, int)) or str(id) in seen:
-            again = (
-                f"{id!r} is that of {seen[str(id)]} too"
-                if isinstance(id, (str, int))
-                else "expected a text or a number"
-            )
-            raise UserError(f"{where}, field 'id': {again}")
-        seen[str(id)] = where
-        told = answer_of(task, row[answer], f"{where}, field '{answer}'")
-        prompt = system if system is not None else row.get("system", SYSTEMS.get(task, ""))
+    for number, row in enumerate(read_rows(path), 1):
+        id = row.get("id", f"{path.stem}/{number}")
+        if not isinstance(id, (str, int)):
+            raise row.error("id", "expected a text or a number")
+        if str(id) in seen:
+            raise row.error("id", f"{id!r} is that of {seen[str(id)]} too")
+        seen[str(id)] = row.where
+        text, right = row.text(question), answer_of(task, row[answer], f"{row.where}, field '{answer}'")
+        prompt = row.get("system", own_prompt) if system is None else system
         if not isinstance(prompt, str):
-            raise UserError(f"{where}, field 'system': expected a text, found {json.dumps(prompt)[:60]}")
-        rows.append(Row(where, str(id), normalise(text), told, _filled(prompt, told)))
+            raise row.error("system", f"expected a text, found {json.dumps(prompt)[:60]}")
+        rows.append(Row(row.where, str(id), normalise(text), right, tasks.fill(prompt, right)))
     if not rows:
         raise UserError(f"{path}: holds no rows")
     return rows
 
 
-def answer_of(task: str, value: Any, where: str) -> dict[str, Any]:
-    """An answer as the verifier of its task takes it: an object as it is, a number or text as {"value": ...}."""
+def answer_of(task: Task, value: Any, where: str) -> dict[str, Any]:
+    """An answer as the task's verifier takes it: an object as it is, a number or text as {"value": ...}."""
     if not isinstance(value, dict):
-        if value is None or (isinstance(value, (list, bool)) and task == "math"):
-            raise UserError(
-                f"{where}: expected a number, a text or an object, found {json.dumps(value)[:60]}"
-            )
-        value = {"value": _math_value(value, where) if task == "math" else value}
-    if lacks := missing(task, value):
-        raise UserError(f"{where}: a {task} answer needs {lacks}; give an object that has it")
+        try:
+            if value is None:
+                raise ValueError("expected a number, a text or an object")
+            value = {"value": task.plain_answer(value)}
+        except ValueError as error:
+            raise UserError(f"{where}: {error}, found {json.dumps(value)[:60]}") from None
+    if missing := task.missing(value):
+        raise UserError(f"{where}: a {task.name} answer needs {missing}; give an object that has it")
     return value
-
-
-def _math_value(value: Any, where: str) -> str:
-    text = str(value).rsplit("####", 1)[-1].strip()
-    if not any(c.isdigit() for c in text):
-        raise UserError(
-            f"{where}: expected a number or a text that ends in '#### <number>', found {json.dumps(value)[:60]}"
-        )
-    return text
-
-
-def _filled(prompt: str, answer: dict[str, Any]) -> str:
-    functions = "\n".join(json.dumps(f) for f in answer.get("functions") or ())
-    return prompt.replace("{functions}", functions).replace("{schema}", str(answer.get("schema_sql", "")))
 
 
 def shard_pairs(

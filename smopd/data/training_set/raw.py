@@ -1,17 +1,15 @@
-"""Raw public files: where each comes from, and reading them with every complaint naming file, line and field.
-
-It leaves out what the fields mean: that is the reader's of each source.
-"""
+"""Raw public files: where each comes from, and reading their rows."""
 
 import gzip
 import hashlib
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from smopd.data.reading import as_record, json_items
 from smopd.errors import UserError
+from smopd.verify.task import Record
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,10 @@ def need(raw: Path, task: str, *names: str) -> Path:
     """The first of these files that is there; a UserError says which is missing and where to get it."""
     found = next((raw / name for name in names if (raw / name).is_file()), None)
     if found is None:
-        others = ", ".join(d for d in SOURCES if d != task)
+        others = ",".join(d for d in SOURCES if d != task)
         raise UserError(
-            f"{raw / names[0]}: missing; it comes from {SOURCES[task].project}. Put it there, or leave the domain out with "
-            f"--domains {others.replace(' ', '')}"
+            f"{raw / names[0]}: missing; it comes from {SOURCES[task].project}. Put it there, or leave the "
+            f"domain out with --domains {others}"
         )
     return found
 
@@ -79,45 +77,7 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: cannot be read: {error}") from None
 
 
-def read_lines(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) of every line of JSON lines."""
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number}: not valid JSON: {error.msg} (column {error.colno})"
-                ) from None
-            yield f"{path}, line {number}", _row(row, fields, f"{path}, line {number}")
-
-
-def read_array(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) of every item of a JSON array."""
-    try:
-        rows = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not valid JSON: {error.msg}") from None
-    if not isinstance(rows, list):
-        raise UserError(f"{path}: expected a JSON array, found {type(rows).__name__}")
-    for number, row in enumerate(rows, 1):
-        yield f"{path}, item {number}", _row(row, fields, f"{path}, item {number}")
-
-
-def text_of(row: dict[str, Any], field: str, where: str) -> str:
-    """A field that must be a text with something in it."""
-    value = row[field]
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(
-            f"{where}, field '{field}': expected a non-empty text, found {json.dumps(value)[:60]}"
-        )
-    return value
-
-
-def _row(row: Any, fields: Sequence[str], where: str) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: expected a JSON object, found {type(row).__name__}")
-    for field in fields:
-        if field not in row:
-            raise UserError(f"{where}, field '{field}': missing")
-    return row
+def read_rows(path: Path) -> Iterator[Record]:
+    """Every line of JSON lines or item of a JSON array, objects all."""
+    for where, item in json_items(read_text(path), path):
+        yield as_record(item, where)

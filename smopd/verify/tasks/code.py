@@ -1,5 +1,4 @@
-"""Is a reply's Python right? Finds the code in a reply and runs it in the sandbox against the example's
-tests.
+"""The task code: the Python of a reply is run in the sandbox against the example's tests.
 
 An answer is what the public sets hold, under their own names: HumanEval's `test` with a `check(candidate)`,
 MBPP's `test_list` of asserts, or LiveCodeBench's `public_test_cases` (functional or standard input). LiC's
@@ -19,15 +18,22 @@ import textwrap
 import time
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from smopd.verify import sandbox
+from smopd.verify.sandbox import SandboxResult
+from smopd.verify.task import Answer, Record, Task
 from smopd.verify.verdict import Verdict
 
 TIMEOUT = 6.0  # seconds for all tests of an example together
 MEMORY_MB = 512
+SYSTEM = (
+    "You write Python. The user may reveal the task over several messages. Reply with one complete function "
+    "that does everything the user has asked for, imports included, in a ```python block."
+)
 _MOST_CHARACTERS = 30_000  # of one program: parsing deeper nests than fit in there could exhaust the C stack
 _MOST_PARSES = 40  # of a reply without fences
 _TAG = re.compile(r"[ \t]*(?:[\w+#.-]*[ \t]*\r?\n|(?:python3?|py)\b)")
@@ -41,7 +47,7 @@ def plain(value):
 
 
 @dataclass(frozen=True)
-class _Task:
+class _Tests:
     entry: str  # the function under test; none where a program reads standard input
     prelude: str = ""  # what of the prompt stands around the function
     tests: str = ""
@@ -49,47 +55,43 @@ class _Task:
 
 
 def verify_code(
-    answer: Mapping[str, Any], text: str, *, timeout: float = TIMEOUT, memory_mb: int = MEMORY_MB
+    answer: Answer, text: str, *, timeout: float = TIMEOUT, memory_mb: int = MEMORY_MB
 ) -> Verdict:
     """Run the code of a reply against all tests of an answer. Without a sandbox it raises a UserError."""
     try:
-        task = _task(answer)
+        asked = _tests_of(answer)
     except (ValueError, TypeError, KeyError, SyntaxError) as error:
         return Verdict(False, None, "error", f"the reference answer has no usable tests: {error}")
-    code = extract_code(text, task.entry)
+    code = extract_code(text, asked.entry)
     if code is None:
-        return Verdict(
-            False, None, "no_answer", f"no Python {'function' if task.entry else 'code'} in the reply"
-        )
+        what = "function" if asked.entry else "code"
+        return Verdict(False, None, "no_answer", f"no Python {what} in the reply")
     futures = "".join(f"{line}\n" for line in _FUTURE.findall(code))  # these must come first of all
-    program = f"{futures}{task.prelude}\n{_FUTURE.sub('', code) if futures else code}"
-    if task.tests:
-        result = sandbox.run(
-            program, tests=task.tests, entry=task.entry, timeout=timeout, memory_mb=memory_mb
-        )
+    program = f"{futures}{asked.prelude}\n{_FUTURE.sub('', code) if futures else code}"
+    run = partial(sandbox.run, program, memory_mb=memory_mb)
+    if asked.tests:
+        result = run(tests=asked.tests, entry=asked.entry, timeout=timeout)
     else:
-        result = _run_cases(program, task.cases, timeout, memory_mb)
+        result = _run_cases(run, asked.cases, timeout)
     if result.status in ("timeout", "error"):
         return Verdict(False, code, result.status, result.detail)
     return Verdict(result.status == "ok", code, "ok", result.detail)
 
 
 def _run_cases(
-    program: str, cases: tuple[tuple[str, str], ...], timeout: float, memory_mb: int
-) -> sandbox.SandboxResult:
+    run: Callable[..., SandboxResult], cases: Sequence[tuple[str, str]], timeout: float
+) -> SandboxResult:
     deadline = time.monotonic() + timeout
-    result = sandbox.SandboxResult("error", "no tests", "")
+    result = SandboxResult("error", "no tests", "")
     for number, (given, wanted) in enumerate(cases, 1):
         left = deadline - time.monotonic()
         if left <= 0:
-            return sandbox.SandboxResult("timeout", f"out of time before case {number}", "")
-        result = sandbox.run(program, stdin=given, timeout=left, memory_mb=memory_mb)
+            return SandboxResult("timeout", f"out of time before case {number}", "")
+        result = run(stdin=given, timeout=left)
         if result.status != "ok":
             return result
         if _lines(result.output) != _lines(wanted):
-            return sandbox.SandboxResult(
-                "failed", f"case {number}: another output than expected", result.output
-            )
+            return SandboxResult("failed", f"case {number}: another output than expected", result.output)
     return result
 
 
@@ -98,38 +100,31 @@ def _lines(text: str) -> list[str]:
 
 
 # --- the tests of an answer
-# ----------------------------------------------------------------------------------------------------
-def _task(answer: Mapping[str, Any]) -> _Task:
+def _tests_of(answer: Answer) -> _Tests:
     metadata = answer.get("metadata") or {}
     metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
     entry = str(answer.get("entry_point") or metadata.get("func_name") or "")
     if answer.get("test"):
         if not entry:
             raise ValueError("no name of the function under test (entry_point or metadata.func_name)")
-        prelude = _around(str(answer.get("prompt") or ""), entry)
-        return _Task(entry, prelude, f"{prelude}\n{answer['test']}\ncheck(candidate)\n")
+        prelude = _around(answer, entry)
+        return _Tests(entry, prelude, f"{prelude}\n{answer['test']}\ncheck(candidate)\n")
     if answer.get("test_list"):
         tests = [str(answer.get("test_setup_code") or ""), *map(str, answer["test_list"])]
-        return _Task(entry or _called(tests[1]), "", "\n".join(tests))
+        return _Tests(entry or _called(tests[1]), "", "\n".join(tests))
     cases = [case for key in ("public_test_cases", "private_test_cases") for case in _cases(answer.get(key))]
     if not cases:
         raise ValueError("neither test, test_list nor public_test_cases")
     if cases[0].get("testtype", "functional") == "stdin":
-        return _Task("", cases=tuple((str(case["input"]), str(case["output"])) for case in cases))
+        return _Tests("", cases=tuple((str(case["input"]), str(case["output"])) for case in cases))
     if not entry:
         raise ValueError("no name of the function under test (metadata.func_name)")
-    return _Task(
-        entry,
-        _around(str(answer.get("prompt") or ""), entry),
-        _FUNCTIONAL + "\n".join(map(_functional, cases)),
-    )
+    return _Tests(entry, _around(answer, entry), _FUNCTIONAL + "\n".join(map(_functional, cases)))
 
 
-def _around(prompt: str, entry: str) -> str:
+def _around(answer: Answer, entry: str) -> str:
     """The imports and helpers of a prompt: everything but the unfinished function."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        body = ast.parse(prompt).body
+    body = _parse(str(answer.get("prompt") or "")).body
     return "\n".join(ast.unparse(node) for node in body if getattr(node, "name", None) != entry)
 
 
@@ -146,9 +141,7 @@ class _Text(pickle.Unpickler):
 
 
 def _cases(cases: Any) -> list[dict[str, Any]]:
-    """Test cases as a list, as JSON, or as LiveCodeBench packs its private ones: a pickled JSON text,
-    compressed, in base64.
-    """
+    """Test cases: a list, JSON, or as LiveCodeBench packs its private ones (pickled, compressed, base64)."""
     if isinstance(cases, str) and cases.strip()[:1] not in ("[", ""):
         try:
             cases = _Text(io.BytesIO(zlib.decompress(base64.b64decode(cases, validate=True)))).load()
@@ -167,10 +160,8 @@ def _functional(case: Mapping[str, Any]) -> str:
 
 
 # --- the code in a reply
-# -------------------------------------------------------------------------------------------------------
 def extract_code(text: str, entry: str = "") -> str | None:
-    """The code of a reply: the last block that defines `entry`, else the last with any function; None without
-    one.
+    """The code of a reply: the last block that defines `entry`, else the last with any function, else None.
 
     An empty `entry` asks for a whole program: the last block that is Python at all.
     """
@@ -187,9 +178,8 @@ def extract_code(text: str, entry: str = "") -> str | None:
 
 
 def _fenced(text: str) -> Iterator[str]:
-    for block in text.split("```")[
-        1::2
-    ]:  # the last one may lack its end: a reply cut short still counts if it parses
+    # The last block may lack its end: a reply cut short still counts if it parses.
+    for block in text.split("```")[1::2]:
         tag = _TAG.match(block)
         code = textwrap.dedent(block[tag.end() :] if tag else block).strip()
         if 0 < len(code) <= _MOST_CHARACTERS:
@@ -226,25 +216,56 @@ def _error_line(code: str) -> int | None:
 
 
 def _functions(code: str) -> set[str] | None:
-    """The functions that code defines, methods of a class Solution among them; None where it is not Python."""
+    """The functions that code defines, methods of a class Solution included; None where it is not Python."""
     try:
         body = _parse(code).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    body += [
-        inner
-        for node in body
-        if isinstance(node, ast.ClassDef) and node.name == "Solution"
-        for inner in node.body
-    ]
-    names = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
-    assigned = [
-        node.targets for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)
-    ]
-    return names | {target.id for targets in assigned for target in targets if isinstance(target, ast.Name)}
+    classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == "Solution"]
+    names: set[str] = set()
+    for node in [*body, *(inner for found in classes for inner in found.body)]:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
 
 
 def _parse(code: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "\d" in a reply is none of our user's business
         return ast.parse(code)
+
+
+# --- examples
+def _from_lic(item: Record) -> tuple[str, str, dict[str, Any]]:
+    names = ("prompt", "test", "entry_point", "metadata", "public_test_cases", "private_test_cases")
+    answer = {name: item[name] for name in names if item.get(name)}
+    if not answer.keys() & {"test", "public_test_cases"}:
+        raise item.error("test", "missing, and so is 'public_test_cases'")
+    starter = f"\n\n{item['starter_code']}" if item.get("starter_code") else ""
+    if item.get("question_content"):
+        return SYSTEM, f"{item['question_content']}{starter}", answer
+    return SYSTEM, f"Complete this function:\n{item['prompt']}", answer
+
+
+def _reference_problem(answer: Answer) -> str | None:
+    try:
+        ast.parse("\n".join(map(str, answer.get("test_list") or [answer.get("test") or ""])))
+    except (SyntaxError, ValueError):
+        return "the tests are not Python"
+    return None
+
+
+TASK = Task(
+    "code",
+    fields=("test", "test_list", "public_test_cases"),
+    one_field=True,
+    judge=lambda answer, reply: lambda: verify_code(answer, reply),
+    require=sandbox.require,
+    system=SYSTEM,
+    from_lic=_from_lic,
+    answer_form="The answer is the complete Python code, with its imports.",
+    reference_problem=_reference_problem,
+    shards_repeat=False,  # code is full of identifiers nobody repeats
+)

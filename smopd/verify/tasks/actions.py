@@ -1,4 +1,4 @@
-"""Are the function calls of a reply the right ones? BFCL's AST rule, order-free.
+"""The task actions: the function calls of a reply are compared by BFCL's AST rule, in any order.
 
 Nothing in a reply is evaluated or executed, no reply text raises, and the time is linear in its length
 whatever it holds. It leaves out arguments that are no literals: a name or an expression in a call is a wrong
@@ -6,24 +6,34 @@ answer, not to be worked out.
 """
 
 import ast
+import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from smopd.verify.task import Answer, Placeholder, Record, Task
 from smopd.verify.verdict import Verdict
 
-# --- actions: finding the calls
-# ----------------------------------------------------------------------------------------------
+SYSTEM = (
+    "You call functions. The user may reveal the request over several messages. Reply with nothing but a "
+    'Python list of calls with named arguments, such as [f(a=1), g(b="x")], using only these functions:\n'
+    "{functions}"
+)
+FUNCTIONS = Placeholder(
+    "{functions}", "the schemas", lambda answer: "\n".join(map(json.dumps, answer.get("functions") or ()))
+)
+
+# --- finding the calls
 _NAME = r"(?<![\w.])[^\W\d][\w.]*+"
 _OPENER = re.compile(rf"\[|{_NAME}\(")
 _LIST_OF_CALLS = re.compile(rf"\[\s*+(?={_NAME}\s*+\()")
 _BETWEEN = re.compile(r"\s*+[,;]?\s*+")
-# Strings and comments first, so that brackets within them don't count; `cut` is a string that does not end on
-# its line.
+# Strings and comments first: brackets within them don't count. `cut`: a string that does not end on its line.
 _TOKEN = re.compile(
-    r""" "(?:[^"\\\n]|\\[^\n])*+" | '(?:[^'\\\n]|\\[^\n])*+' | (?P<cut>["'][^\n]*+) | \#[^\n]*+ | [\[\](){}] """,
+    r""" "(?:[^"\\\n]|\\[^\n])*+" | '(?:[^'\\\n]|\\[^\n])*+' | (?P<cut>["'][^\n]*+)
+    | \#[^\n]*+ | [\[\](){}] """,
     re.VERBOSE,
 )
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
@@ -42,9 +52,7 @@ class _Call:
 
 
 def _find_calls(text: str, names: set[str]) -> tuple[str, list[_Call]] | None:
-    """The last list of calls and its source; without one, the last run of bare calls, if it names a known
-    function.
-    """
+    """The last list of calls and its source; else the last run of bare calls, if it has a known function."""
     listed: tuple[str, list[_Call]] | None = None
     run, known_run = list[str](), list[str]()
     at, run_end, cut_short, readings = 0, 0, -1, _MOST_READINGS * (len(text) + 1000)
@@ -56,14 +64,14 @@ def _find_calls(text: str, names: set[str]) -> tuple[str, list[_Call]] | None:
             return None
         if opener[0] != "[":
             if not run or not _BETWEEN.fullmatch(text, run_end, start):
-                run = (
-                    ["["] if start == cut_short or start < run_end else []
-                )  # the lone bracket spoils a run that is not bare
+                # The lone bracket spoils a run that is not bare.
+                run = ["["] if start == cut_short or start < run_end else []
             run.append(text[start:at])
             run_end = max(run_end, at)
-            known_run, at = (
-                (run, at) if opener[0][:-1] in names else (known_run, opener.end())
-            )  # in print([f(a=1)]) look inside
+            if opener[0][:-1] in names:
+                known_run = run
+            else:
+                at = opener.end()  # in print([f(a=1)]) look inside
         elif (head := _LIST_OF_CALLS.match(text, start)) is None:
             at = start + 1  # a bracket in the prose: what counts may stand inside
         elif end > 0:
@@ -120,40 +128,28 @@ def _call(node: ast.expr) -> _Call | None:
 
 
 def _literal(node: ast.expr) -> Any:
-    """A literal's value; a tuple as a list. `ast.literal_eval` would also let bytes, sets and complex sums
-    through.
-    """
-    if isinstance(node, ast.Constant) and (
-        node.value is None or isinstance(node.value, (str, bool, int, float))
-    ):
-        return node.value
-    if (
-        isinstance(node, ast.UnaryOp)
-        and isinstance(node.op, ast.USub)
-        and isinstance(node.operand, ast.Constant)
-    ):
-        number = _literal(node.operand)
-        return -number if type(number) in (int, float) else _NOT_LITERAL
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return [_literal(element) for element in node.elts]
-    if isinstance(node, ast.Dict) and all(
-        isinstance(k, ast.Constant) and isinstance(k.value, str) for k in node.keys
-    ):
-        return {
-            k.value: _literal(v)
-            for k, v in zip(node.keys, node.values, strict=True)
-            if isinstance(k, ast.Constant)
-        }
+    """A literal's value, a tuple as a list. `ast.literal_eval` also takes bytes, sets and complex sums."""
+    match node:
+        case ast.Constant(value=None | str() | bool() | int() | float()):
+            return node.value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant()):
+            number = _literal(node.operand)
+            return -number if type(number) in (int, float) else _NOT_LITERAL
+        case ast.List() | ast.Tuple():
+            return [_literal(element) for element in node.elts]
+        case ast.Dict():
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            if all(isinstance(key, str) for key in keys):
+                return dict(zip(keys, map(_literal, node.values), strict=True))
     return _NOT_LITERAL
 
 
-# --- actions: comparing the calls
-# --------------------------------------------------------------------------------------------
+# --- comparing the calls
 _ANOTHER = "another function"
 _IGNORED = str.maketrans({**dict.fromkeys(" ,./-_*^"), "'": '"'})
 
 
-def verify_actions(answer: Mapping[str, Any], text: str) -> Verdict:
+def verify_actions(answer: Answer, text: str) -> Verdict:
     """Compare the calls of a reply with the reference's, in any order."""
     reference, functions = answer.get("calls"), answer.get("functions") or []
     text = text[-_MOST_TEXT:]
@@ -166,9 +162,7 @@ def verify_actions(answer: Mapping[str, Any], text: str) -> Verdict:
     source, calls = found
     if len(calls) != len(wanted):
         return Verdict(False, source, "ok", f"expected {len(wanted)} calls, found {len(calls)}")
-    misses = [
-        [_mismatch(call, name, args, schemas.get(name) or {}) for call in calls] for name, args in wanted
-    ]
+    misses = [[_mismatch(c, name, args, schemas.get(name) or {}) for c in calls] for name, args in wanted]
     unmatched = _unmatched(misses)
     if unmatched is None:
         return Verdict(True, source, "ok", "")
@@ -177,9 +171,7 @@ def verify_actions(answer: Mapping[str, Any], text: str) -> Verdict:
 
 
 def _unmatched(misses: Sequence[Sequence[str]]) -> int | None:
-    """A row left over when rows are matched one to one to columns (an empty text is an edge), or None:
-    augmenting paths.
-    """
+    """A row left over when rows are matched one to one to columns ("" is an edge): augmenting paths."""
     taken: dict[int, int] = {}
 
     def place(row: int, seen: set[int]) -> bool:
@@ -235,13 +227,65 @@ def _same(value: Any, choice: Any, schema: Mapping[str, Any]) -> bool:
         return value.translate(_IGNORED).lower() == choice.translate(_IGNORED).lower()
     if isinstance(value, (int, float)) and isinstance(choice, (int, float)):
         # 5 for an expected 5.0, but not 5.0 for an expected 5 unless the schema asks for a float.
-        fits = (
-            isinstance(value, int) or isinstance(choice, float) or schema.get("type") in ("float", "number")
-        )
-        return fits and value == choice
+        floating = isinstance(choice, float) or schema.get("type") in ("float", "number")
+        return (isinstance(value, int) or floating) and value == choice
     if isinstance(value, list) and isinstance(choice, list):
-        items = schema.get("items") or {}
-        return len(value) == len(choice) and all(
-            _same(v, c, items) for v, c in zip(value, choice, strict=True)
-        )
+        items, pairs = schema.get("items") or {}, zip(value, choice, strict=False)
+        return len(value) == len(choice) and all(_same(v, c, items) for v, c in pairs)
     return isinstance(value, dict) and isinstance(choice, dict) and not _misfit(value, choice, schema)
+
+
+# --- examples
+def render(calls: Any) -> str:
+    """A reply that a published answer allows: for every argument the first value it lists."""
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        return ""
+    shown = []
+    for call in calls:
+        for name, arguments in call.items():
+            given = [f"{key}={_first(values)!r}" for key, values in arguments.items() if _stated(values)]
+            shown.append(f"{name}({', '.join(given)})")
+    return f"[{', '.join(shown)}]"
+
+
+def _stated(values: Any) -> bool:
+    """Is there a value other than "", which says that the argument may be left out?"""
+    return not isinstance(values, list) or any(value != "" for value in values)
+
+
+def _first(values: Any) -> Any:
+    value = next((v for v in values if v != ""), "") if isinstance(values, list) else values
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Inside an object every key again lists its allowed values."""
+    if isinstance(value, dict):
+        return {key: _first(inner) for key, inner in value.items() if _stated(inner)}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _from_lic(item: Record) -> tuple[str, str, dict[str, Any]]:
+    answer, question = {"functions": item["function"]}, item["fully_specified_question"]
+    try:
+        full = question[0][0]["content"]
+    except (IndexError, KeyError, TypeError):
+        raise item.error("fully_specified_question", "expected [[{'content': ...}]]") from None
+    return FUNCTIONS.fill(SYSTEM, answer), full, {"calls": item["reference_answer"], **answer}
+
+
+def _reference_problem(answer: Answer) -> str | None:
+    right = verify_actions(answer, render(answer["calls"])).correct
+    return None if right else "the reference calls do not verify"
+
+
+TASK = Task(
+    "actions",
+    fields=("calls",),
+    judge=verify_actions,
+    system=SYSTEM,
+    placeholder=FUNCTIONS,
+    from_lic=_from_lic,
+    answer_form="The answer is the whole list of function calls.",
+    reference_problem=_reference_problem,
+)

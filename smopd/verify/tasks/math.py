@@ -1,5 +1,4 @@
-r"""Is a reply's answer to a math task right? Numbers by LiC's rule, expressions by math-verify in a process
-that can be killed.
+r"""The task math: numbers are compared by LiC's rule, expressions by math-verify in a worker process.
 
 The number of the last box counts, otherwise the last number of the text. math-verify is asked only where one
 of the two sides is no plain number: a reference such as \frac{\sqrt{3}}{2}, x+1 or (1,2), or a box such as
@@ -16,16 +15,22 @@ from fractions import Fraction
 from typing import Any
 
 from smopd.verify import workers
+from smopd.verify.task import Answer, Record, Task
 from smopd.verify.verdict import Verdict
 
 TIMEOUT = 5.0  # seconds for one comparison of expressions
-KIND = workers.Kind("math")
+KIND = workers.Kind(__name__)
+SYSTEM = (
+    "You solve math problems. The user may reveal the problem over several messages. Work step by step from "
+    "everything the user has said, and finish with a line of the form: The answer is <number>."
+)
 _MOST_CHARACTERS = 500  # of an expression: none that is somebody's answer is longer
 _TAIL = 2000  # characters at the end of a reply without a box in which an expression is looked for
 
 # A comma belongs to a number only between groups of three digits; a leading point only where no word or
 # number ends.
-_UNSIGNED = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]++)(?:\.[0-9]++)?|(?<![\w.])\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]++)"
+_UNSIGNED = rf"(?:{_DIGITS}(?:\.[0-9]++)?|(?<![\w.])\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
 # A minus is a sign unless something that can be subtracted from stands right before it.
 _NUMBER = rf"(?P<sign>(?<![\w)\]}}%])[-\u2212])?[$€£¥]?(?P<top>{_UNSIGNED})(?:/(?P<bottom>{_UNSIGNED}))?"
 _ONE_NUMBER = re.compile(_NUMBER)
@@ -37,13 +42,7 @@ _THIN_SPACE = re.compile(r"(?<=[0-9])\\,(?=[0-9]{3})")
 _MOST_DIGITS = 400  # beyond that a number is nobody's answer, and int() refuses or takes its time
 
 
-def verify_math(answer: Mapping[str, Any], text: str) -> Verdict:
-    """Compare the answer of a reply with `answer["value"]`."""
-    found = judge(answer, text)
-    return found if isinstance(found, Verdict) else workers.ask(found)
-
-
-def judge(answer: Mapping[str, Any], text: str) -> Verdict | workers.Job:
+def judge(answer: Answer, text: str) -> Verdict | workers.Job:
     """The verdict, or where expressions have to be compared, the job that gives it."""
     reference = str(answer.get("value", "")).rpartition("####")[2].strip()  # GSM8K's answers end in "#### n"
     if not _is_number(reference):
@@ -65,10 +64,8 @@ def judge(answer: Mapping[str, Any], text: str) -> Verdict | workers.Job:
 
 
 def _judge_expression(reference: str, text: str) -> Verdict | workers.Job:
-    if (
-        not re.search(r"[0-9\\]|(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z])", reference)
-        or len(reference) > _MOST_CHARACTERS
-    ):
+    readable = re.search(r"[0-9\\]|(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z])", reference)
+    if not readable or len(reference) > _MOST_CHARACTERS:
         return Verdict(False, None, "error", "the reference answer holds neither a number nor an expression")
     box = _last_box(text)
     said = text[-_TAIL:].strip() if box is None else box
@@ -83,11 +80,8 @@ def _judge_expression(reference: str, text: str) -> Verdict | workers.Job:
 
 
 # --- numbers
-# ---------------------------------------------------------------------------------------------------------------
 def _plain(text: str, powers: bool = False) -> str:
-    r"""LaTeX's spellings of a number as plain ones, and no powers of letters and units (x^2, \text{cm}^2): no
-    answer is one.
-    """
+    r"""LaTeX's spellings of a number as plain ones, and no powers of letters and units (x^2, \text{cm}^2)."""
     for latex, plain in (("{,}", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%")):
         text = text.replace(latex, plain)
     text = _THIN_SPACE.sub("", text)
@@ -121,13 +115,11 @@ def _value(number: re.Match[str]) -> Fraction | None:
 
 
 # --- telling numbers from expressions
-# -----------------------------------------------------------------------------------------
 _RELATION = re.compile(r"=|≈|\\approx(?![A-Za-z])")
-_TEXT = re.compile(
-    r"\\(?:text|textbf|textrm|mathrm|mbox|operatorname)\s*+\{[^{}]*+\}(?:\^(?:[0-9]|\{[0-9]\}))?"
-)
+_TEXT = re.compile(r"\\(?:text(?:bf|rm)?|mathrm|mbox|operatorname)\s*+\{[^{}]*+\}(?:\^(?:[0-9]|\{[0-9]\}))?")
 _UNIT = re.compile(  # cm^2, degrees, 18^{th}, and what a fraction of units leaves
-    r"(?<![A-Za-z\\])(?:[mcdk]?m|ft|in|yd|mi|s)\^(?:[23]|\{[23]\})|\^\s*+(?:\\circ|\{\s*+(?:\\circ|st|nd|rd|th)?\s*+\})|°"
+    r"(?<![A-Za-z\\])(?:[mcdk]?m|ft|in|yd|mi|s)\^(?:[23]|\{[23]\})|°"
+    r"|\^\s*+(?:\\circ|\{\s*+(?:\\circ|st|nd|rd|th)?\s*+\})"
     r"|\\[dt]?frac\s*+\{\s*+(?:[A-Za-z]{2,})?\s*+\}\s*+\{\s*+[A-Za-z]*+\s*+\}"
 )
 _DRESS = re.compile(r"[$€£¥%]|\\(?:left|right|displaystyle|boxed|quad)(?![A-Za-z])|\\[,;:! ]|~")
@@ -137,7 +129,8 @@ _FUNCTION = r"\\(?:sqrt|[dt]?frac|[dt]?binom|pi|log|ln|exp|sin|cos|tan|sum|prod|
 # is one.
 _OPERATED = re.compile(rf"{_FUNCTION}|[0-9)}}\]!]\s*+{_BINARY}\s*+[-\u2212]?[0-9.({{\\]|[0-9)}}]!")
 _LETTERED = re.compile(
-    r"\\pm(?![a-z])|(?<![A-Za-z\\])(?:[xyznki](?![A-Za-z])|[A-Za-z]\s*+[-+*/^]\s*+[0-9({\\])|[0-9)}]\s*+[-+*]\s*+[a-z](?![A-Za-z])"
+    r"\\pm(?![a-z])|(?<![A-Za-z\\])(?:[xyznki](?![A-Za-z])|[A-Za-z]\s*+[-+*/^]\s*+[0-9({\\])"
+    r"|[0-9)}]\s*+[-+*]\s*+[a-z](?![A-Za-z])"
 )
 _SEVERAL = re.compile(r"[0-9)}\]]\s*+,\s*+[-(\[]?[0-9]|\\[{}]")
 
@@ -180,27 +173,23 @@ def _last_box(text: str, with_digit: bool = False) -> str | None:
 
 
 # --- in the worker
-# ----------------------------------------------------------------------------------------------------------
-def warm_up() -> None:
-    """What takes long at first: before the clock of a verdict runs."""
+def worker() -> Any:
+    """What judges a job in a worker process, warmed up before the clock of a verdict runs."""
     logging.disable(logging.CRITICAL)  # math-verify warns that its own time limits are off
     compare("x+1", "1+x", "1+x")
+    return compare
 
 
 def compare(
     reference: str, said: str, shown: str, boxed: bool = True, otherwise: Mapping[str, Any] | None = None
 ) -> Verdict:
-    """Whether math-verify takes two expressions for equal; `otherwise` is the verdict where it cannot read
-    what was said.
-    """
+    """Are two expressions equal for math-verify? `otherwise`: the verdict where it cannot read the second."""
     wanted, given = _members(reference), _members(said) if boxed else None
     if wanted and given:
-        # Two numbers in brackets are an interval to math-verify, and (5,3) and (5,2) then both empty, hence
-        # equal.
-        same = wanted[0] == given[0] and len(wanted) == len(given)
-        correct = same and all(
-            _equal(_read(right), _read(part)) for right, part in zip(wanted[1:], given[1:], strict=True)
-        )
+        # Two numbers in brackets are an interval to math-verify: (5,3) and (5,2), both empty, would be equal.
+        alike = wanted[0] == given[0] and len(wanted) == len(given)
+        parts = zip(wanted[1:], given[1:], strict=False)
+        correct = alike and all(_equal(_read(right), _read(part)) for right, part in parts)
         return Verdict(correct, shown, "ok", "" if correct else f"expected {reference}")
     right, found = _read(reference), _read(said, boxed)
     if otherwise is not None and (not found or isinstance(found[0], str)):
@@ -237,12 +226,45 @@ def _read(text: str, boxed: bool = True) -> list[Any]:
     # Its own time limits use signals: here the parent kills us instead.
     if not boxed:
         return list(parse(text, parsing_timeout=None))
-    return list(
-        parse(f"\\boxed{{{text}}}", [LatexExtractionConfig(boxed_match_priority=0)], parsing_timeout=None)
-    )
+    latex = LatexExtractionConfig(boxed_match_priority=0)
+    return list(parse(f"\\boxed{{{text}}}", [latex], parsing_timeout=None))
 
 
 def _equal(right: list[Any], found: list[Any]) -> bool:
     from math_verify import verify
 
     return bool(verify(right, found, timeout_seconds=None))
+
+
+# --- examples
+def _from_lic(item: Record) -> tuple[str, str, dict[str, Any]]:
+    answer = item["answer"]
+    if not isinstance(answer, str) or "####" not in answer:
+        raise item.error("answer", "expected a text that ends in '#### <number>'")
+    return SYSTEM, item["question"], {"value": answer.rsplit("####", 1)[1].strip()}
+
+
+def _plain_answer(value: Any) -> str:
+    if isinstance(value, (list, bool)):
+        raise ValueError("expected a number, a text or an object")
+    text = str(value).rsplit("####", 1)[-1].strip()
+    if not any(c.isdigit() for c in text):
+        raise ValueError("expected a number or a text that ends in '#### <number>'")
+    return text
+
+
+def _reference_problem(answer: Answer) -> str | None:
+    number = any(c.isdigit() for c in str(answer["value"]))
+    return None if number else "the reference answer holds no number"
+
+
+TASK = Task(
+    "math",
+    fields=("value",),
+    judge=judge,
+    system=SYSTEM,
+    from_lic=_from_lic,
+    plain_answer=_plain_answer,
+    answer_form="The answer is a number, with its unit if it has one.",
+    reference_problem=_reference_problem,
+)

@@ -1,0 +1,156 @@
+"""The reader of data sets: our JSONL, LiC's JSON arrays as they are, `hf:NAME` for the hub, the pocket world.
+
+Every complaint names the file, the line (or item) and the field.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from smopd.data.example import Example
+from smopd.data.hub import hub_rows
+from smopd.data.pocket_world import SIZES, generate
+from smopd.errors import UserError
+from smopd.verify import tasks
+from smopd.verify.task import Record
+
+_FIELDS = tuple(Example.__dataclass_fields__)
+_OPTIONAL = ("system", "source")
+
+
+def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
+    """Read a data set: JSONL of ours, LiC's JSON array, `hf:NAME[@CONFIG][:SPLIT]`, or the pocket world.
+
+    `pocket:train` and `pocket:eval` may end in a size (`pocket:eval:100`) or a range (`pocket:eval:401-800`).
+    """
+    name = str(path)
+    if name.startswith("pocket:"):
+        examples = _pocket(name)
+    else:
+        items = hub_rows(name, frozenset(_FIELDS)) if name.startswith("hf:") else file_items(Path(name))
+        examples = [parse_item(item, where) for where, item in items]
+    if not examples:
+        raise UserError(f"{name}: holds no examples")
+    seen: dict[str, int] = {}
+    for number, example in enumerate(examples, 1):
+        if example.id in seen:
+            both = f"example {number} and example {seen[example.id]}"
+            raise UserError(f"{name}: {both} have the same id {example.id!r}; ids must differ")
+        seen[example.id] = number
+    return examples if limit is None else examples[:limit]
+
+
+def scorable(examples: list[Example], name: str) -> list[Example]:
+    """The same examples; a UserError if one is of a task without a verifier."""
+    scored = tasks.scored()
+    for example in examples:
+        if example.task not in scored:
+            raise UserError(f"{name}: {example.id}: task {tasks.not_scored(example.task)}")
+    return examples
+
+
+def _pocket(name: str) -> list[Example]:
+    found = re.fullmatch(r"pocket:(\w+)(?::(?:(\d+)-)?(\d+))?", name)
+    split = next((split for split in SIZES if found and split == found[1]), None)
+    if found and split:
+        first, last = int(found[2] or 1), int(found[3] or SIZES[split])
+        if 1 <= first <= last:
+            return generate(split, last)[first - 1 :]
+    raise UserError(
+        f"{name}: the pocket world is named pocket:train or pocket:eval, with an optional size as in "
+        "pocket:eval:100, or the first and the last of them as in pocket:eval:401-800"
+    )
+
+
+def file_items(path: Path) -> Iterator[tuple[str, Any]]:
+    """(place, item) of every line of JSONL or item of a JSON array; where there is no JSON, a UserError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such data file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    return json_items(text, path)
+
+
+def json_items(text: str, path: Path) -> Iterator[tuple[str, Any]]:
+    """The same of a text."""
+    if text.lstrip().startswith("["):
+        items = _json(text, str(path), array=True)
+        if isinstance(items, UserError):
+            yield str(path), items
+        else:
+            yield from ((f"{path}, item {number}", item) for number, item in enumerate(items, 1))
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield f"{path}, line {number}", _json(line, f"{path}, line {number}")
+
+
+def _json(text: str, where: str, array: bool = False) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"{where}, line {error.lineno}" if array else where
+        return UserError(f"{place}: not valid JSON: {error.msg} (column {error.colno})")
+    except RecursionError:
+        return UserError(f"{where}: nested too deeply")
+
+
+def as_record(item: Any, where: str) -> Record:
+    """An item that must be a JSON object."""
+    if isinstance(item, UserError):
+        raise item
+    if not isinstance(item, dict):
+        raise UserError(f"{where}: expected a JSON object, found {type(item).__name__}")
+    return Record(item, where)
+
+
+def parse_item(item: Any, where: str) -> Example:
+    """One example from its JSON, ours or LiC's; `where` is how a complaint names its place."""
+    record = as_record(item, where)
+    if "task_id" in item:
+        return _example(Record(_lic_fields(record), where))
+    for field in _FIELDS:
+        if field not in _OPTIONAL:
+            record[field]  # a complaint where it is missing
+    if unknown := sorted(set(item) - set(_FIELDS)):
+        raise record.error(unknown[0], f"unknown; an example has {', '.join(_FIELDS)}")
+    return _example(Record({"system": "", "source": ""} | item, where))
+
+
+def _lic_fields(item: Record) -> dict[str, Any]:
+    """The fields of an example from an item of Lost in Conversation."""
+    shards, name = item["shards"], item["task"]
+    if not isinstance(shards, list) or not all(isinstance(s, dict) and "shard" in s for s in shards):
+        raise item.error("shards", "expected a list of objects with a 'shard'")
+    readers = {task.name: task.from_lic for task in tasks.built_in().values() if task.from_lic}
+    if str(name) not in readers:
+        raise item.error("task", f"{name!r} is no task of LiC; those are {', '.join(readers)}")
+    fields = {"id": item["task_id"], "task": name, "shards": [s["shard"] for s in shards]}
+    system, full, answer = readers[name](item)
+    return fields | {"system": system, "full": full, "answer": answer, "source": "lost in conversation"}
+
+
+def _example(item: Record) -> Example:
+    for field in ("id", "task", "full", "system", "source"):
+        if field not in _OPTIONAL or not isinstance(item[field], str):
+            item.text(field)  # a complaint where it is none
+    name, shards, answer = item["task"], item["shards"], item["answer"]
+    task = tasks.find(name)
+    if not isinstance(shards, list) or not shards:
+        raise item.error("shards", "expected a non-empty list of texts")
+    for number, shard in enumerate(shards, 1):
+        # LiC's summaries begin with an empty shard; they are read as they are, and nobody plays them.
+        if not isinstance(shard, str) or not (shard.strip() or (task and not task.judge)):
+            problem = f"shard {number}: expected a non-empty text, found {json.dumps(shard)[:60]}"
+            raise UserError(f"{item.where}, field 'shards', {problem}")
+    if task is None:
+        raise item.error("task", tasks.not_scored(name))
+    if not isinstance(answer, dict):
+        raise item.error("answer", f"expected an object, found {type(answer).__name__}")
+    if missing := task.missing(answer):
+        raise item.error("answer", f"a {name} answer needs {missing}")
+    return Example(**{**item.fields, "shards": tuple(shards)})

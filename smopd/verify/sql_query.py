@@ -1,0 +1,182 @@
+"""Finding the SQL of a reply, and running a query where it can only read and is stopped in time.
+
+It leaves out what SQLite's grammar does not take for a query.
+"""
+
+import re
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+Row = tuple[Any, ...]
+Tables = Mapping[str, tuple[Mapping[str, str], Sequence[Row]]]  # by name: the kinds of the columns, the rows
+TIMEOUT = 5.0  # seconds for a reply, the making of its databases included
+MOST_CHARACTERS = 20_000  # of a query
+MOST_COPIES = 1000  # of common table expressions, each use being one
+_LIMITS = {
+    # Also of what one step of a function can take, as nothing stops it within a step.
+    sqlite3.SQLITE_LIMIT_LENGTH: 10_000,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 2 * MOST_CHARACTERS,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 30,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+# Nothing stops the padding of the last two.
+_REFUSED = {"load_extension", "randomblob", "zeroblob", "fts3_tokenizer", "printf", "format"}
+BAD_QUERY = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
+
+# --- finding the query
+_FENCE = re.compile(r"```[ \t]*+(?:sqlite3?\b|sql\b)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_WITH = r"WITH\s++(?:RECURSIVE\s++)?[\w\"`\[]++[^\n]{0,200}?\bAS\b"
+_START = re.compile(rf"(?<![\w.])(?:SELECT\b|{_WITH})", re.IGNORECASE)
+_TOKEN = re.compile(  # what does not close goes on to the end: that keeps the search linear
+    r"(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|`[^`\n]*+`"
+    r"|(?P<blank>\n[ \t]*+\n)|[();]|\w+|[^\w();]",
+    re.DOTALL,
+)
+_COMMON = re.compile(
+    r"(?<!\w)(\w++|\"[^\"]++\"|`[^`]++`|\[[^\]]++\])\s*+(?:\([^()]*+\))?\s*+"
+    r"\bAS\b\s*+(?:NOT\s++)?(?:MATERIALIZED\s*+)?\(",
+    re.IGNORECASE,
+)
+_CUT = re.compile(r"\n|[.:!]\s|[.*`]+\s*\Z|`")
+_INNER = ("(", "union", "all", "intersect", "except", "exists")  # before a query that is part of another
+_NO_SYNTAX = re.compile("syntax error|incomplete input|unrecognized token|too big|too deep|stack overflow")
+
+
+def extract_sql(text: str) -> str | None:
+    """The last query of the last fenced block that has one, else of the text; None without any SQL."""
+    broken = None
+    blocks = [match[1] for match in _FENCE.finditer(text)][-8:]
+    for block in reversed(blocks):
+        if query := _last_query(block, fenced=True):
+            return query
+        if broken is None and re.search(r"\b(?:SELECT|WITH)\b", block, re.IGNORECASE):
+            broken = block.strip()[:MOST_CHARACTERS]
+    if broken is not None:
+        return broken
+    prose = (_FENCE.sub("\n\n", text) if blocks else text)[-MOST_CHARACTERS:]
+    if query := _last_query(prose, fenced=False):
+        return query
+    start = re.search(r"\bSELECT\b(?=[^;]{0,2000}?\bFROM\b)", prose)
+    return prose[start.start() :].split(";")[0].strip() if start else None
+
+
+def _last_query(text: str, fenced: bool) -> str | None:
+    """The last stretch of the text that SQLite's grammar takes for a query."""
+    text = text[-MOST_CHARACTERS:]
+    every = [match.start() for match in _START.finditer(text)]
+    outer = [at for at in every if not text[max(0, at - 30) : at].rstrip().lower().endswith(_INNER)]
+    found, at = None, 0
+    for start in (outer or every)[-20:]:
+        if start < at:
+            continue
+        end = _statement_end(text, start, fenced)
+        cuts = [] if fenced else [cut.start() for cut in _CUT.finditer(text, start, end)][-6:]
+        for stop in (end, *reversed(cuts)):
+            if _is_query(query := text[start:stop].strip()):
+                found, at = query, stop
+                break
+    return found
+
+
+def _statement_end(text: str, start: int, fenced: bool) -> int:
+    depth = 0
+    if not fenced and text[start - 1 : start] == "`" and (tick := text.find("`", start)) > 0:
+        return tick
+    for token in _TOKEN.finditer(text, start):
+        depth += {"(": 1, ")": -1}.get(token[0], 0)
+        if token[0] == ";" or depth < 0 or (token["blank"] and not fenced):
+            return token.start()
+    return len(text)
+
+
+def _is_query(text: str) -> bool:
+    """Whether SQLite's grammar takes the text; whatever its names mean."""
+    if not text or copies(text) > MOST_COPIES:
+        return bool(text)
+    try:
+        with closing(open_database()) as connection:
+            connection.execute(f"EXPLAIN {text}")
+    except BAD_QUERY as error:
+        return isinstance(error, sqlite3.Error) and not _NO_SYNTAX.search(str(error))
+    return True
+
+
+def copies(query: str) -> int:
+    """How often common table expressions would be copied in: nested ones can double at each step."""
+    query = "".join(" " if token["comment"] else token[0] for token in _TOKEN.finditer(query))
+    opened = {match.end() - 1: match[1].strip('"`[]').lower() for match in _COMMON.finditer(query)}
+    if not opened:
+        return 0
+    costs: dict[str, int] = dict.fromkeys(opened.values(), 1)
+    counts, names = [0], [""]
+    for token in _TOKEN.finditer(query):
+        word = token[0].strip('"`').lower()
+        if token[0] == "(":
+            counts.append(0)
+            names.append(opened.get(token.start(), ""))
+        elif token[0] == ")" and len(counts) > 1:
+            inner, name = counts.pop(), names.pop()
+            counts[-1] += inner
+            costs[name] = 1 + inner
+        elif word in costs and word not in names:
+            counts[-1] += costs[word]
+    return sum(counts)
+
+
+# --- running queries
+def _guard(action: int, name: str | None, detail: str | None, *_: str | None) -> int:
+    refused = action not in _ALLOWED or (detail or "").lower() in _REFUSED
+    return sqlite3.SQLITE_DENY if refused else sqlite3.SQLITE_OK
+
+
+def open_database(path: Path | None = None, tables: Tables | None = None) -> sqlite3.Connection:
+    """A database that can only be read: a file, or tables in memory."""
+    uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1" if path else ":memory:"
+    options: dict[str, Any] = {"check_same_thread": False, "isolation_level": None, "cached_statements": 8}
+    connection = sqlite3.connect(uri, uri=path is not None, **options)
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    if tables:
+        connection.execute("PRAGMA page_size = 512")
+        connection.execute("BEGIN")
+        for name, (kinds, rows) in tables.items():
+            columns = [f'"{column}" {_AFFINITY[kind]}' for column, kind in kinds.items()]
+            connection.execute(f'CREATE TABLE "{name}" ({", ".join(columns)})')
+            connection.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(columns))})', rows)
+        connection.execute("COMMIT")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    for limit, value in _LIMITS.items():
+        connection.setlimit(limit, value)
+    connection.set_authorizer(_guard)
+    return connection
+
+
+_AFFINITY = {"int": "INTEGER", "real": "REAL", "text": "TEXT", "date": "TEXT"}
+
+
+def run_query(db: sqlite3.Connection, query: str, deadline: float, most: int) -> tuple[int, list[Row]]:
+    """The width and at most `most` + 1 rows of a result, numbers rounded to hide the order of adding."""
+    if time.monotonic() > deadline:
+        raise TimeoutError
+    db.set_progress_handler(lambda: time.monotonic() > deadline, 200)
+    try:
+        cursor = db.execute(query)
+        rows = cursor.fetchmany(most + 1)
+        width = len(cursor.description or ())
+        cursor.close()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            raise TimeoutError from None
+        raise
+    finally:
+        db.set_progress_handler(None, 0)
+    if any(isinstance(v, float) for row in rows for v in row):
+        rows = [tuple(float(f"{v:.9g}") if isinstance(v, float) else v for v in row) for row in rows]
+    return width, rows

@@ -1,0 +1,97 @@
+"""What a task declares about itself: its answers, its prompt, how a reply is judged, how data of it are read.
+
+A built-in task is one file in `smopd/verify/tasks`; a user's own becomes a Task in `smopd/verify/own.py`. The
+rest of the package asks the declaration and never compares a task's name.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from smopd.errors import UserError
+from smopd.verify.verdict import Verdict
+from smopd.verify.workers import Job
+
+Answer = Mapping[str, Any]
+# A verdict where reading the reply is enough; else the job for a worker process, or the call, that gives it.
+Judge = Callable[[Answer, str], Verdict | Job | Callable[[], Verdict]]
+
+
+class Judged(Protocol):
+    """What a verdict needs of an example."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def answer(self) -> Answer: ...
+
+
+@dataclass(frozen=True)
+class Record:
+    """One JSON object of a file; a field that is missing is a UserError that names the place."""
+
+    fields: Mapping[str, Any]
+    where: str
+
+    def __getitem__(self, field: str) -> Any:
+        if field not in self.fields:
+            raise self.error(field, "missing")
+        return self.fields[field]
+
+    def get(self, field: str, default: Any = None) -> Any:
+        """The field's value, or the default where it is missing."""
+        return self.fields.get(field, default)
+
+    def text(self, field: str) -> str:
+        """A field that must be a text with something in it."""
+        if not isinstance(value := self[field], str) or not value.strip():
+            raise self.error(field, f"expected a non-empty text, found {json.dumps(value)[:60]}")
+        return value
+
+    def error(self, field: str, problem: str) -> UserError:
+        """What is wrong with a field."""
+        return UserError(f"{self.where}, field '{field}': {problem}")
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """A part of the system prompt that differs from example to example."""
+
+    name: str  # as it stands in a prompt, with its braces
+    meaning: str
+    text: Callable[[Answer], str]
+
+    def fill(self, prompt: str, answer: Answer) -> str:
+        """The prompt for one example."""
+        return prompt.replace(self.name, self.text(answer))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kind of example. `judge` None: examples can be read, not scored."""
+
+    name: str
+    fields: tuple[str, ...] = ()  # that an answer must have
+    one_field: bool = False  # one of them is enough
+    judge: Judge | None = None
+    judge_many: Judge | None = None  # where many replies are judged at once; None: `judge`
+    require: Callable[[], object] = lambda: None  # a UserError where this machine cannot judge replies
+    system: str = ""  # the system prompt
+    placeholder: Placeholder | None = None
+    from_lic: Callable[[Record], tuple[str, str, dict[str, Any]]] | None = None  # (system, full, answer)
+    plain_answer: Callable[[Any], Any] = lambda value: value  # a user's bare answer, checked: a ValueError
+    answer_form: str = ""  # what an answer looks like, for a model that is to copy it from a reply
+    # What is wrong with an answer, where that is cheap to say, and how many of a file are looked at (0: all).
+    reference_problem: Callable[[Answer], str | None] = lambda answer: None
+    references_checked: int = 0
+    shards_repeat: bool = True  # whether shards should hold every number, name and identifier of the request
+
+    def missing(self, answer: Answer) -> str:
+        """What an answer lacks, in words; empty where it lacks nothing."""
+        absent = [f"'{name}'" for name in self.fields if name not in answer]
+        if self.one_field:
+            return " or ".join(absent) if len(absent) == len(self.fields) else ""
+        return absent[0] if absent else ""

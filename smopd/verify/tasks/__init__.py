@@ -1,0 +1,52 @@
+"""The tasks an example can have: the built-in ones, a module of this package each, and the user's own.
+
+A module is imported when its task is first asked for, so that a worker process imports only its own.
+"""
+
+import functools
+from importlib import import_module
+
+from smopd.verify.task import Answer, Task
+
+NAMES = ("math", "actions", "database", "code", "data2text", "summary")  # modules with a TASK
+_registered: dict[str, Task] = {}  # the user's own
+
+
+@functools.cache
+def built_in() -> dict[str, Task]:
+    """The tasks that come with smopd, by name."""
+    return {name: import_module(f"{__name__}.{name}").TASK for name in NAMES}
+
+
+def find(name: str) -> Task | None:
+    """A task by name."""
+    return built_in().get(name) or _registered.get(name)
+
+
+def scored() -> tuple[str, ...]:
+    """The names of all tasks whose replies can be judged: the built-in ones, then the user's."""
+    return tuple(name for name, task in (built_in() | _registered).items() if task.judge)
+
+
+def not_scored(name: str) -> str:
+    """The complaint about a task without a verifier."""
+    return f"{name!r} cannot be scored; the tasks that can are {', '.join(scored())}"
+
+
+def fill(prompt: str, answer: Answer) -> str:
+    """A system prompt with every placeholder of a task filled in from an answer."""
+    for task in built_in().values():
+        prompt = task.placeholder.fill(prompt, answer) if task.placeholder else prompt
+    return prompt
+
+
+def register(task: Task) -> None:
+    """Add a task of the user's; one registered before under its name is replaced."""
+    if task.name in built_in():
+        raise ValueError(f"{task.name!r} is a built-in task")
+    _registered[task.name] = task
+
+
+def forget(name: str) -> None:
+    """Remove a task of the user's."""
+    _registered.pop(name, None)

@@ -1,0 +1,84 @@
+"""The task database: a query in SQLite's SQL must give what a reference query gives.
+
+It leaves out how the two are compared (`smopd/verify/database.py`).
+"""
+
+from pathlib import Path
+from typing import Any
+
+from smopd.errors import UserError
+from smopd.verify import workers
+from smopd.verify.sql_query import TIMEOUT
+from smopd.verify.task import Answer, Placeholder, Record, Task
+from smopd.verify.verdict import Verdict
+
+KIND = workers.Kind(__name__)
+SYSTEM = (
+    "You write SQL for SQLite. The user may reveal the request over several messages. Reply with one query "
+    "that answers everything the user has asked for, in a ```sql block, for a database with this schema:\n"
+    "{schema}"
+)
+SCHEMA = Placeholder("{schema}", "the tables", lambda answer: str(answer.get("schema_sql", "")))
+_databases: Path | None = None
+
+
+def use_databases(folder: str | Path | None) -> None:
+    """Run queries on the .sqlite files of a folder (DB_ID/DB_ID.sqlite, as Spider's); None: on made ones."""
+    global _databases
+    place = Path(folder).expanduser() if folder else None
+    if place and not place.exists():
+        raise UserError(f"{folder}: no such folder of databases")
+    if place and place.is_dir() and not [*place.glob("*/*.sqlite"), *place.glob("*.sqlite")]:
+        expected = "expected DB_ID/DB_ID.sqlite, as in Spider's database folder"
+        raise UserError(f"{folder}: holds no .sqlite files; {expected}")
+    _databases = place
+
+
+def _judge(answer: Answer, reply: str) -> Verdict:
+    from smopd.verify.database import verify_database
+
+    return verify_database(answer, reply, database=_databases)
+
+
+def _judge_many(answer: Answer, reply: str) -> Verdict | workers.Job:
+    reference, schema, db_id = (answer.get(name, "") for name in ("reference_sql", "schema_sql", "db_id"))
+    if not isinstance(db_id, str) or not all(isinstance(text, str) and text for text in (reference, schema)):
+        return _judge(answer, reply)
+    needed = {"reference_sql": reference, "schema_sql": schema, "db_id": db_id}
+    call = {"answer": needed, "reply": reply, "database": _databases and str(_databases)}
+    # The verifier keeps the time by itself, but for what it cannot stop. Queries with one reference go to one
+    # process, which builds their databases once.
+    return workers.Job(KIND, call, TIMEOUT + workers.GRACE, group=reference)
+
+
+def worker() -> Any:
+    """What judges a job in a worker process."""
+    from smopd.verify.database import verify_database
+
+    return verify_database
+
+
+def _from_lic(item: Record) -> tuple[str, str, dict[str, Any]]:
+    answer = {name: item[name] for name in ("reference_sql", "schema_sql", "db_id")}
+    return SCHEMA.fill(SYSTEM, answer), item["fully_specified_question"], answer
+
+
+def _reference_problem(answer: Answer) -> str | None:
+    from smopd.verify.database import shows_something
+
+    problem = shows_something(answer)
+    return f"{problem} (queries are sampled)" if problem else None
+
+
+TASK = Task(
+    "database",
+    fields=("reference_sql", "schema_sql"),
+    judge=_judge,
+    judge_many=_judge_many,
+    system=SYSTEM,
+    placeholder=SCHEMA,
+    from_lic=_from_lic,
+    answer_form="The answer is the whole SQL query.",
+    reference_problem=_reference_problem,
+    references_checked=100,  # each takes a hundredth of a second or two
+)
