@@ -27,6 +27,7 @@ from smopd.config import (
 from smopd.config_io import flatten, leaves, nest
 from smopd.errors import UserError
 from smopd.methods import METHODS
+from smopd.settings import ENGINES
 
 QWEN3 = {"qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwen3-4b": "Qwen/Qwen3-4B", "qwen3-8b": "Qwen/Qwen3-8B"}
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -331,6 +332,9 @@ def test_a_file_beside_a_shipped_name(tmp_path: Path, monkeypatch: pytest.Monkey
 # Writing and comparing.
 
 
+NAMED = {"method": list(METHODS), "engine.kind": list(ENGINES)}
+
+
 def values(key: str) -> st.SearchStrategy[Any]:
     """Any valid value of one setting."""
     field = leaves(Config)[key]
@@ -342,8 +346,8 @@ def values(key: str) -> st.SearchStrategy[Any]:
             for name in ("gt", "ge", "lt", "le", "min_length")
             if hasattr(bound, name)
         }
-    if key == "method":
-        return st.sampled_from(list(METHODS))
+    if key in NAMED:
+        return st.sampled_from(NAMED[key])
     if kind is bool:
         return st.booleans()
     if kind is str:
@@ -401,8 +405,8 @@ def test_the_hash_sees_every_setting() -> None:
     }
     for key, value in flat(Config()).items():
         kind: Any = leaves(Config)[key].annotation
-        if key == "method":
-            value = "outcome"
+        if key in NAMED:
+            value = NAMED[key][-1]
         elif get_origin(kind) is Literal:
             value = next(choice for choice in get_args(kind) if choice != value)
         else:
