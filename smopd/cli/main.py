@@ -221,9 +221,10 @@ def report(
       smopd report runs/miniature --audit
     """
     if audit:
-        from smopd.study.publish import audit as examine
+        from smopd.cli.progress import track
+        from smopd.viewer.results import audit as examine
 
-        problems = examine(path)
+        problems = examine(path, track)
         if as_json:
             emit({"audited": str(path), "problems": problems})
         else:
@@ -238,10 +239,11 @@ def report(
             "--out: the report of a run or a study is written into its folder; --out is for a results.json"
         )
     elif (path / "study.json").exists() or (path / "studies").is_dir():
+        from smopd.cli.progress import track
         from smopd.study.publish import publish
         from smopd.study.run import study_folders
 
-        pages = [publish(folder)[1] for folder in study_folders(path)]
+        pages = [publish(folder, track)[1] for folder in study_folders(path)]
     else:
         from smopd.viewer.results import report_run
 
@@ -320,7 +322,7 @@ def pocket_build(
     from smopd.evaluation.prepare import prepared_examples
     from smopd.evaluation.session import run_evaluation
     from smopd.pocket.build import BuildSettings, build
-    from smopd.viewer.results import summary_table
+    from smopd.viewer.terminal import summary_table
 
     if out.exists():
         raise UserError(f"{out}: exists; nothing was written, choose another --out")

@@ -131,13 +131,14 @@ def _run(scheduler: "Scheduler") -> None:
 
 def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
     """Collect, report, and say what failed."""
+    from smopd.cli.progress import track
     from smopd.study.publish import publish
     from smopd.study.tables import verdict_lines
 
     failed = [job for job in listed if not job.done]
     if len(failed) == len(listed):
         raise UserError("every cell failed:\n  " + "\n  ".join(f"{job.label}: {job.error}" for job in failed))
-    results, page = publish(folder)
+    results, page = publish(folder, track)
     if as_json:
         states = {"done": len(listed) - len(failed), "failed": {job.label: job.error for job in failed}}
         shown = {"study": folder.study.name, "folder": str(folder.path), "report": str(page), **states}

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smopd.cli.progress import Progress
 from smopd.config import Config, config_hash, load_config
 from smopd.data import Example
 from smopd.errors import UserError
@@ -22,6 +21,7 @@ from smopd.study.calibration import calibration, load_tokens
 from smopd.study.plan import PlannedCell
 from smopd.study.results import Cell, Results, Source, encode
 from smopd.study.run import StudyFolder
+from smopd.tracking import Track, quiet
 from smopd.verify.verifiers import verify_all
 
 CURVES = (
@@ -37,7 +37,7 @@ CURVES = (
 )
 
 
-def collect(folder: StudyFolder, rejudge: bool = False) -> Results:
+def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) -> Results:
     """The results of every finished cell; the unfinished ones are named in `missing`."""
     study = folder.study
     places: list[tuple[PlannedCell | None, str, Path]] = [
@@ -49,7 +49,7 @@ def collect(folder: StudyFolder, rejudge: bool = False) -> Results:
     cells: list[Cell] = []
     base: list[Cell] = []
     missing: list[str] = []
-    with Progress("reading", len(places)) as progress:
+    with track("reading", len(places)) as update:
         for number, (cell, model, place) in enumerate(places, 1):
             evaluation = place / "eval" / ("trained" if cell else "")
             if load_summary(evaluation) is None:
@@ -58,7 +58,7 @@ def collect(folder: StudyFolder, rejudge: bool = False) -> Results:
                 cells.append(reader.cell(place, evaluation, model, cell.arm, cell.axes, cell.seed))
             else:
                 base.append(reader.cell(place, evaluation, model, "base", {}, None))
-            progress.update(number)
+            update(number)
     if not cells and not base:
         raise UserError(
             f"{folder.path}: no cell of the study {study.name} is finished yet; run: smopd study {study.name}"

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
+from smopd.formatting import p_value, points
 from smopd.study.statistics import (
     Clustered,
     ItemTest,
@@ -27,7 +28,6 @@ from smopd.study.statistics import (
     welch,
     welch_interval,
 )
-from smopd.viewer.svg import p_value, points
 
 Verdict = Literal["gain", "loss", "inside run-to-run variation", "single seed"]
 

@@ -3,31 +3,30 @@ out.
 
 A figure is an SVG and a PDF that come out byte for byte the same for the same input and the same matplotlib.
 Text in the SVG is drawn as outlines: a page then needs no font, and labels take the room they were laid out
-for. It leaves out what is drawn (figures.py, figures_axes.py, figures_training.py, schematic.py).
+for. It leaves out what is drawn (figures.py, figures_axes.py, figures_training.py).
 """
 
 import io
 import re
 import textwrap
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from math import sqrt
 from typing import Any, NamedTuple
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure as Sheet
 from scipy.special import stdtrit
 
+from smopd.charts import styled, svg_text
+from smopd.formatting import visible
 from smopd.study.paper import PaperRow, find
 from smopd.study.results import Cell, Results
 from smopd.study.statistics import mean_sd
-from smopd.viewer.svg import visible
 
 INK, MUTED, RULE = "#1f2328", "#59636e", "#d9dee3"
 WIDTH = 6.5  # inches; with three panels side by side a figure is WIDE
@@ -54,25 +53,16 @@ OTHER_COLOURS = (
     "#117733",
 )
 MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", ">", "h")
-# What the reader's matplotlibrc says must not change a figure, so every setting is given; the backend is not
-# a matter of looks.
-_DEFAULTS = {
-    k: v
-    for k, v in matplotlib.rcParamsDefault.items()
-    if not k.startswith(("backend", "interactive", "toolbar", "webagg"))
-}
-_STYLE: dict[Any, Any] = _DEFAULTS | {
+_STYLE: dict[str, Any] = {
     "svg.hashsalt": "smopd", "svg.fonttype": "path", "pdf.fonttype": 42, "text.parse_math": False,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 8, "axes.titlesize": 8.5, "axes.labelsize": 8, "xtick.labelsize": 7.5, "ytick.labelsize": 8,
-    "legend.fontsize": 7.5,
-    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED,
-    "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.linewidth": 0.7, "xtick.major.width": 0.7, "ytick.major.width": 0.7,
-    "axes.spines.top": False, "axes.spines.right": False, "grid.color": RULE, "grid.linewidth": 0.6, "axes.axisbelow": True,
-    "legend.frameon": False, "lines.linewidth": 1.4, "hatch.linewidth": 0.6, "figure.facecolor": "white",
-    "axes.facecolor": "white",
+    "font.family": ["DejaVu Sans"], "font.size": 8, "axes.titlesize": 8.5, "axes.labelsize": 8,
+    "xtick.labelsize": 7.5, "ytick.labelsize": 8, "legend.fontsize": 7.5, "text.color": INK, "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK, "axes.linewidth": 0.7, "xtick.major.width": 0.7, "ytick.major.width": 0.7,
+    "axes.spines.top": False, "axes.spines.right": False, "grid.color": RULE, "grid.linewidth": 0.6,
+    "axes.axisbelow": True, "legend.frameon": False, "lines.linewidth": 1.4, "hatch.linewidth": 0.6,
+    "figure.facecolor": "white", "axes.facecolor": "white",
 }  # fmt: skip
-_LOCK = threading.RLock()  # matplotlib reads its settings from one place for the whole process
 
 
 @dataclass(frozen=True)
@@ -104,42 +94,32 @@ class Spot(NamedTuple):
     label: str  # empty where there is only one
 
 
-@contextmanager
-def _styled() -> Iterator[None]:
-    with _LOCK, matplotlib.rc_context(_STYLE):
-        yield
-
-
 def render(
     name: str, title: str, caption: str, numbers: list[tuple[str, float]], size: tuple[float, float],
-    draw: Callable[[Sheet], None], arranged: bool = True,
+    draw: Callable[[Sheet], None],
 ) -> Figure:  # fmt: skip
-    """Have `draw` fill a sheet of that size in inches, arranged unless it has places of its own, and write it
-    out.
-    """
-    with _styled():
-        sheet = Sheet(figsize=size, layout="constrained" if arranged else None)
+    """Have `draw` fill a sheet of that size in inches, arrange it and write it out."""
+    heading, pdf = visible(title), io.BytesIO()
+    with styled(_STYLE):
+        sheet = Sheet(figsize=size, layout="constrained")
         draw(sheet)
-        svg, pdf = io.BytesIO(), io.BytesIO()
-        heading = visible(title)
-        # Straight to the two writers: savefig would draw everything once more, and lay it out again for the
-        # second form.
-        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        FigureCanvasSVG(sheet).print_svg(svg, metadata={"Title": heading} | nothing)
-        sheet.set_layout_engine("none")
-        FigureCanvasPdf(sheet).print_pdf(
-            pdf, metadata={"Title": heading, "CreationDate": None, "Creator": None}
-        )
-    return Figure(name, heading, visible(caption), _tidy(svg.getvalue().decode()), pdf.getvalue(), numbers)
+        svg = svg_text(sheet, heading)
+        sheet.set_layout_engine("none")  # it is laid out already
+        nothing = {"CreationDate": None, "Creator": None}
+        FigureCanvasPdf(sheet).print_pdf(pdf, metadata={"Title": heading} | nothing)
+    return Figure(name, heading, visible(caption), svg, pdf.getvalue(), numbers)
 
 
-def _tidy(svg: str) -> str:
-    """Without addresses on the web (a DTD, the vocabularies of metadata) and without names of groups that
-    nothing refers to.
-    """
-    svg = re.sub(r"<!DOCTYPE[^>]*>\s*|<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
-    used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
-    return re.sub(r' id="([^"]*)"', lambda m: m.group() if m.group(1) in used else "", svg)
+@cache
+def schematic() -> Figure:
+    """The method in one drawing, the same in every report; it shows no number of a study."""
+    folder = files("smopd.study").joinpath("schematic")
+    svg, pdf = (
+        folder.joinpath("schematic.svg").read_text("utf-8"),
+        folder.joinpath("schematic.pdf").read_bytes(),
+    )
+    caption = " ".join(folder.joinpath("caption.txt").read_text("utf-8").split())
+    return Figure("schematic", "One training step", caption, svg, pdf, [])
 
 
 def arm_colours(results: Results) -> dict[str, str]:

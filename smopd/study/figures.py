@@ -3,7 +3,7 @@ seeds.
 
 Accuracies are in percent and differences in percentage points, over seeds; the paper's numbers stand beside
 ours as hollow diamonds where the study repeats one of the paper's. The values of an axis are drawn in
-figures_axes.py, what was logged in training in figures_training.py, the method in schematic.py. It leaves out
+figures_axes.py, what was logged in training in figures_training.py. It leaves out
 intervals over items and every test: the tables have those.
 """
 
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure as Sheet
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from smopd.formatting import percent
 from smopd.study.drawing import (
     INK,
     MUTED,
@@ -27,6 +28,7 @@ from smopd.study.drawing import (
     paper_row,
     percents,
     primary,
+    schematic,
     shown,
     spots,
     spread,
@@ -55,9 +57,7 @@ from smopd.study.marks import (
     spread_numbers,
 )
 from smopd.study.results import Results
-from smopd.study.schematic import schematic
 from smopd.study.statistics import mean_sd
-from smopd.viewer.svg import percent
 
 __all__ = ["Figure", "make_figures"]
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure as Sheet
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from smopd.formatting import finite
 from smopd.study.drawing import (
     MARKERS,
     MUTED,
@@ -35,7 +36,6 @@ from smopd.study.drawing import (
 )
 from smopd.study.marks import Marks, Numbers, arms_with_results, finish, label, mean_point, spread_numbers
 from smopd.study.results import Cell, Results
-from smopd.viewer.svg import finite
 
 METRICS = {
     "loss": "loss", "outcome": "right final answers, share", "clipped/middle": "clipped tokens, middle turns",

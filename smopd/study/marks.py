@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 from matplotlib.lines import Line2D
 
+from smopd.formatting import points, visible
 from smopd.study.drawing import (
     INK,
     WIDE,
@@ -28,7 +29,6 @@ from smopd.study.drawing import (
 )
 from smopd.study.results import Results
 from smopd.study.statistics import mean_sd, welch_interval
-from smopd.viewer.svg import points, visible
 
 Numbers = list[tuple[str, float]]
 VIEW_MARKERS = ("o", "s", "^", "v", "P", "X")

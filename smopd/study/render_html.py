@@ -5,50 +5,14 @@ unrounded value and those runs. It looks like a run's report, whose styles it ta
 the numbers are (tables.py).
 """
 
-import importlib.metadata
 import re
 
+from smopd.formatting import esc
+from smopd.pages import html_page, section, style_sheet
 from smopd.study.drawing import Figure
 from smopd.study.render import Document, short
 from smopd.study.table_parts import VERDICTS, Entry, Number, Table
-from smopd.viewer.report import CSS
-from smopd.viewer.svg import esc
 
-STYLE = """
-main, footer { max-width: 70rem; } .lede { white-space: pre-line; overflow-wrap: anywhere; }
-.findings { margin: 1.4rem 0 0; padding-left: 1.1rem; max-width: 54rem; }
-.findings li { margin: .3rem 0; overflow-wrap: anywhere; }
-.warning { border-left: 3px solid var(--bad); padding: .1rem 0 .1rem .9rem; margin: 1.4rem 0 0; overflow-wrap: anywhere; }
-.warning ul { margin: .3rem 0 0; padding-left: 1.1rem; font-size: .9rem; columns: 22rem; }
-h3 { font-size: 1rem; margin: 2.2rem 0 .3rem; break-after: avoid; overflow-wrap: anywhere; } h2 + h3 { margin-top: 0; }
-.caption { color: var(--muted); font-size: .85rem; margin: 0 0 .6rem; max-width: 54rem; overflow-wrap: anywhere; }
-.scroll > table { min-width: min(60%, 36rem); }
-th, td { padding-left: 1.1rem; vertical-align: baseline; }
-thead th { white-space: normal; vertical-align: bottom; line-height: 1.3; }
-td.words, th.words { text-align: left; white-space: normal; min-width: 5.5rem; }
-th:first-child, td:first-child { overflow-wrap: anywhere; min-width: 6.5rem; max-width: 18rem; }
-tr.group th { padding-top: 1.1rem; font-weight: 600; max-width: none; }
-a { color: var(--c0); } :target > * { background: var(--tint); }
-a.n { color: inherit; text-decoration: none; } a.n:hover, a.n:focus { text-decoration: underline dotted; }
-.gain { color: var(--good); } .loss { color: var(--bad); } .open { color: var(--muted); }
-.plates { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 2rem; align-items: start; }
-.plates .wide { grid-column: 1 / -1; }
-.plate { background: #fff; color-scheme: light; border: 1px solid var(--rule); border-radius: 3px; padding: .6rem; }
-.plate svg { display: block; width: 100%; height: auto; margin: 0 auto; max-width: 56rem; }
-.plate svg * { stroke-linejoin: round; stroke-linecap: butt; }
-figure .caption { margin: .5rem 0 0; }
-.origin table { font-size: .75rem; } .origin td, .origin th { padding-left: .9rem; text-align: left; }
-.origin th:first-child { min-width: 2.2rem; padding-left: 0; }
-.origin td { font-family: ui-monospace, Menlo, Consolas, monospace; }
-.sets { font-size: .8rem; columns: 26rem; padding-left: 2.4rem; } .sets li:target { background: var(--tint); }
-details > summary { margin: .4rem 0; } details li { overflow-wrap: anywhere; }
-@media (max-width: 44rem) { th, td { padding-left: .8rem; } }
-@media print { .scroll { overflow: visible; break-inside: auto; } tr { break-inside: avoid; }
-  table { font-size: .8rem; } th, td { padding-left: .6rem; } .plates { grid-template-columns: 1fr 1fr; gap: 1rem; }
-  .origin table { font-size: .55rem; }
-  .origin td, .origin th { padding-left: .4rem; white-space: normal; overflow-wrap: anywhere; }
-}
-"""
 NEAR = ",\u00a0"  # keeps what follows a comma in a head on its line
 WIDE = 500  # points; a wider drawing gets the whole width of the page
 
@@ -73,25 +37,16 @@ def render_html(document: Document) -> str:
     sections = []
     for title, tables in sections_of(document):
         body = "".join(_table(table, document) for table in tables)
-        sections.append(_section(title, body))
+        sections.append(section(title, body))
     plates = "".join(_figure(figure) for figure in document.figures)
-    sections.insert(1, _section("Figures", f'<div class="plates">{plates}</div>' if plates else ""))
+    sections.insert(1, section("Figures", f'<div class="plates">{plates}</div>' if plates else ""))
     words = "".join(f"<li>{_minus(line)}</li>" for line in document.sentences)
     sections.append(
-        _section("Every comparison in words", _fold("Sentences", f"<ul>{words}</ul>") if words else "")
+        section("Every comparison in words", _fold("Sentences", f"<ul>{words}</ul>") if words else "")
     )
-    sections.append(_section("Provenance", _provenance(document)))
-    # The policy makes the promise of the first line binding: a browser would refuse any script or outside
-    # resource.
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    body = f"<header>{''.join(head)}</header>\n{''.join(sections)}"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{esc(results.title or results.name)}</title>\n<style>{CSS}{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"{body}</main>\n<footer>smopd {esc(_version())}</footer>\n</body>\n</html>\n"
-    )
+    sections.append(section("Provenance", _provenance(document)))
+    style = style_sheet("smopd.study", "report.css")
+    return html_page(results.title or results.name, "".join(head), "".join(sections), style)
 
 
 def sections_of(document: Document) -> list[tuple[str, list[Table]]]:
@@ -118,17 +73,6 @@ def inline_svg(figure: Figure) -> str:
 def _minus(text: str) -> str:
     """Escaped, with a true minus sign before a number."""
     return re.sub(r"(?<![\w-])-(?=\d)", "\u2212", esc(text))
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("smopd")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
-
-
-def _section(title: str, body: str) -> str:
-    return f"<section>\n<h2>{esc(title)}</h2>\n{body}\n</section>\n" if body else ""
 
 
 def _fold(summary: str, body: str) -> str:

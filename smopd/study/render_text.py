@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from smopd.formatting import visible
 from smopd.study.drawing import Figure
 from smopd.study.render import Document, short
 from smopd.study.table_parts import Entry, Number, Table
-from smopd.viewer.svg import visible
 
 _MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # what would begin a code, a link, another column
 _TAG = re.compile(r"<(?=[\w/!?])|&(?=[#\w]+;)")

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from smopd.formatting import finite, p_value, percent, points
 from smopd.study.comparison import Comparison, compare, family
 from smopd.study.results import Cell, Results
 from smopd.study.statistics import mean_sd
-from smopd.viewer.svg import finite, p_value, percent, points
 
 VERDICTS = ("gain", "loss", "inside run-to-run variation", "single seed")
 NONE = "\u2013"  # where a row has nothing to print

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from smopd.formatting import p_value, points
 from smopd.study.comparison import Comparison
 from smopd.study.power import Design, design, detectable, sentence
 from smopd.study.results import Cell, Results
@@ -33,7 +34,6 @@ from smopd.study.table_parts import (
     with_view,
 )
 from smopd.study.tables_more import calibration_tables, gradient_table, paper_table
-from smopd.viewer.svg import p_value, points
 
 __all__ = [
     "VERDICTS",

@@ -7,10 +7,10 @@ Each is empty where the study has nothing for it. It leaves out the accuracies a
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from smopd.formatting import finite, points
 from smopd.study.paper import PaperRow, find, paper_model, paper_rows
 from smopd.study.results import Cell
 from smopd.study.table_parts import EMPTY, NONE, Entry, Maker, Path, Row, Table, grid, plain, whole
-from smopd.viewer.svg import finite, points
 
 Measured = dict[str, Any] | None
 Pick = Callable[[Cell], Measured]

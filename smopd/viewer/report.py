@@ -6,7 +6,6 @@ same bytes: there is no time stamp. It leaves out where the numbers come from (e
 them) and the per-token view.
 """
 
-import importlib.metadata
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,23 +13,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from smopd.charts import CHART_CSS, Bar, Series, bar_chart, line_chart, smooth, swatch
 from smopd.config_io import flatten
 from smopd.files import write_text
-from smopd.viewer.svg import (
-    CHART_CSS,
-    Bar,
-    Series,
-    bar_chart,
-    esc,
-    finite,
-    interval,
-    line_chart,
-    p_value,
-    percent,
-    points,
-    smooth,
-    swatch,
-)
+from smopd.formatting import esc, finite, interval, p_value, percent, points
+from smopd.pages import html_page, section
 
 
 @dataclass(frozen=True)
@@ -52,6 +39,14 @@ class Accuracy:
         return self.correct / self.total if self.total else None
 
 
+def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
+    """The accuracies in the views of an evaluation's summary."""
+    return [
+        Accuracy(stage, view.upper(), v["correct"], v["total"], v["low"], v["high"])
+        for view, v in views.items()
+    ]
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A paired comparison: tasks that became right (gained) and wrong (lost), the difference of accuracies
@@ -68,7 +63,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Conversation:
+class ShownConversation:
     """(user, reply) turns and the verdict on the last reply."""
 
     turns: list[tuple[str, str]]
@@ -84,8 +79,8 @@ class ConversationPair:
     system: str
     full: str
     expected: str
-    before: Conversation
-    after: Conversation
+    before: ShownConversation
+    after: ShownConversation
 
 
 @dataclass(frozen=True)
@@ -126,67 +121,8 @@ PANELS = (
     Panel("Seconds a step, by stage", "seconds"),
 )
 
-CSS = """
-:root { color-scheme: light dark; --paper: #fdfdfb; --ink: #23262b; --muted: #656a72; --rule: #dfdfda; --tint: #f4f4ef;
-  --good: #2f6b3c; --bad: #a33a2c; --quiet: #b3b8be;
-  --c0: #2b6391; --c1: #b3602f; --c2: #4f7f3e; --c3: #7d5597; --c4: #8b7524; --c5: #66707a; }
-@media screen and (prefers-color-scheme: dark) { :root { --paper: #17191c; --ink: #e3e3df; --muted: #9aa0a7; --rule: #34383d;
-  --tint: #1e2124; --good: #8cc896; --bad: #ec9384; --quiet: #626a72;
-  --c0: #82b3dc; --c1: #e0976c; --c2: #97c482; --c3: #bb99d3; --c4: #cfb966; --c5: #a3abb3; } }
-* { box-sizing: border-box; }
-html { -webkit-text-size-adjust: 100%; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
-main, footer { max-width: 62rem; margin: 0 auto; padding: 0 1.25rem; }
-header { padding: 3rem 0 .5rem; }
-h1, h2, .lede { font-family: Charter, "Bitstream Charter", "Sitka Text", Cambria, Georgia, serif; font-weight: 600; }
-h1 { font-size: 2rem; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }
-h2 { font-size: 1.3rem; margin: 3rem 0 .9rem; padding-top: .9rem; border-top: 1px solid var(--rule); break-after: avoid; }
-.subtitle { color: var(--muted); margin: .4rem 0 0; }
-.lede { font-weight: 400; font-size: 1.2rem; line-height: 1.5; margin: 1.4rem 0 0; max-width: 46rem; }
-.aside { color: var(--muted); font-size: .85rem; margin: .7rem 0 0; }
-.accuracy { display: flex; flex-wrap: wrap; gap: 1.5rem 3.5rem; align-items: center; }
-.accuracy > :first-child { flex: 0 1 auto; min-width: 0; } .accuracy > :last-child { flex: 1 1 20rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-.scroll > table { min-width: 60%; }
-th, td { text-align: right; padding: .38rem 0 .38rem 1.4rem; border-bottom: 1px solid var(--rule); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; }
-thead th { color: var(--muted); font-weight: 500; }
-tbody th { font-weight: 500; }
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1.8rem 2rem; }
-figure { margin: 0; break-inside: avoid; }
-figcaption { font-size: .9rem; font-weight: 600; margin-bottom: .4rem; }
-.key { display: flex; flex-wrap: wrap; gap: 0 .9rem; font-size: .75rem; color: var(--muted); margin: .3rem 0 0; padding: 0;
-  list-style: none; font-variant-numeric: tabular-nums; }
-article { margin: 0 0 2.6rem; }
-article > h3 { font-size: 1rem; margin: 0 0 .35rem; overflow-wrap: anywhere; break-after: avoid; }
-article > h3 small { font-weight: 400; font-size: .875rem; color: var(--muted); margin-left: .6rem; }
-.text { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 0 1.5rem; font-size: .9rem; break-inside: avoid; }
-.user { background: var(--tint); border-left: 3px solid var(--rule); padding: .45rem .8rem; margin: .7rem 0 .4rem; }
-.user.both { grid-column: 1 / -1; }
-.reply, .verdict { padding: .15rem .8rem .15rem 0; min-width: 0; }
-.label { display: block; color: var(--muted); font-size: .75rem; }
-.verdict { border-top: 1px solid var(--rule); margin-top: .7rem; padding-top: .5rem; overflow-wrap: anywhere; }
-.correct b { color: var(--good); } .wrong b { color: var(--bad); }
-details { font-size: .9rem; } summary { cursor: pointer; color: var(--muted); }
-details dl { margin: .5rem 0 .8rem; } dt { color: var(--muted); font-size: .75rem; } dd { margin: 0 0 .5rem; }
-.settings td { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .8rem; text-align: left; white-space: pre-wrap;
-  overflow-wrap: anywhere; vertical-align: top; }
-footer { color: var(--muted); font-size: .8rem; margin-top: 3.5rem; padding-top: .9rem; padding-bottom: 2.5rem; }
-@media (max-width: 44rem) { header { padding-top: 1.6rem; } h1 { font-size: 1.55rem; } .lede { font-size: 1.08rem; }
-  .pair { grid-template-columns: 1fr; } .reply { padding-bottom: .4rem; } th, td { padding-left: .8rem; }
-  .verdict + .verdict { border-top: 0; margin-top: 0; padding-top: 0; }
-  .spread table { width: 100%; } .spread tr { display: grid; grid-template-columns: 4fr 3fr 5.5fr 9fr 5fr; font-size: .82rem; }
-  .spread tr > :first-child { grid-column: 1 / -1; border: 0; padding-bottom: 0; } .spread tr > * { padding-left: 0; }
-  .spread thead th:first-child { display: none; } }
-@media print { :root { --paper: #fff; font-size: 11.5px; } main, footer { max-width: none; padding: 0; }
-  header { padding-top: 0; } .scroll { break-inside: avoid; } .charts { grid-template-columns: repeat(3, 1fr); gap: 1rem; }
-  details::details-content { display: block; content-visibility: visible; block-size: auto; } }
-"""
 
-
-def verdict_words(conversation: Conversation) -> tuple[str, str]:
+def verdict_words(conversation: ShownConversation) -> tuple[str, str]:
     """("correct" or "wrong", what was found as the answer)."""
     found = "no answer found" if conversation.extracted is None else f"answered {conversation.extracted}"
     return ("correct" if conversation.correct else "wrong"), found
@@ -229,43 +165,24 @@ def result_sentence(accuracies: Sequence[Accuracy]) -> str:
 
 def render_report(data: ReportData) -> str:
     """The page as one string."""
-    try:
-        version = importlib.metadata.version("smopd")
-    except importlib.metadata.PackageNotFoundError:
-        version = "unknown"
     lede = result_sentence(data.accuracies)
-    head = [
-        f"<h1>{esc(data.title)}</h1>",
-        f'<p class="subtitle">{esc(data.subtitle)}</p>' if data.subtitle else "",
-    ]
-    head.append(f'<p class="lede">{esc(lede)}</p>' if lede else "")
-    notes = "".join(f'<p class="text">{esc(note)}</p>' for note in data.notes)
-    talks = "".join(map(_article, data.conversations))
-    sections = [_accuracy(data.accuracies), _comparisons(data.comparisons), _curves(data.metrics)]
-    sections += [
-        _section("Conversations before and after", talks),
-        _section("Notes", notes),
+    head = f"<h1>{esc(data.title)}</h1>"
+    head += f'<p class="subtitle">{esc(data.subtitle)}</p>' if data.subtitle else ""
+    head += f'<p class="lede">{esc(lede)}</p>' if lede else ""
+    sections = (
+        _accuracy(data.accuracies),
+        _comparisons(data.comparisons),
+        _curves(data.metrics),
+        section("Conversations before and after", "".join(map(_article, data.conversations))),
+        section("Notes", "".join(f'<p class="text">{esc(note)}</p>' for note in data.notes)),
         _settings(data.settings),
-    ]
-    # The policy makes the promise of the first line binding: a browser would refuse any script or outside
-    # resource.
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{esc(data.title)}</title>\n<style>{CSS}{CHART_CSS}</style>\n</head>\n<body>\n<main>\n"
-        f"<header>{''.join(head)}</header>\n{''.join(sections)}</main>\n<footer>smopd {esc(version)}</footer>\n</body>\n</html>\n"
     )
+    return html_page(data.title, head, "".join(sections), CHART_CSS)
 
 
 def write_report(path: Path, data: ReportData) -> None:
     """Write the page; a reader sees the old file or the new one, never half of either."""
     write_text(path, render_report(data))
-
-
-def _section(title: str, body: str) -> str:
-    return f"<section>\n<h2>{esc(title)}</h2>\n{body}\n</section>\n" if body else ""
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], css: str = "scroll") -> str:
@@ -295,7 +212,7 @@ def _accuracy(accuracies: Sequence[Accuracy]) -> str:
     chart = bar_chart("Accuracy by view and stage, with 95% intervals", bars)
     table = _table(("", "accuracy", "95% interval", "correct"), rows)
     aside = "FULL: the whole task in one message. SHARDED: the same task told over several turns, judged by the last reply."
-    return _section(
+    return section(
         "Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div><p class="aside">{aside}</p>'
     )
 
@@ -311,7 +228,7 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
         return ""
     table = _table(("", "gained", "lost", "difference", "95% interval", "p"), rows, "scroll spread")
     aside = "Paired by task. Gained: tasks that became right; lost: tasks that became wrong. Differences in percentage points."
-    return _section("Paired comparisons", f'{table}<p class="aside">{aside}</p>')
+    return section("Paired comparisons", f'{table}<p class="aside">{aside}</p>')
 
 
 def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
@@ -335,7 +252,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
             f'<figure><figcaption>{esc(panel.title)}</figcaption>{chart}<ul class="key">{keys}</ul></figure>'
         )
     aside = '<p class="aside">Faint: each step. Strong: a moving mean, whose first and last values stand beside the names.</p>'
-    return _section("Training", f'<div class="charts">{"".join(figures)}</div>{aside}') if figures else ""
+    return section("Training", f'<div class="charts">{"".join(figures)}</div>{aside}') if figures else ""
 
 
 def _key(line: Series, panel: Panel) -> str:
@@ -378,4 +295,4 @@ def _settings(settings: Mapping[str, Any]) -> str:
     }
     rows = "".join(f"<tr><td>{esc(key)}</td><td>{esc(value)}</td></tr>" for key, value in shown.items())
     body = f'<details class="settings"><summary>Every setting of the run</summary><table><tbody>{rows}</tbody></table></details>'
-    return _section("Settings", body) if rows else ""
+    return section("Settings", body) if rows else ""

@@ -6,6 +6,7 @@ effect. It leaves out the curves and the settings; the page of `smopd.viewer.rep
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -13,8 +14,16 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from smopd.viewer.report import Accuracy, Comparison, Conversation, ConversationPair, turn_rows, verdict_words
-from smopd.viewer.svg import interval, p_value, percent, points, visible
+from smopd.formatting import interval, p_value, percent, points, visible
+from smopd.viewer.report import (
+    Accuracy,
+    Comparison,
+    ConversationPair,
+    ShownConversation,
+    accuracies_of,
+    turn_rows,
+    verdict_words,
+)
 
 NARROW = 90  # below this many columns two replies side by side would be too thin to read
 
@@ -87,6 +96,78 @@ def _comparisons(comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
+def summary_table(summary: dict[str, Any]) -> Table:
+    """One evaluation for the terminal: every view with its interval, then by task and number of shards, then
+    against FULL.
+    """
+    views = summary["views"]
+    whole = Table.grid()
+    whole.add_row(_views_table(summary))
+    if (breakdown := _breakdown_table(views)).row_count:
+        whole.add_row(breakdown)
+    against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
+    if changes := [_comparison(label, change) for label, change in against.items() if change]:
+        whole.add_row(accuracy_table([], changes))
+    for view, v in views.items():
+        if failed := [f"{v['status'][s]} {s}" for s in ("timeout", "error") if v["status"].get(s)]:
+            words = f"  {view.upper()}: the verifier failed on some replies, which count as not correct: {', '.join(failed)}"
+            whole.add_row(Text(words, style="yellow"))
+    return whole
+
+
+def _views_table(summary: dict[str, Any]) -> Table:
+    several = summary["runs"] > 1
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    names = ("mean of runs", "A90", "unreliability") if several else ("accuracy", "95% interval", "correct")
+    for name in ("view", *names, "at any turn"):
+        table.add_column(name, justify="left" if name == "view" else "right")
+    for view, v in summary["views"].items():
+        told = "" if view in ("full", "concat") else percent(v["any_turn"]["accuracy"])
+        if several:
+            spans = [(v["accuracy"], v["low"], v["high"])]
+            spans += [(v[name], v[f"{name}_low"], v[f"{name}_high"]) for name in ("a90", "unreliability")]
+            cells = [f"{percent(value)} {interval(low, high)}" for value, low, high in spans]
+        else:
+            cells = [percent(v["accuracy"]), interval(v["low"], v["high"]), f"{v['correct']}/{v['total']}"]
+        table.add_row(Text(view.upper()), *map(Text, cells), told)
+    return table
+
+
+def _breakdown_table(views: dict[str, Any]) -> Table:
+    """Accuracy by task and by number of shards, where there is more than one of them."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    table.add_column("by")
+    for name in ("n", *(view.upper() for view in views)):
+        table.add_column(name, justify="right")
+    for part, unit in (("by_task", ""), ("by_shards", " shards")):
+        names = list(dict.fromkeys(name for v in views.values() for name in v[part]))
+        for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
+            found = [v[part].get(name) for v in views.values()]
+            total = max(f["total"] for f in found if f)
+            table.add_row(name + unit, str(total), *(percent(f["accuracy"]) if f else "-" for f in found))
+    return table
+
+
+def _comparison(label: str, change: dict[str, Any]) -> Comparison:
+    return Comparison(label, *(change[f] for f in ("gained", "lost", "difference", "low", "high", "p")))
+
+
+def comparison_table(result: dict[str, Any]) -> Table:
+    """A comparison for the terminal."""
+    accuracies, changes = [], []
+    for stage in ("a", "b"):
+        accuracies += accuracies_of(stage.upper(), {view: v[stage] for view, v in result["views"].items()})
+    for view, v in result["views"].items():
+        tasks = v["by_task"] if len(v["by_task"]) > 1 else {}
+        changes += [_comparison(view.upper(), v["change"])]
+        changes += [_comparison(f"{view.upper()}, {task}", change) for task, change in tasks.items()]
+    whole = Table.grid()
+    for stage in ("a", "b"):
+        whole.add_row(Text(f"  {stage.upper()}: {result[stage]}", overflow="fold"))
+    whole.add_row(accuracy_table(accuracies, changes))
+    return whole
+
+
 def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
     if console.width < NARROW:
         for cell in cells:
@@ -108,7 +189,7 @@ def _said(name: str, text: str | None, style: str = "") -> Text:
     return Text.assemble((f"{name}\n", "dim italic"), (words, style), overflow="fold")
 
 
-def _verdict(name: str, conversation: Conversation, expected: str) -> Text:
+def _verdict(name: str, conversation: ShownConversation, expected: str) -> Text:
     word, found = verdict_words(conversation)
     style = "bold green" if conversation.correct else "bold red"
     return Text.assemble(

@@ -28,6 +28,7 @@ from synthetic_study import METRICS
 from synthetic_study import study as synthetic
 
 from smopd.study import drawing
+from smopd.study.drawing import schematic
 from smopd.study.figures import Figure, ablation, axis_figure, cross_scale, effects, make_figures, seeds
 from smopd.study.figures_axes import positions_of
 from smopd.study.figures_training import (
@@ -38,7 +39,6 @@ from smopd.study.figures_training import (
     smoothed,
 )
 from smopd.study.results import Results
-from smopd.study.schematic import schematic
 
 FIVE = (1, 2, 3, 4, 5)
 DEFAULTS: dict[str, Any] = {
@@ -94,20 +94,15 @@ def quick() -> Iterator[None]:
     """Fonts in the form that takes half the time to embed; the test of the bytes has the real one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(drawing._STYLE, "pdf.fonttype", 3)
-        schematic.cache_clear()
         yield
-    schematic.cache_clear()  # the next module must not be handed this form
 
 
 @pytest.fixture(scope="module")
 def drawn(quick: None) -> dict[str, tuple[list[Figure], list[Kept]]]:
-    """Every study above with its figures and the sheets they were drawn on; the schematic, the same for all,
-    by itself.
-    """
-    found = {}
+    """Every study above with its figures and the sheets they were drawn on; the schematic by itself."""
+    found: dict[str, tuple[list[Figure], list[Kept]]] = {"schematic": ([schematic()], [])}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "Sheet", Kept)
-        found["schematic"] = ([schematic()], Kept.made)
         for name in STUDIES:
             Kept.made = []
             first, *rest = make_figures(results(name))
@@ -155,7 +150,7 @@ def test_every_figure_is_whole_and_needs_nothing_else(drawn: Any, study: str) ->
         assert all(np.isfinite(value) for _, value in figure.numbers)
 
 
-@pytest.mark.parametrize("study", ["schematic", *STUDIES])
+@pytest.mark.parametrize("study", STUDIES)
 def test_no_label_lies_on_another_or_leaves_the_sheet(drawn: Any, study: str) -> None:
     figures, sheets = drawn[study]
     assert len(sheets) == len(figures)
@@ -208,9 +203,7 @@ def test_the_same_results_give_the_same_bytes_here_and_in_another_process(
     drawn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(drawing._STYLE, "pdf.fonttype", 42)
-    schematic.cache_clear()
     here = make_figures(results("steps"))
-    schematic.cache_clear()
     assert [f.svg for f in here[1:]] == [f.svg for f in drawn["steps"][0]]
     code = (
         "import hashlib, sys; sys.path.insert(0, sys.argv[1])\n"

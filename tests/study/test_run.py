@@ -15,7 +15,6 @@ import pytest
 from smopd.errors import UserError
 from smopd.files import Held, locked
 from smopd.study.plan import load_study
-from smopd.study.publish import audit
 from smopd.study.run import (
     Job,
     Scheduler,
@@ -25,6 +24,7 @@ from smopd.study.run import (
     time_left,
     visible_devices,
 )
+from smopd.viewer.results import audit
 
 STUDY = """
 name = "tiny"
