@@ -11,6 +11,7 @@ import io
 import math
 import re
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,8 +74,10 @@ def styled(look: Mapping[str, Any]) -> Iterator[None]:
 
     # The backend is not a matter of looks.
     apart = ("backend", "interactive", "toolbar", "webagg")
-    defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(apart)}
-    with _LOCK, matplotlib.rc_context(defaults | dict(look)):
+    settings: dict[Any, Any] = {
+        k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(apart)
+    }
+    with _LOCK, matplotlib.rc_context(settings | dict(look)):
         yield
 
 
@@ -98,7 +101,8 @@ def _chart(
     """Have `draw` place and fill the axes of a chart; `natural`: not wider on the page than it is here."""
     from matplotlib.figure import Figure as Sheet
 
-    with styled(_LOOK):
+    with styled(_LOOK), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a glyph that this font lacks, the page's may have
         sheet = Sheet(figsize=(width / 72, height / 72), frameon=False)
         axes = sheet.add_axes((0, 0, 1, 1))
         axes.patch.set_visible(False)
@@ -170,7 +174,7 @@ def nice_ticks(low: float, high: float, whole: bool = False) -> list[float]:
     if high - low <= 1e-3 * max(abs(low), abs(high)):  # constant, or nearly: open a window around it
         room = abs(low) * 0.1 or 1.0
         low, high = low - room, high + room
-    return MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], integer=whole).tick_values(low, high).tolist()
+    return list(map(float, MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], integer=whole).tick_values(low, high)))
 
 
 def tick_labels(ticks: Sequence[float], percent: bool = False) -> list[str]:

@@ -7,15 +7,17 @@ Welch's test sees the first alone, the paired tests of smopd.evaluation.statisti
 comparison.py's.
 """
 
+import warnings
 from collections.abc import Sequence
 from math import inf, isnan, nan, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
+from scipy.stats import ttest_ind
 
-from smopd.evaluation.statistics import LEVEL, paired, paired_bootstrap
+from smopd.evaluation.statistics import LEVEL, check_level, paired, paired_bootstrap
 
 ROUNDING = 1e-12  # relative; what differs by less differs by floating-point sums only
 FLOOR = 0.5  # of the items' part; see clustered()
@@ -90,18 +92,32 @@ def welch(a: ArrayLike, b: ArrayLike) -> Welch:
     give t 0 and p 1 (one-sided 0.5), unequal means t +-inf and p 0 (one-sided 0 or 1), both with n_a + n_b -
     2 degrees of freedom. One side without spread is nothing special.
     """
-    delta, se, df = _welch(a, b)
-    if isnan(se):
-        return Welch(delta, nan, nan, nan, nan)
-    t = delta / se if se else inf * delta if delta else 0.0
+    x, y = numbers(a), numbers(b)
+    (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)
+    if min(len(x), len(y)) < 2:
+        return Welch(mean_a - mean_b, nan, nan, nan, nan)
+    if sd_a == sd_b == 0:
+        delta, df = _constant_difference(x, y), len(x) + len(y) - 2.0
+        t = inf * delta if delta else 0.0
+    else:
+        delta = mean_a - mean_b
+        found = _ttest(x, y)
+        t, df = float(found.statistic), float(found.df)
     return Welch(delta, t, df, float(2 * stdtr(df, -abs(t))), float(stdtr(df, -t)))
 
 
 def welch_interval(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
     """Interval of mean(a) - mean(b) that belongs to `welch`; nan where a side has a single value."""
-    delta, se, df = _welch(a, b)
-    half = _critical(level, df) * se
-    return delta - half, delta + half
+    x, y = numbers(a), numbers(b)
+    check_level(level)
+    sds = mean_sd(x)[1], mean_sd(y)[1]
+    if min(len(x), len(y)) < 2:
+        return nan, nan
+    if sds == (0, 0):
+        delta = _constant_difference(x, y)
+        return delta, delta
+    low, high = _ttest(x, y).confidence_interval(level)
+    return float(low), float(high)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -224,27 +240,19 @@ def arms(a: ArrayLike, b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def _welch(a: ArrayLike, b: ArrayLike) -> tuple[float, float, float]:
-    """Difference of the means, its standard error and the degrees of freedom."""
-    x, y = numbers(a), numbers(b)
-    (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)
-    if min(len(x), len(y)) < 2:
-        return mean_a - mean_b, nan, nan
-    if sd_a == sd_b == 0:  # means of equal values carry rounding; the values themselves don't
-        delta = float(x[0] - y[0])
-        return (
-            (0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta),
-            0.0,
-            len(x) + len(y) - 2.0,
-        )
-    # Divided by the larger one, so that small numbers don't vanish when squared.
-    scale = max(sd_a, sd_b)
-    part_a, part_b = (sd_a / scale) ** 2 / len(x), (sd_b / scale) ** 2 / len(y)
-    df = (part_a + part_b) ** 2 / (part_a**2 / (len(x) - 1) + part_b**2 / (len(y) - 1))
-    return mean_a - mean_b, sqrt(part_a + part_b) * scale, df
+def _ttest(x: np.ndarray, y: np.ndarray) -> Any:
+    with warnings.catch_warnings():
+        # scipy warns where all values of one side are equal, which is nothing special here.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return ttest_ind(x, y, equal_var=False)
+
+
+def _constant_difference(x: np.ndarray, y: np.ndarray) -> float:
+    """Of two sides that each hold one value only: their means carry rounding, the values themselves don't."""
+    delta = float(x[0] - y[0])
+    return 0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta
 
 
 def _critical(level: float, df: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"a confidence level lies between 0 and 1, found {level}")
+    check_level(level)
     return float(stdtrit(df, (1 + level) / 2))
