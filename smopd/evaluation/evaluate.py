@@ -79,9 +79,7 @@ class User(Protocol):
 def groups(
     examples: Sequence[Example], views: Sequence[View], runs: int, size: int
 ) -> Iterator[tuple[View, int, list[Example]]]:
-    """(view, run, examples) to be played together. Like numbers of turns go together: a group waits for its
-    longest.
-    """
+    """Groups to be played together, with like numbers of turns: a group waits for its longest."""
     order = sorted(examples, key=lambda e: len(e.shards))
     for view in views:
         for run in range(runs):
@@ -100,9 +98,7 @@ def evaluate(
     record: Callable[[list[Outcome]], None] | None = None,
     user: User | None = None,
 ) -> list[Outcome]:
-    """Every outcome, by view, run and example. `known` ones are not played again; `record` gets each group as
-    it is finished.
-    """
+    """Every outcome. `known` ones are not played again; `record` gets each group as it is finished."""
     found = {outcome.key: outcome for outcome in known}
     for view, run, chosen in groups(examples, views, runs, group):
         if any((view, run, e.id) not in found for e in chosen):

@@ -18,9 +18,7 @@ Scores = dict[str, list[bool]]  # by item, one a run
 
 
 def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Everything summary.json holds: each view by task and by number of shards, and every other view against
-    FULL.
-    """
+    """What summary.json holds: each view, also by task and number of shards, and each against FULL."""
     views = {
         view: [o for o in outcomes if o.view == view] for view in dict.fromkeys(o.view for o in outcomes)
     }

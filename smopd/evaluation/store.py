@@ -101,9 +101,7 @@ class EvaluationFolder:
             raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
 
     def finish(self, outcomes: Sequence[Outcome], summary: dict[str, Any]) -> None:
-        """Write the conversations in their final order, then the summary, whose presence says that all is
-        there.
-        """
+        """Write the conversations in their final order, then the summary, which says that all is there."""
         write_text(self.path / "conversations.jsonl", _lines(outcomes))
         write_json(self.path / "summary.json", summary)
 

@@ -160,9 +160,7 @@ class _Reader:
 
 
 def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], source: Path) -> list[Outcome]:
-    """The same conversations with fresh verdicts on every reply. A simulated user judged by its own rule,
-    which stays.
-    """
+    """The conversations with fresh verdicts. A simulated user judged by its own rule, which stays."""
     played = [o for o in outcomes if o.view != "simulated"]
     if strange := next((o for o in played if o.id not in examples), None):
         raise UserError(

@@ -112,18 +112,14 @@ def compare(
 
 
 def family(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons, corrected after Holm for being looked at together; those with a single seed don't
-    count.
-    """
+    """The comparisons, corrected after Holm for being looked at together; single seeds don't count."""
     p_values = [_deciding(one) for one in comparisons]
     size = sum(not isnan(p) for p in p_values)
     return [_judged(one, p, max(size, 1)) for one, p in zip(comparisons, holm(p_values), strict=True)]
 
 
 def _deciding(one: Comparison) -> float:
-    """Welch's two-sided p; without any spread over seeds that would be a 0 made out of nothing, so the
-    clustered p or 1 is it.
-    """
+    """Welch's two-sided p. Without any spread over seeds it would be a 0 made of nothing: the clustered p, or 1."""
     if _spreadless(one):
         return one.clustered.p if one.clustered else 1.0
     return one.welch.p_two_sided

@@ -12,36 +12,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 
-from smopd.study.drawing import (
-    Figure,
-    Spot,
-    arm_colours,
-    arm_markers,
-    grid,
-    legend,
-    paper_row,
-    percents,
-    primary,
-    shown,
-    spots,
-    spread,
-    tint,
-    words,
-)
-from smopd.study.marks import (
-    PAPER,
-    VIEW_MARKERS,
-    Marks,
-    Numbers,
-    arms_with_results,
-    dot,
-    finish,
-    label,
-    listed,
-    mean_point,
-    panel_size,
-    spread_numbers,
-)
+from smopd.study.drawing import Figure, spread, tint, words
+from smopd.study.plot import VIEW_MARKERS, Plot, Spot, dot, label, listed, panel_size, panels, settings
 from smopd.study.results import Results
 
 CLOSE = 0.06  # values nearer than this share of the range would have labels on top of each other
@@ -49,102 +21,85 @@ CLOSE = 0.06  # values nearer than this share of the range would have labels on 
 
 def axis_figure(results: Results, setting: str) -> Figure | None:
     """Accuracy against the values of one axis, a line an arm; drawn where two values have results."""
+    plot = Plot(results)
     values = [v for v in results.axes[setting] if any(cell.axes.get(setting) == v for cell in results.cells)]
-    arms = arms_with_results(results)
-    if len(values) < 2 or not results.views:
+    arms, views = plot.arms, plot.views
+    if len(values) < 2 or not views:
         return None
-    rests: list[tuple[Spot, list[Spot]]] = []  # a panel: what it shows besides the axis, and its spots
-    for spot in spots(results):
+    rests: list[tuple[str, dict[str, Any], list[Spot]]] = []  # model, the other axes, the spots of a panel
+    for spot in plot.spots:
         rest = {k: v for k, v in spot.point.items() if k != setting}
-        group = next(
-            (group for first, group in rests if (first.model, first.point) == (spot.model, rest)), None
-        )
+        group = next((group for *first, group in rests if first == [spot.model, rest]), None)
         if group is None:
-            rests.append((Spot(spot.model, rest, ""), group := []))
+            rests.append((spot.model, rest, group := []))
         group.append(spot)
     positions, labels = positions_of(values)
     # Two arms at most share a panel with every view; with more, a panel is a view.
-    views = sorted(results.views, key=lambda view: view != primary(results))
-    parts = [views] if len(arms) <= 2 else [[view] for view in results.views]
-    panels = [(rest, group, part) for rest, group in rests for part in parts]
-    colours, shapes, numbers, marks = arm_colours(results), arm_markers(results), Numbers(), Marks()
-    closest = min(b - a for a, b in pairwise(sorted(positions)))
-    beside = 0.025 * (max(positions) - min(positions))  # the paper's points, from ours
-    near = min(0.03 * (max(positions) - min(positions)), 0.4 * closest / len(arms))
+    together = len(arms) <= 2 and len(views) > 1
+    parts = [views] if together else [[view] for view in results.views]
+    shown = [(model, rest, group, part) for model, rest, group in rests for part in parts]
+    closest, extent = min(b - a for a, b in pairwise(sorted(positions))), max(positions) - min(positions)
+    beside = 0.025 * extent  # the paper's points, from ours
+    near = min(0.03 * extent, 0.4 * closest / len(arms))
+
+    def look(arm: str, view: str) -> tuple[str, str, str]:
+        """Colour, marker and dashes of a line."""
+        place = views.index(view)
+        if not together:
+            return plot.colours[arm], plot.shapes[arm], "-"
+        marker, dashes = VIEW_MARKERS[place % len(VIEW_MARKERS)], ("-", "--", ":", "-.")[place % 4]
+        return tint(plot.colours[arm], 0.3 * place), marker, dashes
 
     def line(axes: Axes, group: list[Spot], arm: str, view: str, shift: float) -> None:
-        place = views.index(view) if len(parts) == 1 else 0
-        colour = tint(colours[arm], 0.3 * place) if len(parts) == 1 else colours[arm]
+        colour, marker, dashes = look(arm, view)
         path = []
         for spot in group:
-            own = percents(results, results.group(spot.model, arm, spot.point), view)
+            own, name = plot.percents(plot.cells(spot, arm), view), label(spot, arm, view)
             found, x = spread(own), positions[values.index(spot.point[setting])] + shift
             if found is None:
                 continue
             path.append((x, found.mean))
             if found.seeds > 1:
-                axes.plot(
-                    [x + 0.4 * near] * len(own),
-                    own,
-                    marker=".",
-                    ms=3.5,
-                    mew=0,
-                    ls="none",
-                    color=colour,
-                    zorder=2,
-                )
-            marker = VIEW_MARKERS[place % len(VIEW_MARKERS)] if len(parts) == 1 else shapes[arm]
-            mean_point(axes, found, x, colour, marker, 4.6, marks, upright=True)
-            numbers.extend(spread_numbers(found, spot, arm, view))
-            paper = paper_row(results, spot, arm)
-            value = paper.accuracy(view) if paper else None
+                small: dict[str, Any] = {"marker": ".", "ms": 3.5, "mew": 0, "ls": "none", "zorder": 2}
+                axes.plot([x + 0.4 * near] * len(own), own, color=colour, **small)
+            plot.mean_point(axes, name, found, x, colour, marker, 4.6, upright=True)
+            value = plot.printed_accuracy(spot, arm, view)
             if value is not None:
-                axes.plot(x + beside, value, **PAPER)
-                numbers.append((label(spot, arm, view, "paper"), value))
-                marks.paper = True
+                plot.paper_point(axes, name, value, x + beside, value)
         if path:
-            axes.plot(
-                *zip(*path, strict=True),
-                color=colour,
-                ls=("-", "--", ":", "-.")[place % 4],
-                lw=1.2,
-                zorder=1.5,
-            )
+            axes.plot(*zip(*path, strict=True), color=colour, ls=dashes, lw=1.2, zorder=1.5)
 
-    def named(arm: str, view: str) -> str:
-        return f"{arm}, {shown(view)}" if len(arms) > 1 else shown(view)
+    def panel(axes: Axes, one: tuple[str, dict[str, Any], list[Spot], list[str]]) -> None:
+        model, rest, group, part = one
+        for i, arm in enumerate(arms):
+            for view in part:
+                line(axes, group, arm, view, (i - (len(arms) - 1) / 2) * near)
+        title = [model, *settings(rest)] if len(rests) > 1 else []
+        axes.set_title(words(", ".join(title + ([part[0].upper()] if len(parts) > 1 else [])), 40, 2))
+        axes.set_xticks(positions, labels)
+        axes.set_xlabel(setting)
+        axes.grid()
 
     def draw(sheet: Sheet) -> None:
-        several = len(rests) > 1
-        for axes, (rest, group, part) in zip(grid(sheet, len(panels), sharey=True), panels, strict=True):
-            for i, arm in enumerate(arms):
-                for view in part:
-                    line(axes, group, arm, view, (i - (len(arms) - 1) / 2) * near)
-            parts_of = [rest.model, *(f"{k}={v}" for k, v in rest.point.items())] if several else []
-            axes.set_title(words(", ".join(parts_of + ([shown(part[0])] if len(parts) > 1 else [])), 40, 2))
-            axes.set_xticks(positions, labels)
-            axes.set_xlabel(setting)
-            axes.grid()
+        panels(sheet, shown, panel, sharey=True)
         sheet.supylabel("accuracy, %", fontsize=8)
-        if len(parts) > 1 or len(results.views) == 1:
-            keys = [dot(shapes[arm], colours[arm], arm) for arm in arms]
-        else:
-            keys = [
-                dot(VIEW_MARKERS[i % len(VIEW_MARKERS)], tint(colours[arm], 0.3 * i), named(arm, view))
-                for arm in arms for i, view in enumerate(views)
-            ]  # fmt: skip
-        legend(sheet, [*keys, *marks.keys("o")])
+        keys = []
+        for arm in arms:
+            for view in views if together else views[:1]:
+                colour, marker, _ = look(arm, view)
+                of_arm = [arm] if len(arms) > 1 or not together else []
+                keys.append(dot(marker, colour, ", ".join(of_arm + ([view.upper()] if together else []))))
+        plot.key(sheet, keys)
 
     name = "steps" if setting == "train.steps" else f"axis-{setting}"
     title = "Accuracy against training steps" if name == "steps" else f"Accuracy against {setting}"
-    caption = f"Accuracy in {listed(results.views)} against {setting}; small dots are single seeds. The axis does not begin at zero."
-    return finish(name, title, caption, numbers, panel_size(len(panels), 3.4), draw, marks)
+    caption = f"Accuracy in {listed(results.views)} against {setting}; small dots are single seeds."
+    caption += " The axis does not begin at zero."
+    return plot.finish(name, title, caption, panel_size(len(shown), 3.4), draw)
 
 
 def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
-    """Where the values of an axis stand and what is written there: to scale where that can be read, else
-    evenly spaced.
-    """
+    """Where the values of an axis stand and their labels: to scale if that can be read, else evenly."""
     labels = [words(value, 14) for value in values]
     even = [float(i) for i in range(len(values))]
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):

@@ -46,9 +46,7 @@ class Design:
     noise: float
 
     def at(self, items: int) -> Spreads:
-        """The keywords of `detectable` for another number of items: noise averages out over items, a seed's
-        own level doesn't.
-        """
+        """The same for another number of items: noise averages out over items, a seed's level doesn't."""
         level = max(self.seed_sd**2 - self.noise**2 / self.items, 0.0)
         return {
             "seed_sd": sqrt(level + self.noise**2 / items),
@@ -58,9 +56,7 @@ class Design:
 
 
 def design(a: ArrayLike, b: ArrayLike) -> Design:
-    """Estimate a design from two arms [seeds, items] of at least two seeds each; both arms count alike in
-    each spread.
-    """
+    """Estimate a design from two arms [seeds, items] of at least two seeds each, which count alike."""
     x, y = arms(a, b)
     part, n = components(x, y), x.shape[1]
     seeds = (part.seeds_a * len(x) + part.seeds_b * len(y)) / 2
@@ -102,9 +98,7 @@ def detectable(
     alpha: float = 0.05,
     verdict: bool = False,
 ) -> float:
-    """Smallest true difference, as a fraction, found with the given power; see `power_of`. It may exceed what
-    is possible (1).
-    """
+    """The smallest true difference found with the given power, see `power_of`; it may exceed 1."""
     if not alpha < power < 1:
         raise ValueError(f"power lies between alpha ({alpha}) and 1, found {power}")
     se, critical = _thresholds(items, seeds, seed_sd, discordance, noise, alpha, verdict)
@@ -156,9 +150,7 @@ def _thresholds(
     alpha: float,
     verdict: bool,
 ) -> tuple[float, np.ndarray]:
-    """True standard error of the difference, and equally likely values of how large an observed one has to
-    be.
-    """
+    """True standard error, and equally likely values of how large an observed difference must be."""
     if items < 2 or seeds < 1:
         raise ValueError(f"a design needs two items and one seed, found {items} and {seeds}")
     if not 0 < alpha < 1:

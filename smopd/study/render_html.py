@@ -58,9 +58,7 @@ def sections_of(document: Document) -> list[tuple[str, list[Table]]]:
 
 
 def inline_svg(figure: Figure) -> str:
-    """The drawing as a part of a page: no prolog, no metadata, no style sheet of its own, ids that no other
-    drawing has.
-    """
+    """The drawing inside a page: no prolog, no style sheet of its own, ids that no other drawing has."""
     text = figure.svg[figure.svg.index("<svg") :].strip()
     text = re.sub(r"<(metadata|style)\b[^>]*>.*?</\1>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)

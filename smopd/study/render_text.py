@@ -131,9 +131,7 @@ def _latex_character(character: str) -> str:
 
 
 def latex_table(table: Table, document: Document) -> str:
-    """A file that \\input puts into an article: comments with the origin, then one tabular, no wider than the
-    line.
-    """
+    """A file for \\input: comments with the origin, then one tabular, no wider than the line."""
     results, numbers = document.results, table.numbers()
     wanted = {folder for number in numbers for folder in number.sources}
     sources = [cell.source for cell in document.runs if cell.source.folder in wanted]

@@ -43,9 +43,7 @@ def render_files(document: Document) -> dict[str, bytes]:
 
 
 def write_study_report(results: Results, out: Path) -> list[Path]:
-    """Write every file, each one whole or not at all; figures and tables that an earlier report left are
-    removed.
-    """
+    """Write every file, each whole or not at all; remove what an earlier report left."""
     files = render_files(make_document(results))
     for path, content in files.items():
         write_bytes(out / path, content)
@@ -55,9 +53,7 @@ def write_study_report(results: Results, out: Path) -> list[Path]:
 
 
 def audit_report(out: Path, fresh: Results) -> list[str]:
-    """Where the report on disk differs from what `fresh` gives: its numbers one by one, then its files byte
-    by byte.
-    """
+    """Where the report on disk differs from what `fresh` gives: number by number, then byte by byte."""
     document = make_document(fresh)
     files = render_files(document)
     found = _numbers_differ(out / "report.json", files["report.json"])

@@ -34,9 +34,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: a model, an arm, values of the axes, a seed; and what came out. A base model has the arm
-    "base" and no seed.
-    """
+    """One run and what came out. A base model has the arm "base" and no seed."""
 
     model: str
     arm: str

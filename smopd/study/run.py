@@ -183,9 +183,7 @@ class Scheduler:
         self.running: dict[int, tuple[Job, subprocess.Popen[bytes], list[list[str]], float]] = {}  # by slot
 
     def run(self, report: Callable[["Scheduler"], None]) -> None:
-        """Until every job is done or has failed for good. Ctrl-C stops the running ones, which save what they
-        have.
-        """
+        """Until every job is done or has failed. Ctrl-C stops the running ones, which save what they have."""
         waiting = [job for job in self.jobs if not job.done]
         told = 0.0
         try:
@@ -264,9 +262,7 @@ class Scheduler:
 
 
 def time_left(scheduler: Scheduler) -> float | None:
-    """Seconds until the whole grid is done, from the time that the work done so far has taken; None before
-    there is any.
-    """
+    """Seconds until the grid is done, from the time of the work done so far; None before there is any."""
     longest = max((job.steps for job in scheduler.jobs), default=0) or 1
     running = {id(job): began for job, _, _, began in scheduler.running.values()}
     worked = spent = ahead = 0.0
@@ -324,9 +320,7 @@ def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ctrl-C when the scheduler is killed: cells that nobody waits for would hold their folders against its
-    next start.
-    """
+    """Ctrl-C when the scheduler is killed: orphans would hold their folders against its next start."""
     ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
 
 

@@ -34,9 +34,7 @@ class Welch(NamedTuple):
 
 
 class Clustered(NamedTuple):
-    """A difference judged over seeds and items at once; `seeds_counted` is False where a side has a single
-    seed.
-    """
+    """A difference judged over seeds and items; `seeds_counted` is False where a side has one seed."""
 
     delta: float
     low: float
@@ -48,9 +46,7 @@ class Clustered(NamedTuple):
 
 
 class Components(NamedTuple):
-    """The parts of the variance of a difference between two arms; each is already divided by what it is a
-    mean of.
-    """
+    """Parts of the variance of a difference, each already divided by what it is a mean of."""
 
     seeds_a: float  # over the seeds of a, residual noise included
     seeds_b: float
@@ -60,9 +56,7 @@ class Components(NamedTuple):
 
 
 class ItemTest(NamedTuple):
-    """Items won and lost by the treatment, the mean difference with its 95% interval over items, and an exact
-    p.
-    """
+    """Items won and lost, the mean difference with its 95% interval over items, and an exact p."""
 
     gained: int
     lost: int

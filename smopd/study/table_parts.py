@@ -20,9 +20,7 @@ NONE = "\u2013"  # where a row has nothing to print
 
 @dataclass(frozen=True)
 class Number:
-    """One printed number: a stable id, the value it was rounded from (shares, not percent), and the folders
-    of its runs.
-    """
+    """One printed number: its id, the value it was rounded from (a share, not percent), its runs' folders."""
 
     id: str
     value: float | None  # None for what is not defined, such as a test of one seed
@@ -192,9 +190,7 @@ class Maker:
         return [*(f"{view.upper()}, %" for view in self.results.views), *(["gap"] if self.has_gap else [])]
 
     def effect(self, model: str, point: dict[str, Any], arm: str, view: str) -> Comparison | None:
-        """The comparison with the reference; None where one of the two has no result, and for the reference
-        itself.
-        """
+        """The comparison with the reference; None for itself and where one of the two has no result."""
         return self.effects[view].get(Place(model, point_label(point), arm))
 
     def pair(self, model: str, point: dict[str, Any], arm: str, view: str) -> list[Cell]:

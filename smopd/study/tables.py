@@ -233,9 +233,7 @@ def power_table(make: Maker) -> Table:
 
 
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
-    """What the study found, in plain sentences: gains, losses, what cannot be told from chance, single seeds,
-    gaps, power.
-    """
+    """What the study found in plain sentences: gains, losses, what may be chance, single seeds, power."""
     make, lines = Maker(results, effects), []
     words = {
         "gain": f"gain over {results.reference}",
@@ -306,9 +304,7 @@ def _brief(make: Maker, place: Place, found: Comparison, short: bool) -> str:
 def _design(
     make: Maker, view: str, places: list[tuple[str, dict[str, Any], str]]
 ) -> tuple[Design | None, int, list[Cell]]:
-    """Spreads over the comparisons at some places (root mean squares), the fewest seeds of an arm among them,
-    and their runs.
-    """
+    """Root mean squares of the comparisons' spreads, the fewest seeds of an arm among them, and their runs."""
     r, found, seeds = make.results, [], []
     cells: dict[str, Cell] = {}
     for model, point, arm in places:

@@ -174,9 +174,7 @@ def _bin(cell: Cell, low: float) -> Measured:
 
 
 def _printed(study: str, model: str, arm: str, steps: int | None) -> list[PaperRow]:
-    """The paper's rows of an arm: those of the same model, or of each of its models where it does not have
-    ours.
-    """
+    """The paper's rows of an arm: of the same model, or of each where it does not have ours."""
     if paper_model(model) is not None:
         row = find(study, model, arm, steps)
         return [row] if row else []

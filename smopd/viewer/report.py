@@ -22,9 +22,7 @@ from smopd.pages import html_page, section
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Correct answers of one stage ("base", "trained") under one view ("FULL", "SHARDED"); low and high: 95%
-    interval, 0..1.
-    """
+    """Correct answers of a stage ("base", "trained") under a view ("FULL", "SHARDED"), with a 95% interval."""
 
     stage: str
     view: str
@@ -49,9 +47,7 @@ def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A paired comparison: tasks that became right (gained) and wrong (lost), the difference of accuracies
-    and its interval.
-    """
+    """A paired comparison: tasks that became right and wrong, the difference and its interval."""
 
     label: str
     gained: int
@@ -129,9 +125,7 @@ def verdict_words(conversation: ShownConversation) -> tuple[str, str]:
 
 
 def turn_rows(pair: ConversationPair) -> Iterator[tuple[dict[str, str], str | None, str | None]]:
-    """Turn by turn: what the user said (one entry, or one a side where they differ), the reply before, the
-    reply after.
-    """
+    """Turn by turn: the user (one entry, or one a side where they differ), the reply before and after."""
     for number, (before, after) in enumerate(zip_longest(pair.before.turns, pair.after.turns), 1):
         name = f"user, turn {number}"
         if before and after and before[0] != after[0]:  # a simulated user may answer each model differently

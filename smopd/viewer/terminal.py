@@ -97,9 +97,7 @@ def _comparisons(comparisons: Sequence[Comparison]) -> Table:
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """One evaluation for the terminal: every view with its interval, then by task and number of shards, then
-    against FULL.
-    """
+    """One evaluation for the terminal: views with intervals, by task and shards, against FULL."""
     views = summary["views"]
     whole = Table.grid()
     whole.add_row(_views_table(summary))

@@ -38,6 +38,7 @@ from smopd.study.figures_training import (
     pooled,
     smoothed,
 )
+from smopd.study.plot import Plot
 from smopd.study.results import Results
 
 FIVE = (1, 2, 3, 4, 5)
@@ -391,9 +392,9 @@ def test_gradient_shares_are_means_over_seeds(drawn: Any) -> None:
 
 
 def test_an_arm_has_one_colour_in_every_figure() -> None:
-    colours = drawing.arm_colours(results("many"))
+    colours = Plot(results("many")).colours
     assert len({colours[arm] for arm in MANY[:11]}) == 11
-    assert drawing.arm_colours(results("one"))["entropy"] == drawing.arm_colours(results("five"))["entropy"]
+    assert Plot(results("one")).colours["entropy"] == Plot(results("five")).colours["entropy"]
 
 
 def test_what_is_missing_or_odd_does_not_stop_a_figure() -> None:
