@@ -1,5 +1,4 @@
-"""`smopd study`: run a grid of runs; and what goes with it: the design's power, the token log's calibration,
-gradient shares.
+"""`smopd study`: a grid of runs, the design's power, the token log's calibration, gradient shares.
 
 Heavy imports wait until a verb runs.
 """
@@ -24,31 +23,26 @@ study_app = typer.Typer(
 )
 
 
+Source = Annotated[
+    str, typer.Argument(metavar="STUDY", help="A study file (TOML), or a shipped study (smopd study list).")
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder; default runs/ and the study's place. Studies may share one.")
+]
+JOBS = "Cells run at the same time, each on a GPU of its own where there are some."
+RETRIES = "Further tries of a failed cell before it is given up for this time."
+COMMANDS = "Print the commands of the open cells, for a cluster's scheduler; run nothing."
+CHECKPOINT = "A checkpoint of the run, e.g. step-000100; default the newest."
+DISCORDANCE = "Spread over items of the difference of two arms, see docs/study.md."
+
+
 @study_app.command("run")
 def study(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="STUDY", help="A study file (TOML), or a shipped study (smopd study list)."),
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder; default runs/ and the study's place. Studies may share one.")
-    ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Cells run at the same time, each on a GPU of its own where there are some."
-        ),
-    ] = 1,
-    retries: Annotated[
-        int, typer.Option(min=0, help="Further tries of a failed cell before it is given up for this time.")
-    ] = 1,
-    print_commands: Annotated[
-        bool,
-        typer.Option(
-            "--print-commands",
-            help="Print the commands of the open cells, for a cluster's scheduler; run nothing.",
-        ),
-    ] = False,
+    source: Source,
+    out: Out = None,
+    jobs: Annotated[int, typer.Option(min=1, help=JOBS)] = 1,
+    retries: Annotated[int, typer.Option(min=0, help=RETRIES)] = 1,
+    print_commands: Annotated[bool, typer.Option("--print-commands", help=COMMANDS)] = False,
     set_: Set = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the grid and what of it is done; run nothing.")
@@ -71,7 +65,7 @@ def study(
     A cell is an ordinary run: --print-commands prints a line for each, which may be run anywhere that sees
     the folder, in any order; afterwards the same command without it only collects. Exit code 1: some cells
     failed; they are named.
-    """
+    """  # noqa: E501
     from smopd.study.plan import check_files, load_study
     from smopd.study.run import Scheduler, StudyFolder, command_lines
 
@@ -93,12 +87,9 @@ def study(
         try:
             _run(scheduler)
         except KeyboardInterrupt:
-            done = sum(job.done for job in listed)
-            print(
-                f"stopped with {done} of {len(listed)} cells done; everything is saved in {folder.path}. "
-                "The same command goes on from there.",
-                file=sys.stderr,
-            )
+            counts = f"{sum(job.done for job in listed)} of {len(listed)} cells done"
+            saved = f"everything is saved in {folder.path}. The same command goes on from there."
+            print(f"stopped with {counts}; {saved}", file=sys.stderr)
             raise typer.Exit(130) from None
         try:
             _finish(folder, listed, as_json)
@@ -149,25 +140,22 @@ def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
     for job in failed:
         print(f"failed: {job.label}: {job.error}", file=sys.stderr)
     if failed:
-        print(
-            f"{len(failed)} of {len(listed)} cells failed; the same command tries them again.",
-            file=sys.stderr,
-        )
+        counts = f"{len(failed)} of {len(listed)} cells failed"
+        print(f"{counts}; the same command tries them again.", file=sys.stderr)
         raise typer.Exit(1)
 
 
 def _show_grid(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
     plan = folder.study
-    states = {
-        job.label: "done" if job.done else "begun" if (job.folder / "metrics.jsonl").exists() else "open"
-        for job in listed
-    }
+    states = {}
+    for job in listed:
+        begun = "begun" if (job.folder / "metrics.jsonl").exists() else "open"
+        states[job.label] = "done" if job.done else begun
     if as_json:
         emit({"study": plan.name, "folder": str(folder.path), "cells": states})
         return
-    print(
-        f"{plan.name}: {plan.title}\n{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n"
-    )
+    print(f"{plan.name}: {plan.title}")
+    print(f"{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n")
     for label, state in states.items():
         print(f"  {state:<6} {label}")
 
@@ -195,12 +183,7 @@ def power(
     seed_sd: Annotated[
         float, typer.Option(min=0, help="Run-to-run sd of an arm's accuracy, in points.")
     ] = 0.6,
-    discordance: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, help="Spread over items of the difference of two arms, see docs/study.md."
-        ),
-    ] = 0.2,
+    discordance: Annotated[float, typer.Option(min=0, max=1, help=DISCORDANCE)] = 0.2,
     as_json: Json = False,
 ) -> None:
     """How small a difference a design can find, with a power of 80% at a two-sided level of 5%.
@@ -209,19 +192,13 @@ def power(
     """
     from smopd.study.power import detectable, sentence
 
-    smallest = detectable(items, seeds, seed_sd=seed_sd / 100, discordance=discordance)
+    sd = seed_sd / 100
     if as_json:
-        emit(
-            {
-                "items": items,
-                "seeds": seeds,
-                "seed_sd": seed_sd,
-                "discordance": discordance,
-                "points": 100 * smallest,
-            }
-        )
+        smallest = detectable(items, seeds, seed_sd=sd, discordance=discordance)
+        design = {"items": items, "seeds": seeds, "seed_sd": seed_sd, "discordance": discordance}
+        emit({**design, "points": 100 * smallest})
     else:
-        print(sentence(items, seeds, seed_sd=seed_sd / 100, discordance=discordance))
+        print(sentence(items, seeds, seed_sd=sd, discordance=discordance))
 
 
 @study_app.command()
@@ -244,27 +221,23 @@ def calibration(
     if as_json:
         emit(found)
         return
-    print(f"{found['tokens']} tokens of middle replies, {found['rollouts']} rollouts; the clean teacher agrees with "
-          f"{found['agreement']:.1%}")  # fmt: skip
     print(
-        f"AUROC of entropy for disagreement: {found['auroc']:.3f} [{found['auroc_low']:.3f}, {found['auroc_high']:.3f}]"
-    )
-    print(
-        f"calibration error against the teacher: {found['ece']:.3f}\n\nentropy, nats      tokens  agreement  divergence"
+        f"{found['tokens']} tokens of middle replies, {found['rollouts']} rollouts; the clean teacher agrees "
+        f"with {found['agreement']:.1%}\nAUROC of entropy for disagreement: {found['auroc']:.3f} "
+        f"[{found['auroc_low']:.3f}, {found['auroc_high']:.3f}]\n"
+        f"calibration error against the teacher: {found['ece']:.3f}\n\n"
+        "entropy, nats      tokens  agreement  divergence"
     )
     for row in found["by_entropy"]:
-        print(
-            f"{row['low']:7.4f} - {row['high']:6.4f} {row['count']:8}  {row['agreement']:9.1%}  {row['divergence']:10.4f}"
-        )
+        ends = f"{row['low']:7.4f} - {row['high']:6.4f}"
+        print(f"{ends} {row['count']:8}  {row['agreement']:9.1%}  {row['divergence']:10.4f}")
 
 
 @study_app.command()
 def gradients(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     examples: Annotated[int, typer.Option(min=1, help="Training examples rolled out for it.")] = 32,
-    checkpoint: Annotated[
-        str, typer.Option(help="A checkpoint of the run, e.g. step-000100; default the newest.")
-    ] = "",
+    checkpoint: Annotated[str, typer.Option(help=CHECKPOINT)] = "",
     as_json: Json = False,
 ) -> None:
     """How much of the middle turns' gradient belongs to the tokens the mask drops. Saved as gradients.json in
@@ -282,8 +255,10 @@ def gradients(
         return
     angle = "undefined" if found["cosine"] is None else f"{found['cosine']:.3f}"
     print(
-        f"{found['checkpoint']}, {found['examples']} rollouts, {found['tokens']} middle tokens, keep {found['keep']}\n"
-        f"dropped: {found['tokens_dropped']:.1%} of the tokens, {found['divergence_dropped']:.1%} of the divergence, "
+        f"{found['checkpoint']}, {found['examples']} rollouts, {found['tokens']} middle tokens, "
+        f"keep {found['keep']}\ndropped: {found['tokens_dropped']:.1%} of the tokens, "
+        f"{found['divergence_dropped']:.1%} of the divergence, "
         f"{found['norm_share_dropped']:.1%} of the gradient norm\n"
-        f"norms: kept {found['norm_kept']:.4g}, dropped {found['norm_dropped']:.4g}; cosine between them {angle}"
+        f"norms: kept {found['norm_kept']:.4g}, dropped {found['norm_dropped']:.4g}; "
+        f"cosine between them {angle}"
     )

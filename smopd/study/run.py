@@ -1,8 +1,10 @@
 """Runs the cells of a study: each the ordinary commands `smopd train` and `smopd eval` in processes of their
 own, some at a time.
 
-    OUT/cells/NAME/           an ordinary run folder, its evaluation in eval/trained       OUT/configs/NAME.toml   its settings
-    OUT/base/NAME/eval/       the untrained model on the same items                        OUT/logs/NAME.log       what it printed
+    OUT/cells/NAME/           an ordinary run folder, its evaluation in eval/trained
+    OUT/configs/NAME.toml     its settings
+    OUT/base/NAME/eval/       the untrained model on the same items
+    OUT/logs/NAME.log         what it printed
     OUT/studies/STUDY/        study.json, status.json, results.json, report/
 
 What is finished is not done again, what was interrupted goes on, and a cell that failed is tried again: the
@@ -68,9 +70,8 @@ class StudyFolder:
 
     def cell(self, cell: PlannedCell) -> Path:
         """The cell's run folder, whichever study named it."""
-        return next(
-            iter(sorted((self.path / "cells").glob(f"*-{cell.key}"))), self.path / "cells" / cell.folder
-        )
+        found = sorted((self.path / "cells").glob(f"*-{cell.key}"))
+        return found[0] if found else self.path / "cells" / cell.folder
 
     def base(self, model: str) -> Path:
         """The folder of an untrained model; its evaluation is in eval/."""
@@ -81,33 +82,16 @@ class StudyFolder:
         made = []
         for model in self.study.models:
             folder = self.base(model.name)
-            command = ["eval", str(folder), "--base", "--out", str(folder / "eval")]
-            made.append(
-                Job(
-                    f"base-{folder.name}",
-                    f"{model.name}, untrained",
-                    folder,
-                    folder / "eval" / "summary.json",
-                    [command],
-                )
-            )
+            evaluation, name = folder / "eval", f"{model.name}, untrained"
+            commands = [["eval", str(folder), "--base", "--out", str(evaluation)]]
+            made.append(Job(f"base-{folder.name}", name, folder, evaluation / "summary.json", commands))
         for cell in self.study.cells:
             folder, config = self.cell(cell), self.path / "configs" / f"{cell.folder}.toml"
-            evaluation = folder / "eval" / "trained"
-            commands = [
-                ["train", str(config), "--out", str(folder)],
-                ["eval", str(folder), "--out", str(evaluation)],
-            ]
-            made.append(
-                Job(
-                    cell.folder,
-                    cell.label,
-                    folder,
-                    evaluation / "summary.json",
-                    commands,
-                    cell.config.train.steps,
-                )
-            )
+            evaluation, steps = folder / "eval" / "trained", cell.config.train.steps
+            train = ["train", str(config), "--out", str(folder)]
+            commands = [train, ["eval", str(folder), "--out", str(evaluation)]]
+            done = evaluation / "summary.json"
+            made.append(Job(cell.folder, cell.label, folder, done, commands, steps))
         return made
 
     def prepare(self) -> None:
@@ -133,9 +117,8 @@ class StudyFolder:
             with locked(self.own / ".lock"):
                 yield
         except Held as other:
-            raise UserError(
-                f"{self.own}: another process runs this study ({other.holder}); wait for it or stop it"
-            ) from None
+            what = f"another process runs this study ({other.holder})"
+            raise UserError(f"{self.own}: {what}; wait for it or stop it") from None
 
     def save_status(self, jobs: list[Job]) -> None:
         """What is known of every cell, for whoever looks."""
@@ -154,24 +137,15 @@ class StudyFolder:
 
 def study_folders(path: Path) -> list[StudyFolder]:
     """The studies that were run in a folder; or the one whose own folder it is."""
-    owns = (
-        [path]
-        if (path / "study.json").exists()
-        else sorted(p.parent for p in path.glob("studies/*/study.json"))
-    )
-    return [
-        StudyFolder(own.parent.parent, parse_study(read_json(own / "study.json"), str(own / "study.json")))
-        for own in owns
-    ]
+    alone = (path / "study.json").exists()
+    files = [path / "study.json"] if alone else sorted(path.glob("studies/*/study.json"))
+    return [StudyFolder(f.parent.parent.parent, parse_study(read_json(f), str(f))) for f in files]
 
 
 def command_lines(jobs: list[Job]) -> list[str]:
     """The unfinished jobs as shell commands, one line each, for a cluster's scheduler."""
-    return [
-        " && ".join(shlex.join(["smopd", *command]) for command in job.commands)
-        for job in jobs
-        if not job.done
-    ]
+    waiting = (job.commands for job in jobs if not job.done)
+    return [" && ".join(shlex.join(["smopd", *command]) for command in commands) for commands in waiting]
 
 
 class Scheduler:
@@ -284,10 +258,8 @@ def _part(job: Job) -> float:
     """How far a cell is, from the rows it has written."""
     if not job.steps:
         return 0.0
-    metrics, conversations = (
-        job.folder / "metrics.jsonl",
-        job.folder / "eval" / "trained" / "conversations.jsonl",
-    )
+    metrics = job.folder / "metrics.jsonl"
+    conversations = job.folder / "eval" / "trained" / "conversations.jsonl"
     if conversations.exists():
         return 1 - EVALUATION_SHARE / 2
     steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0

@@ -58,8 +58,8 @@ def main_table(make: Maker) -> Table:
     r, rows = make.results, []
     for place in make.places:
         if place.arm == r.arms[0]:
-            axes = ({}, make.axes_of[place.point])
-            if base := [cell for cell in r.base if cell.model == place.model and cell.axes in axes]:
+            here = [cell for cell in r.base if cell.model == place.model]
+            if base := [cell for cell in here if cell.axes in ({}, make.axes_of[place.point])]:
                 shown = make.accuracies(["base", place.model], base)
                 entries = (EMPTY, *shown, EMPTY, EMPTY, EMPTY, EMPTY, ("not trained",))
                 rows.append(Row("base model", entries, make.group(place)))
@@ -169,7 +169,8 @@ def power_table(make: Maker) -> Table:
                 continue
             path = make.path("power", first._replace(arm=""), view)
             one = partial(make.one, path, cells)
-            alone, corrected = (_detectable(found, seeds, LEVEL / n) for n in (1, len(make.effects[view])))
+            detect = partial(detectable, found.items, seeds, **found.spreads(), verdict=True)
+            alone, corrected = (detect(alpha=LEVEL / n) for n in (1, len(make.effects[view])))
             entries = (
                 one("seeds", seeds, whole),
                 one("items", found.items, whole),
@@ -214,7 +215,7 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
     for view in make.views:
         design_found, seeds, _ = _design(make, view, make.places)
         if design_found is not None:
-            smallest = sentence(design_found.items, seeds, **_spreads(design_found), verdict=True)
+            smallest = sentence(design_found.items, seeds, **design_found.spreads(), verdict=True)
             sd, discordance = _unsigned(design_found.seed_sd), _unsigned(design_found.discordance)
             lines.append(
                 f"{view.upper()}, power: {smallest}; seed sd {sd} points, discordance {discordance}."
@@ -273,17 +274,8 @@ def _design(make: Maker, view: str, places: list[Place]) -> tuple[Design | None,
             cells |= {cell.source.folder: cell for cell in make.pair(place, view)}
     if not found:
         return None, 0, []
-    spreads = [_spreads(one) for one in found]
-    typical = {name: math.sqrt(np.mean([one[name] ** 2 for one in spreads])) for name in spreads[0]}
-    return Design(found[0].items, **typical), min(seeds), list(cells.values())
-
-
-def _detectable(found: Design, seeds: int, alpha: float) -> float:
-    return detectable(found.items, seeds, **_spreads(found), alpha=alpha, verdict=True)
-
-
-def _spreads(found: Design) -> dict[str, float]:
-    return {"seed_sd": found.seed_sd, "discordance": found.discordance, "noise": found.noise}
+    typical = np.sqrt(np.mean([(d.seed_sd**2, d.discordance**2, d.noise**2) for d in found], axis=0))
+    return Design(found[0].items, *typical.tolist()), min(seeds), list(cells.values())
 
 
 def _unsigned(share: float) -> str:

@@ -17,8 +17,8 @@ Pick = Callable[[Cell], Measured]
 COUNTS = ("tokens", "count")
 
 CALIBRATION = {
-    "tokens": "tokens", "agreement": "teacher agrees", "agreement_kept": "kept", "agreement_dropped": "dropped", "ece": "ECE",
-    "auroc": "AUROC",
+    "tokens": "tokens", "agreement": "teacher agrees", "agreement_kept": "kept",
+    "agreement_dropped": "dropped", "ece": "ECE", "auroc": "AUROC",
 }  # fmt: skip
 BINS = {"count": "tokens", "student": "student", "teacher": "teacher", "agreement": "teacher agrees"}
 GRADIENTS = {
