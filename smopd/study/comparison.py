@@ -25,9 +25,9 @@ from smopd.study.statistics import (
     item_test,
     mean_sd,
     numbers,
-    welch,
     welch_interval,
 )
+from smopd.study.statistics import welch as welch_test
 
 Verdict = Literal["gain", "loss", "inside run-to-run variation", "single seed"]
 
@@ -50,7 +50,8 @@ class Comparison:
     clustered: Clustered | None
     item_test: ItemTest | None
     run_to_run: float  # standard deviation over seeds, pooled over the arms that have more than one
-    p_adjusted: float  # what decides: Welch's two-sided p (the clustered p, or 1, without spread over seeds), Holm's in a family
+    # What decides: Welch's two-sided p (the clustered p, or 1, without spread over seeds), Holm's in a family.
+    p_adjusted: float
     verdict: Verdict
     sentence: str
     alpha: float = 0.05
@@ -75,15 +76,14 @@ def compare(
     """
     x, y = numbers(a), numbers(b)
     if x.ndim != y.ndim or x.ndim not in (1, 2):
-        raise ValueError(
-            f"expected one accuracy a seed or [seeds, items] on both sides, found shapes {x.shape} and {y.shape}"
-        )
+        shapes = f"found shapes {x.shape} and {y.shape}"
+        raise ValueError(f"expected one accuracy a seed or [seeds, items] on both sides, {shapes}")
     known = x.ndim == 2
     over_both = clustered(x, y, 1 - alpha) if known else None
     over_items = item_test(x, y) if known else None
     seeds_a, seeds_b = (x.mean(axis=1), y.mean(axis=1)) if known else (x, y)
     (mean_a, sd_a), (mean_b, sd_b) = mean_sd(seeds_a), mean_sd(seeds_b)
-    result = welch(seeds_a, seeds_b)
+    result = welch_test(seeds_a, seeds_b)
     low, high = welch_interval(seeds_a, seeds_b, 1 - alpha)
     freedom = len(x) + len(y) - 2
     squares = sum((len(arm) - 1) * sd**2 for arm, sd in ((x, sd_a), (y, sd_b)) if len(arm) > 1)
@@ -119,7 +119,7 @@ def family(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _deciding(one: Comparison) -> float:
-    """Welch's two-sided p. Without any spread over seeds it would be a 0 made of nothing: the clustered p, or 1."""
+    """Welch's two-sided p, or the clustered p, or 1: without spread Welch's is a 0 made out of nothing."""
     if _spreadless(one):
         return one.clustered.p if one.clustered else 1.0
     return one.welch.p_two_sided

@@ -69,7 +69,8 @@ class PaperStudy:
 
 
 NUMBERS = (
-    "full", "sharded", "full_sd", "sharded_sd", "delta", "delta_full", "delta_100_steps", "gap", "p_two_sided", "p_one_sided",
+    "full", "sharded", "full_sd", "sharded_sd", "delta", "delta_full", "delta_100_steps", "gap",
+    "p_two_sided", "p_one_sided",
 )  # fmt: skip
 _SIZE = re.compile(r"(?:.*/)?(?:qwen3-)?(1\.7b|4b|8b)")
 
@@ -87,10 +88,8 @@ def _row(study: str, plain: dict[str, Any]) -> PaperRow:
 
 @cache
 def _rows() -> dict[str, tuple[PaperRow, ...]]:
-    return {
-        study["name"]: tuple(_row(study["name"], row) for row in study["rows"])
-        for study in _plain()["studies"]
-    }
+    studies = {study["name"]: study["rows"] for study in _plain()["studies"]}
+    return {name: tuple(_row(name, row) for row in rows) for name, rows in studies.items()}
 
 
 PAPER_STUDIES: dict[str, PaperStudy] = {
@@ -118,9 +117,6 @@ def paper_model(name: str) -> str | None:
 def find(study: str, model: str, arm: str, steps: int | None = None) -> PaperRow | None:
     """The row of a configuration; without `steps`, the one the study has, unless it has several."""
     size = paper_model(model)
-    found = [
-        row
-        for row in paper_rows(study)
-        if row.model == size and row.arm == arm and steps in (None, row.steps)
-    ]
+    rows = [row for row in paper_rows(study) if (row.model, row.arm) == (size, arm)]
+    found = [row for row in rows if steps in (None, row.steps)]
     return found[0] if len(found) == 1 else None

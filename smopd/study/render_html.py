@@ -20,30 +20,21 @@ WIDE = 500  # points; a wider drawing gets the whole width of the page
 def render_html(document: Document) -> str:
     """The page as one string."""
     results = document.results
-    head = [
-        f"<h1>{esc(results.title or results.name)}</h1>",
-        f'<p class="subtitle">{esc(document.subtitle())}</p>',
-    ]
+    head = [f"<h1>{esc(results.title or results.name)}</h1>"]
+    head.append(f'<p class="subtitle">{esc(document.subtitle())}</p>')
     head += [f'<p class="lede">{esc(results.about)}</p>'] if results.about else []
-    head.append(
-        '<ul class="findings">' + "".join(f"<li>{_minus(line)}</li>" for line in document.summary) + "</ul>"
-    )
+    head.append(f'<ul class="findings">{_items(document.summary)}</ul>')
     if results.missing:
         names = "".join(f"<li>{esc(name)}</li>" for name in results.missing)
-        count = len(results.missing)
-        head.append(
-            f'<div class="warning"><b>No result yet for {count} cell{"s" * (count > 1)}</b><ul>{names}</ul></div>'
-        )
+        count = f"{len(results.missing)} cell{'s' * (len(results.missing) > 1)}"
+        head.append(f'<div class="warning"><b>No result yet for {count}</b><ul>{names}</ul></div>')
     sections = []
     for title, tables in sections_of(document):
-        body = "".join(_table(table, document) for table in tables)
-        sections.append(section(title, body))
+        sections.append(section(title, "".join(_table(table, document) for table in tables)))
     plates = "".join(_figure(figure) for figure in document.figures)
     sections.insert(1, section("Figures", f'<div class="plates">{plates}</div>' if plates else ""))
-    words = "".join(f"<li>{_minus(line)}</li>" for line in document.sentences)
-    sections.append(
-        section("Every comparison in words", _fold("Sentences", f"<ul>{words}</ul>") if words else "")
-    )
+    words = _fold("Sentences", f"<ul>{_items(document.sentences)}</ul>") if document.sentences else ""
+    sections.append(section("Every comparison in words", words))
     sections.append(section("Provenance", _provenance(document)))
     style = style_sheet("smopd.study", "report.css")
     return html_page(results.title or results.name, "".join(head), "".join(sections), style)
@@ -73,35 +64,33 @@ def _minus(text: str) -> str:
     return re.sub(r"(?<![\w-])-(?=\d)", "\u2212", esc(text))
 
 
+def _items(lines: list[str]) -> str:
+    return "".join(f"<li>{_minus(line)}</li>" for line in lines)
+
+
 def _fold(summary: str, body: str) -> str:
     return f"<details><summary>{esc(summary)}</summary>{body}</details>"
 
 
 def _table(table: Table, document: Document) -> str:
-    heads = "".join(
-        f'<th scope="col"{_words(table, i)}>{esc(head.replace(", ", NEAR))}</th>'
-        for i, head in enumerate(table.heads)
-    )
+    words = [' class="words"' if i in table.words else "" for i in range(len(table.heads))]
+    heads = ""
+    for css, head in zip(words, table.heads, strict=True):
+        heads += f'<th scope="col"{css}>{esc(head.replace(", ", NEAR))}</th>'
     body, group = [], ""
     for row in table.rows:
         if row.group != group:
             group = row.group
-            body.append(
-                f'<tr class="group"><th scope="rowgroup" colspan="{len(table.heads)}">{esc(group)}</th></tr>\n'
-            )
-        cells = "".join(
-            f"<td{_words(table, i)}>{_entry(entry, document)}</td>" for i, entry in enumerate(row.entries, 1)
-        )
+            wide = f'<th scope="rowgroup" colspan="{len(table.heads)}">{esc(group)}</th>'
+            body.append(f'<tr class="group">{wide}</tr>\n')
+        columns = zip(words[1:], row.entries, strict=False)
+        cells = "".join(f"<td{css}>{_entry(entry, document)}</td>" for css, entry in columns)
         body.append(f'<tr><th scope="row">{esc(row.label)}</th>{cells}</tr>\n')
-    inner = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>\n{"".join(body)}</tbody></table></div>'
+    inner = f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(body)}</tbody></table>"
+    inner = f'<div class="scroll">{inner}</div>'
     inner = f'<p class="caption">{esc(table.caption)}</p>{inner}' if table.caption else inner
-    return f'<h3 id="table-{esc(table.name)}">{esc(table.title)}</h3>' + (
-        _fold("Show the table", inner) if table.fold else inner
-    )
-
-
-def _words(table: Table, column: int) -> str:
-    return ' class="words"' if column in table.words else ""
+    inner = _fold("Show the table", inner) if table.fold else inner
+    return f'<h3 id="table-{esc(table.name)}">{esc(table.title)}</h3>{inner}'
 
 
 def _entry(entry: Entry, document: Document) -> str:
@@ -114,38 +103,38 @@ def _entry(entry: Entry, document: Document) -> str:
 def _number(number: Number, document: Document) -> str:
     value = "not defined" if number.value is None else f"{number.value:.10g}"
     title = f"{number.id} = {value}; {document.run_list(number)}"
-    return f'<a class="n" href="#set-{document.sets[number.sources]}" title="{esc(title)}">{_minus(number.text)}</a>'
+    target = f'href="#set-{document.sets[number.sources]}" title="{esc(title)}"'
+    return f'<a class="n" {target}>{_minus(number.text)}</a>'
 
 
 def _figure(figure: Figure) -> str:
     drawing = f'<div class="plate">{inline_svg(figure)}</div>'
     width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg)
     css = ' class="wide"' if width and float(width[1]) > WIDE else ""
-    title, caption = (
-        f"<figcaption>{esc(figure.title)}</figcaption>",
-        f'<p class="caption">{esc(figure.caption)}</p>',
-    )
-    return f"<figure{css}>{title}{drawing}{caption}</figure>\n"
+    title, caption = f"<figcaption>{esc(figure.title)}</figcaption>", esc(figure.caption)
+    return f'<figure{css}>{title}{drawing}<p class="caption">{caption}</p></figure>\n'
 
 
 def _provenance(document: Document) -> str:
     heads, rows = document.provenance(full=True)
     top = "".join(f'<th scope="col">{esc(head)}</th>' for head in heads)
-    body = []
-    for row in rows:
-        cells = "".join(
-            f'<td title="{esc(c)}">{esc(short(c))}</td>' if short(c) != c else f"<td>{esc(c)}</td>"
-            for c in row[1:]
-        )
-        body.append(f'<tr id="run-{row[0]}"><th scope="row">{row[0]}</th>{cells}</tr>\n')
-    table = f'<div class="scroll origin"><table><thead><tr>{top}</tr></thead><tbody>\n{"".join(body)}</tbody></table></div>'
+    body = ""
+    for number, *row in rows:
+        cells = ""
+        for cell in row:
+            whole = f' title="{esc(cell)}"' if short(cell) != cell else ""
+            cells += f"<td{whole}>{esc(short(cell))}</td>"
+        body += f'<tr id="run-{number}"><th scope="row">{number}</th>{cells}</tr>\n'
+    table = f"<table><thead><tr>{top}</tr></thead><tbody>\n{body}</tbody></table>"
+    table = f'<div class="scroll origin">{table}</div>'
     sets = []
     for folders, place in document.sets.items():
         links = ", ".join(f'<a href="#run-{document.places[f]}">{document.places[f]}</a>' for f in folders)
         sets.append(f'<li id="set-{place}">runs {links}</li>\n')
     caption = (
-        "One line a run. A number in a table above is a link to the set of runs it was computed from; resting on it shows its id "
-        "in report.json, its unrounded value and those runs. Hashes are cut to twelve digits here and whole in report.json."
+        "One line a run. A number in a table above is a link to the set of runs it was computed from; resting "
+        "on it shows its id in report.json, its unrounded value and those runs. Hashes are cut to twelve "
+        "digits here and whole in report.json."
     )
     listed = f'<h3>Sets of runs</h3><ol class="sets">\n{"".join(sets)}</ol>' if sets else ""
     return f'<p class="caption">{esc(caption)}</p>{table}{listed}'

@@ -8,6 +8,7 @@ tables.py).
 
 import json
 from dataclasses import asdict, dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,8 @@ class Cell:
     axes: dict[str, Any]
     seed: int | None
     source: Source
-    right: dict[
-        str, str
-    ]  # view -> one digit an item, in the study's order: in how many of its runs it was right (base 36)
+    # View -> one digit an item, in the study's order: in how many of its runs it was right (base 36).
+    right: dict[str, str]
     right_any: dict[str, str]  # the same for "right at any turn"
     curves: dict[str, list[float | None]] = field(default_factory=dict)  # metric -> a value a step
     tokens: dict[str, Any] | None = None  # calibration of the token log, see calibration.py
@@ -83,17 +83,12 @@ class Results:
 
     def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
         """The seeds of one point of the grid, in order of the seed."""
-        found = [
-            c for c in self.cells if c.model == model and c.arm == arm and (axes is None or c.axes == axes)
-        ]
+        found = [c for c in self.cells if (c.model, c.arm) == (model, arm) and axes in (None, c.axes)]
         return sorted(found, key=lambda c: c.seed or 0)
 
     def points(self) -> list[dict[str, Any]]:
         """Every combination of the axes' values; one empty combination where there are no axes."""
-        found: list[dict[str, Any]] = [{}]
-        for setting, values in self.axes.items():
-            found = [point | {setting: value} for point in found for value in values]
-        return found
+        return [dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())]
 
     def matrix(self, cells: list[Cell], view: str) -> np.ndarray:
         """[seeds, items] of the given cells."""
@@ -124,10 +119,10 @@ def load_results(path: Path) -> Results:
     if not isinstance(plain, dict) or set(plain) != wanted:
         raise UserError(f"{path}: not the results of a study (expected the keys {', '.join(sorted(wanted))})")
     try:
-        cells, base = (
-            [Cell(**c | {"source": Source(**c["source"])}) for c in plain[name]] for name in ("cells", "base")
-        )
-        return Results(**plain | {"cells": cells, "base": base})
+        made = {}
+        for name in ("cells", "base"):
+            made[name] = [Cell(**c | {"source": Source(**c["source"])}) for c in plain[name]]
+        return Results(**plain | made)
     except (TypeError, KeyError) as error:
         raise UserError(f"{path}: not the results of a study: {error}") from None
 

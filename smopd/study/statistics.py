@@ -165,9 +165,8 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
         df = n - 1.0
     se = sqrt(variance)
     half = _critical(level, df) * se
-    return Clustered(
-        delta, delta - half, delta + half, se, df, float(2 * stdtr(df, -abs(delta) / se)), counted
-    )
+    p = float(2 * stdtr(df, -abs(delta) / se))
+    return Clustered(delta, delta - half, delta + half, se, df, p, counted)
 
 
 def components(a: ArrayLike, b: ArrayLike) -> Components:
@@ -199,9 +198,8 @@ def item_test(a: ArrayLike, b: ArrayLike) -> ItemTest:
     once = len(x) == len(y) == 1 and bool(np.isin([x, y], (0, 1)).all())
     new, old = x.mean(axis=0), y.mean(axis=0)
     ahead, behind = new - old > ROUNDING, old - new > ROUNDING
-    result = paired(
-        behind.tolist(), ahead.tolist()
-    )  # an item on which they are equal is wrong in both: no change
+    # An item on which they are equal is wrong in both: no change.
+    result = paired(behind.tolist(), ahead.tolist())
     low, high = (result.low, result.high) if once else paired_bootstrap(old, new)[:2]
     test = "exact McNemar" if once else "exact sign test, bootstrap interval"
     return ItemTest(result.gained, result.lost, float(new.mean() - old.mean()), low, high, result.p, test)

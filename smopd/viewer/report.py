@@ -1,9 +1,6 @@
-"""One self-contained HTML page about a run: the result, its evidence, the training curves, conversations
-before and after.
+"""One page about a run: the result, its evidence, the training curves, conversations before and after.
 
-No script and no outside resource, so the page opens from disk, by mail or on a phone, and prints. Same data,
-same bytes: there is no time stamp. It leaves out where the numbers come from (evaluation and study compute
-them) and the per-token view.
+It leaves out where the numbers come from (evaluation and study compute them) and the per-token view.
 """
 
 import json
@@ -22,7 +19,7 @@ from smopd.pages import html_page, section
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Correct answers of a stage ("base", "trained") under a view ("FULL", "SHARDED"), with a 95% interval."""
+    """Correct answers of a stage ("base", "trained") in a view ("FULL", "SHARDED"), with a 95% interval."""
 
     stage: str
     view: str
@@ -40,7 +37,7 @@ class Accuracy:
 def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
     """The accuracies in the views of an evaluation's summary."""
     return [
-        Accuracy(stage, view.upper(), v["correct"], v["total"], v["low"], v["high"])
+        Accuracy(stage, view.upper(), *(v[key] for key in ("correct", "total", "low", "high")))
         for view, v in views.items()
     ]
 
@@ -145,14 +142,12 @@ def result_sentence(accuracies: Sequence[Accuracy]) -> str:
         for v in both
     ]
     if len(both) == 2:
-        was, now = (
-            float(values["FULL", s] or 0) - float(values["SHARDED", s] or 0) for s in ("base", "trained")
-        )
-        gap = f"the gap between them from {points(was, sign=False)} to {points(now, sign=False)} points"
-        return f"After training, {moved[0]} and {moved[1].replace('accuracy went ', '')}; {gap}."
+        was, now = (points(values["FULL", s] - values["SHARDED", s], sign=False) for s in ("base", "trained"))
+        second = moved[1].replace("accuracy went ", "")
+        return f"After training, {moved[0]} and {second}; the gap between them from {was} to {now} points."
     stages = {"base": "before", "trained": "after"}
-    single = [f"{v} accuracy is {percent(values[v, s])} {stages[s]} training" for v in views if v not in both
-              for s in stages if (v, s) in values]  # fmt: skip
+    alone = [(v, s) for v in views if v not in both for s in stages if (v, s) in values]
+    single = [f"{v} accuracy is {percent(values[v, s])} {stages[s]} training" for v, s in alone]
     sentence = " and ".join([*moved, *single])
     return f"{sentence}." if sentence else ""
 
@@ -179,57 +174,54 @@ def write_report(path: Path, data: ReportData) -> None:
     write_text(path, render_report(data))
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], css: str = "scroll") -> str:
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], aside: str, css: str = "scroll"
+) -> tuple[str, str]:
+    """A table, and a remark below it."""
     top = "".join(f'<th scope="col">{esc(h)}</th>' for h in heads)
-    body = "".join(
-        f'<tr><th scope="row">{esc(r[0])}</th>{"".join(f"<td>{esc(c)}</td>" for c in r[1:])}</tr>'
-        for r in rows
-    )
-    return f'<div class="{css}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    body = ""
+    for first, *rest in rows:
+        cells = "".join(f"<td>{esc(cell)}</td>" for cell in rest)
+        body += f'<tr><th scope="row">{esc(first)}</th>{cells}</tr>'
+    table = f'<div class="{css}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return table, f'<p class="aside">{aside}</p>'
 
 
 def _accuracy(accuracies: Sequence[Accuracy]) -> str:
     if not accuracies:
         return ""
     order = list(dict.fromkeys(a.view for a in accuracies))
-    ranked = sorted(
-        accuracies, key=lambda a: order.index(a.view)
-    )  # stable: stages keep their order within a view
-    bars = [
-        Bar(a.view, a.stage, a.value, a.low, a.high, percent(a.value), f"{a.correct}/{a.total}")
-        for a in ranked
-    ]
-    rows = [
-        (f"{a.view} {a.stage}", percent(a.value), interval(a.low, a.high), f"{a.correct} of {a.total}")
-        for a in ranked
-    ]
+    bars, rows = [], []
+    for a in sorted(accuracies, key=lambda a: order.index(a.view)):  # stages keep their order within a view
+        share = percent(a.value)
+        bars.append(Bar(a.view, a.stage, a.value, a.low, a.high, share, f"{a.correct}/{a.total}"))
+        rows.append((f"{a.view} {a.stage}", share, interval(a.low, a.high), f"{a.correct} of {a.total}"))
     chart = bar_chart("Accuracy by view and stage, with 95% intervals", bars)
-    table = _table(("", "accuracy", "95% interval", "correct"), rows)
-    aside = "FULL: the whole task in one message. SHARDED: the same task told over several turns, judged by the last reply."
-    return section(
-        "Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div><p class="aside">{aside}</p>'
+    aside = (
+        "FULL: the whole task in one message. SHARDED: the same task told over several turns, judged by the "
+        "last reply."
     )
+    table, below = _table(("", "accuracy", "95% interval", "correct"), rows, aside)
+    return section("Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div>{below}')
 
 
 def _comparisons(comparisons: Sequence[Comparison]) -> str:
     rows = []
     for c in comparisons:
-        moved, low, high = (
-            points(value).replace("-", "\u2212") for value in (c.difference, c.low, c.high)
-        )  # a true minus sign
+        # With a true minus sign.
+        moved, low, high = (points(v).replace("-", "\u2212") for v in (c.difference, c.low, c.high))
         rows.append((c.label, str(c.gained), str(c.lost), moved, f"[{low}, {high}]", p_value(c.p)))
-    if not rows:
-        return ""
-    table = _table(("", "gained", "lost", "difference", "95% interval", "p"), rows, "scroll spread")
-    aside = "Paired by task. Gained: tasks that became right; lost: tasks that became wrong. Differences in percentage points."
-    return section("Paired comparisons", f'{table}<p class="aside">{aside}</p>')
+    aside = (
+        "Paired by task. Gained: tasks that became right; lost: tasks that became wrong. Differences in "
+        "percentage points."
+    )
+    heads = ("", "gained", "lost", "difference", "95% interval", "p")
+    return section("Paired comparisons", "".join(_table(heads, rows, aside, "scroll spread"))) if rows else ""
 
 
 def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
     steps: dict[float, dict[str, Any]] = {}
-    for (
-        row
-    ) in metrics:  # rows of one step belong together (a step repeated after a restart: the later values hold)
+    for row in metrics:  # rows of one step belong together; of a step repeated after a restart, the later
         step = finite(row.get("step"))
         if step is not None:
             steps.setdefault(step, {}).update({k: v for k, v in row.items() if v is not None})
@@ -242,11 +234,14 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
             continue
         chart = line_chart(f"{panel.title}, by training step", lines, panel.least, panel.most, panel.percent)
         keys = "".join(f"<li>{swatch(i)}{_key(line, panel)}</li>" for i, line in enumerate(lines))
-        figures.append(
-            f'<figure><figcaption>{esc(panel.title)}</figcaption>{chart}<ul class="key">{keys}</ul></figure>'
-        )
-    aside = '<p class="aside">Faint: each step. Strong: a moving mean, whose first and last values stand beside the names.</p>'
-    return section("Training", f'<div class="charts">{"".join(figures)}</div>{aside}') if figures else ""
+        drawn = f'{chart}<ul class="key">{keys}</ul>'
+        figures.append(f"<figure><figcaption>{esc(panel.title)}</figcaption>{drawn}</figure>")
+    aside = "Faint: each step. Strong: a moving mean, whose first and last values stand beside the names."
+    return (
+        section("Training", f'<div class="charts">{"".join(figures)}</div><p class="aside">{aside}</p>')
+        if figures
+        else ""
+    )
 
 
 def _key(line: Series, panel: Panel) -> str:
@@ -258,17 +253,15 @@ def _key(line: Series, panel: Panel) -> str:
 
 def _article(pair: ConversationPair) -> str:
     was, now = (verdict_words(c)[0] for c in (pair.before, pair.after))
-    task = "".join(f'<dt>{name}</dt><dd class="text" dir="auto">{esc(text)}</dd>'
-                   for name, text in (("system prompt", pair.system), ("FULL message", pair.full)) if text)  # fmt: skip
-    parts = [
-        f"<article>\n<h3>{esc(pair.id)}<small>{was} before, {now} after; expected {esc(pair.expected)}</small></h3>"
-    ]
+    texts = {"system prompt": pair.system, "FULL message": pair.full}
+    task = "".join(f'<dt>{k}</dt><dd class="text" dir="auto">{esc(v)}</dd>' for k, v in texts.items() if v)
+    heading = f"{was} before, {now} after; expected {esc(pair.expected)}"
+    parts = [f"<article>\n<h3>{esc(pair.id)}<small>{heading}</small></h3>"]
     parts.append(f"<details><summary>The task in full</summary><dl>{task}</dl></details>" if task else "")
     for users, before, after in turn_rows(pair):
         said = [_said("user both" if len(users) == 1 else "user", name, text) for name, text in users.items()]
-        parts.append(
-            f'<div class="pair">{"".join(said)}{_said("reply", "before", before)}{_said("reply", "after", after)}</div>'
-        )
+        said += [_said("reply", "before", before), _said("reply", "after", after)]
+        parts.append(f'<div class="pair">{"".join(said)}</div>')
     ends = []
     for name, side in (("before", pair.before), ("after", pair.after)):
         word, found = verdict_words(side)
@@ -279,14 +272,14 @@ def _article(pair: ConversationPair) -> str:
 
 def _said(css: str, name: str, text: str | None) -> str:
     body = "(no such turn)" if text is None else esc(text) if text else "(empty)"
-    return f'<div class="{css}"><span class="label">{esc(name)}</span><p class="text" dir="auto">{body}</p></div>'
+    said = f'<p class="text" dir="auto">{body}</p>'
+    return f'<div class="{css}"><span class="label">{esc(name)}</span>{said}</div>'
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    shown = {
-        k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str)
-        for k, v in flatten(settings).items()
-    }
-    rows = "".join(f"<tr><td>{esc(key)}</td><td>{esc(value)}</td></tr>" for key, value in shown.items())
-    body = f'<details class="settings"><summary>Every setting of the run</summary><table><tbody>{rows}</tbody></table></details>'
-    return section("Settings", body) if rows else ""
+    rows = ""
+    for key, value in flatten(settings).items():
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        rows += f"<tr><td>{esc(key)}</td><td>{esc(shown)}</td></tr>"
+    body = f"<summary>Every setting of the run</summary><table><tbody>{rows}</tbody></table>"
+    return section("Settings", f'<details class="settings">{body}</details>') if rows else ""

@@ -120,7 +120,7 @@ def _comparisons(rows: dict[str, list[dict[str, Any]]]) -> list[Comparison]:
 
 
 def _pairs(rows: dict[str, list[dict[str, Any]]], count: int = 3) -> list[ConversationPair]:
-    """Conversations to look at: two that training mended, of different tasks if it can be, and one it did not."""
+    """Conversations to look at: two that training mended, of two tasks if it can be, and one it did not."""
     if len(rows) < 2:
         return []
     before, after = ({r["id"]: r for r in rows[stage] if r["view"] == "sharded"} for stage in STAGES)

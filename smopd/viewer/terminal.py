@@ -15,26 +15,19 @@ from rich.table import Table
 from rich.text import Text
 
 from smopd.formatting import interval, p_value, percent, points, visible
-from smopd.viewer.report import (
-    Accuracy,
-    Comparison,
-    ConversationPair,
-    ShownConversation,
-    accuracies_of,
-    turn_rows,
-    verdict_words,
-)
+from smopd.viewer import report
+from smopd.viewer.report import Accuracy, Comparison, ConversationPair, ShownConversation
 
 NARROW = 90  # below this many columns two replies side by side would be too thin to read
 
 
 def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
-    """Print one task's conversation before and after training, side by side, or stacked on a narrow terminal."""
+    """Print one task's conversation before and after training, side by side, or stacked if narrow."""
     console.print(Rule(Text(visible(pair.id).replace("\n", " "), style="bold"), align="left", style="dim"))
     for name, text in (("system", pair.system), ("FULL message", pair.full), ("expected", pair.expected)):
         if text:
             console.print(_said(name, text, style="dim"))
-    for users, before, after in turn_rows(pair):
+    for users, before, after in report.turn_rows(pair):
         console.print()
         said = [_said(name, text, style="cyan") for name, text in users.items()]
         if len(said) == 1:
@@ -43,10 +36,8 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
             _side_by_side(console, said)
         _side_by_side(console, [_said("before", before), _said("after", after)])
     console.print()
-    _side_by_side(
-        console,
-        [_verdict("before", pair.before, pair.expected), _verdict("after", pair.after, pair.expected)],
-    )
+    sides = (("before", pair.before), ("after", pair.after))
+    _side_by_side(console, [_verdict(name, side, pair.expected) for name, side in sides])
 
 
 def accuracy_table(accuracies: Sequence[Accuracy], comparisons: Sequence[Comparison]) -> Table:
@@ -73,10 +64,8 @@ def _accuracies(accuracies: Sequence[Accuracy]) -> Table:
 def _cell(accuracy: Accuracy | None) -> Text:
     if accuracy is None or accuracy.value is None:
         return Text("-", style="dim")
-    span = interval(accuracy.low, accuracy.high)
-    return Text.assemble(
-        (percent(accuracy.value), "bold"), (f" {span} ({accuracy.correct}/{accuracy.total})", "dim")
-    )
+    counts = f" {interval(accuracy.low, accuracy.high)} ({accuracy.correct}/{accuracy.total})"
+    return Text.assemble((percent(accuracy.value), "bold"), (counts, "dim"))
 
 
 def _comparisons(comparisons: Sequence[Comparison]) -> Table:
@@ -85,13 +74,8 @@ def _comparisons(comparisons: Sequence[Comparison]) -> Table:
     for name in ("gained", "lost", "difference", "95% interval", "p"):
         table.add_column(name, justify="right", no_wrap=name != "95% interval")
     for c in comparisons:
-        cells = (
-            str(c.gained),
-            str(c.lost),
-            points(c.difference),
-            f"[{points(c.low)}, {points(c.high)}]",
-            p_value(c.p),
-        )
+        ends = f"[{points(c.low)}, {points(c.high)}]"
+        cells = (str(c.gained), str(c.lost), points(c.difference), ends, p_value(c.p))
         table.add_row(Text(visible(c.label)), *map(Text, cells))
     return table
 
@@ -108,8 +92,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
         whole.add_row(accuracy_table([], changes))
     for view, v in views.items():
         if failed := [f"{v['status'][s]} {s}" for s in ("timeout", "error") if v["status"].get(s)]:
-            words = f"  {view.upper()}: the verifier failed on some replies, which count as not correct: {', '.join(failed)}"
-            whole.add_row(Text(words, style="yellow"))
+            words = "the verifier failed on some replies, which count as not correct"
+            whole.add_row(Text(f"  {view.upper()}: {words}: {', '.join(failed)}", style="yellow"))
     return whole
 
 
@@ -154,7 +138,9 @@ def comparison_table(result: dict[str, Any]) -> Table:
     """A comparison for the terminal."""
     accuracies, changes = [], []
     for stage in ("a", "b"):
-        accuracies += accuracies_of(stage.upper(), {view: v[stage] for view, v in result["views"].items()})
+        accuracies += report.accuracies_of(
+            stage.upper(), {view: v[stage] for view, v in result["views"].items()}
+        )
     for view, v in result["views"].items():
         tasks = v["by_task"] if len(v["by_task"]) > 1 else {}
         changes += [_comparison(view.upper(), v["change"])]
@@ -171,13 +157,10 @@ def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
         for cell in cells:
             console.print(cell)
         return
-    table = Table(
-        expand=True, box=box.MINIMAL, show_header=False, show_edge=False, pad_edge=False, border_style="dim"
-    )
+    looks: dict[str, Any] = {"show_header": False, "show_edge": False, "pad_edge": False}
+    table = Table(expand=True, box=box.MINIMAL, border_style="dim", **looks)
     for _ in cells:
-        table.add_column(
-            ratio=1, overflow="fold"
-        )  # fold: a word longer than the column is continued, not cut
+        table.add_column(ratio=1, overflow="fold")  # a word longer than the column is continued, not cut
     table.add_row(*cells)
     console.print(table)
 
@@ -188,8 +171,7 @@ def _said(name: str, text: str | None, style: str = "") -> Text:
 
 
 def _verdict(name: str, conversation: ShownConversation, expected: str) -> Text:
-    word, found = verdict_words(conversation)
+    word, found = report.verdict_words(conversation)
     style = "bold green" if conversation.correct else "bold red"
-    return Text.assemble(
-        f"{name}: ", (word, style), visible(f", {found}, expected {expected}"), overflow="fold"
-    )
+    answer = visible(f", {found}, expected {expected}")
+    return Text.assemble(f"{name}: ", (word, style), answer, overflow="fold")
