@@ -23,27 +23,22 @@ def compare_evaluations(a: Path, b: Path) -> dict[str, Any]:
             raise UserError(f"{a} and {b}: {view.upper()}: no item was played in both")
         for name, rows in ((a, first), (b, second)):
             if left := len({o.id for o in rows} - shared):
-                result["warnings"].append(
-                    f"{view.upper()}: {left} items of {name} are not in the other and do not count"
-                )
+                what = f"{left} items of {name} are not in the other and do not count"
+                result["warnings"].append(f"{view.upper()}: {what}")
         first, second = ([o for o in rows if o.id in shared] for rows in (first, second))
-        tasks = sorted({o.task for o in first})
-        parts = {
-            task: ([o for o in first if o.task == task], [o for o in second if o.task == task])
-            for task in tasks
-        }
-        result["views"][view] = {
-            "a": accuracy(scores(first)),
-            "b": accuracy(scores(second)),
-            "change": against(first, second),
-            "by_task": {task: against(x, y) for task, (x, y) in parts.items()},
-        }
+        by_task = {}
+        for task in sorted({o.task for o in first}):
+            x, y = ([o for o in rows if o.task == task] for rows in (first, second))
+            by_task[task] = against(x, y)
+        changes = {"change": against(first, second), "by_task": by_task}
+        result["views"][view] = {"a": accuracy(scores(first)), "b": accuracy(scores(second)), **changes}
     return result
 
 
 def _unlike(a: Path, b: Path) -> list[str]:
     """What was not the same in both, besides the model."""
     first, second = (flatten(load_identity(folder)) for folder in (a, b))
-    own = ("model", "weights", "adapter", "data", "dtype", "engine", "eval.views")
-    names = [name for name in first if name not in own and name in second and first[name] != second[name]]
+    of_the_model = ("model", "weights", "adapter", "data", "dtype", "engine", "eval.views")
+    shared = [name for name in first if name in second and name not in of_the_model]
+    names = [name for name in shared if first[name] != second[name]]
     return [f"{name} is not the same in both: {first[name]} and {second[name]}" for name in names]

@@ -50,7 +50,7 @@ class Comparison:
     clustered: Clustered | None
     item_test: ItemTest | None
     run_to_run: float  # standard deviation over seeds, pooled over the arms that have more than one
-    # What decides: Welch's two-sided p (the clustered p, or 1, without spread over seeds), Holm's in a family.
+    # What decides: Welch's two-sided p (without spread over seeds the clustered p, or 1), after Holm.
     p_adjusted: float
     verdict: Verdict
     sentence: str

@@ -35,9 +35,8 @@ def audit_studies(path: Path, track: Track = quiet) -> list[str]:
     """Everything in the reports of a folder's studies that the raw conversations do not give."""
     folders = study_folders(path)
     if not folders:
-        raise UserError(
-            f"{path}: neither a run folder (no config.toml) nor the folder of a study (no studies/*/study.json)"
-        )
+        neither = "neither a run folder (no config.toml) nor the folder of a study (no studies/*/study.json)"
+        raise UserError(f"{path}: {neither}")
     problems = []
     for folder in folders:
         report, stored = folder.own / "report", folder.own / "results.json"

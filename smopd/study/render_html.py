@@ -129,7 +129,8 @@ def _provenance(document: Document) -> str:
     table = f'<div class="scroll origin">{table}</div>'
     sets = []
     for folders, place in document.sets.items():
-        links = ", ".join(f'<a href="#run-{document.places[f]}">{document.places[f]}</a>' for f in folders)
+        runs = [document.places[folder] for folder in folders]
+        links = ", ".join(f'<a href="#run-{run}">{run}</a>' for run in runs)
         sets.append(f'<li id="set-{place}">runs {links}</li>\n')
     caption = (
         "One line a run. A number in a table above is a link to the set of runs it was computed from; resting "
