@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Sheet
 
+    Draw = Callable[[Axes], None]
+
 Points = Sequence[tuple[float, float | None]]
 FEW = 10  # fewer points than this are not smoothed
 # Lines differ by dashes too, for readers and printers without colour: lengths of ink and gap.
@@ -74,9 +76,8 @@ def styled(look: Mapping[str, Any]) -> Iterator[None]:
 
     # The backend is not a matter of looks.
     apart = ("backend", "interactive", "toolbar", "webagg")
-    settings: dict[Any, Any] = {
-        k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(apart)
-    }
+    every: dict[Any, Any] = dict(matplotlib.rcParamsDefault)
+    settings = {name: value for name, value in every.items() if not name.startswith(apart)}
     with _LOCK, matplotlib.rc_context(settings | dict(look)):
         yield
 
@@ -88,16 +89,13 @@ def svg_text(sheet: "Sheet", title: str) -> str:
     # Straight to the writer: savefig would draw everything once more.
     buffer, nothing = io.BytesIO(), {"Date": None, "Creator": None, "Format": None, "Type": None}
     FigureCanvasSVG(sheet).print_svg(buffer, metadata={"Title": title} | nothing)
-    svg = re.sub(
-        r"<!DOCTYPE[^>]*>\s*|<metadata>.*?</metadata>\s*", "", buffer.getvalue().decode(), flags=re.S
-    )
+    svg = buffer.getvalue().decode()
+    svg = re.sub(r"<!DOCTYPE[^>]*>\s*|<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
     return re.sub(r' id="([^"]*)"', lambda m: m.group() if m.group(1) in used else "", svg)
 
 
-def _chart(
-    title: str, width: float, height: float, draw: Callable[["Axes"], None], natural: bool = False
-) -> str:
+def _chart(title: str, width: float, height: float, draw: "Draw", natural: bool = False) -> str:
     """Have `draw` place and fill the axes of a chart; `natural`: not wider on the page than it is here."""
     from matplotlib.figure import Figure as Sheet
 
@@ -128,9 +126,8 @@ def bar_chart(title: str, bars: Sequence[Bar]) -> str:
     words = [text for bar in bars for text in (bar.label, bar.note, bar.text)]
     slot = max([68.0, *(7.0 * len(text) + 8 for text in words)])
     starts = [i for i, bar in enumerate(bars) if not i or bar.group != bars[i - 1].group]
-    places = [
-        left + between * (sum(s <= i for s in starts) - 0.5) + slot * (i + 0.5) for i in range(len(bars))
-    ]
+    gaps = [sum(start <= i for start in starts) - 0.5 for i in range(len(bars))]
+    places = [left + between * gap + slot * (i + 0.5) for i, gap in enumerate(gaps)]
     right = left + between * max(1, len(starts)) + slot * len(bars)
     width, height = right + 4, top + plot + bottom
     # The first label is what the others are held against: a quiet grey.

@@ -59,7 +59,7 @@ def _brief(document: Document, place: str) -> str:
 
 
 def main(folder: Path, page: Path) -> None:
-    """Write the page, the reports and the figures; what an earlier page had and this one has not is removed."""
+    """Write the page, the reports and the figures; remove what only an earlier page had."""
     text, files = make_page(folder)
     for name, content in files.items():
         write_text(folder / name, content)

@@ -15,7 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 QUOTATION = re.compile(
-    r"(?P<head>```\n\$ (?P<command>smopd plan [^\n]+)\n)(?:(?P<text>(?!```).*?)(?=```)|```\n\n(?P<table>(?:\|[^\n]*\n)+))",
+    r"(?P<head>```\n\$ (?P<command>smopd plan [^\n]+)\n)"
+    r"(?:(?P<text>(?!```).*?)(?=```)|```\n\n(?P<table>(?:\|[^\n]*\n)+))",
     re.DOTALL,
 )
 

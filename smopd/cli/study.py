@@ -16,37 +16,30 @@ from smopd.errors import UserError
 if TYPE_CHECKING:
     from smopd.study.run import Job, Scheduler, StudyFolder
 
-study_app = typer.Typer(
-    cls=verb_with("calibration", "gradients", "list", "power"),
-    add_completion=False,
-    help="A grid of runs, paired, with statistics; and its controls.",
-)
-
-
-Source = Annotated[
-    str, typer.Argument(metavar="STUDY", help="A study file (TOML), or a shipped study (smopd study list).")
-]
-Out = Annotated[
-    Path | None, typer.Option(help="Folder; default runs/ and the study's place. Studies may share one.")
-]
+ABOUT = "A grid of runs, paired, with statistics; and its controls."
+VERBS = verb_with("calibration", "gradients", "list", "power")
+study_app = typer.Typer(cls=VERBS, add_completion=False, help=ABOUT)
+STUDY = "A study file (TOML), or a shipped study (smopd study list)."
+OUT = "Folder; default runs/ and the study's place. Studies may share one."
+DRY_RUN = "Show the grid and what of it is done; run nothing."
 JOBS = "Cells run at the same time, each on a GPU of its own where there are some."
 RETRIES = "Further tries of a failed cell before it is given up for this time."
 COMMANDS = "Print the commands of the open cells, for a cluster's scheduler; run nothing."
 CHECKPOINT = "A checkpoint of the run, e.g. step-000100; default the newest."
+LOGGED = "Run folder with a token log."
+SEED_SD = "Run-to-run sd of an arm's accuracy, in points."
 DISCORDANCE = "Spread over items of the difference of two arms, see docs/study.md."
 
 
 @study_app.command("run")
 def study(
-    source: Source,
-    out: Out = None,
+    source: Annotated[str, typer.Argument(metavar="STUDY", help=STUDY)],
+    out: Annotated[Path | None, typer.Option(help=OUT)] = None,
     jobs: Annotated[int, typer.Option(min=1, help=JOBS)] = 1,
     retries: Annotated[int, typer.Option(min=0, help=RETRIES)] = 1,
     print_commands: Annotated[bool, typer.Option("--print-commands", help=COMMANDS)] = False,
     set_: Set = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the grid and what of it is done; run nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
     as_json: Json = False,
 ) -> None:
     """Run every cell of a study that is not finished yet, then write its report. The same command goes on
@@ -102,7 +95,7 @@ def _run(scheduler: "Scheduler") -> None:
     from smopd.cli.progress import Progress, console
     from smopd.study.run import time_left
 
-    told: set[str] = set()
+    reported: set[str] = set()
     with Progress("study", len(scheduler.jobs), plain_every=30.0, eta=False) as progress:
 
         def report(scheduler: "Scheduler") -> None:
@@ -113,8 +106,8 @@ def _run(scheduler: "Scheduler") -> None:
             parts += [f"{job.label} {job.progress:.0%}" for job, *_ in scheduler.running.values()]
             progress.update(sum(job.done for job in scheduler.jobs), "  ".join(parts))
             for job in scheduler.jobs:
-                if job.error and (line := f"{job.label}: {job.error}") not in told:
-                    told.add(line)
+                if job.error and (line := f"{job.label}: {job.error}") not in reported:
+                    reported.add(line)
                     console.print(f"failed: {line}", markup=False, soft_wrap=True)
 
         scheduler.run(report)
@@ -180,9 +173,7 @@ def list_studies(as_json: Json = False) -> None:
 def power(
     items: Annotated[int, typer.Option(min=2, help="Evaluation items, the same for all arms.")] = 200,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm.")] = 3,
-    seed_sd: Annotated[
-        float, typer.Option(min=0, help="Run-to-run sd of an arm's accuracy, in points.")
-    ] = 0.6,
+    seed_sd: Annotated[float, typer.Option(min=0, help=SEED_SD)] = 0.6,
     discordance: Annotated[float, typer.Option(min=0, max=1, help=DISCORDANCE)] = 0.2,
     as_json: Json = False,
 ) -> None:
@@ -202,9 +193,7 @@ def power(
 
 
 @study_app.command()
-def calibration(
-    run: Annotated[Path, typer.Argument(help="Run folder with a token log.")], as_json: Json = False
-) -> None:
+def calibration(run: Annotated[Path, typer.Argument(help=LOGGED)], as_json: Json = False) -> None:
     """Whether low student entropy predicts that the clean teacher agrees: AUROC and reliability, from the
     run's token log.
 

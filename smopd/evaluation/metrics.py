@@ -1,5 +1,4 @@
-"""From outcomes to numbers: accuracies with intervals, LiC's A90 and U over runs, and one view or model
-against another.
+"""From outcomes to numbers: accuracies with intervals, LiC's A90 and U over runs, and differences.
 
 Items are what was sampled, so every interval is over items: with one run Wilson's for an accuracy and
 McNemar's test for a difference, with several a bootstrap that draws whole items with all their runs. It
@@ -75,7 +74,7 @@ def _split(rows: Sequence[Outcome], by: Callable[[Outcome], Any]) -> dict[str, A
 
 
 def accuracy(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
-    """Mean over items of the mean over runs, with its 95% interval; with several runs also LiC's A90 and U."""
+    """Mean over items of the mean over runs, with its 95% interval; of several runs also LiC's A90 and U."""
     runs = max((len(r) for r in right.values()), default=1)
     means = np.array([np.mean(r) for r in right.values()])
     correct, total = sum(map(sum, right.values())), sum(map(len, right.values()))

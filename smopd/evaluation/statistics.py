@@ -77,7 +77,7 @@ def paired_bootstrap(before: ArrayLike, after: ArrayLike) -> tuple[float, float,
 
 
 def _resampled(values: np.ndarray) -> np.ndarray | None:
-    """Means of DRAWS samples; None without values. The number of items decides the draws: pairs stay pairs."""
+    """Means of DRAWS samples, or None. The number of items alone decides the draws, so pairs stay pairs."""
     if len(values) < 2:
         return np.full(DRAWS, values[0]) if len(values) else None
     from scipy.stats import bootstrap

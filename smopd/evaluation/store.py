@@ -1,5 +1,4 @@
-"""An evaluation on disk: evaluation.json says of what, conversations.jsonl grows while it runs, summary.json
-says it is finished.
+"""An evaluation on disk: evaluation.json (of what), conversations.jsonl, summary.json (it is finished).
 
 A folder belongs to one model, one data set and one way of playing; another evaluation is refused.
 Conversations are written in groups, each followed by an empty line: what a crash leaves behind is whole
@@ -77,7 +76,7 @@ class EvaluationFolder:
         return _parse(self.path / "conversations.jsonl", (self._whole() or b"").decode("utf-8", "replace"))
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Append one group, and see it on disk before anything else happens. The first one makes the folder."""
+        """Append one group, and see it on disk before anything else. The first one makes the folder."""
         if not self._held:
             self._claim()
             if (self.path / "evaluation.json").exists():  # it was not when we looked

@@ -1,5 +1,4 @@
-"""From the folders of a study to its results. Nothing is taken on trust twice: with `rejudge` every reply is
-verified anew.
+"""From the folders of a study to its results; with `rejudge` every reply is verified anew.
 
 It leaves out statistics and what is shown.
 """
@@ -9,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from smopd.config import Config, config_hash, load_config
 from smopd.data import Example
@@ -19,6 +17,7 @@ from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import data_digest, load_identity, load_outcomes, load_summary
 from smopd.files import file_digest, read_json, read_jsonl
 from smopd.study.calibration import calibration, load_tokens
+from smopd.study.plan import PlannedCell
 from smopd.study.results import Cell, Results, Source, encode
 from smopd.study.run import StudyFolder
 from smopd.tracking import Track, quiet
@@ -45,10 +44,8 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
             evaluation = place / "eval" / ("trained" if cell else "")
             if load_summary(evaluation) is None:
                 missing.append(cell.label if cell else f"{model}, untrained")
-            elif cell:
-                cells.append(reader.cell(place, evaluation, model, cell.arm, cell.axes, cell.seed))
             else:
-                base.append(reader.cell(place, evaluation, model, "base", {}, None))
+                (cells if cell else base).append(reader.cell(place, evaluation, model, cell))
             update(number)
     if not cells and not base:
         what = f"no cell of the study {study.name} is finished yet"
@@ -80,9 +77,9 @@ class _Reader:
             examples = prepared_examples(config, "eval")
             self.examples, self.data = {e.id: e for e in examples}, data_digest(examples)
 
-    def cell(
-        self, place: Path, evaluation: Path, model: str, arm: str, axes: dict[str, Any], seed: int | None
-    ) -> Cell:
+    def cell(self, place: Path, evaluation: Path, model: str, planned: PlannedCell | None) -> Cell:
+        """A planned cell, or for None the untrained model."""
+        arm, axes, seed = (planned.arm, planned.axes, planned.seed) if planned else ("base", {}, None)
         identity, summary = load_identity(evaluation), load_summary(evaluation) or {}
         outcomes = load_outcomes(evaluation)
         self.data = self.data or identity["examples"]

@@ -29,6 +29,7 @@ from smopd.study.statistics import (
 )
 from smopd.study.statistics import welch as welch_test
 
+Names = tuple[str, str]
 Verdict = Literal["gain", "loss", "inside run-to-run variation", "single seed"]
 
 
@@ -36,7 +37,7 @@ Verdict = Literal["gain", "loss", "inside run-to-run variation", "single seed"]
 class Comparison:
     """Treatment a against reference b; intervals are of level 1 - alpha, numbers in the unit they came in."""
 
-    names: tuple[str, str]
+    names: Names
     seeds: tuple[int, int]
     items: int | None  # None where only accuracies were given
     mean_a: float
@@ -63,9 +64,7 @@ class Comparison:
         return {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__ if name != "scale"}
 
 
-def compare(
-    a: ArrayLike, b: ArrayLike, *, names: tuple[str, str] = ("a", "b"), alpha: float = 0.05
-) -> Comparison:
+def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: float = 0.05) -> Comparison:
     """Compare treatment a with reference b: one accuracy a seed, or arrays [seeds, items] on the same items.
 
     Accuracies of 1 and less are read as fractions, larger ones as percent; that only matters for the

@@ -1,5 +1,4 @@
-"""The figures of a study: accuracy of every arm, its difference from the reference, models side by side, and
-seeds.
+"""The figures of a study: accuracy of every arm, its difference from the reference, models, and seeds.
 
 Accuracies are in percent and differences in percentage points, over seeds; the paper's numbers stand beside
 ours as hollow diamonds where the study repeats one of the paper's. The values of an axis are drawn in
@@ -76,20 +75,17 @@ def ablation(results: Results) -> Figure | None:
                 place_at: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
                 axes.annotate(text, (min(end, 103), y), **place_at, fontsize=7)
         name_rows(axes, names)
-        axes.set(
-            xlim=(0, 114), xticks=range(0, 101, 25), xlabel="accuracy, %", title=words(spot.label, 40, 2)
-        )
+        axes.set(xlim=(0, 114), xticks=range(0, 101, 25), xlabel="accuracy, %")
+        axes.set_title(words(spot.label, 40, 2))
         axes.grid(axis="x")
 
     def draw(sheet: Sheet) -> None:
         panels(sheet, plot.spots, panel, sharey=True)
         plot.key(sheet, [Patch(lw=0, label=v.upper(), **plot.bar_style(MUTED, v)) for v in results.views])
 
-    tall = 1.1 + len(names) * (0.16 * len(results.views) + 0.12)
+    size = panel_size(len(plot.spots), max(2.4, 1.1 + len(names) * (0.16 * len(results.views) + 0.12)))
     caption = f"Share of right answers by arm in {listed(results.views)}."
-    return plot.finish(
-        "ablation", "Accuracy by arm", caption, panel_size(len(plot.spots), max(2.4, tall)), draw
-    )
+    return plot.finish("ablation", "Accuracy by arm", caption, size, draw)
 
 
 def effects(results: Results) -> Figure | None:

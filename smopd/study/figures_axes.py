@@ -1,5 +1,4 @@
-"""Accuracy against the values of a setting that a study varies: training steps, the share of tokens kept,
-whatever has an axis.
+"""Accuracy against the values of a setting that a study varies, such as the training steps.
 
 It leaves out the model and the arms, which are no axes and have figures of their own (figures.py).
 """

@@ -27,10 +27,8 @@ METRICS = {
 BANDS = 6  # of more lines than this the bands would hide each other
 PANELS = 9  # more curves than this would be too small to read
 SHARES = {
-    "tokens_dropped": "tokens",
-    "divergence_dropped": "divergence",
-    "norm_share_dropped": "gradient norm",
-}
+    "tokens_dropped": "tokens", "divergence_dropped": "divergence", "norm_share_dropped": "gradient norm"
+}  # fmt: skip
 DASHES = ("-", "--", "-.", ":")
 
 
@@ -51,19 +49,14 @@ def figures_of(results: Results) -> list[tuple[Spot, Lines]]:
     """What shares a figure: the arms of a model and point; of a single arm, the points of a model."""
     plot = Plot(results)
     if len(plot.arms) != 1 or len(plot.spots) == len({spot.model for spot in plot.spots}):
-        return [
-            (
-                spot,
-                {a: Line(spot, a, plot.cells(spot, a), plot.colours[a], plot.shapes[a]) for a in plot.arms},
-            )
-            for spot in plot.spots
-        ]
+        looks = {arm: (plot.colours[arm], plot.shapes[arm]) for arm in plot.arms}
+        return [(s, {a: Line(s, a, plot.cells(s, a), *looks[a]) for a in plot.arms}) for s in plot.spots]
     found: dict[str, Lines] = {}
     for spot in plot.spots:
         lines = found.setdefault(spot.model, {})
-        looks = OTHER_COLOURS[len(lines) % len(OTHER_COLOURS)], MARKERS[len(lines) % len(MARKERS)]
+        colour, marker = OTHER_COLOURS[len(lines) % len(OTHER_COLOURS)], MARKERS[len(lines) % len(MARKERS)]
         cells = plot.cells(spot, plot.arms[0])
-        lines[", ".join(settings(spot.point))] = Line(spot, plot.arms[0], cells, *looks)
+        lines[", ".join(settings(spot.point))] = Line(spot, plot.arms[0], cells, colour, marker)
     return [(Spot(model, {}, model if len(found) > 1 else ""), lines) for model, lines in found.items()]
 
 
@@ -84,11 +77,11 @@ def curve_figures(results: Results) -> list[Figure]:
 
 def _curves(plot: Plot, at: Spot, lines: Lines) -> Figure | None:
     cells = {name: line.cells for name, line in lines.items()}
-    known = dict.fromkeys(
-        [*METRICS, *(key for group in cells.values() for cell in group for key in cell.curves)]
-    )
-    stacked = {key: {name: _stacked(group, key) for name, group in cells.items()} for key in known}
-    data = {key: {n: rows for n, rows in by.items() if rows is not None} for key, by in stacked.items()}
+    logged = [key for group in cells.values() for cell in group for key in cell.curves]
+    data: dict[str, dict[str, np.ndarray]] = {}
+    for key in dict.fromkeys([*METRICS, *logged]):
+        stacked = {name: _stacked(group, key) for name, group in cells.items()}
+        data[key] = {name: rows for name, rows in stacked.items() if rows is not None}
     metrics = [key for key, by in data.items() if by][:PANELS]
     if not metrics:
         return None
@@ -176,11 +169,9 @@ def _calibration(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[s
         for one in deciles:
             one["middle"] = (one.get("low", 0.0) + one.get("high", 0.0)) / 2
         curve(middle, name, deciles, "middle", "agreement", marker=marker)
-        drawn = {
-            "bin": (bins, ("student", "teacher", "agreement")),
-            "entropy": (deciles, ("middle", "agreement")),
-        }
-        for kind, (groups, keys) in drawn.items():
+        for kind, groups, keys in (
+            ("bin", bins, ("student", "teacher", "agreement")), ("entropy", deciles, ("middle", "agreement"))
+        ):  # fmt: skip
             for i, group in enumerate(groups):
                 known = [(label(spot, arm, f"{kind} {i}", key), group[key]) for key in keys if key in group]
                 plot.numbers.extend(known)
@@ -260,9 +251,7 @@ def gradient_figures(results: Results) -> list[Figure]:
     """What the mask drops of tokens, divergence and gradient, and the angle between the two parts."""
     made = []
     for at, lines in figures_of(results):
-        logs = {
-            name: [cell.gradients for cell in line.cells if cell.gradients] for name, line in lines.items()
-        }
+        logs = {name: [c.gradients for c in line.cells if c.gradients] for name, line in lines.items()}
         logs = {name: found for name, found in logs.items() if any(_known(found, key) for key in SHARES)}
         if logs:
             made.append(_gradients(Plot(results), at, lines, logs))

@@ -1,5 +1,4 @@
-"""What the paper reports, as data: every accuracy, difference, spread and p-value of its result tables, and
-where it stands.
+"""What the paper reports, as data: every number of its result tables, and where it stands.
 
 The numbers are those of the print, in percent and percentage points; where the paper's own runs give another
 last digit, a note says so. It leaves out the settings (the recipes have them), the related-work and protocol

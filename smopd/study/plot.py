@@ -19,14 +19,10 @@ from smopd.study.statistics import mean_sd, welch_interval
 
 # Colours of Okabe and Ito, then of Tol: told apart with any colour vision. The paper's arms have the same
 # colour in every study.
-ARM_COLOURS = {
-    "base": "#c3cad1", "baseline": "#7d8894", "entropy": "#0072b2", "outcome": "#e69f00",
-    "combined": "#009e73",
-}  # fmt: skip
-OTHER_COLOURS = (
-    "#cc79a7", "#d55e00", "#56b4e9", "#332288", "#999933", "#882255", "#44aa99", "#aa4499", "#8c6d31",
-    "#117733",
-)  # fmt: skip
+ARM_COLOURS = {"base": "#c3cad1", "baseline": "#7d8894", "entropy": "#0072b2", "outcome": "#e69f00"}
+ARM_COLOURS |= {"combined": "#009e73"}
+_OTHERS = "#cc79a7 #d55e00 #56b4e9 #332288 #999933 #882255 #44aa99 #aa4499 #8c6d31 #117733"
+OTHER_COLOURS = tuple(_OTHERS.split())
 MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", ">", "h")
 VIEW_MARKERS = MARKERS[:6]
 OVER_SEEDS = "Whiskers are 95% intervals of the mean over seeds (Student's t)."
@@ -37,7 +33,7 @@ PAPER: dict[str, Any] = {
     "mec": INK,
     "mew": 0.9,
     "ms": 4.4,
-    "ls": "none",
+    "ls": "",
     "zorder": 4,
 }
 
@@ -159,12 +155,11 @@ class Plot:
     ) -> Figure:  # fmt: skip
         """Render, then say in the caption what came to be drawn."""
         figure = render(name, title, self.numbers, size, draw)
-        notes = [lead, whisker if self.whisker else ""]
-        notes.append(
-            "Hollow points are a single seed and have no interval over seeds." if self.single else ""
-        )
-        notes.append("Hollow diamonds are the numbers printed in the paper." if self.paper else "")
-        return replace(figure, caption=visible(" ".join(note for note in notes if note)))
+        single = "Hollow points are a single seed and have no interval over seeds."
+        paper = "Hollow diamonds are the numbers printed in the paper."
+        drawn = ((whisker, self.whisker), (single, self.single), (paper, self.paper))
+        notes = [lead, *(note for note, there in drawn if there and note)]
+        return replace(figure, caption=visible(" ".join(notes)))
 
 
 def panels(sheet: Sheet, shown: Sequence[Any], panel: Callable[[Axes, Any], None], **shared: Any) -> None:

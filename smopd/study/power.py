@@ -23,20 +23,17 @@ ALPHA = 0.05
 ITEM_GRID = 8  # of the spread over items, which is known far better
 
 
-class Spreads(TypedDict):
+class Spreads(TypedDict, total=False):
     """The keywords that describe a design; see Design."""
-
-    seed_sd: float
-    discordance: float
-    noise: float
-
-
-class Options(TypedDict, total=False):
-    """The keywords of `power_of`, which explains them."""
 
     seed_sd: Required[float]
     discordance: Required[float]
     noise: float | None
+
+
+class Options(Spreads, total=False):
+    """The keywords of `power_of`, which explains them."""
+
     alpha: float
     verdict: bool
 

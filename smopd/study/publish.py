@@ -1,5 +1,4 @@
-"""What `smopd report` does with a study: its page, tables and figures from the cells on disk, and the audit
-of them.
+"""What `smopd report` does with a study: its page, tables and figures, and the audit of them.
 
 The audit trusts nothing between the conversations and the page: every reply is verified anew, every number
 computed anew, every file of the report rendered anew, and whatever differs is named.

@@ -1,5 +1,4 @@
-"""What every form of a study report is made from: the tables, the figures, the sentences, and the runs
-numbered from 1.
+"""What every form of a study report is made from: tables, figures, sentences, and the numbered runs.
 
 The forms themselves are in render_html.py and render_text.py; writing and checking files in report.py.
 """

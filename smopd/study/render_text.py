@@ -5,16 +5,15 @@ stands as its code point. It leaves out what the numbers are (tables.py) and the
 """
 
 import html
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from smopd.formatting import visible
 from smopd.study.drawing import Figure
 from smopd.study.render import Document, short
+from smopd.study.results import json_by_rows
 from smopd.study.table_parts import Entry, Number, Table
 
 _MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # what would begin a code, a link, another column
@@ -180,11 +179,6 @@ def render_json(document: Document) -> str:
         value = None if n.value is None else float(f"{n.value:.12g}")
         numbers.append({"id": n.id, "value": value, "text": n.text, "sources": list(n.sources)})
     runs = [asdict(c.source) | {"model": c.model, "arm": c.arm, "axes": c.axes} for c in document.runs]
-    top = {name: getattr(results, name) for name in ("name", "title", "reference", "views", "data")}
-    lines = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in top.items()]
-    lists: dict[str, list[Any]] = {"missing": results.missing, "summary": document.summary}
-    lists |= {"numbers": numbers, "sources": runs}
-    for key, rows in lists.items():  # one line a row, so that a change of one is a change of one line
-        inner = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-        lines.append(f"{json.dumps(key)}: [\n{inner}\n]" if rows else f"{json.dumps(key)}: []")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    tree = {name: getattr(results, name) for name in ("name", "title", "reference", "views", "data")}
+    rows = {"missing": results.missing, "summary": document.summary, "numbers": numbers, "sources": runs}
+    return json_by_rows(tree | rows, list(rows))

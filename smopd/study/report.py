@@ -16,7 +16,8 @@ from smopd.study.render import Document
 from smopd.study.render_html import render_html
 from smopd.study.render_text import latex_table, render_json, render_markdown
 from smopd.study.results import Results
-from smopd.study.tables import compare_all, comparison_sentences, make_tables, verdict_lines
+from smopd.study.table_parts import compare_all
+from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
 
 OWNED = {"figures": (".svg", ".pdf"), "tables": (".tex",)}  # folder -> what a report puts there
 SAME = 1e-9  # relative: sums may differ in their last digits between processors

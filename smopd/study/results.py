@@ -1,5 +1,4 @@
-"""What a study found, as plain data: every cell with its items, its curves and where it comes from. One JSON
-file holds it all.
+"""What a study found, as plain data in one JSON file: every cell with its items, curves and origin.
 
 A report is made from this alone, so the same file gives the same tables and figures on any machine. It leaves
 out how the numbers are read from run folders (collect.py) and what is computed from them (comparison.py,
@@ -7,6 +6,7 @@ tables.py).
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import product
 from pathlib import Path
@@ -104,9 +104,19 @@ def encode(counts: list[int]) -> str:
 
 def save_results(path: Path, results: Results) -> None:
     """One line a cell, so that a change of one is a change of one line."""
-    plain = asdict(results)
-    parts = [f"{json.dumps(name)}: {_value(value)}" for name, value in plain.items()]
-    write_text(path, "{\n" + ",\n".join(parts) + "\n}\n")
+    tree = asdict(results)
+    write_text(path, json_by_rows(tree, ("cells", "base")))
+
+
+def json_by_rows(tree: dict[str, Any], rows: Sequence[str]) -> str:
+    """JSON in which the lists named by `rows` take a line an entry, and everything else a line."""
+    parts = []
+    for name, value in tree.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if name in rows and value:
+            text = "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in value) + "\n]"
+        parts.append(f"{json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def load_results(path: Path) -> Results:
@@ -125,9 +135,3 @@ def load_results(path: Path) -> Results:
         return Results(**plain | made)
     except (TypeError, KeyError) as error:
         raise UserError(f"{path}: not the results of a study: {error}") from None
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in value) + "\n]"
-    return json.dumps(value, ensure_ascii=False)

@@ -1,5 +1,4 @@
-"""Runs the cells of a study: each the ordinary commands `smopd train` and `smopd eval` in processes of their
-own, some at a time.
+"""Runs the cells of a study: the commands `smopd train` and `smopd eval` in processes, some at a time.
 
     OUT/cells/NAME/           an ordinary run folder, its evaluation in eval/trained
     OUT/configs/NAME.toml     its settings
@@ -122,16 +121,11 @@ class StudyFolder:
 
     def save_status(self, jobs: list[Job]) -> None:
         """What is known of every cell, for whoever looks."""
-        rows = {
-            job.name: {
-                "cell": job.label,
-                "state": "done" if job.done else "failed" if job.error else "open",
-                "attempts": job.attempts,
-                "seconds": round(job.seconds, 1),
-                "error": job.error,
-            }
-            for job in jobs
-        }
+        rows = {}
+        for job in jobs:
+            state = "done" if job.done else "failed" if job.error else "open"
+            counts = {"attempts": job.attempts, "seconds": round(job.seconds, 1)}
+            rows[job.name] = {"cell": job.label, "state": state, **counts, "error": job.error}
         write_json(self.own / "status.json", rows)
 
 

@@ -138,12 +138,8 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
     agree does not undo the noise seen within them, and at least that of one item in items + 2 (the half items
     of Agresti and Min).
 
-    A floor of the whole items' part looks natural but covers up to 98.5% with 3 seeds, as it only ever adds.
-    Measured coverage of 95% intervals, 20,000 studies each: 94.8 to 96.4% with 3 seeds and 94.8 to 95.4% with
-    5, for 100, 200 and 400 items, accuracies from 0.4 to 0.95, no, little and much spread over seeds, items
-    of mixed difficulty; 94.3 to 96.8% with 2 seeds. Where all items are about equally hard (a Beta whose
-    parameters add up to 8) and the seeds differ by noise alone, 3 seeds cover 96.8 to 97.5%. Where one arm
-    has nearly all of the spread over seeds, 3 seeds cover 92.4% and 2 seeds 88.7%.
+    A floor of the whole items' part looks natural but covers too much, as it only ever adds. The measured
+    coverage is in docs/study.md.
 
     With a single seed on a side only the items are counted (`seeds_counted` is False): nothing is said about
     other seeds.

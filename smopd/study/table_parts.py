@@ -153,10 +153,8 @@ class Maker:
 
     def interval(self, path: Path, cells: list[Cell], low: float, high: float, of: str = "") -> Entry:
         """[low, high] in points."""
-        first, last = (
-            self.number([*path, of + key], cells, value, points(value))
-            for key, value in (("low", low), ("high", high))
-        )
+        first = self.number([*path, f"{of}low"], cells, low, points(low))
+        last = self.number([*path, f"{of}high"], cells, high, points(high))
         return (first,) if first.value is None or last.value is None else ("[", first, ", ", last, "]")
 
     def spread(self, path: Path, cells: list[Cell], values: Sequence[float], show: Show) -> Entry:

@@ -21,21 +21,14 @@ from smopd.study.table_parts import (
     Effects,
     Entry,
     Maker,
-    Number,
     Path,
     Place,
     Row,
     Table,
-    compare_all,
     slug,
     whole,
-)  # fmt: skip  # isort: skip
+)
 from smopd.study.tables_more import calibration_tables, gradient_table, paper_table
-
-__all__ = [
-    "VERDICTS", "Entry", "Number", "Row", "Table", "compare_all", "comparison_sentences", "make_tables",
-    "verdict_lines",
-]  # fmt: skip
 
 LEVEL = 0.05
 MANY = 8  # arms that one sentence can tell in full
@@ -60,18 +53,14 @@ def main_table(make: Maker) -> Table:
         if place.arm == r.arms[0]:
             here = [cell for cell in r.base if cell.model == place.model]
             if base := [cell for cell in here if cell.axes in ({}, make.axes_of[place.point])]:
-                shown = make.accuracies(["base", place.model], base)
-                entries = (EMPTY, *shown, EMPTY, EMPTY, EMPTY, EMPTY, ("not trained",))
+                accuracies = make.accuracies(["base", place.model], base)
+                entries = (EMPTY, *accuracies, EMPTY, EMPTY, EMPTY, EMPTY, ("not trained",))
                 rows.append(Row("base model", entries, make.group(place)))
         path, cells = make.path("main", place), make.cells(place)
         seeds = make.one(path, cells, "seeds", len(cells), whole)
         of = (f" of {len(r.seeds)}",) if len(cells) < len(r.seeds) else ()
-        entries = (
-            (*seeds, *of),
-            *make.accuracies(path, cells),
-            *make.difference("main", place, make.primary),
-        )
-        rows.append(Row(place.arm, entries, make.group(place)))
+        shown = (*make.accuracies(path, cells), *make.difference("main", place, make.primary))
+        rows.append(Row(place.arm, ((*seeds, *of), *shown), make.group(place)))
     heads = ("arm", "seeds", *make.accuracy_heads(), f"{make.primary.upper()} difference", *DIFFERENCE)
     caption = (
         f"Mean ± sample standard deviation over seeds. Differences from {r.reference} in percentage points, "
@@ -106,15 +95,13 @@ def seed_tests(make: Maker, view: str) -> Table:
             one("run-to-run", found.run_to_run, _unsigned),
         ]
 
-    heads = (
-        "arm", "difference", "Welch 95%", "t", "df", "p two-sided", "p one-sided", "run-to-run sd", "verdict",
-    )  # fmt: skip
+    heads = ("arm", "difference", "Welch 95%", "t", "df", "p two-sided", "p one-sided", "run-to-run sd")
     caption = (
         f"Welch's test on the accuracies of the seeds, each arm against {make.results.reference}, not "
         "corrected; one-sided: for the arm being better. Run-to-run: standard deviation over seeds, pooled "
         "over both."
     )
-    return _compared(make, view, entries, "seeds", caption, heads, (8,))
+    return _compared(make, view, entries, "seeds", caption, heads, ())
 
 
 def item_tests(make: Maker, view: str) -> Table:
@@ -136,16 +123,23 @@ def item_tests(make: Maker, view: str) -> Table:
         ]
 
     heads = (
-        "arm", "better", "worse", "difference", "items 95%", "p", "test", "clustered 95%", "p, clustered",
-        "verdict",
-    )  # fmt: skip
+        "arm",
+        "better",
+        "worse",
+        "difference",
+        "items 95%",
+        "p",
+        "test",
+        "clustered 95%",
+        "p, clustered",
+    )
     caption = (
         f"Better, worse: items that were right more and less often than with {make.results.reference}. Their "
         "test and interval (exact for one seed each, else a bootstrap) hold for these very runs; the "
         "clustered ones count seeds and items, or the items alone where a side has a single seed. Not "
         "corrected."
     )
-    return _compared(make, view, entries, "items", caption, heads, (6, 9))
+    return _compared(make, view, entries, "items", caption, heads, (6,))
 
 
 def per_seed(make: Maker) -> Table:
@@ -180,16 +174,21 @@ def power_table(make: Maker) -> Table:
                 one("detectable-family", corrected, _up),
             )
             rows.append(Row(view.upper(), entries, make.group(first)))
-    heads = (
-        "view", "seeds", "items", "seed sd", "discordance", "detectable, alone", "detectable, corrected",
-    )  # fmt: skip
+    heads = ("view", "seeds", "items", "seed sd", "discordance", "detectable, alone")
     caption = (
         "In points. Seed sd: of an arm's accuracy over seeds; discordance: over items, of the difference "
         "between two arms' chances. Detectable: the smallest true difference that gets a verdict with a "
         "chance of 80%, as the only comparison and as the first of its family (Bonferroni). Spreads are root "
         "mean squares over the study's comparisons; seeds are the fewest of an arm that has more than one."
     )
-    return Table("power", "Power of the design", "Detectable differences", caption, heads, tuple(rows))
+    return Table(
+        "power",
+        "Power of the design",
+        "Detectable differences",
+        caption,
+        (*heads, "detectable, corrected"),
+        tuple(rows),
+    )
 
 
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
@@ -203,9 +202,7 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
     }
     for view in make.views:
         for verdict in VERDICTS:
-            those = [
-                (place, found) for place, found in make.effects[view].items() if found.verdict == verdict
-            ]
+            those = [(p, found) for p, found in make.effects[view].items() if found.verdict == verdict]
             short = len(those) > MANY and verdict not in ("gain", "loss")  # the table has the rest
             some = [_brief(make, place, found, short) for place, found in those]
             lines += [f"{view.upper()}, {words[verdict]}: {'; '.join(some)}."] if some else []
@@ -213,13 +210,11 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
         lines.append(f"No arm has been compared with {results.reference}.")
     lines += [f"No result yet: {'; '.join(results.missing)}."] if results.missing else []
     for view in make.views:
-        design_found, seeds, _ = _design(make, view, make.places)
-        if design_found is not None:
-            smallest = sentence(design_found.items, seeds, **design_found.spreads(), verdict=True)
-            sd, discordance = _unsigned(design_found.seed_sd), _unsigned(design_found.discordance)
-            lines.append(
-                f"{view.upper()}, power: {smallest}; seed sd {sd} points, discordance {discordance}."
-            )
+        spread, seeds, _ = _design(make, view, make.places)
+        if spread is not None:
+            smallest = sentence(spread.items, seeds, **spread.spreads(), verdict=True)
+            sds = f"seed sd {_unsigned(spread.seed_sd)} points, discordance {_unsigned(spread.discordance)}"
+            lines.append(f"{view.upper()}, power: {smallest}; {sds}.")
     return lines
 
 
@@ -241,9 +236,10 @@ def _compared(
     rows, name = [], f"{kind}-{slug(view)}"
     for place in make.treatments if make.effects[view] else []:
         found, path = make.effect(place, view), make.path(name, place, view)
-        shown = entries(found, path, make.pair(place, view)) if found else [EMPTY] * (len(heads) - 2)
+        shown = entries(found, path, make.pair(place, view)) if found else [EMPTY] * (len(heads) - 1)
         rows.append(Row(place.arm, (*shown, make.judged(place, view)), make.group(place)))
-    return Table(name, "Tests", f"{view.upper()}: over {kind}", caption, heads, tuple(rows), words)
+    title, words = f"{view.upper()}: over {kind}", (*words, len(heads))
+    return Table(name, "Tests", title, caption, (*heads, "verdict"), tuple(rows), words)
 
 
 def _family(make: Maker, view: str) -> str:

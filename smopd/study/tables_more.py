@@ -37,11 +37,8 @@ def paper_table(make: Maker) -> Table:
                 accuracy, theirs = printed.accuracy(view), _printed_effect(printed, view, r.reference)
                 if accuracy is None and theirs is None:
                     continue
-                path, both, found = (
-                    make.path("paper", place, view),
-                    make.pair(place, view),
-                    make.effect(place, view),
-                )
+                path, both = make.path("paper", place, view), make.pair(place, view)
+                found = make.effect(place, view)
                 ours = make.accuracies(path[:-1], cells)[r.views.index(view)]
                 delta = make.one(path, both, "delta", found.delta, points) if found else EMPTY
                 apart = EMPTY
@@ -99,14 +96,11 @@ def gradient_table(make: Maker) -> Table:
     return _arms(make, "gradients", lambda cell: cell.gradients, GRADIENTS, words)
 
 
-def _arms(
-    make: Maker,
-    name: str,
-    pick: Pick,
-    columns: dict[str, str],
-    words: tuple[str, str, str],
-    bounded: str = "",
-) -> Table:
+Names = dict[str, str]  # key -> heading
+Words = tuple[str, str, str]  # section, title, caption
+
+
+def _arms(make: Maker, name: str, pick: Pick, columns: Names, words: Words, bounded: str = "") -> Table:
     """A row for every arm with measurements; `bounded` is one that every run has an interval of."""
     rows = []
     for place in make.places:
@@ -157,10 +151,8 @@ def _printed_effect(row: PaperRow, view: str, reference: str) -> float | None:
 
 
 def _steps(axes: dict[str, Any]) -> int | None:
-    found = (
-        value for name, value in axes.items() if name.split(".")[-1] == "steps" and isinstance(value, int)
-    )
-    return next(found, None)
+    steps = (value for name, value in axes.items() if name.split(".")[-1] == "steps")
+    return next((value for value in steps if isinstance(value, int)), None)
 
 
 def _text(value: float | None, form: str) -> str:

@@ -1,5 +1,4 @@
-"""A trained run as a plain model folder: the student's adapter folded into its base, with tokenizer, template
-and a model card.
+"""A trained run as a plain model folder: the adapter folded into its base, tokenizer, model card.
 
 What comes out loads with transformers, vLLM or any converter, and needs neither PEFT nor smopd. A base that
 was trained in fewer bits is loaded in full for this: the adapter is folded into the weights its makers
@@ -29,7 +28,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def export(source: Path, out: Path, checkpoint: str = "", dtype: str = "") -> dict[str, Any]:
-    """Write the model that `source`, a run folder or an adapter, has trained; what was written, for --json."""
+    """Write the model that `source`, a run folder or an adapter, has trained; says what was written."""
     if out.exists() or out.is_symlink():
         raise UserError(f"{out}: exists; nothing was written, choose another folder")
     if dtype and dtype not in DTYPES:
@@ -103,13 +102,13 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
     parts = [f"---\n{head}---", f"# {name}"]
     method = f" with smopd's method `{config.method}`, seed {config.seed}" if run else ""
     parts.append(
-        f"`{base}` after multi-turn on-policy self-distillation (SMOPD, arXiv 2608.14647){method}: trained to "
-        "answer a task told over several turns as it answers the task told at once. The LoRA adapter is "
+        f"`{base}` after multi-turn on-policy self-distillation (SMOPD, arXiv 2608.14647){method}: trained "
+        "to answer a task told over several turns as it answers the task told at once. The LoRA adapter is "
         f"folded into the weights ({dtype}); exported by smopd {version('smopd')}."
     )
     parts.append(
-        f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model too. "
-        "State them here before you publish it."
+        f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model "
+        "too. State them here before you publish it."
     )
     if run:
         parts += [_training(config, adapter, run), *_evaluations(adapter, run)]

@@ -115,6 +115,15 @@ PANELS = (
 )
 
 
+# What stands below a table or a row of charts.
+VIEWS = """<p class="aside">FULL: the whole task in one message. SHARDED: the same task told over several turns,
+judged by the last reply.</p>"""
+PAIRED = """<p class="aside">Paired by task. Gained: tasks that became right; lost: tasks that became wrong.
+Differences in percentage points.</p>"""
+STEPS = """<p class="aside">Faint: each step. Strong: a moving mean, whose first and last values stand beside the
+names.</p>"""
+
+
 def verdict_words(conversation: ShownConversation) -> tuple[str, str]:
     """("correct" or "wrong", what was found as the answer)."""
     found = "no answer found" if conversation.extracted is None else f"answered {conversation.extracted}"
@@ -174,17 +183,13 @@ def write_report(path: Path, data: ReportData) -> None:
     write_text(path, render_report(data))
 
 
-def _table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], aside: str, css: str = "scroll"
-) -> tuple[str, str]:
-    """A table, and a remark below it."""
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], css: str = "scroll") -> str:
     top = "".join(f'<th scope="col">{esc(h)}</th>' for h in heads)
     body = ""
     for first, *rest in rows:
         cells = "".join(f"<td>{esc(cell)}</td>" for cell in rest)
         body += f'<tr><th scope="row">{esc(first)}</th>{cells}</tr>'
-    table = f'<div class="{css}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-    return table, f'<p class="aside">{aside}</p>'
+    return f'<div class="{css}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _accuracy(accuracies: Sequence[Accuracy]) -> str:
@@ -197,12 +202,8 @@ def _accuracy(accuracies: Sequence[Accuracy]) -> str:
         bars.append(Bar(a.view, a.stage, a.value, a.low, a.high, share, f"{a.correct}/{a.total}"))
         rows.append((f"{a.view} {a.stage}", share, interval(a.low, a.high), f"{a.correct} of {a.total}"))
     chart = bar_chart("Accuracy by view and stage, with 95% intervals", bars)
-    aside = (
-        "FULL: the whole task in one message. SHARDED: the same task told over several turns, judged by the "
-        "last reply."
-    )
-    table, below = _table(("", "accuracy", "95% interval", "correct"), rows, aside)
-    return section("Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div>{below}')
+    table = _table(("", "accuracy", "95% interval", "correct"), rows)
+    return section("Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div>{VIEWS}')
 
 
 def _comparisons(comparisons: Sequence[Comparison]) -> str:
@@ -211,12 +212,8 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
         # With a true minus sign.
         moved, low, high = (points(v).replace("-", "\u2212") for v in (c.difference, c.low, c.high))
         rows.append((c.label, str(c.gained), str(c.lost), moved, f"[{low}, {high}]", p_value(c.p)))
-    aside = (
-        "Paired by task. Gained: tasks that became right; lost: tasks that became wrong. Differences in "
-        "percentage points."
-    )
-    heads = ("", "gained", "lost", "difference", "95% interval", "p")
-    return section("Paired comparisons", "".join(_table(heads, rows, aside, "scroll spread"))) if rows else ""
+    table = _table(("", "gained", "lost", "difference", "95% interval", "p"), rows, "scroll spread")
+    return section("Paired comparisons", table + PAIRED) if rows else ""
 
 
 def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
@@ -236,12 +233,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
         keys = "".join(f"<li>{swatch(i)}{_key(line, panel)}</li>" for i, line in enumerate(lines))
         drawn = f'{chart}<ul class="key">{keys}</ul>'
         figures.append(f"<figure><figcaption>{esc(panel.title)}</figcaption>{drawn}</figure>")
-    aside = "Faint: each step. Strong: a moving mean, whose first and last values stand beside the names."
-    return (
-        section("Training", f'<div class="charts">{"".join(figures)}</div><p class="aside">{aside}</p>')
-        if figures
-        else ""
-    )
+    return section("Training", f'<div class="charts">{"".join(figures)}</div>{STEPS}') if figures else ""
 
 
 def _key(line: Series, panel: Panel) -> str:

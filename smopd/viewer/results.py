@@ -108,9 +108,8 @@ def _comparisons(rows: dict[str, list[dict[str, Any]]]) -> list[Comparison]:
         return []
     made = []
     for view in ("full", "sharded"):
-        before, after = (
-            {r["id"]: r["correct"] for r in rows[stage] if r["view"] == view} for stage in STAGES
-        )
+        played = ([row for row in rows[stage] if row["view"] == view] for stage in STAGES)
+        before, after = ({row["id"]: row["correct"] for row in some} for some in played)
         shared = [i for i in before if i in after]
         if shared:
             p = paired([before[i] for i in shared], [after[i] for i in shared])

@@ -1,5 +1,4 @@
-"""The same evidence in a terminal, with rich: a conversation before and after training, and the table of
-accuracies.
+"""The same evidence in a terminal, with rich: conversations before and after training, accuracies.
 
 What a model or a user said is printed as plain text: neither rich markup nor terminal escapes in it have any
 effect. It leaves out the curves and the settings; the page of `smopd.viewer.report` has them.
@@ -138,9 +137,8 @@ def comparison_table(result: dict[str, Any]) -> Table:
     """A comparison for the terminal."""
     accuracies, changes = [], []
     for stage in ("a", "b"):
-        accuracies += report.accuracies_of(
-            stage.upper(), {view: v[stage] for view, v in result["views"].items()}
-        )
+        views = {view: v[stage] for view, v in result["views"].items()}
+        accuracies += report.accuracies_of(stage.upper(), views)
     for view, v in result["views"].items():
         tasks = v["by_task"] if len(v["by_task"]) > 1 else {}
         changes += [_comparison(view.upper(), v["change"])]
