@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Draw = Callable[[Axes], None]
 
-Points = Sequence[tuple[float, float | None]]
+Points = Sequence[tuple[float, float | None]]  # in the order of x, y None at a gap
 FEW = 10  # fewer points than this are not smoothed
 # Lines differ by dashes too, for readers and printers without colour: lengths of ink and gap.
 DASHES = ((), (6, 3.5), (1, 3.5), (8, 3.5, 1, 3.5), (3, 3), (12, 4))
@@ -59,14 +59,6 @@ class Bar:
     high: float | None = None
     text: str = ""
     note: str = ""
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line of `line_chart`: points in the order of x, y None at a gap."""
-
-    name: str
-    points: Points
 
 
 @contextmanager
@@ -197,11 +189,11 @@ def smooth(points: Points, positions: int = 160) -> Points:
 
 
 def line_chart(
-    title: str, series: Sequence[Series], least: float | None = None, most: float | None = None,
+    title: str, series: Sequence[Points], least: float | None = None, most: float | None = None,
     percent: bool = False, x_label: str = "step",
 ) -> str:  # fmt: skip
     """Each series as a light raw line and a smooth one; gaps stay open; the axis holds `least` and `most`."""
-    clean = [[(x, finite(y)) for x, y in line.points] for line in series]
+    clean = [[(x, finite(y)) for x, y in points] for points in series]
     ys = [y for points in clean for _, y in points if y is not None]
     xs = [x for points in clean for x, _ in points]
     width, top, floor, height = 320.0, 10.0, 136.0, 170.0

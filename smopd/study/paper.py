@@ -58,24 +58,12 @@ class PaperRow:
         return {"full": self.full_sd, "sharded": self.sharded_sd}.get(view.lower())
 
 
-@dataclass(frozen=True)
-class PaperStudy:
-    """A group of rows that answer one question."""
-
-    name: str
-    title: str
-    tables: tuple[str, ...]  # empty for numbers of the text alone
-
-
-NUMBERS = (
-    "full", "sharded", "full_sd", "sharded_sd", "delta", "delta_full", "delta_100_steps", "gap",
-    "p_two_sided", "p_one_sided",
-)  # fmt: skip
 _SIZE = re.compile(r"(?:.*/)?(?:qwen3-)?(1\.7b|4b|8b)")
 
 
 @cache
-def _plain() -> dict[str, Any]:
+def paper_data() -> dict[str, Any]:
+    """paper.json: where the numbers are from, and the studies with their rows."""
     return json.loads(files("smopd.study").joinpath("paper.json").read_text(encoding="utf-8"))
 
 
@@ -87,15 +75,8 @@ def _row(study: str, plain: dict[str, Any]) -> PaperRow:
 
 @cache
 def _rows() -> dict[str, tuple[PaperRow, ...]]:
-    studies = {study["name"]: study["rows"] for study in _plain()["studies"]}
+    studies = {study["name"]: study["rows"] for study in paper_data()["studies"]}
     return {name: tuple(_row(name, row) for row in rows) for name, rows in studies.items()}
-
-
-PAPER_STUDIES: dict[str, PaperStudy] = {
-    study["name"]: PaperStudy(study["name"], study["title"], tuple(study["tables"]))
-    for study in _plain()["studies"]
-}
-SOURCE: str = _plain()["source"]
 
 
 def paper_rows(study: str) -> list[PaperRow]:

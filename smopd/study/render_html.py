@@ -134,8 +134,8 @@ def _provenance(document: Document) -> str:
         sets.append(f'<li id="set-{place}">runs {links}</li>\n')
     caption = (
         "One line a run. A number in a table above is a link to the set of runs it was computed from; "
-        "resting on it shows its id in report.json, its unrounded value and those runs. Hashes are cut to twelve "
-        "digits here and whole in report.json."
+        "resting on it shows its id in report.json, its unrounded value and those runs. Hashes are cut to "
+        "twelve digits here and whole in report.json."
     )
     listed = f'<h3>Sets of runs</h3><ol class="sets">\n{"".join(sets)}</ol>' if sets else ""
     return f'<p class="caption">{esc(caption)}</p>{table}{listed}'

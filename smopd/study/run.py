@@ -19,10 +19,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from smopd.config import to_toml
 from smopd.errors import UserError
@@ -279,10 +278,8 @@ def _last_words(log: Path) -> str:
 
 def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
     if process.poll() is None:
-        try:
+        with suppress(ProcessLookupError):  # it ended in this moment
             os.killpg(process.pid, number)
-        except ProcessLookupError:  # it ended in this moment
-            return
 
 
 def _end_with_parent() -> None:
@@ -293,11 +290,7 @@ def _end_with_parent() -> None:
 @contextmanager
 def _terminable() -> Iterator[None]:
     """SIGTERM, as schedulers send it, is a Ctrl-C."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

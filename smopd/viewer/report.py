@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from smopd.charts import CHART_CSS, Bar, Series, bar_chart, line_chart, smooth, swatch
+from smopd.charts import CHART_CSS, Bar, Points, bar_chart, line_chart, smooth, swatch
 from smopd.config_io import flatten
 from smopd.files import write_text
 from smopd.formatting import esc, finite, interval, p_value, percent, points
@@ -36,10 +36,8 @@ class Accuracy:
 
 def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
     """The accuracies in the views of an evaluation's summary."""
-    return [
-        Accuracy(stage, view.upper(), *(v[key] for key in ("correct", "total", "low", "high")))
-        for view, v in views.items()
-    ]
+    keys = ("correct", "total", "low", "high")
+    return [Accuracy(stage, view.upper(), *(v[key] for key in keys)) for view, v in views.items()]
 
 
 @dataclass(frozen=True)
@@ -116,12 +114,12 @@ PANELS = (
 
 
 # What stands below a table or a row of charts.
-VIEWS = """<p class="aside">FULL: the whole task in one message. SHARDED: the same task told over several turns,
-judged by the last reply.</p>"""
+VIEWS = """<p class="aside">FULL: the whole task in one message. SHARDED: the same task told over several
+turns, judged by the last reply.</p>"""
 PAIRED = """<p class="aside">Paired by task. Gained: tasks that became right; lost: tasks that became wrong.
 Differences in percentage points.</p>"""
-STEPS = """<p class="aside">Faint: each step. Strong: a moving mean, whose first and last values stand beside the
-names.</p>"""
+STEPS = """<p class="aside">Faint: each step. Strong: a moving mean, whose first and last values stand beside
+the names.</p>"""
 
 
 def verdict_words(conversation: ShownConversation) -> tuple[str, str]:
@@ -146,10 +144,8 @@ def result_sentence(accuracies: Sequence[Accuracy]) -> str:
     values = {(a.view, a.stage): a.value for a in accuracies if a.value is not None}
     views = [v for v in ("SHARDED", "FULL") if any((v, s) in values for s in ("base", "trained"))]
     both = [v for v in views if (v, "base") in values and (v, "trained") in values]
-    moved = [
-        f"{v} accuracy went from {percent(values[v, 'base'])} to {percent(values[v, 'trained'])}"
-        for v in both
-    ]
+    ends = {view: (percent(values[view, "base"]), percent(values[view, "trained"])) for view in both}
+    moved = [f"{view} accuracy went from {was} to {now}" for view, (was, now) in ends.items()]
     if len(both) == 2:
         was, now = (points(values["FULL", s] - values["SHARDED", s], sign=False) for s in ("base", "trained"))
         second = moved[1].replace("accuracy went ", "")
@@ -226,21 +222,21 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
     figures = []
     for panel in PANELS:
         chosen = [n for n in names if n == panel.name or n.startswith(panel.name + "/")]
-        lines = [Series(n, [(s, finite(steps[s].get(n))) for s in sorted(steps)]) for n in chosen]
+        lines = {name: [(s, finite(steps[s].get(name))) for s in sorted(steps)] for name in chosen}
         if not lines:
             continue
-        chart = line_chart(f"{panel.title}, by training step", lines, panel.least, panel.most, panel.percent)
-        keys = "".join(f"<li>{swatch(i)}{_key(line, panel)}</li>" for i, line in enumerate(lines))
+        title, series = f"{panel.title}, by training step", list(lines.values())
+        chart = line_chart(title, series, panel.least, panel.most, panel.percent)
+        keys = "".join(f"<li>{swatch(i)}{_key(panel, *line)}</li>" for i, line in enumerate(lines.items()))
         drawn = f'{chart}<ul class="key">{keys}</ul>'
         figures.append(f"<figure><figcaption>{esc(panel.title)}</figcaption>{drawn}</figure>")
     return section("Training", f'<div class="charts">{"".join(figures)}</div>{STEPS}') if figures else ""
 
 
-def _key(line: Series, panel: Panel) -> str:
-    ends = [y for _, y in smooth(line.points) if y is not None]
+def _key(panel: Panel, name: str, points: Points) -> str:
+    ends = [y for _, y in smooth(points) if y is not None]
     shown = [percent(y) if panel.percent else f"{y:.3g}" for y in (ends[:1] + ends[-1:])]
-    name = line.name.removeprefix(panel.name + "/")
-    return esc(" ".join([name, " → ".join(dict.fromkeys(shown))]))
+    return esc(" ".join([name.removeprefix(panel.name + "/"), " → ".join(dict.fromkeys(shown))]))
 
 
 def _article(pair: ConversationPair) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from page_parser import Page
 
-from smopd.charts import Bar, Series, bar_chart, line_chart, nice_ticks, smooth, tick_labels
+from smopd.charts import Bar, bar_chart, line_chart, nice_ticks, smooth, tick_labels
 from smopd.formatting import esc, finite, p_value, percent, points
 from smopd.viewer import (
     Accuracy,
@@ -120,7 +120,7 @@ def test_hostile_text_is_shown_and_does_nothing() -> None:
         assert any(shown in words for words in page.words(tag)), tag
     assert "white-space: pre-wrap" in text
     assert esc("\"'<>&") == "&quot;&#x27;&lt;&gt;&amp;"
-    assert Page(line_chart(HOSTILE, [Series(HOSTILE, [(1, 1.0)])], x_label=HOSTILE)).words("title") == [shown]
+    assert Page(line_chart(HOSTILE, [[(1, 1.0)]], x_label=HOSTILE)).words("title") == [shown]
     Page(bar_chart(HOSTILE, [Bar(HOSTILE, HOSTILE, 0.5, 0.4, 0.6, HOSTILE, HOSTILE)]))
 
 
@@ -207,16 +207,16 @@ def test_bars_are_proportional_and_labelled() -> None:
 
 def test_line_keeps_gaps_open_and_dots_a_single_point() -> None:
     gap = [(float(x), None if x == 2 else 1.0 * x) for x in range(5)]
-    chart = Page(line_chart("t", [Series("a", gap)]))
+    chart = Page(line_chart("t", [gap]))
     (path,) = [attrs["d"] or "" for attrs in chart.named("path") if "--c0" in (attrs["style"] or "")]
     assert path.count("M") == 2
-    single = Page(line_chart("t", [Series("a", [(7, 3.0)]), Series("b", [])]))
+    single = Page(line_chart("t", [[(7, 3.0)], []]))
     ((start, end),) = drawn(single, "stroke: var(--c0)")  # no length and round ends: a dot
     assert start == end
     assert [a for a in single.named("path") if "stroke-linecap: round" in (a["style"] or "")]
     assert not drawn(single, "stroke: var(--c1)")
     assert "7" in single.words("text")
-    flat = Page(line_chart("t", [Series("a", [(float(x), 2.0) for x in range(20)])]))
+    flat = Page(line_chart("t", [[(float(x), 2.0) for x in range(20)]]))
     raw, strong = drawn(flat, "stroke: var(--c0)")
     for line in (raw, strong):
         assert len({y for _, y in line}) == 1
@@ -227,7 +227,7 @@ def test_line_keeps_gaps_open_and_dots_a_single_point() -> None:
 
 
 def test_lines_differ_by_dashes_too() -> None:
-    lines = [Series(str(i), [(1.0, i), (2.0, i)]) for i in range(3)]
+    lines = [[(1.0, i), (2.0, i)] for i in range(3)]
     styles = [a["style"] or "" for a in Page(line_chart("t", lines)).named("path")]
     dashes = [re.findall("stroke-dasharray: ([^;]+)", s) for i in range(3) for s in styles if f"--c{i}" in s]
     assert len(dashes) == 3
