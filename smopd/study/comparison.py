@@ -1,11 +1,12 @@
 """A treatment against a reference over seeds, with the words to say about it.
 
-Two questions are asked, and a gain or a loss needs a yes to both. Welch's test over seeds: would other seeds
-show it again on these items? Its p decides, and Holm corrects it over a family: it asks for one accuracy a
-seed and nothing else, so every study has it and a reader can repeat it. The clustered interval: would other
-items show it too? Welch's p alone finds a difference in up to 15% of studies of two equal methods, as all
-seeds share the luck of the items. With a single seed on a side nothing is called a gain or a loss. It leaves
-out paired seeds and what a study's tables look like.
+Two questions are asked, and a gain or a loss needs a yes to both, and a difference larger than the spread
+over seeds. Welch's test over seeds: would other seeds show it again on these items? Its p decides, and Holm
+corrects it over a family: it asks for one accuracy a seed and nothing else, so every study has it and a
+reader can repeat it. The clustered interval: would other items show it too? Welch's p alone finds a
+difference in up to 15% of studies of two equal methods, as all seeds share the luck of the items. With a
+single seed on a side nothing is called a gain or a loss. It leaves out paired seeds and what a study's
+tables look like.
 """
 
 from collections.abc import Sequence
@@ -68,10 +69,8 @@ def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: flo
     """Compare treatment a with reference b: one accuracy a seed, or arrays [seeds, items] on the same items.
 
     Accuracies of 1 and less are read as fractions, larger ones as percent; that only matters for the
-    sentence. A gain or a loss needs p_adjusted < alpha, a difference larger than the spread over seeds, and,
-    where the items are known, a clustered interval without 0. Accuracies alone that have no spread over seeds
-    in either arm are never a gain or a loss: accuracies are counts, so equal ones only say that the spread
-    was too small for these seeds to show.
+    sentence. Accuracies alone that have no spread over seeds in either arm are never a gain or a loss: they
+    are counts, so equal ones only say that the spread was too small for these seeds to show.
     """
     x, y = numbers(a), numbers(b)
     if x.ndim != y.ndim or x.ndim not in (1, 2):

@@ -6,6 +6,7 @@ the numbers are (tables.py).
 """
 
 import re
+from itertools import groupby
 
 from smopd.formatting import esc
 from smopd.pages import html_page, section, style_sheet
@@ -29,7 +30,7 @@ def render_html(document: Document) -> str:
         count = f"{len(results.missing)} cell{'s' * (len(results.missing) > 1)}"
         head.append(f'<div class="warning"><b>No result yet for {count}</b><ul>{names}</ul></div>')
     sections = []
-    for title, tables in sections_of(document):
+    for title, tables in groupby(document.tables, lambda table: table.section):
         sections.append(section(title, "".join(_table(table, document) for table in tables)))
     plates = "".join(_figure(figure) for figure in document.figures)
     sections.insert(1, section("Figures", f'<div class="plates">{plates}</div>' if plates else ""))
@@ -38,14 +39,6 @@ def render_html(document: Document) -> str:
     sections.append(section("Provenance", _provenance(document)))
     style = style_sheet("smopd.study", "report.css")
     return html_page(results.title or results.name, "".join(head), "".join(sections), style)
-
-
-def sections_of(document: Document) -> list[tuple[str, list[Table]]]:
-    """The tables under the headings of a report, in order."""
-    found: dict[str, list[Table]] = {}
-    for table in document.tables:
-        found.setdefault(table.section, []).append(table)
-    return list(found.items())
 
 
 def inline_svg(figure: Figure) -> str:

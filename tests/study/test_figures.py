@@ -43,7 +43,8 @@ from smopd.study.results import Results
 
 FIVE = (1, 2, 3, 4, 5)
 DEFAULTS: dict[str, Any] = {
-    "chances": ("baseline", "entropy", "outcome", "combined"), "models": ("qwen3-1.7b",), "seeds": (42,), "measured": True,
+    "chances": ("baseline", "entropy", "outcome", "combined"), "models": ("qwen3-1.7b",), "seeds": (42,),
+    "measured": True,
 }  # fmt: skip
 MANY = [
     "baseline",
@@ -209,7 +210,8 @@ def test_the_same_results_give_the_same_bytes_here_and_in_another_process(
     code = (
         "import hashlib, sys; sys.path.insert(0, sys.argv[1])\n"
         "from synthetic_study import study; from smopd.study.figures import make_figures\n"
-        "import matplotlib; matplotlib.rcParams['font.size'] = 30; matplotlib.rcParams['lines.linewidth'] = 9\n"
+        "import matplotlib; matplotlib.rcParams['font.size'] = 30\n"
+        "matplotlib.rcParams['lines.linewidth'] = 9\n"
         "for f in make_figures(study(**eval(sys.argv[2]))):\n"
         "    print(hashlib.sha256(f.svg.encode() + f.pdf + f.caption.encode()).hexdigest())\n"
         "assert 'matplotlib.pyplot' not in sys.modules and matplotlib.rcParams['font.size'] == 30\n"

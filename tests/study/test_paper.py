@@ -24,7 +24,8 @@ ROWS = [row for study in PAPER_STUDIES for row in paper_rows(study)]
 # Where the print does not follow from the runs: it was computed from the rounded mean.
 OFF_BY_ROUNDING = {("ablation", "combined", "delta"): -0.75}
 HEADINGS = {
-    "FULL": "full", "SHARDED": "sharded", "ΔSH": "delta", "ΔSH vs baseline": "delta", "ΔSH vs 100-step": "delta_100_steps",
+    "FULL": "full", "SHARDED": "sharded", "ΔSH": "delta", "ΔSH vs baseline": "delta",
+    "ΔSH vs 100-step": "delta_100_steps",
     "FULL-SH": "gap", "p2-tail": "p_two_sided", "FULL (mean±std)": "full", "SHARDED (mean±std)": "sharded",
 }  # fmt: skip
 
@@ -136,12 +137,14 @@ def test_gaps_and_later_steps_follow() -> None:
 @pytest.mark.parametrize(
     ("study", "model", "arm", "steps", "of"),
     [
-        ("cross-scale", "1.7b", "baseline", 100, "ablation"), ("cross-scale", "1.7b", "entropy", 100, "ablation"),
+        ("cross-scale", "1.7b", "baseline", 100, "ablation"),
+        ("cross-scale", "1.7b", "entropy", 100, "ablation"),
         ("combined", "1.7b", "baseline", 100, "ablation"), ("combined", "1.7b", "entropy", 100, "ablation"),
         ("combined", "1.7b", "combined", 100, "ablation"), ("combined", "4b", "baseline", 100, "multi-seed"),
         ("combined", "4b", "entropy", 100, "multi-seed"), ("combined", "4b", "combined", 100, "multi-seed"),
         ("combined", "8b", "baseline", 100, "cross-scale"), ("combined", "8b", "entropy", 100, "cross-scale"),
-        ("step-sweep", "1.7b", "baseline", 100, "ablation"), ("outlier", "4b", "baseline", 100, "cross-scale"),
+        ("step-sweep", "1.7b", "baseline", 100, "ablation"),
+        ("outlier", "4b", "baseline", 100, "cross-scale"),
     ],
 )  # fmt: skip
 def test_a_number_that_stands_twice_is_the_same(

@@ -218,7 +218,8 @@ FINISH = "import os; os.makedirs('{done}', exist_ok=True); open('{done}/summary.
 
 
 def test_a_failed_cell_is_told_tried_again_and_does_not_stop_the_others(folder, scheduler):
-    flaky = "import os, sys; p = '{done}.tried'; first = not os.path.exists(p); open(p, 'w').close(); sys.exit(first and 5)"
+    flaky = "import os, sys; p = '{done}.tried'; first = not os.path.exists(p); open(p, 'w').close()"
+    flaky += "; sys.exit(first and 5)"
     jobs = [
         quick(folder, "bad", "print('error: the disk is on fire'); raise SystemExit(1)"),
         quick(folder, "flaky", flaky, FINISH),

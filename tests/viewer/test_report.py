@@ -26,7 +26,8 @@ from smopd.viewer import (
 )
 from smopd.viewer.report import result_sentence, turn_rows
 
-HOSTILE = """<script>alert("1")</script> 'single' "double" & &amp; [red]markup[/red] </p></div> \x1b[31m\x00\ud800\r\nnext line"""
+HOSTILE = """<script>alert("1")</script> 'single' "double" & &amp; [red]markup[/red] </p></div> """
+HOSTILE += "\x1b[31m\x00\ud800\r\nnext line"
 EMPTY = ReportData(title="nothing", subtitle="")
 
 
