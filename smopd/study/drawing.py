@@ -2,7 +2,7 @@
 
 A figure is an SVG and a PDF that come out byte for byte the same for the same input and the same matplotlib.
 Text in the SVG is drawn as outlines: a page then needs no font, and labels take the room they were laid out
-for. It leaves out what is drawn (figures.py, figures_axes.py, figures_training.py).
+for. It leaves out what is drawn (figures.py, figures_training.py).
 """
 
 import io

@@ -1,6 +1,6 @@
 """One figure of a study in the making: what it shows of the results, points with intervals, and its words.
 
-It leaves out which figures there are and what each shows (figures.py, figures_axes.py, figures_training.py).
+It leaves out which figures there are and what each shows (figures.py, figures_training.py).
 """
 
 from collections.abc import Callable, Sequence

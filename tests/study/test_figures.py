@@ -28,9 +28,8 @@ from synthetic_study import METRICS
 from synthetic_study import study as synthetic
 
 from smopd.study import drawing
-from smopd.study.drawing import schematic
-from smopd.study.figures import Figure, ablation, axis_figure, cross_scale, effects, make_figures, seeds
-from smopd.study.figures_axes import positions_of
+from smopd.study.drawing import Figure, schematic
+from smopd.study.figures import ablation, axis_figure, cross_scale, effects, make_figures, positions_of, seeds
 from smopd.study.figures_training import (
     calibration_figures,
     curve_figures,
