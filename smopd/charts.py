@@ -105,8 +105,8 @@ def _chart(title: str, width: float, height: float, draw: "Draw", natural: bool 
     # Two decimals of a coordinate are enough.
     inner = re.sub(r' (d|x|y|transform)="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), inner)
     for name, colour in _STAND_INS.items():
-        inner = inner.replace(colour, f"var({name})")
-    inner = inner.replace("'DejaVu Sans'", "system-ui, sans-serif")
+        inner = inner.replace(f": {colour}", f": var({name})")
+    inner = inner.replace("font-family: 'DejaVu Sans'", "font-family: system-ui, sans-serif")
     style = f' style="width: {width:g}px; max-width: 100%"' if natural else ""
     head = f'<svg class="chart" role="img" viewBox="0 0 {width:g} {height:g}"{style}>'
     return f"{head}<title>{esc(title)}</title>{inner}"

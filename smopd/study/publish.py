@@ -17,9 +17,9 @@ from smopd.tracking import Track, quiet
 def publish(folder: StudyFolder, track: Track = quiet) -> tuple[Results, Path]:
     """Collect a study's cells, write results.json and the report; the results and the page."""
     results = collect(folder, track=track)
-    save_results(folder.own / "results.json", results)
-    write_study_report(results, folder.own / "report")
-    return results, folder.own / "report" / "index.html"
+    save_results(folder.study_path / "results.json", results)
+    write_study_report(results, folder.study_path / "report")
+    return results, folder.study_path / "report" / "index.html"
 
 
 def publish_results(file: Path, out: Path | None) -> Path:
@@ -38,9 +38,9 @@ def audit_studies(path: Path, track: Track = quiet) -> list[str]:
         raise UserError(f"{path}: {neither}")
     problems = []
     for folder in folders:
-        report, stored = folder.own / "report", folder.own / "results.json"
+        report, stored = folder.study_path / "report", folder.study_path / "results.json"
         if not stored.exists() or not report.is_dir():
-            raise UserError(f"{folder.own}: has no report to audit; make it with: smopd report {path}")
+            raise UserError(f"{folder.study_path}: has no report to audit; make it with: smopd report {path}")
         fresh = collect(folder, rejudge=True, track=track)
         if load_results(stored) != fresh:
             problems.append(f"{stored}: is not what the conversations of the cells give")

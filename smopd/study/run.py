@@ -29,7 +29,7 @@ from smopd.files import Held, locked, read_json, write_json, write_text
 from smopd.study.plan import PlannedCell, Study, parse_study
 
 POLL = 0.2  # seconds between looks at the processes
-TELL = 2.0  # seconds between reports, which read files of every cell
+REPORT_EVERY = 2.0  # seconds between reports, which read files of every cell
 EVALUATION_SHARE = 0.3  # of a cell's time, until finished cells tell
 
 
@@ -62,7 +62,7 @@ class StudyFolder:
         self.path, self.study = path, study
 
     @property
-    def own(self) -> Path:
+    def study_path(self) -> Path:
         """What belongs to this study alone."""
         return self.path / "studies" / self.study.name
 
@@ -95,7 +95,7 @@ class StudyFolder:
     def prepare(self) -> None:
         """Write the study and the settings of every cell."""
         try:
-            write_json(self.own / "study.json", self.study.tree)
+            write_json(self.study_path / "study.json", self.study.tree)
             for model in self.study.models:
                 base = self.base(model.name)
                 # Another study of this place may have played it: what it was played with is what its numbers
@@ -110,13 +110,13 @@ class StudyFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """One scheduler a study; another would start the same cells."""
-        self.own.mkdir(parents=True, exist_ok=True)
+        self.study_path.mkdir(parents=True, exist_ok=True)
         try:
-            with locked(self.own / ".lock"):
+            with locked(self.study_path / ".lock"):
                 yield
         except Held as other:
             what = f"another process runs this study ({other.holder})"
-            raise UserError(f"{self.own}: {what}; wait for it or stop it") from None
+            raise UserError(f"{self.study_path}: {what}; wait for it or stop it") from None
 
     def save_status(self, jobs: list[Job]) -> None:
         """What is known of every cell, for whoever looks."""
@@ -125,7 +125,7 @@ class StudyFolder:
             state = "done" if job.done else "failed" if job.error else "open"
             counts = {"attempts": job.attempts, "seconds": round(job.seconds, 1)}
             rows[job.name] = {"cell": job.label, "state": state, **counts, "error": job.error}
-        write_json(self.own / "status.json", rows)
+        write_json(self.study_path / "status.json", rows)
 
 
 def study_folders(path: Path) -> list[StudyFolder]:
@@ -152,7 +152,7 @@ class Scheduler:
     def run(self, report: Callable[["Scheduler"], None]) -> None:
         """Until every job is done or has failed. Ctrl-C stops the running ones, which save what they have."""
         waiting = [job for job in self.jobs if not job.done]
-        told = 0.0
+        reported = 0.0
         try:
             with _terminable():
                 while waiting or self.running:
@@ -163,9 +163,9 @@ class Scheduler:
                     for slot in list(self.running):
                         if failed := self._look(slot):
                             waiting.append(failed)
-                    if time.monotonic() - told >= TELL:
+                    if time.monotonic() - reported >= REPORT_EVERY:
                         report(self)
-                        told = time.monotonic()
+                        reported = time.monotonic()
                 report(self)
         except KeyboardInterrupt:
             self._stop()

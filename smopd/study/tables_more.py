@@ -12,6 +12,8 @@ from smopd.study.paper import PaperRow, find, paper_model, paper_rows
 from smopd.study.results import Cell
 from smopd.study.table_parts import EMPTY, NONE, Entry, Maker, Path, Place, Row, Table, plain, whole
 
+Names = dict[str, str]  # key -> heading
+Words = tuple[str, str, str]  # section, title, caption
 Measured = dict[str, Any] | None
 Pick = Callable[[Cell], Measured]
 COUNTS = ("tokens", "count")
@@ -94,10 +96,6 @@ def gradient_table(make: Maker) -> Table:
     caption = "The gradient of the middle turns, split into that of the kept and of the dropped tokens."
     words = ("Gradients", "What the mask drops", f"{caption} Mean ± sd over seeds.")
     return _arms(make, "gradients", lambda cell: cell.gradients, GRADIENTS, words)
-
-
-Names = dict[str, str]  # key -> heading
-Words = tuple[str, str, str]  # section, title, caption
 
 
 def _arms(make: Maker, name: str, pick: Pick, columns: Names, words: Words, bounded: str = "") -> Table:

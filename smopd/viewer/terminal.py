@@ -103,14 +103,14 @@ def _views_table(summary: dict[str, Any]) -> Table:
     for name in ("view", *names, "at any turn"):
         table.add_column(name, justify="left" if name == "view" else "right")
     for view, v in summary["views"].items():
-        told = "" if view in ("full", "concat") else percent(v["any_turn"]["accuracy"])
+        any_turn = "" if view in ("full", "concat") else percent(v["any_turn"]["accuracy"])
         if several:
             spans = [(v["accuracy"], v["low"], v["high"])]
             spans += [(v[name], v[f"{name}_low"], v[f"{name}_high"]) for name in ("a90", "unreliability")]
             cells = [f"{percent(value)} {interval(low, high)}" for value, low, high in spans]
         else:
             cells = [percent(v["accuracy"]), interval(v["low"], v["high"]), f"{v['correct']}/{v['total']}"]
-        table.add_row(Text(view.upper()), *map(Text, cells), told)
+        table.add_row(Text(view.upper()), *map(Text, cells), any_turn)
     return table
 
 
