@@ -72,6 +72,6 @@ clean:
 	rm -rf $(VENV) $(VLLM_VENV) build *.egg-info
 
 docs: $(VENV)/.installed
-	$(BIN)/python docs/settings.py > docs/configuration.md
-	$(BIN)/python -m smopd.planning.page docs/scaling.md
-	$(BIN)/python -m smopd.study.page docs/evidence docs/evidence.md
+	$(BIN)/python tools/settings_page.py > docs/configuration.md
+	$(BIN)/python tools/scaling_page.py docs/scaling.md
+	$(BIN)/python tools/evidence_page.py docs/evidence docs/evidence.md

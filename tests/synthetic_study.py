@@ -29,7 +29,8 @@ def study(
     chances: Mapping[str, float] | Sequence[str], *, models: Sequence[str] = ("pocket",),
     axes: Mapping[str, list[Any]] | None = None, seeds: Sequence[int] = (1, 2, 3, 4, 5),
     views: Sequence[str] = ("full", "sharded"), items: int = 60, runs: int = 1, spread: float = 0.03,
-    missing: Sequence[tuple[str, int]] = (), measured: bool = False, steps: int = 40, metrics: Sequence[str] = METRICS,
+    missing: Sequence[tuple[str, int]] = (), measured: bool = False, steps: int = 40,
+    metrics: Sequence[str] = METRICS,
     base: bool = True, paper: str = "", number: int = 0,
 ) -> Results:  # fmt: skip
     """A study whose first arm is the reference; `chances` are those of SHARDED, other views are 0.2 better.
@@ -42,10 +43,12 @@ def study(
     if not isinstance(chances, Mapping):
         chances = {arm: 0.5 + 0.012 * i for i, arm in enumerate(chances)}
     results = Results(
-        name="synthetic", title="A synthetic study", about="Nothing was trained.", reference=arms[0], arms=arms,
+        name="synthetic", title="A synthetic study", about="Nothing was trained.", reference=arms[0],
+        arms=arms,
         models=list(models), axes=dict(axes or {}), seeds=list(seeds), views=list(views), runs=runs,
         items=[f"item-{i}" for i in range(items)],
-        data="pocket:eval:1-60", paper=paper, cells=[], base=[], missing=[f"{arm}, seed {seed}" for arm, seed in missing],
+        data="pocket:eval:1-60", paper=paper, cells=[], base=[],
+        missing=[f"{arm}, seed {seed}" for arm, seed in missing],
     )  # fmt: skip
     hard = draw.normal(0, 0.15, items)
 
@@ -129,8 +132,14 @@ def _tokens(draw: np.random.Generator) -> dict[str, Any]:
 
 
 def _gradients(draw: np.random.Generator) -> dict[str, Any]:
-    return {"tokens_dropped": 0.2, "divergence_dropped": float(draw.uniform(0, 0.2)), "norm_kept": 1.5, "norm_dropped": 0.2,
-            "norm_share_dropped": float(draw.uniform(0, 0.2)), "cosine": float(draw.uniform(-0.2, 0.4))}  # fmt: skip
+    return {
+        "tokens_dropped": 0.2,
+        "divergence_dropped": float(draw.uniform(0, 0.2)),
+        "norm_kept": 1.5,
+        "norm_dropped": 0.2,
+        "norm_share_dropped": float(draw.uniform(0, 0.2)),
+        "cosine": float(draw.uniform(-0.2, 0.4)),
+    }
 
 
 def _curves(draw: np.random.Generator, steps: int, metrics: Sequence[str]) -> dict[str, list[float | None]]:

@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 def test_the_settings_page_is_current():
     assert (
-        runpy.run_path(str(ROOT / "docs" / "settings.py"))["page"]()
+        runpy.run_path(str(ROOT / "tools" / "settings_page.py"))["page"]()
         == (ROOT / "docs" / "configuration.md").read_text()
     )
 

@@ -141,7 +141,7 @@ def evaluate(
         return
     from rich.console import Console
 
-    from smopd.viewer.results import summary_table
+    from smopd.viewer.terminal import summary_table
 
     Console(highlight=False).print(summary_table(summary))
 
@@ -158,7 +158,8 @@ def compare(
 
     Example: smopd eval compare runs/quickstart/eval/base runs/quickstart/eval/trained
     """
-    from smopd.viewer.results import compare_evaluations, comparison_table
+    from smopd.evaluation.comparing import compare_evaluations
+    from smopd.viewer.terminal import comparison_table
 
     result = compare_evaluations(a, b)
     for warning in result["warnings"]:

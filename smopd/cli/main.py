@@ -209,9 +209,10 @@ def report(
       smopd report runs/miniature --audit
     """
     if audit:
-        from smopd.study.publish import audit as examine
+        from smopd.cli.progress import track
+        from smopd.viewer.results import audit as examine
 
-        problems = examine(path)
+        problems = examine(path, track)
         if as_json:
             emit({"audited": str(path), "problems": problems})
         else:
@@ -225,10 +226,11 @@ def report(
         where = "the report of a run or a study is written into its folder"
         raise UserError(f"--out: {where}; --out is for a results.json")
     elif (path / "study.json").exists() or (path / "studies").is_dir():
+        from smopd.cli.progress import track
         from smopd.study.publish import publish
         from smopd.study.run import study_folders
 
-        pages = [publish(folder)[1] for folder in study_folders(path)]
+        pages = [publish(folder, track)[1] for folder in study_folders(path)]
     else:
         from smopd.viewer.results import report_run
 

@@ -1,5 +1,4 @@
-"""`smopd study`: run a grid of runs; and what goes with it: the design's power, the token log's calibration,
-gradient shares.
+"""`smopd study`: a grid of runs, the design's power, the token log's calibration, gradient shares.
 
 Heavy imports wait until a verb runs.
 """
@@ -17,42 +16,30 @@ from smopd.errors import UserError
 if TYPE_CHECKING:
     from smopd.study.run import Job, Scheduler, StudyFolder
 
-study_app = typer.Typer(
-    cls=verb_with("calibration", "gradients", "list", "power"),
-    add_completion=False,
-    help="A grid of runs, paired, with statistics; and its controls.",
-)
+ABOUT = "A grid of runs, paired, with statistics; and its controls."
+VERBS = verb_with("calibration", "gradients", "list", "power")
+study_app = typer.Typer(cls=VERBS, add_completion=False, help=ABOUT)
+STUDY = "A study file (TOML), or a shipped study (smopd study list)."
+OUT = "Folder; default runs/ and the study's place. Studies may share one."
+DRY_RUN = "Show the grid and what of it is done; run nothing."
+JOBS = "Cells run at the same time, each on a GPU of its own where there are some."
+RETRIES = "Further tries of a failed cell before it is given up for this time."
+COMMANDS = "Print the commands of the open cells, for a cluster's scheduler; run nothing."
+CHECKPOINT = "A checkpoint of the run, e.g. step-000100; default the newest."
+LOGGED = "Run folder with a token log."
+SEED_SD = "Run-to-run sd of an arm's accuracy, in points."
+DISCORDANCE = "Spread over items of the difference of two arms, see docs/study.md."
 
 
 @study_app.command("run")
 def study(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="STUDY", help="A study file (TOML), or a shipped study (smopd study list)."),
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder; default runs/ and the study's place. Studies may share one.")
-    ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Cells run at the same time, each on a GPU of its own where there are some."
-        ),
-    ] = 1,
-    retries: Annotated[
-        int, typer.Option(min=0, help="Further tries of a failed cell before it is given up for this time.")
-    ] = 1,
-    print_commands: Annotated[
-        bool,
-        typer.Option(
-            "--print-commands",
-            help="Print the commands of the open cells, for a cluster's scheduler; run nothing.",
-        ),
-    ] = False,
+    source: Annotated[str, typer.Argument(metavar="STUDY", help=STUDY)],
+    out: Annotated[Path | None, typer.Option(help=OUT)] = None,
+    jobs: Annotated[int, typer.Option(min=1, help=JOBS)] = 1,
+    retries: Annotated[int, typer.Option(min=0, help=RETRIES)] = 1,
+    print_commands: Annotated[bool, typer.Option("--print-commands", help=COMMANDS)] = False,
     set_: Set = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the grid and what of it is done; run nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
     as_json: Json = False,
 ) -> None:
     """Run every cell of a study that is not finished yet, then write its report. The same command goes on
@@ -71,7 +58,7 @@ def study(
     A cell is an ordinary run: --print-commands prints a line for each, which may be run anywhere that sees
     the folder, in any order; afterwards the same command without it only collects. Exit code 1: some cells
     failed; they are named.
-    """
+    """  # noqa: E501
     from smopd.study.plan import check_files, load_study
     from smopd.study.run import Scheduler, StudyFolder, command_lines
 
@@ -93,12 +80,9 @@ def study(
         try:
             _run(scheduler)
         except KeyboardInterrupt:
-            done = sum(job.done for job in listed)
-            print(
-                f"stopped with {done} of {len(listed)} cells done; everything is saved in {folder.path}. "
-                "The same command goes on from there.",
-                file=sys.stderr,
-            )
+            counts = f"{sum(job.done for job in listed)} of {len(listed)} cells done"
+            saved = f"everything is saved in {folder.path}. The same command goes on from there."
+            print(f"stopped with {counts}; {saved}", file=sys.stderr)
             raise typer.Exit(130) from None
         try:
             _finish(folder, listed, as_json)
@@ -111,7 +95,7 @@ def _run(scheduler: "Scheduler") -> None:
     from smopd.cli.progress import Progress, console
     from smopd.study.run import time_left
 
-    told: set[str] = set()
+    reported: set[str] = set()
     with Progress("study", len(scheduler.jobs), plain_every=30.0, eta=False) as progress:
 
         def report(scheduler: "Scheduler") -> None:
@@ -122,8 +106,8 @@ def _run(scheduler: "Scheduler") -> None:
             parts += [f"{job.label} {job.progress:.0%}" for job, *_ in scheduler.running.values()]
             progress.update(sum(job.done for job in scheduler.jobs), "  ".join(parts))
             for job in scheduler.jobs:
-                if job.error and (line := f"{job.label}: {job.error}") not in told:
-                    told.add(line)
+                if job.error and (line := f"{job.label}: {job.error}") not in reported:
+                    reported.add(line)
                     console.print(f"failed: {line}", markup=False, soft_wrap=True)
 
         scheduler.run(report)
@@ -131,13 +115,14 @@ def _run(scheduler: "Scheduler") -> None:
 
 def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
     """Collect, report, and say what failed."""
+    from smopd.cli.progress import track
     from smopd.study.publish import publish
     from smopd.study.tables import verdict_lines
 
     failed = [job for job in listed if not job.done]
     if len(failed) == len(listed):
         raise UserError("every cell failed:\n  " + "\n  ".join(f"{job.label}: {job.error}" for job in failed))
-    results, page = publish(folder)
+    results, page = publish(folder, track)
     if as_json:
         states = {"done": len(listed) - len(failed), "failed": {job.label: job.error for job in failed}}
         shown = {"study": folder.study.name, "folder": str(folder.path), "report": str(page), **states}
@@ -148,25 +133,22 @@ def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
     for job in failed:
         print(f"failed: {job.label}: {job.error}", file=sys.stderr)
     if failed:
-        print(
-            f"{len(failed)} of {len(listed)} cells failed; the same command tries them again.",
-            file=sys.stderr,
-        )
+        counts = f"{len(failed)} of {len(listed)} cells failed"
+        print(f"{counts}; the same command tries them again.", file=sys.stderr)
         raise typer.Exit(1)
 
 
 def _show_grid(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
     plan = folder.study
-    states = {
-        job.label: "done" if job.done else "begun" if (job.folder / "metrics.jsonl").exists() else "open"
-        for job in listed
-    }
+    states = {}
+    for job in listed:
+        begun = "begun" if (job.folder / "metrics.jsonl").exists() else "open"
+        states[job.label] = "done" if job.done else begun
     if as_json:
         emit({"study": plan.name, "folder": str(folder.path), "cells": states})
         return
-    print(
-        f"{plan.name}: {plan.title}\n{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n"
-    )
+    print(f"{plan.name}: {plan.title}")
+    print(f"{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n")
     for label, state in states.items():
         print(f"  {state:<6} {label}")
 
@@ -191,15 +173,8 @@ def list_studies(as_json: Json = False) -> None:
 def power(
     items: Annotated[int, typer.Option(min=2, help="Evaluation items, the same for all arms.")] = 200,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm.")] = 3,
-    seed_sd: Annotated[
-        float, typer.Option(min=0, help="Run-to-run sd of an arm's accuracy, in points.")
-    ] = 0.6,
-    discordance: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, help="Spread over items of the difference of two arms, see docs/study.md."
-        ),
-    ] = 0.2,
+    seed_sd: Annotated[float, typer.Option(min=0, help=SEED_SD)] = 0.6,
+    discordance: Annotated[float, typer.Option(min=0, max=1, help=DISCORDANCE)] = 0.2,
     as_json: Json = False,
 ) -> None:
     """How small a difference a design can find, with a power of 80% at a two-sided level of 5%.
@@ -208,25 +183,17 @@ def power(
     """
     from smopd.study.power import detectable, sentence
 
-    smallest = detectable(items, seeds, seed_sd=seed_sd / 100, discordance=discordance)
+    sd = seed_sd / 100
     if as_json:
-        emit(
-            {
-                "items": items,
-                "seeds": seeds,
-                "seed_sd": seed_sd,
-                "discordance": discordance,
-                "points": 100 * smallest,
-            }
-        )
+        smallest = detectable(items, seeds, seed_sd=sd, discordance=discordance)
+        design = {"items": items, "seeds": seeds, "seed_sd": seed_sd, "discordance": discordance}
+        emit({**design, "points": 100 * smallest})
     else:
-        print(sentence(items, seeds, seed_sd=seed_sd / 100, discordance=discordance))
+        print(sentence(items, seeds, seed_sd=sd, discordance=discordance))
 
 
 @study_app.command()
-def calibration(
-    run: Annotated[Path, typer.Argument(help="Run folder with a token log.")], as_json: Json = False
-) -> None:
+def calibration(run: Annotated[Path, typer.Argument(help=LOGGED)], as_json: Json = False) -> None:
     """Whether low student entropy predicts that the clean teacher agrees: AUROC and reliability, from the
     run's token log.
 
@@ -243,27 +210,23 @@ def calibration(
     if as_json:
         emit(found)
         return
-    print(f"{found['tokens']} tokens of middle replies, {found['rollouts']} rollouts; the clean teacher agrees with "
-          f"{found['agreement']:.1%}")  # fmt: skip
     print(
-        f"AUROC of entropy for disagreement: {found['auroc']:.3f} [{found['auroc_low']:.3f}, {found['auroc_high']:.3f}]"
-    )
-    print(
-        f"calibration error against the teacher: {found['ece']:.3f}\n\nentropy, nats      tokens  agreement  divergence"
+        f"{found['tokens']} tokens of middle replies, {found['rollouts']} rollouts; the clean teacher agrees "
+        f"with {found['agreement']:.1%}\nAUROC of entropy for disagreement: {found['auroc']:.3f} "
+        f"[{found['auroc_low']:.3f}, {found['auroc_high']:.3f}]\n"
+        f"calibration error against the teacher: {found['ece']:.3f}\n\n"
+        "entropy, nats      tokens  agreement  divergence"
     )
     for row in found["by_entropy"]:
-        print(
-            f"{row['low']:7.4f} - {row['high']:6.4f} {row['count']:8}  {row['agreement']:9.1%}  {row['divergence']:10.4f}"
-        )
+        ends = f"{row['low']:7.4f} - {row['high']:6.4f}"
+        print(f"{ends} {row['count']:8}  {row['agreement']:9.1%}  {row['divergence']:10.4f}")
 
 
 @study_app.command()
 def gradients(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     examples: Annotated[int, typer.Option(min=1, help="Training examples rolled out for it.")] = 32,
-    checkpoint: Annotated[
-        str, typer.Option(help="A checkpoint of the run, e.g. step-000100; default the newest.")
-    ] = "",
+    checkpoint: Annotated[str, typer.Option(help=CHECKPOINT)] = "",
     as_json: Json = False,
 ) -> None:
     """How much of the middle turns' gradient belongs to the tokens the mask drops. Saved as gradients.json in
@@ -281,8 +244,10 @@ def gradients(
         return
     angle = "undefined" if found["cosine"] is None else f"{found['cosine']:.3f}"
     print(
-        f"{found['checkpoint']}, {found['examples']} rollouts, {found['tokens']} middle tokens, keep {found['keep']}\n"
-        f"dropped: {found['tokens_dropped']:.1%} of the tokens, {found['divergence_dropped']:.1%} of the divergence, "
+        f"{found['checkpoint']}, {found['examples']} rollouts, {found['tokens']} middle tokens, "
+        f"keep {found['keep']}\ndropped: {found['tokens_dropped']:.1%} of the tokens, "
+        f"{found['divergence_dropped']:.1%} of the divergence, "
         f"{found['norm_share_dropped']:.1%} of the gradient norm\n"
-        f"norms: kept {found['norm_kept']:.4g}, dropped {found['norm_dropped']:.4g}; cosine between them {angle}"
+        f"norms: kept {found['norm_kept']:.4g}, dropped {found['norm_dropped']:.4g}; "
+        f"cosine between them {angle}"
     )

@@ -12,10 +12,6 @@ from smopd.data.example import Example
 if TYPE_CHECKING:
     from rich.table import Table
 
-_CSS = (
-    ":root{--ink:#1b1f24;--muted:#5c6670;--paper:#fff;--rule:#e3e6ea;--quiet:#9aa4ae;--c0:#2166ac;--c1:#b2182b;--c2:#1a7f5a;"
-    "--c3:#8a5a00;--c4:#6a3d9a;--c5:#444}"
-)
 _MOST_BARS = 12  # of one histogram; the last takes the rest
 
 
@@ -95,50 +91,32 @@ def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def plot(told: dict[str, Any], name: str, as_html: bool) -> str:
-    """The shares of examples by number of shards, task by task: one SVG, or a page of them with the numbers
-    below.
-    """
-    from smopd.viewer.svg import CHART_CSS, Bar, bar_chart, esc
+    """The shares of examples by number of shards, task by task: one SVG, or a page with the numbers."""
+    from smopd.charts import CHART_CSS, Bar, bar_chart, standalone
+    from smopd.formatting import esc
+    from smopd.pages import html_page, section
 
     def chart(title: str, groups: dict[str, Any]) -> str:
-        bars = [
-            Bar(
-                f"{task} ({group['examples']:,})",
-                label,
-                count / group["examples"],
-                text=f"{count / group['examples']:.0%}",
-            )
-            for task, group in groups.items()
-            for label, count in _bars(group)
-        ]
-        return bar_chart(title, bars)
+        bars = []
+        for task, group in groups.items():
+            heading = f"{task} ({group['examples']:,})"
+            for label, count in _bars(group):
+                share = count / group["examples"]
+                bars.append(Bar(heading, label, share, text=f"{share:.0%}"))
+        return bar_chart(f"{title}: shards per example", bars)
 
     if not as_html:
-        drawn = chart(f"{name}: shards per example", told["tasks"])
-        style = f"<style>{_CSS}{CHART_CSS}svg{{background:var(--paper)}}</style>"
-        head, rest = drawn.split(">", 1)
-        namespace = "" if "xmlns=" in head else ' xmlns="http://www.w3.org/2000/svg"'
-        return f"{head}{namespace}>{style}{rest}\n"
-    rows = "".join(
-        f"<tr><td>{esc(task)}</td><td>{group['examples']:,}</td>"
-        + "".join(
-            f"<td>{_cell(group[key])}</td>"
-            for key in ("shards", "full_characters", "shard_words", "system_characters")
-        )
-        + "</tr>"
-        for task, group in told["tasks"].items()
-    )
+        return standalone(chart(name, told["tasks"]))
     names = ("task", "examples", "shards", "characters, full", "words a shard", "characters, system")
-    heads = "".join(f"<th>{name}</th>" for name in names)
-    charts = "".join(
-        f"<h2>{esc(t)}</h2>{chart(f'{t}: shards per example', {t: g})}" for t, g in told["tasks"].items()
-    )
-    page = "body{font:15px system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60rem;margin:2rem auto}"
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{esc(name)}</title>'
-        f"<style>{_CSS}{CHART_CSS}{page}"
-        "td,th{padding:.2rem .8rem;text-align:right}td:first-child,th:first-child{text-align:left}svg{max-width:100%}</style>"
-        f"<h1>{esc(name)}</h1><p>{told['examples']:,} examples. Mean (greatest):</p>"
-        f"<table><tr>{heads}</tr>{rows}</table>"
-        f"{charts}</html>\n"
-    )
+    rows = []
+    for task, group in told["tasks"].items():
+        cells = [
+            _cell(group[key]) for key in ("shards", "full_characters", "shard_words", "system_characters")
+        ]
+        rows.append([esc(task), f"{group['examples']:,}", *cells])
+    heads = "".join(f"<th>{head}</th>" for head in names)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    table = f'<div class="scroll"><table><tr>{heads}</tr>{body}</table></div>'
+    header = f"<h1>{esc(name)}</h1><p>{told['examples']:,} examples. Mean (greatest):</p>{table}"
+    charts = "".join(section(task, chart(task, {task: group})) for task, group in told["tasks"].items())
+    return html_page(name, header, charts, CHART_CSS)

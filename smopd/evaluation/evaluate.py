@@ -1,4 +1,4 @@
-"""Plays conversations in the views of LIC.md, N runs of each, and has every reply judged.
+"""Plays conversations in the views of a task, N runs of each, and has every reply judged.
 
 Success of a conversation is its last reply; success at any turn is recorded beside it. A verifier that failed
 is counted apart, never as plain wrong. Groups of conversations are the same however often the work is
@@ -8,6 +8,7 @@ one gives. What the numbers are made into is metrics.py's.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import product
 from typing import Any, Protocol
 
 from smopd.chat.views import View
@@ -76,33 +77,22 @@ class User(Protocol):
         """Every example as a conversation, with a verdict on each of its replies."""
 
 
-def groups(
-    examples: Sequence[Example], views: Sequence[View], runs: int, size: int
-) -> Iterator[tuple[View, int, list[Example]]]:
-    """(view, run, examples) to be played together. Like numbers of turns go together: a group waits for its
-    longest.
-    """
+Group = tuple[View, int, list[Example]]  # view, run, examples
+
+
+def groups(examples: Sequence[Example], views: Sequence[View], runs: int, size: int) -> Iterator[Group]:
+    """Groups to be played together, with like numbers of turns: a group waits for its longest."""
     order = sorted(examples, key=lambda e: len(e.shards))
-    for view in views:
-        for run in range(runs):
-            for first in range(0, len(order), size):
-                yield view, run, order[first : first + size]
+    for view, run, first in product(views, range(runs), range(0, len(order), size)):
+        yield view, run, order[first : first + size]
 
 
 def evaluate(
-    player: Player,
-    examples: Sequence[Example],
-    views: Sequence[View] = ("full", "sharded"),
-    runs: int = 1,
-    seed: int = 0,
-    group: int = 64,
-    known: Sequence[Outcome] = (),
-    record: Callable[[list[Outcome]], None] | None = None,
-    user: User | None = None,
-) -> list[Outcome]:
-    """Every outcome, by view, run and example. `known` ones are not played again; `record` gets each group as
-    it is finished.
-    """
+    player: Player, examples: Sequence[Example], views: Sequence[View] = ("full", "sharded"), runs: int = 1,
+    seed: int = 0, group: int = 64, known: Sequence[Outcome] = (),
+    record: Callable[[list[Outcome]], None] | None = None, user: User | None = None,
+) -> list[Outcome]:  # fmt: skip
+    """Every outcome. `known` ones are not played again; `record` gets each group as it is finished."""
     found = {outcome.key: outcome for outcome in known}
     for view, run, chosen in groups(examples, views, runs, group):
         if any((view, run, e.id) not in found for e in chosen):
@@ -133,19 +123,15 @@ def judge(conversations: Sequence[Conversation], run: int = 0) -> list[Outcome]:
 def outcome(conversation: Conversation, run: int, verdicts: Sequence[Verdict]) -> Outcome:
     """The outcome of a conversation with a verdict on each reply."""
     example, last = conversation.example, verdicts[-1]
+    same = {name: getattr(example, name) for name in ("id", "task", "system", "full")}
+    judged = {name: getattr(last, name) for name in ("correct", "extracted", "status", "detail")}
     return Outcome(
-        id=example.id,
+        **same,
+        **judged,
         view=conversation.view,
         run=run,
-        task=example.task,
         shards=len(example.shards),
         turns=conversation.to_json()["turns"],
-        correct=last.correct,
         any_correct=any(verdict.correct for verdict in verdicts),
-        extracted=last.extracted,
-        status=last.status,
-        detail=last.detail,
-        system=example.system,
-        full=example.full,
         answer=dict(example.answer),
     )

@@ -1,11 +1,11 @@
-"""From outcomes to numbers: accuracies with intervals, LiC's A90 and U over runs, and one view or model
-against another.
+"""From outcomes to numbers: accuracies with intervals, LiC's A90 and U over runs, and differences.
 
 Items are what was sampled, so every interval is over items: with one run Wilson's for an accuracy and
 McNemar's test for a difference, with several a bootstrap that draws whole items with all their runs. It
 leaves out the spread over training seeds.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,22 +18,13 @@ Scores = dict[str, list[bool]]  # by item, one a run
 
 
 def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Everything summary.json holds: each view by task and by number of shards, and every other view against
-    FULL.
-    """
-    views = {
-        view: [o for o in outcomes if o.view == view] for view in dict.fromkeys(o.view for o in outcomes)
-    }
-    summary: dict[str, Any] = {
-        "runs": len({o.run for o in outcomes}),
-        "views": {view: _view(rows) for view, rows in views.items()},
-    }
-    if "full" in views:
-        summary |= {
-            f"{view}_minus_full": against(views["full"], rows)
-            for view, rows in views.items()
-            if view != "full"
-        }
+    """What summary.json holds: each view, also by task and number of shards, and each against FULL."""
+    names = dict.fromkeys(o.view for o in outcomes)
+    views = {view: [o for o in outcomes if o.view == view] for view in names}
+    shown = {view: _view(rows) for view, rows in views.items()}
+    summary: dict[str, Any] = {"runs": len({o.run for o in outcomes}), "views": shown}
+    for view in (view for view in views if "full" in views and view != "full"):
+        summary[f"{view}_minus_full"] = against(views["full"], views[view])
     return summary
 
 
@@ -45,16 +36,15 @@ def against(before: Iterable[Outcome], after: Iterable[Outcome]) -> dict[str, An
     old, new = ([float(np.mean(s[item])) for item in items] for s in (first, second))
     result = paired([v > 0.5 for v in old], [v > 0.5 for v in new]) if once else None
     low, high, p = paired_bootstrap(old, new)
+    drawn = {"low": low, "high": high, "p": p}
     return {
         "n": len(items),
         "gained": sum(b > a for a, b in zip(old, new, strict=True)),
         "lost": sum(b < a for a, b in zip(old, new, strict=True)),
         "difference": float(np.mean(new) - np.mean(old)) if items else 0.0,
-        "low": result.low if result else low,
-        "high": result.high if result else high,
-        "p": result.p if result else p,
+        **({"low": result.low, "high": result.high, "p": result.p} if result else drawn),
         "test": "exact McNemar" if once else "bootstrap over items",
-        "bootstrap": {"low": low, "high": high, "p": p},
+        "bootstrap": drawn,
     }
 
 
@@ -73,43 +63,32 @@ def _view(rows: Sequence[Outcome]) -> dict[str, Any]:
         "any_turn": accuracy(scores(rows, lambda o: o.any_correct)),
         "by_task": _split(rows, lambda o: o.task),
         "by_shards": _split(rows, lambda o: o.shards),
-        "status": {
-            status: sum(o.status == status for o in rows) for status in sorted({o.status for o in rows})
-        },
+        "status": dict(sorted(Counter(o.status for o in rows).items())),
         "reply_tokens": sum(tokens) / max(1, len(tokens)),
     }
 
 
 def _split(rows: Sequence[Outcome], by: Callable[[Outcome], Any]) -> dict[str, Any]:
-    return {
-        str(part): accuracy(scores(o for o in rows if by(o) == part))
-        for part in sorted({by(o) for o in rows})
-    }
+    parts = sorted({by(o) for o in rows})
+    return {str(part): accuracy(scores(o for o in rows if by(o) == part)) for part in parts}
 
 
 def accuracy(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
-    """Mean over items of the mean over runs, with its 95% interval; with several runs also LiC's A90 and U."""
+    """Mean over items of the mean over runs, with its 95% interval; of several runs also LiC's A90 and U."""
     runs = max((len(r) for r in right.values()), default=1)
     means = np.array([np.mean(r) for r in right.values()])
     correct, total = sum(map(sum, right.values())), sum(map(len, right.values()))
     # Where every run of every item went alike, a bootstrap has no width; the items are still only so many.
     alike = correct in (0, total)
-    low, high = (
-        wilson(correct if runs == 1 else len(means) * bool(correct), len(means))
-        if runs == 1 or alike
-        else bootstrap(means)
-    )
-    found = {
-        "accuracy": float(means.mean()) if len(means) else 0.0,
-        "correct": correct,
-        "total": total,
-        "low": low,
-        "high": high,
-    }
+    if runs == 1 or alike:
+        low, high = wilson(correct if runs == 1 else len(means) * bool(correct), len(means))
+    else:
+        low, high = bootstrap(means)
+    mean = float(means.mean()) if len(means) else 0.0
+    found = {"accuracy": mean, "correct": correct, "total": total, "low": low, "high": high}
     if runs > 1:
-        best, worst = (
-            np.array([np.percentile(np.asarray(r, float), q) for r in right.values()]) for q in (90, 10)
-        )
+        by_item = [np.asarray(r, float) for r in right.values()]
+        best, worst = (np.array([np.percentile(r, q) for r in by_item]) for q in (90, 10))
         for name, values in (("a90", best), ("unreliability", best - worst)):
             low, high = bootstrap(values)
             found |= {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high}

@@ -19,9 +19,7 @@ DRAWS = 10_000  # of a bootstrap; the error of a tail of 2.5% is then 0.16 point
 
 @dataclass(frozen=True)
 class Paired:
-    """What changed from `before` to `after`: counts, the difference with its 95% interval, and the two-sided
-    exact McNemar p.
-    """
+    """What changed from `before` to `after`, with a 95% interval and the two-sided exact McNemar p."""
 
     n: int
     gained: int  # wrong before, right after
@@ -36,24 +34,20 @@ def wilson(correct: int, total: int, level: float = LEVEL) -> tuple[float, float
     """Wilson's score interval of a proportion; everything between 0 and 1 where there is nothing to count."""
     if not 0 <= correct <= total:
         raise ValueError(f"expected 0 <= correct <= total, found {correct} of {total}")
+    check_level(level)
     if total == 0:
         return 0.0, 1.0
-    z2 = _z(level) ** 2
-    centre = (correct + z2 / 2) / (total + z2)
-    half = sqrt(z2 * (correct * (total - correct) / total + z2 / 4)) / (total + z2)
-    # At the ends the interval touches the end exactly; rounding must not take it away.
-    return (
-        0.0 if correct == 0 else max(0.0, centre - half),
-        1.0 if correct == total else min(1.0, centre + half),
-    )
+    from scipy.stats import binomtest
+
+    low, high = binomtest(correct, total).proportion_ci(level, method="wilson")
+    return float(low), float(high)
 
 
 def paired(before: Sequence[bool], after: Sequence[bool]) -> Paired:
     """Compare two outcomes of the same items, given in the same order."""
     if len(before) != len(after):
-        raise ValueError(
-            f"paired outcomes must be of the same items: {len(before)} before, {len(after)} after"
-        )
+        counts = f"{len(before)} before, {len(after)} after"
+        raise ValueError(f"paired outcomes must be of the same items: {counts}")
     n = len(before)
     gained = sum(1 for b, a in zip(before, after, strict=True) if a and not b)
     lost = sum(1 for b, a in zip(before, after, strict=True) if b and not a)
@@ -62,9 +56,7 @@ def paired(before: Sequence[bool], after: Sequence[bool]) -> Paired:
 
 
 def bootstrap(values: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Percentile interval of the mean, drawing items with replacement; the same values give the same
-    interval.
-    """
+    """Percentile interval of the mean, drawing items with replacement; the same for the same values."""
     means = _resampled(np.asarray(values, dtype=float))
     if means is None:
         return 0.0, 1.0
@@ -85,21 +77,21 @@ def paired_bootstrap(before: ArrayLike, after: ArrayLike) -> tuple[float, float,
 
 
 def _resampled(values: np.ndarray) -> np.ndarray | None:
-    """Means of DRAWS samples with replacement. What is drawn depends on the number of items alone, so pairs
-    stay pairs.
-    """
-    if not len(values):
-        return None
-    generator, means = np.random.default_rng(len(values)), []
-    for _ in range(0, DRAWS, 1000):  # a thousand at a time, for memory
-        means.append(values[generator.integers(0, len(values), (1000, len(values)))].mean(axis=1))
-    return np.concatenate(means)
+    """Means of DRAWS samples, or None. The number of items alone decides the draws, so pairs stay pairs."""
+    if len(values) < 2:
+        return np.full(DRAWS, values[0]) if len(values) else None
+    from scipy.stats import bootstrap
+
+    generator = np.random.default_rng(len(values))
+    # A thousand at a time, for memory.
+    drawn = bootstrap((values,), np.mean, n_resamples=DRAWS, batch=1000, method="percentile", rng=generator)
+    return drawn.bootstrap_distribution
 
 
-def _z(level: float) -> float:
+def check_level(level: float) -> None:
+    """Refuses what is no confidence level."""
     if not 0 < level < 1:
         raise ValueError(f"a confidence level lies between 0 and 1, found {level}")
-    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def _difference_interval(n: int, gained: int, lost: int) -> tuple[float, float]:
@@ -112,17 +104,14 @@ def _difference_interval(n: int, gained: int, lost: int) -> tuple[float, float]:
         return -1.0, 1.0
     g, l, m = gained + 0.5, lost + 0.5, n + 2  # noqa: E741 - as in the formula
     centre = (g - l) / m
-    half = _z(LEVEL) * sqrt(g + l - (g - l) ** 2 / m) / m
+    half = NormalDist().inv_cdf((1 + LEVEL) / 2) * sqrt(g + l - (g - l) ** 2 / m) / m
     return max(-1.0, centre - half), min(1.0, centre + half)
 
 
 def _mcnemar(gained: int, lost: int) -> float:
-    """Twice the chance that a fair coin splits the changed items at least so unevenly, in integers until the
-    last division.
-    """
-    changed, fewer = gained + lost, min(gained, lost)
-    ways, tail = 1, 0
-    for k in range(fewer + 1):
-        tail += ways
-        ways = ways * (changed - k) // (k + 1)
-    return min(1.0, 2 * tail / 2**changed)
+    """The exact two-sided McNemar p: whether a fair coin splits the changed items so unevenly."""
+    if not gained + lost:
+        return 1.0
+    from scipy.stats import binomtest
+
+    return float(binomtest(gained, gained + lost).pvalue)

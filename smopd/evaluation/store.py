@@ -1,10 +1,9 @@
-"""An evaluation on disk: evaluation.json says of what, conversations.jsonl grows while it runs, summary.json
-says it is finished.
+"""An evaluation on disk: evaluation.json (of what), conversations.jsonl, summary.json (it is finished).
 
 A folder belongs to one model, one data set and one way of playing; another evaluation is refused.
 Conversations are written in groups, each followed by an empty line: what a crash leaves behind is whole
 groups and perhaps a torn one, which is cut off and played again. It leaves out what is played (evaluate.py)
-and what is shown (smopd/results.py).
+and what is shown (smopd/viewer).
 """
 
 import json
@@ -41,20 +40,17 @@ class EvaluationFolder:
         self._stack = ExitStack()
         settled = _read(path / "evaluation.json")
         if settled is not None:
-            other = [key for key in identity | settled if settled.get(key) != identity.get(key)]
-            if other:
-                lines = [
-                    f"{key}: {json.dumps(settled.get(key))} there, {json.dumps(identity.get(key))} now"
-                    for key in other
-                ]
-                listed = "\n  ".join(lines)
-                raise UserError(
-                    f"{path}: holds an evaluation of something else; choose another --out:\n  {listed}"
-                )
-        elif path.exists() and (
-            not path.is_dir() or any(p.name not in (LOCK, "evaluation.json.partial") for p in path.iterdir())
-        ):
-            raise UserError(f"{path}: exists and is not empty; nothing was written, choose another --out")
+            lines = []
+            for key in (key for key in identity | settled if settled.get(key) != identity.get(key)):
+                there, now = json.dumps(settled.get(key)), json.dumps(identity.get(key))
+                lines.append(f"\n  {key}: {there} there, {now} now")
+            if lines:
+                what = "holds an evaluation of something else; choose another --out:"
+                raise UserError(f"{path}: {what}{''.join(lines)}")
+        elif path.exists():
+            ours = (LOCK, "evaluation.json.partial")
+            if not path.is_dir() or any(p.name not in ours for p in path.iterdir()):
+                raise UserError(f"{path}: exists and is not empty; nothing was written, choose another --out")
 
     def __enter__(self) -> Self:
         if self.path.exists():
@@ -80,13 +76,12 @@ class EvaluationFolder:
         return _parse(self.path / "conversations.jsonl", (self._whole() or b"").decode("utf-8", "replace"))
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Append one group, and see it on disk before anything else happens. The first one makes the folder."""
+        """Append one group, and see it on disk before anything else. The first one makes the folder."""
         if not self._held:
             self._claim()
             if (self.path / "evaluation.json").exists():  # it was not when we looked
-                raise UserError(
-                    f"{self.path}: another process began this evaluation meanwhile; the same command goes on from there"
-                )
+                what = "another process began this evaluation meanwhile"
+                raise UserError(f"{self.path}: {what}; the same command goes on from there")
         try:
             if not (self.path / "evaluation.json").exists():
                 write_json(self.path / "evaluation.json", self.identity)
@@ -101,9 +96,7 @@ class EvaluationFolder:
             raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
 
     def finish(self, outcomes: Sequence[Outcome], summary: dict[str, Any]) -> None:
-        """Write the conversations in their final order, then the summary, whose presence says that all is
-        there.
-        """
+        """Write the conversations in their final order, then the summary, which says that all is there."""
         write_text(self.path / "conversations.jsonl", _lines(outcomes))
         write_json(self.path / "summary.json", summary)
 
@@ -129,11 +122,8 @@ def load_identity(folder: Path) -> Identity:
 def load_outcomes(folder: Path) -> list[Outcome]:
     """The conversations of a finished evaluation."""
     if load_summary(folder) is None:
-        what = (
-            "is not finished: the command that began it goes on"
-            if (folder / "evaluation.json").exists()
-            else "is no evaluation"
-        )
+        begun = (folder / "evaluation.json").exists()
+        what = "is not finished: the command that began it goes on" if begun else "is no evaluation"
         raise UserError(f"{folder}: {what} (no summary.json)")
     path = folder / "conversations.jsonl"
     return _parse(path, path.read_text(encoding="utf-8"))
@@ -150,19 +140,16 @@ def _parse(path: Path, text: str) -> list[Outcome]:
             try:
                 found.append(Outcome.from_json(json.loads(line)))
             except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise UserError(
-                    f"{path}, line {number}: not a conversation of an evaluation: {error!r}"
-                ) from None
+                what = f"not a conversation of an evaluation: {error!r}"
+                raise UserError(f"{path}, line {number}: {what}") from None
     return found
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: cannot be read: {error}; delete the folder or choose another --out"
-        ) from None
-    return found
+        what = f"cannot be read: {error}; delete the folder or choose another --out"
+        raise UserError(f"{path}: {what}") from None

@@ -1,16 +1,14 @@
-"""From the folders of a study to its results. Nothing is taken on trust twice: with `rejudge` every reply is
-verified anew.
+"""From the folders of a study to its results; with `rejudge` every reply is verified anew.
 
 It leaves out statistics and what is shown.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from smopd.cli.progress import Progress
 from smopd.config import Config, config_hash, load_config
 from smopd.data import Example
 from smopd.errors import UserError
@@ -22,61 +20,45 @@ from smopd.study.calibration import calibration, load_tokens
 from smopd.study.plan import PlannedCell
 from smopd.study.results import Cell, Results, Source, encode
 from smopd.study.run import StudyFolder
+from smopd.tracking import Track, quiet
 from smopd.verify.verifiers import verify_all
 
 CURVES = (
-    "loss",
-    "outcome",
-    "clipped/middle",
-    "kept",
-    "entropy/middle",
-    "divergence/middle",
-    "delta",
-    "weight",
+    "loss", "outcome", "clipped/middle", "kept", "entropy/middle", "divergence/middle", "delta", "weight",
     "grad_norm",
-)
+)  # fmt: skip
 
 
-def collect(folder: StudyFolder, rejudge: bool = False) -> Results:
+def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) -> Results:
     """The results of every finished cell; the unfinished ones are named in `missing`."""
     study = folder.study
-    places: list[tuple[PlannedCell | None, str, Path]] = [
-        (None, model.name, folder.base(model.name)) for model in study.models
-    ]
-    places += [(cell, cell.model, folder.cell(cell)) for cell in study.cells]
+    bases = [(None, model.name, folder.base(model.name)) for model in study.models]
+    places = [*bases, *((cell, cell.model, folder.cell(cell)) for cell in study.cells)]
     config = study.cells[0].config
     reader = _Reader(folder.path, config, rejudge)
     cells: list[Cell] = []
     base: list[Cell] = []
     missing: list[str] = []
-    with Progress("reading", len(places)) as progress:
+    with track("reading", len(places)) as update:
         for number, (cell, model, place) in enumerate(places, 1):
             evaluation = place / "eval" / ("trained" if cell else "")
             if load_summary(evaluation) is None:
                 missing.append(cell.label if cell else f"{model}, untrained")
-            elif cell:
-                cells.append(reader.cell(place, evaluation, model, cell.arm, cell.axes, cell.seed))
             else:
-                base.append(reader.cell(place, evaluation, model, "base", {}, None))
-            progress.update(number)
+                (cells if cell else base).append(reader.cell(place, evaluation, model, cell))
+            update(number)
     if not cells and not base:
-        raise UserError(
-            f"{folder.path}: no cell of the study {study.name} is finished yet; run: smopd study {study.name}"
-        )
+        what = f"no cell of the study {study.name} is finished yet"
+        raise UserError(f"{folder.path}: {what}; run: smopd study {study.name}")
+    names = ("name", "title", "about", "reference", "axes", "seeds", "paper")
     return Results(
-        name=study.name,
-        title=study.title,
-        about=study.about,
-        reference=study.reference,
+        **{name: getattr(study, name) for name in names},
         arms=[arm.name for arm in study.arms],
         models=[model.name for model in study.models],
-        axes=study.axes,
-        seeds=study.seeds,
         views=list(dict.fromkeys(config.eval.views)),
         runs=config.eval.runs,
         items=reader.items,
         data=config.data.eval,
-        paper=study.paper,
         cells=cells,
         base=base,
         missing=missing,
@@ -95,30 +77,23 @@ class _Reader:
             examples = prepared_examples(config, "eval")
             self.examples, self.data = {e.id: e for e in examples}, data_digest(examples)
 
-    def cell(
-        self, place: Path, evaluation: Path, model: str, arm: str, axes: dict[str, Any], seed: int | None
-    ) -> Cell:
-        identity, summary, outcomes = (
-            load_identity(evaluation),
-            load_summary(evaluation) or {},
-            load_outcomes(evaluation),
-        )
+    def cell(self, place: Path, evaluation: Path, model: str, planned: PlannedCell | None) -> Cell:
+        """A planned cell, or for None the untrained model."""
+        arm, axes, seed = (planned.arm, planned.axes, planned.seed) if planned else ("base", {}, None)
+        identity, summary = load_identity(evaluation), load_summary(evaluation) or {}
+        outcomes = load_outcomes(evaluation)
         self.data = self.data or identity["examples"]
         if identity["examples"] != self.data:
-            raise UserError(
-                f"{evaluation}: played other examples than the rest of the study; delete it and run the study"
-            )
+            what = "played other examples than the rest of the study"
+            raise UserError(f"{evaluation}: {what}; delete it and run the study")
         checkpoint = None if seed is None else _last_checkpoint(place)
         if checkpoint and file_digest(checkpoint / "adapter_model.safetensors") != identity["adapter"]:
-            raise UserError(
-                f"{evaluation}: is not an evaluation of {checkpoint}; delete it and run the study again"
-            )
+            what = f"is not an evaluation of {checkpoint}"
+            raise UserError(f"{evaluation}: {what}; delete it and run the study again")
         outcomes = rejudged(outcomes, self.examples, evaluation) if self.examples else outcomes
         views: list[str] = list(dict.fromkeys(o.view for o in outcomes))
-        right, right_any = (
-            {view: self._counts(outcomes, view, any_turn) for view in views} for any_turn in (False, True)
-        )
         metrics, timings = read_jsonl(place / "metrics.jsonl"), read_jsonl(place / "timings.jsonl")
+        logged = [name for name in CURVES if any(name in row for row in metrics)]
         found = place / "gradients.json"
         return Cell(
             model=model,
@@ -134,25 +109,19 @@ class _Reader:
                 evaluated_by=summary.get("code", "unknown"),
                 adapter=identity["adapter"],
             ),
-            right=right,
-            right_any=right_any,
-            curves={
-                name: [_short(row.get(name)) for row in metrics]
-                for name in CURVES
-                if any(name in row for row in metrics)
-            },
+            right={view: self._counts(outcomes, view, False) for view in views},
+            right_any={view: self._counts(outcomes, view, True) for view in views},
+            curves={name: [_short(row.get(name)) for row in metrics] for name in logged},
             tokens=calibration(load_tokens(place)) if (place / "tokens").is_dir() else None,
             gradients=read_json(found) if found.exists() else None,
             seconds=_short(sum(row["seconds/step"] for row in timings)) if timings else None,
         )
 
     def _counts(self, outcomes: Sequence[Outcome], view: str, any_turn: bool) -> str:
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for outcome in outcomes:
             if outcome.view == view:
-                found[outcome.id] = found.get(outcome.id, 0) + (
-                    outcome.any_correct if any_turn else outcome.correct
-                )
+                found[outcome.id] += outcome.any_correct if any_turn else outcome.correct
         self.items = self.items or list(found)
         if set(found) != set(self.items):
             raise UserError(f"{self.root}: the cells of the study have not played the same items")
@@ -160,27 +129,18 @@ class _Reader:
 
 
 def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], source: Path) -> list[Outcome]:
-    """The same conversations with fresh verdicts on every reply. A simulated user judged by its own rule,
-    which stays.
-    """
+    """The conversations with fresh verdicts. A simulated user judged by its own rule, which stays."""
     played = [o for o in outcomes if o.view != "simulated"]
     if strange := next((o for o in played if o.id not in examples), None):
-        raise UserError(
-            f"{source}: the conversation {strange.id!r} is of no example of the data {source} was evaluated on"
-        )
+        what = f"the conversation {strange.id!r} is of no example of the data {source} was evaluated on"
+        raise UserError(f"{source}: {what}")
     verdicts = iter(verify_all([(examples[o.id], turn["reply"]) for o in played for turn in o.turns]))
     fresh = []
     for outcome in outcomes:
         if outcome.view != "simulated":
-            own = [next(verdicts) for _ in outcome.turns]
-            last, anywhere = own[-1], any(verdict.correct for verdict in own)
-            outcome = replace(
-                outcome,
-                correct=last.correct,
-                any_correct=anywhere,
-                extracted=last.extracted,
-                status=last.status,
-            )
+            judged = [next(verdicts) for _ in outcome.turns]
+            last = {name: getattr(judged[-1], name) for name in ("correct", "extracted", "status")}
+            outcome = replace(outcome, any_correct=any(verdict.correct for verdict in judged), **last)
         fresh.append(outcome)
     return fresh
 
@@ -188,9 +148,8 @@ def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], sourc
 def _last_checkpoint(place: Path) -> Path:
     found = sorted((place / "checkpoints").glob("step-*"))
     if not found:
-        raise UserError(
-            f"{place}: has an evaluation but no checkpoint; delete the folder and run the study again"
-        )
+        what = "has an evaluation but no checkpoint"
+        raise UserError(f"{place}: {what}; delete the folder and run the study again")
     return found[-1]
 
 

@@ -1,11 +1,12 @@
 """A treatment against a reference over seeds, with the words to say about it.
 
-Two questions are asked, and a gain or a loss needs a yes to both. Welch's test over seeds: would other seeds
-show it again on these items? Its p decides, and Holm corrects it over a family: it asks for one accuracy a
-seed and nothing else, so every study has it and a reader can repeat it. The clustered interval: would other
-items show it too? Welch's p alone finds a difference in up to 15% of studies of two equal methods, as all
-seeds share the luck of the items. With a single seed on a side nothing is called a gain or a loss. It leaves
-out paired seeds and what a study's tables look like.
+Two questions are asked, and a gain or a loss needs a yes to both, and a difference larger than the spread
+over seeds. Welch's test over seeds: would other seeds show it again on these items? Its p decides, and Holm
+corrects it over a family: it asks for one accuracy a seed and nothing else, so every study has it and a
+reader can repeat it. The clustered interval: would other items show it too? Welch's p alone finds a
+difference in up to 15% of studies of two equal methods, as all seeds share the luck of the items. With a
+single seed on a side nothing is called a gain or a loss. It leaves out paired seeds and what a study's
+tables look like.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
+from smopd.formatting import p_value, points
 from smopd.study.statistics import (
     Clustered,
     ItemTest,
@@ -24,11 +26,11 @@ from smopd.study.statistics import (
     item_test,
     mean_sd,
     numbers,
-    welch,
     welch_interval,
 )
-from smopd.viewer.svg import p_value, points
+from smopd.study.statistics import welch as welch_test
 
+Names = tuple[str, str]
 Verdict = Literal["gain", "loss", "inside run-to-run variation", "single seed"]
 
 
@@ -36,7 +38,7 @@ Verdict = Literal["gain", "loss", "inside run-to-run variation", "single seed"]
 class Comparison:
     """Treatment a against reference b; intervals are of level 1 - alpha, numbers in the unit they came in."""
 
-    names: tuple[str, str]
+    names: Names
     seeds: tuple[int, int]
     items: int | None  # None where only accuracies were given
     mean_a: float
@@ -50,7 +52,8 @@ class Comparison:
     clustered: Clustered | None
     item_test: ItemTest | None
     run_to_run: float  # standard deviation over seeds, pooled over the arms that have more than one
-    p_adjusted: float  # what decides: Welch's two-sided p (the clustered p, or 1, without spread over seeds), Holm's in a family
+    # What decides: Welch's two-sided p (without spread over seeds the clustered p, or 1), after Holm.
+    p_adjusted: float
     verdict: Verdict
     sentence: str
     alpha: float = 0.05
@@ -62,28 +65,23 @@ class Comparison:
         return {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__ if name != "scale"}
 
 
-def compare(
-    a: ArrayLike, b: ArrayLike, *, names: tuple[str, str] = ("a", "b"), alpha: float = 0.05
-) -> Comparison:
+def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: float = 0.05) -> Comparison:
     """Compare treatment a with reference b: one accuracy a seed, or arrays [seeds, items] on the same items.
 
     Accuracies of 1 and less are read as fractions, larger ones as percent; that only matters for the
-    sentence. A gain or a loss needs p_adjusted < alpha, a difference larger than the spread over seeds, and,
-    where the items are known, a clustered interval without 0. Accuracies alone that have no spread over seeds
-    in either arm are never a gain or a loss: accuracies are counts, so equal ones only say that the spread
-    was too small for these seeds to show.
+    sentence. Accuracies alone that have no spread over seeds in either arm are never a gain or a loss: they
+    are counts, so equal ones only say that the spread was too small for these seeds to show.
     """
     x, y = numbers(a), numbers(b)
     if x.ndim != y.ndim or x.ndim not in (1, 2):
-        raise ValueError(
-            f"expected one accuracy a seed or [seeds, items] on both sides, found shapes {x.shape} and {y.shape}"
-        )
+        shapes = f"found shapes {x.shape} and {y.shape}"
+        raise ValueError(f"expected one accuracy a seed or [seeds, items] on both sides, {shapes}")
     known = x.ndim == 2
     over_both = clustered(x, y, 1 - alpha) if known else None
     over_items = item_test(x, y) if known else None
     seeds_a, seeds_b = (x.mean(axis=1), y.mean(axis=1)) if known else (x, y)
     (mean_a, sd_a), (mean_b, sd_b) = mean_sd(seeds_a), mean_sd(seeds_b)
-    result = welch(seeds_a, seeds_b)
+    result = welch_test(seeds_a, seeds_b)
     low, high = welch_interval(seeds_a, seeds_b, 1 - alpha)
     freedom = len(x) + len(y) - 2
     squares = sum((len(arm) - 1) * sd**2 for arm, sd in ((x, sd_a), (y, sd_b)) if len(arm) > 1)
@@ -112,18 +110,14 @@ def compare(
 
 
 def family(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons, corrected after Holm for being looked at together; those with a single seed don't
-    count.
-    """
+    """The comparisons, corrected after Holm for being looked at together; single seeds don't count."""
     p_values = [_deciding(one) for one in comparisons]
     size = sum(not isnan(p) for p in p_values)
     return [_judged(one, p, max(size, 1)) for one, p in zip(comparisons, holm(p_values), strict=True)]
 
 
 def _deciding(one: Comparison) -> float:
-    """Welch's two-sided p; without any spread over seeds that would be a 0 made out of nothing, so the
-    clustered p or 1 is it.
-    """
+    """Welch's two-sided p, or the clustered p, or 1: without spread Welch's is a 0 made out of nothing."""
     if _spreadless(one):
         return one.clustered.p if one.clustered else 1.0
     return one.welch.p_two_sided

@@ -1,5 +1,4 @@
-"""What the paper reports, as data: every accuracy, difference, spread and p-value of its result tables, and
-where it stands.
+"""What the paper reports, as data: every number of its result tables, and where it stands.
 
 The numbers are those of the print, in percent and percentage points; where the paper's own runs give another
 last digit, a note says so. It leaves out the settings (the recipes have them), the related-work and protocol
@@ -59,23 +58,12 @@ class PaperRow:
         return {"full": self.full_sd, "sharded": self.sharded_sd}.get(view.lower())
 
 
-@dataclass(frozen=True)
-class PaperStudy:
-    """A group of rows that answer one question."""
-
-    name: str
-    title: str
-    tables: tuple[str, ...]  # empty for numbers of the text alone
-
-
-NUMBERS = (
-    "full", "sharded", "full_sd", "sharded_sd", "delta", "delta_full", "delta_100_steps", "gap", "p_two_sided", "p_one_sided",
-)  # fmt: skip
 _SIZE = re.compile(r"(?:.*/)?(?:qwen3-)?(1\.7b|4b|8b)")
 
 
 @cache
-def _plain() -> dict[str, Any]:
+def paper_data() -> dict[str, Any]:
+    """paper.json: where the numbers are from, and the studies with their rows."""
     return json.loads(files("smopd.study").joinpath("paper.json").read_text(encoding="utf-8"))
 
 
@@ -87,17 +75,8 @@ def _row(study: str, plain: dict[str, Any]) -> PaperRow:
 
 @cache
 def _rows() -> dict[str, tuple[PaperRow, ...]]:
-    return {
-        study["name"]: tuple(_row(study["name"], row) for row in study["rows"])
-        for study in _plain()["studies"]
-    }
-
-
-PAPER_STUDIES: dict[str, PaperStudy] = {
-    study["name"]: PaperStudy(study["name"], study["title"], tuple(study["tables"]))
-    for study in _plain()["studies"]
-}
-SOURCE: str = _plain()["source"]
+    studies = {study["name"]: study["rows"] for study in paper_data()["studies"]}
+    return {name: tuple(_row(name, row) for row in rows) for name, rows in studies.items()}
 
 
 def paper_rows(study: str) -> list[PaperRow]:
@@ -118,9 +97,6 @@ def paper_model(name: str) -> str | None:
 def find(study: str, model: str, arm: str, steps: int | None = None) -> PaperRow | None:
     """The row of a configuration; without `steps`, the one the study has, unless it has several."""
     size = paper_model(model)
-    found = [
-        row
-        for row in paper_rows(study)
-        if row.model == size and row.arm == arm and steps in (None, row.steps)
-    ]
+    rows = [row for row in paper_rows(study) if (row.model, row.arm) == (size, arm)]
+    found = [row for row in rows if steps in (None, row.steps)]
     return found[0] if len(found) == 1 else None

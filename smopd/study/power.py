@@ -8,7 +8,7 @@ comparisons (a smaller `alpha` stands for it).
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import TypedDict
+from typing import Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,15 +19,23 @@ from scipy.stats import chi2, norm
 from smopd.study.statistics import FLOOR, arms, components
 
 GRID = 40  # equally likely values of each arm's spread over seeds; 300 change a detectable difference by 0.2%
+ALPHA = 0.05
 ITEM_GRID = 8  # of the spread over items, which is known far better
 
 
-class Spreads(TypedDict):
+class Spreads(TypedDict, total=False):
     """The keywords that describe a design; see Design."""
 
-    seed_sd: float
-    discordance: float
-    noise: float
+    seed_sd: Required[float]
+    discordance: Required[float]
+    noise: float | None
+
+
+class Options(Spreads, total=False):
+    """The keywords of `power_of`, which explains them."""
+
+    alpha: float
+    verdict: bool
 
 
 @dataclass(frozen=True)
@@ -45,22 +53,18 @@ class Design:
     discordance: float
     noise: float
 
+    def spreads(self) -> Spreads:
+        """The keywords of `detectable`."""
+        return {"seed_sd": self.seed_sd, "discordance": self.discordance, "noise": self.noise}
+
     def at(self, items: int) -> Spreads:
-        """The keywords of `detectable` for another number of items: noise averages out over items, a seed's
-        own level doesn't.
-        """
+        """The same for another number of items: noise averages out over items, a seed's level doesn't."""
         level = max(self.seed_sd**2 - self.noise**2 / self.items, 0.0)
-        return {
-            "seed_sd": sqrt(level + self.noise**2 / items),
-            "discordance": self.discordance,
-            "noise": self.noise,
-        }
+        return {**self.spreads(), "seed_sd": sqrt(level + self.noise**2 / items)}
 
 
 def design(a: ArrayLike, b: ArrayLike) -> Design:
-    """Estimate a design from two arms [seeds, items] of at least two seeds each; both arms count alike in
-    each spread.
-    """
+    """Estimate a design from two arms [seeds, items] of at least two seeds each, which count alike."""
     x, y = arms(a, b)
     part, n = components(x, y), x.shape[1]
     seeds = (part.seeds_a * len(x) + part.seeds_b * len(y)) / 2
@@ -68,17 +72,7 @@ def design(a: ArrayLike, b: ArrayLike) -> Design:
     return Design(n, sqrt(seeds), sqrt(max(part.items - part.noise_a - part.noise_b, 0.0) * n), sqrt(noise))
 
 
-def power_of(
-    items: int,
-    seeds: int,
-    effect: float,
-    *,
-    seed_sd: float,
-    discordance: float,
-    noise: float | None = None,
-    alpha: float = 0.05,
-    verdict: bool = False,
-) -> float:
+def power_of(items: int, seeds: int, effect: float, **options: Unpack[Options]) -> float:
     """Chance that `clustered` finds a true difference `effect` (a fraction) at the two-sided level alpha.
 
     `noise` only matters for the floor of the test's variance and for single seeds; None takes all of
@@ -87,27 +81,15 @@ def power_of(
     `verdict` asks for the chance that `compare` says gain or loss, which needs Welch's p too: up to six
     points lower with three seeds, much lower with two, the same from five on, none with one.
     """
-    se, critical = _thresholds(items, seeds, seed_sd, discordance, noise, alpha, verdict)
-    return _power(effect, se, critical)
+    return _power(effect, *_thresholds(items, seeds, **options))
 
 
-def detectable(
-    items: int,
-    seeds: int,
-    *,
-    seed_sd: float,
-    discordance: float,
-    noise: float | None = None,
-    power: float = 0.8,
-    alpha: float = 0.05,
-    verdict: bool = False,
-) -> float:
-    """Smallest true difference, as a fraction, found with the given power; see `power_of`. It may exceed what
-    is possible (1).
-    """
+def detectable(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[Options]) -> float:
+    """The smallest true difference found with the given power, see `power_of`; it may exceed 1."""
+    alpha = options.get("alpha", ALPHA)
     if not alpha < power < 1:
         raise ValueError(f"power lies between alpha ({alpha}) and 1, found {power}")
-    se, critical = _thresholds(items, seeds, seed_sd, discordance, noise, alpha, verdict)
+    se, critical = _thresholds(items, seeds, **options)
     if _power(0.0, se, critical) >= power:
         return 0.0
     most = se
@@ -116,49 +98,23 @@ def detectable(
     return float(brentq(lambda effect: _power(effect, se, critical) - power, 0.0, most, xtol=1e-9 * most))
 
 
-def sentence(
-    items: int,
-    seeds: int,
-    *,
-    seed_sd: float,
-    discordance: float,
-    noise: float | None = None,
-    power: float = 0.8,
-    alpha: float = 0.05,
-    verdict: bool = False,
-) -> str:
+def sentence(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[Options]) -> str:
     """What a design can detect, in words."""
-    found = detectable(
-        items,
-        seeds,
-        seed_sd=seed_sd,
-        discordance=discordance,
-        noise=noise,
-        power=power,
-        alpha=alpha,
-        verdict=verdict,
-    )
-    arm = "1 seed an arm" if seeds == 1 else f"{seeds} seeds an arm"
+    found = detectable(items, seeds, power=power, **options)
+    design = f"With {items} items and {'1 seed' if seeds == 1 else f'{seeds} seeds'} an arm"
+    level = f"(power {power:.0%}, two-sided {100 * options.get('alpha', ALPHA):g}%)"
     if found > 1:
-        return f"With {items} items and {arm} no difference can be detected (power {power:.0%}, two-sided {100 * alpha:g}%)"
+        return f"{design} no difference can be detected {level}"
     # Rounded up: a smaller number would promise too much.
-    shown = np.ceil(round(found * 1000, 6)) / 10
-    text = f"With {items} items and {arm} you can detect {shown:.1f} points (power {power:.0%}, two-sided {100 * alpha:g}%)"
+    text = f"{design} you can detect {np.ceil(round(found * 1000, 6)) / 10:.1f} points {level}"
     return f"{text}, for these two runs only: run-to-run variation is not covered" if seeds == 1 else text
 
 
 def _thresholds(
-    items: int,
-    seeds: int,
-    seed_sd: float,
-    discordance: float,
-    noise: float | None,
-    alpha: float,
-    verdict: bool,
-) -> tuple[float, np.ndarray]:
-    """True standard error of the difference, and equally likely values of how large an observed one has to
-    be.
-    """
+    items: int, seeds: int, *, seed_sd: float, discordance: float, noise: float | None = None,
+    alpha: float = ALPHA, verdict: bool = False,
+) -> tuple[float, np.ndarray]:  # fmt: skip
+    """True standard error, and equally likely values of how large an observed difference must be."""
     if items < 2 or seeds < 1:
         raise ValueError(f"a design needs two items and one seed, found {items} and {seeds}")
     if not 0 < alpha < 1:

@@ -1,5 +1,4 @@
-"""What every form of a study report is made from: the tables, the figures, the sentences, and the runs
-numbered from 1.
+"""What every form of a study report is made from: tables, figures, sentences, and the numbered runs.
 
 The forms themselves are in render_html.py and render_text.py; writing and checking files in report.py.
 """
@@ -51,19 +50,17 @@ class Document:
     @cached_property
     def sets(self) -> dict[tuple[str, ...], int]:
         """Every set of runs that some number was computed from, numbered from 1 in order of its first use."""
-        return {
-            folders: place for place, folders in enumerate(dict.fromkeys(n.sources for n in self.numbers), 1)
-        }
+        folders = dict.fromkeys(number.sources for number in self.numbers)
+        return {each: place for place, each in enumerate(folders, 1)}
 
     def subtitle(self) -> str:
         """The size of the study in a line."""
         r = self.results
         axes = "".join(f", {len(values)} values of {setting}" for setting, values in r.axes.items())
         played = f", each played {r.runs} times" if r.runs > 1 else ""
-        return (
-            f"{r.name}: {_count(r.models, 'model')}, {_count(r.arms, 'arm')}{axes}, {_count(r.seeds, 'seed')}; "
-            f"{_count(r.items, 'item')} of {r.data}{played}; every arm against {r.reference}"
-        )
+        grid = f"{_count(r.models, 'model')}, {_count(r.arms, 'arm')}{axes}, {_count(r.seeds, 'seed')}"
+        items = f"{_count(r.items, 'item')} of {r.data}{played}"
+        return f"{r.name}: {grid}; {items}; every arm against {r.reference}"
 
     def provenance(self, full: bool = False) -> tuple[list[str], list[list[str]]]:
         """(heads, rows): where every cell comes from; `full` keeps hashes whole."""
@@ -72,18 +69,9 @@ class Document:
         for place, cell in enumerate(self.runs, 1):
             s = cell.source
             name = ", ".join(part for part in (cell.model, cell.arm, point_label(cell.axes)) if part)
+            code = (s.trained_by or "", s.evaluated_by, s.adapter or "")
             seed = "" if s.seed is None else str(s.seed)
-            row = [
-                str(place),
-                name,
-                s.folder,
-                seed,
-                s.config,
-                s.data,
-                s.trained_by or "",
-                s.evaluated_by,
-                s.adapter or "",
-            ]
+            row = [str(place), name, s.folder, seed, s.config, s.data, *code]
             rows.append(row if full else [*row[:3], *map(short, row[3:])])
         return heads, rows
 

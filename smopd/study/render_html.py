@@ -5,50 +5,15 @@ unrounded value and those runs. It looks like a run's report, whose styles it ta
 the numbers are (tables.py).
 """
 
-import importlib.metadata
 import re
+from itertools import groupby
 
+from smopd.formatting import esc
+from smopd.pages import html_page, section, style_sheet
 from smopd.study.drawing import Figure
 from smopd.study.render import Document, short
 from smopd.study.table_parts import VERDICTS, Entry, Number, Table
-from smopd.viewer.report import CSS
-from smopd.viewer.svg import esc
 
-STYLE = """
-main, footer { max-width: 70rem; } .lede { white-space: pre-line; overflow-wrap: anywhere; }
-.findings { margin: 1.4rem 0 0; padding-left: 1.1rem; max-width: 54rem; }
-.findings li { margin: .3rem 0; overflow-wrap: anywhere; }
-.warning { border-left: 3px solid var(--bad); padding: .1rem 0 .1rem .9rem; margin: 1.4rem 0 0; overflow-wrap: anywhere; }
-.warning ul { margin: .3rem 0 0; padding-left: 1.1rem; font-size: .9rem; columns: 22rem; }
-h3 { font-size: 1rem; margin: 2.2rem 0 .3rem; break-after: avoid; overflow-wrap: anywhere; } h2 + h3 { margin-top: 0; }
-.caption { color: var(--muted); font-size: .85rem; margin: 0 0 .6rem; max-width: 54rem; overflow-wrap: anywhere; }
-.scroll > table { min-width: min(60%, 36rem); }
-th, td { padding-left: 1.1rem; vertical-align: baseline; }
-thead th { white-space: normal; vertical-align: bottom; line-height: 1.3; }
-td.words, th.words { text-align: left; white-space: normal; min-width: 5.5rem; }
-th:first-child, td:first-child { overflow-wrap: anywhere; min-width: 6.5rem; max-width: 18rem; }
-tr.group th { padding-top: 1.1rem; font-weight: 600; max-width: none; }
-a { color: var(--c0); } :target > * { background: var(--tint); }
-a.n { color: inherit; text-decoration: none; } a.n:hover, a.n:focus { text-decoration: underline dotted; }
-.gain { color: var(--good); } .loss { color: var(--bad); } .open { color: var(--muted); }
-.plates { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 2rem; align-items: start; }
-.plates .wide { grid-column: 1 / -1; }
-.plate { background: #fff; color-scheme: light; border: 1px solid var(--rule); border-radius: 3px; padding: .6rem; }
-.plate svg { display: block; width: 100%; height: auto; margin: 0 auto; max-width: 56rem; }
-.plate svg * { stroke-linejoin: round; stroke-linecap: butt; }
-figure .caption { margin: .5rem 0 0; }
-.origin table { font-size: .75rem; } .origin td, .origin th { padding-left: .9rem; text-align: left; }
-.origin th:first-child { min-width: 2.2rem; padding-left: 0; }
-.origin td { font-family: ui-monospace, Menlo, Consolas, monospace; }
-.sets { font-size: .8rem; columns: 26rem; padding-left: 2.4rem; } .sets li:target { background: var(--tint); }
-details > summary { margin: .4rem 0; } details li { overflow-wrap: anywhere; }
-@media (max-width: 44rem) { th, td { padding-left: .8rem; } }
-@media print { .scroll { overflow: visible; break-inside: auto; } tr { break-inside: avoid; }
-  table { font-size: .8rem; } th, td { padding-left: .6rem; } .plates { grid-template-columns: 1fr 1fr; gap: 1rem; }
-  .origin table { font-size: .55rem; }
-  .origin td, .origin th { padding-left: .4rem; white-space: normal; overflow-wrap: anywhere; }
-}
-"""
 NEAR = ",\u00a0"  # keeps what follows a comma in a head on its line
 WIDE = 500  # points; a wider drawing gets the whole width of the page
 
@@ -56,56 +21,28 @@ WIDE = 500  # points; a wider drawing gets the whole width of the page
 def render_html(document: Document) -> str:
     """The page as one string."""
     results = document.results
-    head = [
-        f"<h1>{esc(results.title or results.name)}</h1>",
-        f'<p class="subtitle">{esc(document.subtitle())}</p>',
-    ]
+    head = [f"<h1>{esc(results.title or results.name)}</h1>"]
+    head.append(f'<p class="subtitle">{esc(document.subtitle())}</p>')
     head += [f'<p class="lede">{esc(results.about)}</p>'] if results.about else []
-    head.append(
-        '<ul class="findings">' + "".join(f"<li>{_minus(line)}</li>" for line in document.summary) + "</ul>"
-    )
+    head.append(f'<ul class="findings">{_items(document.summary)}</ul>')
     if results.missing:
         names = "".join(f"<li>{esc(name)}</li>" for name in results.missing)
-        count = len(results.missing)
-        head.append(
-            f'<div class="warning"><b>No result yet for {count} cell{"s" * (count > 1)}</b><ul>{names}</ul></div>'
-        )
+        count = f"{len(results.missing)} cell{'s' * (len(results.missing) > 1)}"
+        head.append(f'<div class="warning"><b>No result yet for {count}</b><ul>{names}</ul></div>')
     sections = []
-    for title, tables in sections_of(document):
-        body = "".join(_table(table, document) for table in tables)
-        sections.append(_section(title, body))
+    for title, tables in groupby(document.tables, lambda table: table.section):
+        sections.append(section(title, "".join(_table(table, document) for table in tables)))
     plates = "".join(_figure(figure) for figure in document.figures)
-    sections.insert(1, _section("Figures", f'<div class="plates">{plates}</div>' if plates else ""))
-    words = "".join(f"<li>{_minus(line)}</li>" for line in document.sentences)
-    sections.append(
-        _section("Every comparison in words", _fold("Sentences", f"<ul>{words}</ul>") if words else "")
-    )
-    sections.append(_section("Provenance", _provenance(document)))
-    # The policy makes the promise of the first line binding: a browser would refuse any script or outside
-    # resource.
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    body = f"<header>{''.join(head)}</header>\n{''.join(sections)}"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{esc(results.title or results.name)}</title>\n<style>{CSS}{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"{body}</main>\n<footer>smopd {esc(_version())}</footer>\n</body>\n</html>\n"
-    )
-
-
-def sections_of(document: Document) -> list[tuple[str, list[Table]]]:
-    """The tables under the headings of a report, in order."""
-    found: dict[str, list[Table]] = {}
-    for table in document.tables:
-        found.setdefault(table.section, []).append(table)
-    return list(found.items())
+    sections.insert(1, section("Figures", f'<div class="plates">{plates}</div>' if plates else ""))
+    words = _fold("Sentences", f"<ul>{_items(document.sentences)}</ul>") if document.sentences else ""
+    sections.append(section("Every comparison in words", words))
+    sections.append(section("Provenance", _provenance(document)))
+    style = style_sheet("smopd.study", "report.css")
+    return html_page(results.title or results.name, "".join(head), "".join(sections), style)
 
 
 def inline_svg(figure: Figure) -> str:
-    """The drawing as a part of a page: no prolog, no metadata, no style sheet of its own, ids that no other
-    drawing has.
-    """
+    """The drawing inside a page: no prolog, no style sheet of its own, ids that no other drawing has."""
     text = figure.svg[figure.svg.index("<svg") :].strip()
     text = re.sub(r"<(metadata|style)\b[^>]*>.*?</\1>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
@@ -120,15 +57,8 @@ def _minus(text: str) -> str:
     return re.sub(r"(?<![\w-])-(?=\d)", "\u2212", esc(text))
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("smopd")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
-
-
-def _section(title: str, body: str) -> str:
-    return f"<section>\n<h2>{esc(title)}</h2>\n{body}\n</section>\n" if body else ""
+def _items(lines: list[str]) -> str:
+    return "".join(f"<li>{_minus(line)}</li>" for line in lines)
 
 
 def _fold(summary: str, body: str) -> str:
@@ -136,30 +66,24 @@ def _fold(summary: str, body: str) -> str:
 
 
 def _table(table: Table, document: Document) -> str:
-    heads = "".join(
-        f'<th scope="col"{_words(table, i)}>{esc(head.replace(", ", NEAR))}</th>'
-        for i, head in enumerate(table.heads)
-    )
+    words = [' class="words"' if i in table.words else "" for i in range(len(table.heads))]
+    heads = ""
+    for css, head in zip(words, table.heads, strict=True):
+        heads += f'<th scope="col"{css}>{esc(head.replace(", ", NEAR))}</th>'
     body, group = [], ""
     for row in table.rows:
         if row.group != group:
             group = row.group
-            body.append(
-                f'<tr class="group"><th scope="rowgroup" colspan="{len(table.heads)}">{esc(group)}</th></tr>\n'
-            )
-        cells = "".join(
-            f"<td{_words(table, i)}>{_entry(entry, document)}</td>" for i, entry in enumerate(row.entries, 1)
-        )
+            wide = f'<th scope="rowgroup" colspan="{len(table.heads)}">{esc(group)}</th>'
+            body.append(f'<tr class="group">{wide}</tr>\n')
+        columns = zip(words[1:], row.entries, strict=False)
+        cells = "".join(f"<td{css}>{_entry(entry, document)}</td>" for css, entry in columns)
         body.append(f'<tr><th scope="row">{esc(row.label)}</th>{cells}</tr>\n')
-    inner = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>\n{"".join(body)}</tbody></table></div>'
+    inner = f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(body)}</tbody></table>"
+    inner = f'<div class="scroll">{inner}</div>'
     inner = f'<p class="caption">{esc(table.caption)}</p>{inner}' if table.caption else inner
-    return f'<h3 id="table-{esc(table.name)}">{esc(table.title)}</h3>' + (
-        _fold("Show the table", inner) if table.fold else inner
-    )
-
-
-def _words(table: Table, column: int) -> str:
-    return ' class="words"' if column in table.words else ""
+    inner = _fold("Show the table", inner) if table.fold else inner
+    return f'<h3 id="table-{esc(table.name)}">{esc(table.title)}</h3>{inner}'
 
 
 def _entry(entry: Entry, document: Document) -> str:
@@ -172,38 +96,39 @@ def _entry(entry: Entry, document: Document) -> str:
 def _number(number: Number, document: Document) -> str:
     value = "not defined" if number.value is None else f"{number.value:.10g}"
     title = f"{number.id} = {value}; {document.run_list(number)}"
-    return f'<a class="n" href="#set-{document.sets[number.sources]}" title="{esc(title)}">{_minus(number.text)}</a>'
+    target = f'href="#set-{document.sets[number.sources]}" title="{esc(title)}"'
+    return f'<a class="n" {target}>{_minus(number.text)}</a>'
 
 
 def _figure(figure: Figure) -> str:
     drawing = f'<div class="plate">{inline_svg(figure)}</div>'
     width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg)
     css = ' class="wide"' if width and float(width[1]) > WIDE else ""
-    title, caption = (
-        f"<figcaption>{esc(figure.title)}</figcaption>",
-        f'<p class="caption">{esc(figure.caption)}</p>',
-    )
-    return f"<figure{css}>{title}{drawing}{caption}</figure>\n"
+    title, caption = f"<figcaption>{esc(figure.title)}</figcaption>", esc(figure.caption)
+    return f'<figure{css}>{title}{drawing}<p class="caption">{caption}</p></figure>\n'
 
 
 def _provenance(document: Document) -> str:
     heads, rows = document.provenance(full=True)
     top = "".join(f'<th scope="col">{esc(head)}</th>' for head in heads)
-    body = []
-    for row in rows:
-        cells = "".join(
-            f'<td title="{esc(c)}">{esc(short(c))}</td>' if short(c) != c else f"<td>{esc(c)}</td>"
-            for c in row[1:]
-        )
-        body.append(f'<tr id="run-{row[0]}"><th scope="row">{row[0]}</th>{cells}</tr>\n')
-    table = f'<div class="scroll origin"><table><thead><tr>{top}</tr></thead><tbody>\n{"".join(body)}</tbody></table></div>'
+    body = ""
+    for number, *row in rows:
+        cells = ""
+        for cell in row:
+            whole = f' title="{esc(cell)}"' if short(cell) != cell else ""
+            cells += f"<td{whole}>{esc(short(cell))}</td>"
+        body += f'<tr id="run-{number}"><th scope="row">{number}</th>{cells}</tr>\n'
+    table = f"<table><thead><tr>{top}</tr></thead><tbody>\n{body}</tbody></table>"
+    table = f'<div class="scroll origin">{table}</div>'
     sets = []
     for folders, place in document.sets.items():
-        links = ", ".join(f'<a href="#run-{document.places[f]}">{document.places[f]}</a>' for f in folders)
+        runs = [document.places[folder] for folder in folders]
+        links = ", ".join(f'<a href="#run-{run}">{run}</a>' for run in runs)
         sets.append(f'<li id="set-{place}">runs {links}</li>\n')
     caption = (
-        "One line a run. A number in a table above is a link to the set of runs it was computed from; resting on it shows its id "
-        "in report.json, its unrounded value and those runs. Hashes are cut to twelve digits here and whole in report.json."
+        "One line a run. A number in a table above is a link to the set of runs it was computed from; "
+        "resting on it shows its id in report.json, its unrounded value and those runs. Hashes are cut to "
+        "twelve digits here and whole in report.json."
     )
     listed = f'<h3>Sets of runs</h3><ol class="sets">\n{"".join(sets)}</ol>' if sets else ""
     return f'<p class="caption">{esc(caption)}</p>{table}{listed}'

@@ -5,30 +5,30 @@ stands as its code point. It leaves out what the numbers are (tables.py) and the
 """
 
 import html
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
 
+from smopd.formatting import visible
 from smopd.study.drawing import Figure
 from smopd.study.render import Document, short
+from smopd.study.results import json_by_rows
 from smopd.study.table_parts import Entry, Number, Table
-from smopd.viewer.svg import visible
 
 _MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # what would begin a code, a link, another column
 _TAG = re.compile(r"<(?=[\w/!?])|&(?=[#\w]+;)")
 _SPECIAL = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "$": r"\$",
-    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$", '"': "{''}",
-    "`": r"\textasciigrave{}", "[": "{[}", "]": "{]}", "*": "{*}",  # after the end of a row they would be read as its options
-    "±": r"$\pm$", "\u2212": "$-$", "–": "--", "—": "---", "×": r"$\times$", "≤": r"$\le$", "≥": r"$\ge$", "Δ": r"$\Delta$",
-    "’": "'", "‘": "`", "…": r"\dots{}", "ß": r"\ss{}",
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#",
+    "$": r"\$", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$",
+    '"': "{''}", "`": r"\textasciigrave{}", "±": r"$\pm$", "\u2212": "$-$", "–": "--", "—": "---",
+    "×": r"$\times$", "≤": r"$\le$", "≥": r"$\ge$", "Δ": r"$\Delta$", "’": "'", "‘": "`", "…": r"\dots{}",
+    "ß": r"\ss{}",
+    "[": "{[}", "]": "{]}", "*": "{*}",  # after the end of a row they would be read as its options
 }  # fmt: skip
 _ACCENTS = {
-    "\u0300": r"\`", "\u0301": r"\'", "\u0302": r"\^", "\u0303": r"\~", "\u0304": r"\=", "\u0308": r"\"", "\u030a": r"\r",
-    "\u030c": r"\v", "\u0327": r"\c",
+    "\u0300": r"\`", "\u0301": r"\'", "\u0302": r"\^", "\u0303": r"\~", "\u0304": r"\=", "\u0308": r"\"",
+    "\u030a": r"\r", "\u030c": r"\v", "\u0327": r"\c",
 }  # fmt: skip
 
 
@@ -43,16 +43,10 @@ def render_markdown(document: Document) -> str:
     parts = [markdown_opening(document), markdown_tables(document.tables)]
     parts += ["## Figures", markdown_figures(document.figures, "figures")] if document.figures else []
     if document.sentences:
-        parts += [
-            "## Every comparison in words",
-            "\n".join(f"- {markdown(line)}" for line in document.sentences),
-        ]
+        parts += ["## Every comparison in words", _list(document.sentences)]
     heads, rows = document.provenance()
-    lines = [
-        _line(heads),
-        _line(["---"] * len(heads)),
-        *(_line([markdown(cell) for cell in row]) for row in rows),
-    ]
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    lines += [_line([markdown(cell) for cell in row]) for row in rows]
     about = "One line a run; `report.json` names the runs of every number and has the hashes in full."
     return "\n\n".join(part for part in [*parts, "## Provenance", about, "\n".join(lines)] if part) + "\n"
 
@@ -60,17 +54,14 @@ def render_markdown(document: Document) -> str:
 def markdown_opening(document: Document) -> str:
     """Title, size, question and what was found."""
     results = document.results
-    parts = [
-        f"# {markdown(results.title or results.name)}",
-        markdown(document.subtitle()),
-        markdown(results.about),
-    ]
-    parts.append("\n".join(f"- {markdown(line)}" for line in document.summary))
-    if results.missing:
-        parts.append(
-            "**No result yet for:**\n\n" + "\n".join(f"- {markdown(name)}" for name in results.missing)
-        )
+    parts = [f"# {markdown(results.title or results.name)}", markdown(document.subtitle())]
+    parts += [markdown(results.about), _list(document.summary)]
+    parts += ["**No result yet for:**", _list(results.missing)] if results.missing else []
     return "\n\n".join(part for part in parts if part)
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {markdown(line)}" for line in lines)
 
 
 def markdown_tables(tables: Sequence[Table]) -> str:
@@ -114,9 +105,8 @@ def _plain(entry: Entry) -> str:
 def latex(text: object) -> str:
     """Text of unknown origin in a LaTeX table: ASCII, nothing in it a command."""
     plain = unicodedata.normalize("NFC", " ".join(visible(str(text)).split()))
-    return "{}".join(
-        "".join(map(_latex_character, part)) for part in re.split("(?<=-)(?=-)", plain)
-    )  # two hyphens, not a dash
+    # Two hyphens, not a dash.
+    return "{}".join("".join(map(_latex_character, part)) for part in re.split("(?<=-)(?=-)", plain))
 
 
 def _latex_character(character: str) -> str:
@@ -131,9 +121,7 @@ def _latex_character(character: str) -> str:
 
 
 def latex_table(table: Table, document: Document) -> str:
-    """A file that \\input puts into an article: comments with the origin, then one tabular, no wider than the
-    line.
-    """
+    """A file for \\input: comments with the origin, then one tabular, no wider than the line."""
     results, numbers = document.results, table.numbers()
     wanted = {folder for number in numbers for folder in number.sources}
     sources = [cell.source for cell in document.runs if cell.source.folder in wanted]
@@ -144,12 +132,8 @@ def latex_table(table: Table, document: Document) -> str:
     comments.append("needs booktabs and graphicx")
     lines = [f"% {_comment(comment)}" for comment in comments if comment]
     lines.append(r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%")
-    lines += [
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        _latex_line(map(latex, table.heads)),
-        r"\midrule",
-    ]
+    lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_line(map(latex, table.heads))]
+    lines.append(r"\midrule")
     group = ""
     for i, row in enumerate(table.rows):
         if row.group != group:
@@ -165,9 +149,7 @@ def _latex_line(cells: Iterable[str]) -> str:
 
 
 def _latex_entry(entry: Entry) -> str:
-    return "".join(
-        _latex_number(part.text) if isinstance(part, Number) else latex_spaced(part) for part in entry
-    )
+    return "".join(_latex_number(p.text) if isinstance(p, Number) else latex_spaced(p) for p in entry)
 
 
 def latex_spaced(text: str) -> str:
@@ -192,25 +174,11 @@ def _comment(text: str) -> str:
 def render_json(document: Document) -> str:
     """Every number with its id, its value (twelve digits), its printed form and its runs; and the runs."""
     results = document.results
-    numbers = [
-        {
-            "id": n.id,
-            "value": None if n.value is None else float(f"{n.value:.12g}"),
-            "text": n.text,
-            "sources": list(n.sources),
-        }
-        for n in document.numbers
-    ]
+    numbers = []
+    for n in document.numbers:
+        value = None if n.value is None else float(f"{n.value:.12g}")
+        numbers.append({"id": n.id, "value": value, "text": n.text, "sources": list(n.sources)})
     runs = [asdict(c.source) | {"model": c.model, "arm": c.arm, "axes": c.axes} for c in document.runs]
-    top = {name: getattr(results, name) for name in ("name", "title", "reference", "views", "data")}
-    lines = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in top.items()]
-    lists: dict[str, list[Any]] = {
-        "missing": results.missing,
-        "summary": document.summary,
-        "numbers": numbers,
-        "sources": runs,
-    }
-    for key, rows in lists.items():  # one line a row, so that a change of one is a change of one line
-        inner = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-        lines.append(f"{json.dumps(key)}: [\n{inner}\n]" if rows else f"{json.dumps(key)}: []")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    tree = {name: getattr(results, name) for name in ("name", "title", "reference", "views", "data")}
+    rows = {"missing": results.missing, "summary": document.summary, "numbers": numbers, "sources": runs}
+    return json_by_rows(tree | rows, list(rows))

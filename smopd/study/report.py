@@ -5,6 +5,7 @@ bytes do. It leaves out where results come from: the caller reads them from the 
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from smopd.study.render import Document
 from smopd.study.render_html import render_html
 from smopd.study.render_text import latex_table, render_json, render_markdown
 from smopd.study.results import Results
-from smopd.study.tables import compare_all, comparison_sentences, make_tables, verdict_lines
+from smopd.study.table_parts import compare_all
+from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
 
 OWNED = {"figures": (".svg", ".pdf"), "tables": (".tex",)}  # folder -> what a report puts there
 SAME = 1e-9  # relative: sums may differ in their last digits between processors
@@ -31,11 +33,8 @@ def make_document(results: Results) -> Document:
 
 def render_files(document: Document) -> dict[str, bytes]:
     """Every file of the report: path inside its folder -> content. Same results, same bytes."""
-    text = {
-        "index.html": render_html(document),
-        "report.md": render_markdown(document),
-        "report.json": render_json(document),
-    }
+    text = {"index.html": render_html(document), "report.md": render_markdown(document)}
+    text |= {"report.json": render_json(document)}
     text |= {f"tables/{table.name}.tex": latex_table(table, document) for table in document.tables}
     text |= {f"figures/{figure.name}.svg": figure.svg for figure in document.figures}
     files = {path: content.encode("utf-8", "replace") for path, content in text.items()}
@@ -43,9 +42,7 @@ def render_files(document: Document) -> dict[str, bytes]:
 
 
 def write_study_report(results: Results, out: Path) -> list[Path]:
-    """Write every file, each one whole or not at all; figures and tables that an earlier report left are
-    removed.
-    """
+    """Write every file, each whole or not at all; remove what an earlier report left."""
     files = render_files(make_document(results))
     for path, content in files.items():
         write_bytes(out / path, content)
@@ -55,9 +52,7 @@ def write_study_report(results: Results, out: Path) -> list[Path]:
 
 
 def audit_report(out: Path, fresh: Results) -> list[str]:
-    """Where the report on disk differs from what `fresh` gives: its numbers one by one, then its files byte
-    by byte.
-    """
+    """Where the report on disk differs from what `fresh` gives: number by number, then byte by byte."""
     document = make_document(fresh)
     files = render_files(document)
     found = _numbers_differ(out / "report.json", files["report.json"])
@@ -65,9 +60,8 @@ def audit_report(out: Path, fresh: Results) -> list[str]:
         try:
             there = (out / path).read_bytes()
         except OSError as error:
-            found.append(
-                f"{path}: {'missing' if isinstance(error, FileNotFoundError) else f'cannot be read: {error}'}"
-            )
+            missing = isinstance(error, FileNotFoundError)
+            found.append(f"{path}: {'missing' if missing else f'cannot be read: {error}'}")
             continue
         if there != content:
             found.append(f"{path}: {_first_difference(there, content)}")
@@ -86,18 +80,17 @@ def _numbers_differ(path: Path, recomputed: bytes) -> list[str]:
         was, now = old.get(name), new.get(name)
         if was is None or now is None or was["text"] != now["text"] or not _same(was["value"], now["value"]):
             runs = dict.fromkeys(folder for number in (was, now) if number for folder in number["sources"])
-            found.append(
-                f"{name}: the report has {_shown(was)}, recomputed {_shown(now)}; from {', '.join(runs)}"
-            )
+            there = f"the report has {_shown(was)}, recomputed {_shown(now)}"
+            found.append(f"{name}: {there}; from {', '.join(runs)}")
     return found
 
 
 def _numbers(report: Any) -> dict[str, dict[str, Any]]:
-    rows = [
-        {"id": n["id"], "text": n["text"], "value": n["value"], "sources": [*map(str, n["sources"])]}
-        for n in report["numbers"]
-    ]
-    return {str(row["id"]): row for row in rows}
+    found = {}
+    for n in report["numbers"]:
+        sources = [*map(str, n["sources"])]
+        found[str(n["id"])] = {"text": n["text"], "value": n["value"], "sources": sources}
+    return found
 
 
 def _shown(number: dict[str, Any] | None) -> str:
@@ -114,27 +107,24 @@ def _first_difference(there: bytes, wanted: bytes) -> str:
     try:
         lines, expected = there.decode().split("\n"), wanted.decode().split("\n")
     except UnicodeDecodeError:
-        place = next(
-            (i for i, (a, b) in enumerate(zip(there, wanted, strict=False)) if a != b),
-            min(len(there), len(wanted)),
-        )
+        place = _unlike_from(there, wanted)
         return f"differs from byte {place} on ({len(there):,} bytes, recomputed {len(wanted):,})"
-    number = next(
-        (i for i, (a, b) in enumerate(zip(lines, expected, strict=False)) if a != b),
-        min(len(lines), len(expected)),
-    )
+    number = _unlike_from(lines, expected)
     was, now = (text[number] if number < len(text) else None for text in (lines, expected))
     return f"differs from line {number + 1} on: {_excerpt(was, now)}, recomputed {_excerpt(now, was)}"
+
+
+def _unlike_from(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """The first place at which two sequences differ."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 def _excerpt(line: str | None, other: str | None) -> str:
     """A line around its first difference from another, so that a long one stays readable."""
     if line is None:
         return "the file has ended"
-    start = next(
-        (i for i, (a, b) in enumerate(zip(line, other or "", strict=False)) if a != b),
-        min(len(line), len(other or "")),
-    )
+    start = _unlike_from(line, other or "")
     first = max(0, start - 60)
     return repr(("…" if first else "") + line[first : start + 60] + ("…" if len(line) > start + 60 else ""))
 
@@ -143,9 +133,7 @@ def _left_over(out: Path, files: dict[str, bytes]) -> list[str]:
     """Figures and tables in the report's two folders that this report does not have."""
     found = []
     for folder, suffixes in OWNED.items():
-        if (out / folder).is_dir():
-            names = sorted(
-                path.name for path in (out / folder).iterdir() if path.suffix in suffixes and path.is_file()
-            )
-            found += [f"{folder}/{name}" for name in names if f"{folder}/{name}" not in files]
+        there = sorted((out / folder).iterdir()) if (out / folder).is_dir() else []
+        names = [f"{folder}/{path.name}" for path in there if path.suffix in suffixes and path.is_file()]
+        found += [name for name in names if name not in files]
     return found

@@ -1,5 +1,4 @@
-"""What a study found, as plain data: every cell with its items, its curves and where it comes from. One JSON
-file holds it all.
+"""What a study found, as plain data in one JSON file: every cell with its items, curves and origin.
 
 A report is made from this alone, so the same file gives the same tables and figures on any machine. It leaves
 out how the numbers are read from run folders (collect.py) and what is computed from them (comparison.py,
@@ -7,7 +6,9 @@ tables.py).
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: a model, an arm, values of the axes, a seed; and what came out. A base model has the arm
-    "base" and no seed.
-    """
+    """One run and what came out. A base model has the arm "base" and no seed."""
 
     model: str
     arm: str
     axes: dict[str, Any]
     seed: int | None
     source: Source
-    right: dict[
-        str, str
-    ]  # view -> one digit an item, in the study's order: in how many of its runs it was right (base 36)
+    # View -> one digit an item, in the study's order: in how many of its runs it was right (base 36).
+    right: dict[str, str]
     right_any: dict[str, str]  # the same for "right at any turn"
     curves: dict[str, list[float | None]] = field(default_factory=dict)  # metric -> a value a step
     tokens: dict[str, Any] | None = None  # calibration of the token log, see calibration.py
@@ -85,17 +83,12 @@ class Results:
 
     def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
         """The seeds of one point of the grid, in order of the seed."""
-        found = [
-            c for c in self.cells if c.model == model and c.arm == arm and (axes is None or c.axes == axes)
-        ]
+        found = [c for c in self.cells if (c.model, c.arm) == (model, arm) and axes in (None, c.axes)]
         return sorted(found, key=lambda c: c.seed or 0)
 
     def points(self) -> list[dict[str, Any]]:
         """Every combination of the axes' values; one empty combination where there are no axes."""
-        found: list[dict[str, Any]] = [{}]
-        for setting, values in self.axes.items():
-            found = [point | {setting: value} for point in found for value in values]
-        return found
+        return [dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())]
 
     def matrix(self, cells: list[Cell], view: str) -> np.ndarray:
         """[seeds, items] of the given cells."""
@@ -111,9 +104,19 @@ def encode(counts: list[int]) -> str:
 
 def save_results(path: Path, results: Results) -> None:
     """One line a cell, so that a change of one is a change of one line."""
-    plain = asdict(results)
-    parts = [f"{json.dumps(name)}: {_value(value)}" for name, value in plain.items()]
-    write_text(path, "{\n" + ",\n".join(parts) + "\n}\n")
+    tree = asdict(results)
+    write_text(path, json_by_rows(tree, ("cells", "base")))
+
+
+def json_by_rows(tree: dict[str, Any], rows: Sequence[str]) -> str:
+    """JSON in which the lists named by `rows` take a line an entry, and everything else a line."""
+    parts = []
+    for name, value in tree.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if name in rows and value:
+            text = "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in value) + "\n]"
+        parts.append(f"{json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def load_results(path: Path) -> Results:
@@ -126,15 +129,9 @@ def load_results(path: Path) -> Results:
     if not isinstance(plain, dict) or set(plain) != wanted:
         raise UserError(f"{path}: not the results of a study (expected the keys {', '.join(sorted(wanted))})")
     try:
-        cells, base = (
-            [Cell(**c | {"source": Source(**c["source"])}) for c in plain[name]] for name in ("cells", "base")
-        )
-        return Results(**plain | {"cells": cells, "base": base})
+        made = {}
+        for name in ("cells", "base"):
+            made[name] = [Cell(**c | {"source": Source(**c["source"])}) for c in plain[name]]
+        return Results(**plain | made)
     except (TypeError, KeyError) as error:
         raise UserError(f"{path}: not the results of a study: {error}") from None
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in value) + "\n]"
-    return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,9 @@
-"""Runs the cells of a study: each the ordinary commands `smopd train` and `smopd eval` in processes of their
-own, some at a time.
+"""Runs the cells of a study: the commands `smopd train` and `smopd eval` in processes, some at a time.
 
-    OUT/cells/NAME/           an ordinary run folder, its evaluation in eval/trained       OUT/configs/NAME.toml   its settings
-    OUT/base/NAME/eval/       the untrained model on the same items                        OUT/logs/NAME.log       what it printed
+    OUT/cells/NAME/           an ordinary run folder, its evaluation in eval/trained
+    OUT/configs/NAME.toml     its settings
+    OUT/base/NAME/eval/       the untrained model on the same items
+    OUT/logs/NAME.log         what it printed
     OUT/studies/STUDY/        study.json, status.json, results.json, report/
 
 What is finished is not done again, what was interrupted goes on, and a cell that failed is tried again: the
@@ -18,10 +19,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from smopd.config import to_toml
 from smopd.errors import UserError
@@ -29,7 +29,7 @@ from smopd.files import Held, locked, read_json, write_json, write_text
 from smopd.study.plan import PlannedCell, Study, parse_study
 
 POLL = 0.2  # seconds between looks at the processes
-TELL = 2.0  # seconds between reports, which read files of every cell
+REPORT_EVERY = 2.0  # seconds between reports, which read files of every cell
 EVALUATION_SHARE = 0.3  # of a cell's time, until finished cells tell
 
 
@@ -62,15 +62,14 @@ class StudyFolder:
         self.path, self.study = path, study
 
     @property
-    def own(self) -> Path:
+    def study_path(self) -> Path:
         """What belongs to this study alone."""
         return self.path / "studies" / self.study.name
 
     def cell(self, cell: PlannedCell) -> Path:
         """The cell's run folder, whichever study named it."""
-        return next(
-            iter(sorted((self.path / "cells").glob(f"*-{cell.key}"))), self.path / "cells" / cell.folder
-        )
+        found = sorted((self.path / "cells").glob(f"*-{cell.key}"))
+        return found[0] if found else self.path / "cells" / cell.folder
 
     def base(self, model: str) -> Path:
         """The folder of an untrained model; its evaluation is in eval/."""
@@ -81,39 +80,22 @@ class StudyFolder:
         made = []
         for model in self.study.models:
             folder = self.base(model.name)
-            command = ["eval", str(folder), "--base", "--out", str(folder / "eval")]
-            made.append(
-                Job(
-                    f"base-{folder.name}",
-                    f"{model.name}, untrained",
-                    folder,
-                    folder / "eval" / "summary.json",
-                    [command],
-                )
-            )
+            evaluation, name = folder / "eval", f"{model.name}, untrained"
+            commands = [["eval", str(folder), "--base", "--out", str(evaluation)]]
+            made.append(Job(f"base-{folder.name}", name, folder, evaluation / "summary.json", commands))
         for cell in self.study.cells:
             folder, config = self.cell(cell), self.path / "configs" / f"{cell.folder}.toml"
-            evaluation = folder / "eval" / "trained"
-            commands = [
-                ["train", str(config), "--out", str(folder)],
-                ["eval", str(folder), "--out", str(evaluation)],
-            ]
-            made.append(
-                Job(
-                    cell.folder,
-                    cell.label,
-                    folder,
-                    evaluation / "summary.json",
-                    commands,
-                    cell.config.train.steps,
-                )
-            )
+            evaluation, steps = folder / "eval" / "trained", cell.config.train.steps
+            train = ["train", str(config), "--out", str(folder)]
+            commands = [train, ["eval", str(folder), "--out", str(evaluation)]]
+            done = evaluation / "summary.json"
+            made.append(Job(cell.folder, cell.label, folder, done, commands, steps))
         return made
 
     def prepare(self) -> None:
         """Write the study and the settings of every cell."""
         try:
-            write_json(self.own / "study.json", self.study.tree)
+            write_json(self.study_path / "study.json", self.study.tree)
             for model in self.study.models:
                 base = self.base(model.name)
                 # Another study of this place may have played it: what it was played with is what its numbers
@@ -128,50 +110,35 @@ class StudyFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """One scheduler a study; another would start the same cells."""
-        self.own.mkdir(parents=True, exist_ok=True)
+        self.study_path.mkdir(parents=True, exist_ok=True)
         try:
-            with locked(self.own / ".lock"):
+            with locked(self.study_path / ".lock"):
                 yield
         except Held as other:
-            raise UserError(
-                f"{self.own}: another process runs this study ({other.holder}); wait for it or stop it"
-            ) from None
+            what = f"another process runs this study ({other.holder})"
+            raise UserError(f"{self.study_path}: {what}; wait for it or stop it") from None
 
     def save_status(self, jobs: list[Job]) -> None:
         """What is known of every cell, for whoever looks."""
-        rows = {
-            job.name: {
-                "cell": job.label,
-                "state": "done" if job.done else "failed" if job.error else "open",
-                "attempts": job.attempts,
-                "seconds": round(job.seconds, 1),
-                "error": job.error,
-            }
-            for job in jobs
-        }
-        write_json(self.own / "status.json", rows)
+        rows = {}
+        for job in jobs:
+            state = "done" if job.done else "failed" if job.error else "open"
+            counts = {"attempts": job.attempts, "seconds": round(job.seconds, 1)}
+            rows[job.name] = {"cell": job.label, "state": state, **counts, "error": job.error}
+        write_json(self.study_path / "status.json", rows)
 
 
 def study_folders(path: Path) -> list[StudyFolder]:
     """The studies that were run in a folder; or the one whose own folder it is."""
-    owns = (
-        [path]
-        if (path / "study.json").exists()
-        else sorted(p.parent for p in path.glob("studies/*/study.json"))
-    )
-    return [
-        StudyFolder(own.parent.parent, parse_study(read_json(own / "study.json"), str(own / "study.json")))
-        for own in owns
-    ]
+    alone = (path / "study.json").exists()
+    files = [path / "study.json"] if alone else sorted(path.glob("studies/*/study.json"))
+    return [StudyFolder(f.parent.parent.parent, parse_study(read_json(f), str(f))) for f in files]
 
 
 def command_lines(jobs: list[Job]) -> list[str]:
     """The unfinished jobs as shell commands, one line each, for a cluster's scheduler."""
-    return [
-        " && ".join(shlex.join(["smopd", *command]) for command in job.commands)
-        for job in jobs
-        if not job.done
-    ]
+    waiting = (job.commands for job in jobs if not job.done)
+    return [" && ".join(shlex.join(["smopd", *command]) for command in commands) for commands in waiting]
 
 
 class Scheduler:
@@ -183,11 +150,9 @@ class Scheduler:
         self.running: dict[int, tuple[Job, subprocess.Popen[bytes], list[list[str]], float]] = {}  # by slot
 
     def run(self, report: Callable[["Scheduler"], None]) -> None:
-        """Until every job is done or has failed for good. Ctrl-C stops the running ones, which save what they
-        have.
-        """
+        """Until every job is done or has failed. Ctrl-C stops the running ones, which save what they have."""
         waiting = [job for job in self.jobs if not job.done]
-        told = 0.0
+        reported = 0.0
         try:
             with _terminable():
                 while waiting or self.running:
@@ -198,9 +163,9 @@ class Scheduler:
                     for slot in list(self.running):
                         if failed := self._look(slot):
                             waiting.append(failed)
-                    if time.monotonic() - told >= TELL:
+                    if time.monotonic() - reported >= REPORT_EVERY:
                         report(self)
-                        told = time.monotonic()
+                        reported = time.monotonic()
                 report(self)
         except KeyboardInterrupt:
             self._stop()
@@ -264,9 +229,7 @@ class Scheduler:
 
 
 def time_left(scheduler: Scheduler) -> float | None:
-    """Seconds until the whole grid is done, from the time that the work done so far has taken; None before
-    there is any.
-    """
+    """Seconds until the grid is done, from the time of the work done so far; None before there is any."""
     longest = max((job.steps for job in scheduler.jobs), default=0) or 1
     running = {id(job): began for job, _, _, began in scheduler.running.values()}
     worked = spent = ahead = 0.0
@@ -288,10 +251,8 @@ def _part(job: Job) -> float:
     """How far a cell is, from the rows it has written."""
     if not job.steps:
         return 0.0
-    metrics, conversations = (
-        job.folder / "metrics.jsonl",
-        job.folder / "eval" / "trained" / "conversations.jsonl",
-    )
+    metrics = job.folder / "metrics.jsonl"
+    conversations = job.folder / "eval" / "trained" / "conversations.jsonl"
     if conversations.exists():
         return 1 - EVALUATION_SHARE / 2
     steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
@@ -317,27 +278,19 @@ def _last_words(log: Path) -> str:
 
 def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
     if process.poll() is None:
-        try:
+        with suppress(ProcessLookupError):  # it ended in this moment
             os.killpg(process.pid, number)
-        except ProcessLookupError:  # it ended in this moment
-            return
 
 
 def _end_with_parent() -> None:
-    """Ctrl-C when the scheduler is killed: cells that nobody waits for would hold their folders against its
-    next start.
-    """
+    """Ctrl-C when the scheduler is killed: orphans would hold their folders against its next start."""
     ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
     """SIGTERM, as schedulers send it, is a Ctrl-C."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

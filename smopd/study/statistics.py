@@ -7,15 +7,17 @@ Welch's test sees the first alone, the paired tests of smopd.evaluation.statisti
 comparison.py's.
 """
 
+import warnings
 from collections.abc import Sequence
 from math import inf, isnan, nan, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
+from scipy.stats import ttest_ind
 
-from smopd.evaluation.statistics import LEVEL, paired, paired_bootstrap
+from smopd.evaluation.statistics import LEVEL, check_level, paired, paired_bootstrap
 
 ROUNDING = 1e-12  # relative; what differs by less differs by floating-point sums only
 FLOOR = 0.5  # of the items' part; see clustered()
@@ -32,9 +34,7 @@ class Welch(NamedTuple):
 
 
 class Clustered(NamedTuple):
-    """A difference judged over seeds and items at once; `seeds_counted` is False where a side has a single
-    seed.
-    """
+    """A difference judged over seeds and items; `seeds_counted` is False where a side has one seed."""
 
     delta: float
     low: float
@@ -46,9 +46,7 @@ class Clustered(NamedTuple):
 
 
 class Components(NamedTuple):
-    """The parts of the variance of a difference between two arms; each is already divided by what it is a
-    mean of.
-    """
+    """Parts of the variance of a difference, each already divided by what it is a mean of."""
 
     seeds_a: float  # over the seeds of a, residual noise included
     seeds_b: float
@@ -58,9 +56,7 @@ class Components(NamedTuple):
 
 
 class ItemTest(NamedTuple):
-    """Items won and lost by the treatment, the mean difference with its 95% interval over items, and an exact
-    p.
-    """
+    """Items won and lost, the mean difference with its 95% interval over items, and an exact p."""
 
     gained: int
     lost: int
@@ -90,18 +86,32 @@ def welch(a: ArrayLike, b: ArrayLike) -> Welch:
     give t 0 and p 1 (one-sided 0.5), unequal means t +-inf and p 0 (one-sided 0 or 1), both with n_a + n_b -
     2 degrees of freedom. One side without spread is nothing special.
     """
-    delta, se, df = _welch(a, b)
-    if isnan(se):
-        return Welch(delta, nan, nan, nan, nan)
-    t = delta / se if se else inf * delta if delta else 0.0
+    x, y = numbers(a), numbers(b)
+    (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)
+    if min(len(x), len(y)) < 2:
+        return Welch(mean_a - mean_b, nan, nan, nan, nan)
+    if sd_a == sd_b == 0:
+        delta, df = _constant_difference(x, y), len(x) + len(y) - 2.0
+        t = inf * delta if delta else 0.0
+    else:
+        delta = mean_a - mean_b
+        found = _ttest(x, y)
+        t, df = float(found.statistic), float(found.df)
     return Welch(delta, t, df, float(2 * stdtr(df, -abs(t))), float(stdtr(df, -t)))
 
 
 def welch_interval(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
     """Interval of mean(a) - mean(b) that belongs to `welch`; nan where a side has a single value."""
-    delta, se, df = _welch(a, b)
-    half = _critical(level, df) * se
-    return delta - half, delta + half
+    x, y = numbers(a), numbers(b)
+    check_level(level)
+    sds = mean_sd(x)[1], mean_sd(y)[1]
+    if min(len(x), len(y)) < 2:
+        return nan, nan
+    if sds == (0, 0):
+        delta = _constant_difference(x, y)
+        return delta, delta
+    low, high = _ttest(x, y).confidence_interval(level)
+    return float(low), float(high)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -128,12 +138,8 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
     agree does not undo the noise seen within them, and at least that of one item in items + 2 (the half items
     of Agresti and Min).
 
-    A floor of the whole items' part looks natural but covers up to 98.5% with 3 seeds, as it only ever adds.
-    Measured coverage of 95% intervals, 20,000 studies each: 94.8 to 96.4% with 3 seeds and 94.8 to 95.4% with
-    5, for 100, 200 and 400 items, accuracies from 0.4 to 0.95, no, little and much spread over seeds, items
-    of mixed difficulty; 94.3 to 96.8% with 2 seeds. Where all items are about equally hard (a Beta whose
-    parameters add up to 8) and the seeds differ by noise alone, 3 seeds cover 96.8 to 97.5%. Where one arm
-    has nearly all of the spread over seeds, 3 seeds cover 92.4% and 2 seeds 88.7%.
+    A floor of the whole items' part looks natural but covers too much, as it only ever adds. The measured
+    coverage is in docs/study.md.
 
     With a single seed on a side only the items are counted (`seeds_counted` is False): nothing is said about
     other seeds.
@@ -155,9 +161,8 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
         df = n - 1.0
     se = sqrt(variance)
     half = _critical(level, df) * se
-    return Clustered(
-        delta, delta - half, delta + half, se, df, float(2 * stdtr(df, -abs(delta) / se)), counted
-    )
+    p = float(2 * stdtr(df, -abs(delta) / se))
+    return Clustered(delta, delta - half, delta + half, se, df, p, counted)
 
 
 def components(a: ArrayLike, b: ArrayLike) -> Components:
@@ -189,9 +194,8 @@ def item_test(a: ArrayLike, b: ArrayLike) -> ItemTest:
     once = len(x) == len(y) == 1 and bool(np.isin([x, y], (0, 1)).all())
     new, old = x.mean(axis=0), y.mean(axis=0)
     ahead, behind = new - old > ROUNDING, old - new > ROUNDING
-    result = paired(
-        behind.tolist(), ahead.tolist()
-    )  # an item on which they are equal is wrong in both: no change
+    # An item on which they are equal is wrong in both: no change.
+    result = paired(behind.tolist(), ahead.tolist())
     low, high = (result.low, result.high) if once else paired_bootstrap(old, new)[:2]
     test = "exact McNemar" if once else "exact sign test, bootstrap interval"
     return ItemTest(result.gained, result.lost, float(new.mean() - old.mean()), low, high, result.p, test)
@@ -224,27 +228,19 @@ def arms(a: ArrayLike, b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def _welch(a: ArrayLike, b: ArrayLike) -> tuple[float, float, float]:
-    """Difference of the means, its standard error and the degrees of freedom."""
-    x, y = numbers(a), numbers(b)
-    (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)
-    if min(len(x), len(y)) < 2:
-        return mean_a - mean_b, nan, nan
-    if sd_a == sd_b == 0:  # means of equal values carry rounding; the values themselves don't
-        delta = float(x[0] - y[0])
-        return (
-            (0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta),
-            0.0,
-            len(x) + len(y) - 2.0,
-        )
-    # Divided by the larger one, so that small numbers don't vanish when squared.
-    scale = max(sd_a, sd_b)
-    part_a, part_b = (sd_a / scale) ** 2 / len(x), (sd_b / scale) ** 2 / len(y)
-    df = (part_a + part_b) ** 2 / (part_a**2 / (len(x) - 1) + part_b**2 / (len(y) - 1))
-    return mean_a - mean_b, sqrt(part_a + part_b) * scale, df
+def _ttest(x: np.ndarray, y: np.ndarray) -> Any:
+    with warnings.catch_warnings():
+        # scipy warns where all values of one side are equal, which is nothing special here.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return ttest_ind(x, y, equal_var=False)
+
+
+def _constant_difference(x: np.ndarray, y: np.ndarray) -> float:
+    """Of two sides that each hold one value only: their means carry rounding, the values themselves don't."""
+    delta = float(x[0] - y[0])
+    return 0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta
 
 
 def _critical(level: float, df: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"a confidence level lies between 0 and 1, found {level}")
+    check_level(level)
     return float(stdtrit(df, (1 + level) / 2))

@@ -7,12 +7,13 @@ themselves (tables.py, tables_more.py) and how they look (render_html.py, render
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, NamedTuple
 
+from smopd.formatting import finite, p_value, percent, points
 from smopd.study.comparison import Comparison, compare, family
 from smopd.study.results import Cell, Results
 from smopd.study.statistics import mean_sd
-from smopd.viewer.svg import finite, p_value, percent, points
 
 VERDICTS = ("gain", "loss", "inside run-to-run variation", "single seed")
 NONE = "\u2013"  # where a row has nothing to print
@@ -20,9 +21,7 @@ NONE = "\u2013"  # where a row has nothing to print
 
 @dataclass(frozen=True)
 class Number:
-    """One printed number: a stable id, the value it was rounded from (shares, not percent), and the folders
-    of its runs.
-    """
+    """One printed number: its id, the value it was rounded from (a share, not percent), its runs' folders."""
 
     id: str
     value: float | None  # None for what is not defined, such as a test of one seed
@@ -32,6 +31,7 @@ class Number:
 
 Entry = tuple["str | Number", ...]  # what one place of a table shows, part by part
 EMPTY: Entry = (NONE,)
+Show = Callable[[float], str]
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,21 @@ class Table:
 
     def numbers(self) -> list[Number]:
         """In reading order."""
-        return [
-            part for row in self.rows for entry in row.entries for part in entry if isinstance(part, Number)
-        ]
+        parts = (part for row in self.rows for entry in row.entries for part in entry)
+        return [part for part in parts if isinstance(part, Number)]
 
 
 class Place(NamedTuple):
     """An arm at a point of the grid."""
 
     model: str
-    point: str
+    point: str  # see point_label
     arm: str
+
+    @property
+    def where(self) -> str:
+        """Model and point, for people."""
+        return ", ".join(part for part in (self.model, self.point) if part)
 
 
 Effects = dict[str, dict[Place, Comparison]]  # view -> every arm but the reference
@@ -78,28 +82,11 @@ Path = list[object]  # the parts of a number's id
 def point_label(axes: dict[str, Any]) -> str:
     """{"train.steps": 40} -> "train.steps = 40"."""
 
-    def told(value: Any) -> str:  # quoted where it would read like two
+    def shown(value: Any) -> str:  # quoted where it would read like two
         simple = isinstance(value, str) and not set(value) & set(',="')
         return value if simple else json.dumps(value, ensure_ascii=False)
 
-    return ", ".join(f"{name} = {told(value)}" for name, value in axes.items())
-
-
-def primary_view(results: Results) -> str:
-    """The view the study is about."""
-    return "sharded" if "sharded" in results.views else results.views[0]
-
-
-def ordered_views(results: Results) -> list[str]:
-    """The primary view first."""
-    return sorted(results.views, key=lambda view: view != primary_view(results))
-
-
-def grid(results: Results) -> list[tuple[str, dict[str, Any], str]]:
-    """Every (model, point, arm) of the study in the order of its file, whether it has results or not."""
-    return [
-        (model, point, arm) for model in results.models for point in results.points() for arm in results.arms
-    ]
+    return ", ".join(f"{name} = {shown(value)}" for name, value in axes.items())
 
 
 def with_view(cells: list[Cell], view: str) -> list[Cell]:
@@ -109,19 +96,7 @@ def with_view(cells: list[Cell], view: str) -> list[Cell]:
 
 def compare_all(results: Results) -> Effects:
     """Every arm against the reference at the same model and point; one family of tests a view."""
-    found: Effects = {}
-    for view in results.views:
-        places, made = [], []
-        for model, point, arm in grid(results):
-            a, b = (with_view(results.group(model, name, point), view) for name in (arm, results.reference))
-            if arm != results.reference and a and b:
-                places.append(Place(model, point_label(point), arm))
-                x, y = results.matrix(a, view), results.matrix(b, view)
-                if x.shape[1] < 2:  # a spread over items needs two of them
-                    x, y = x.mean(axis=1), y.mean(axis=1)
-                made.append(compare(x, y, names=(arm, results.reference)))
-        found[view] = dict(zip(places, family(made), strict=True)) if made else {}
-    return found
+    return Maker(results).effects
 
 
 class Maker:
@@ -129,111 +104,111 @@ class Maker:
 
     def __init__(self, results: Results, effects: Effects | None = None) -> None:
         self.results = results
-        self.effects = compare_all(results) if effects is None else effects
-        self.primary = primary_view(results)
-        self.single = len(results.models) * len(results.points()) == 1
+        self.views = sorted(results.views, key=lambda view: view != "sharded")
+        self.primary = self.views[0]  # the view the study is about
+        self.axes_of = {point_label(axes): axes for axes in results.points()}
+        # Every place in the order of the study's file, whether it has results or not.
+        self.places = [Place(*each) for each in product(results.models, self.axes_of, results.arms)]
+        self.treatments = [place for place in self.places if place.arm != results.reference]
+        self.single = len(results.models) * len(self.axes_of) == 1
         self.has_gap = {"full", "sharded"} <= set(results.views)
+        self.effects = {view: self._compared(view) for view in results.views} if effects is None else effects
 
-    def group(self, model: str, point: dict[str, Any]) -> str:
+    def _compared(self, view: str) -> dict[Place, Comparison]:
+        found = {}
+        for place in self.treatments:
+            arms = [self.cells(each, view) for each in (place, self.reference(place))]
+            if all(arms):
+                a, b = (self.results.matrix(cells, view) for cells in arms)
+                if a.shape[1] < 2:  # a spread over items needs two of them
+                    a, b = a.mean(axis=1), b.mean(axis=1)
+                found[place] = compare(a, b, names=(place.arm, self.results.reference))
+        return dict(zip(found, family(list(found.values())), strict=True))
+
+    def reference(self, place: Place) -> Place:
+        """The reference at the same model and point."""
+        return place._replace(arm=self.results.reference)
+
+    def cells(self, place: Place, view: str = "") -> list[Cell]:
+        """The runs of a place; with a view, those that played it."""
+        cells = self.results.group(place.model, place.arm, self.axes_of[place.point])
+        return with_view(cells, view) if view else cells
+
+    def group(self, place: Place) -> str:
         """The heading of a block of rows; none where there is only one block."""
-        return "" if self.single else ", ".join(part for part in (model, point_label(point)) if part)
+        return "" if self.single else place.where
 
-    def path(self, table: str, model: str, point: dict[str, Any], *more: object) -> Path:
+    def path(self, table: str, place: Place, *more: object) -> Path:
         """The beginning of a number's id."""
-        return [table, model, point_label(point).replace(" = ", "=").replace(", ", ","), *more]
+        return [table, place.model, place.point.replace(" = ", "=").replace(", ", ","), place.arm, *more]
 
-    def number(self, path: Sequence[object], value: float | None, text: str, cells: Iterable[Cell]) -> Number:
+    def number(self, path: Sequence[object], cells: Iterable[Cell], value: float | None, text: str) -> Number:
         """A number with its id and the folders of the cells it comes from."""
         name = "/".join(str(part).replace("%", "%25").replace("/", "%2F") for part in path if part != "")
         return Number(name, finite(value), text, tuple(dict.fromkeys(cell.source.folder for cell in cells)))
 
-    def one(
-        self, path: Path, key: str, value: float, show: Callable[[float], str], cells: Iterable[Cell]
-    ) -> Entry:
+    def one(self, path: Path, cells: Iterable[Cell], key: str, value: float, show: Show) -> Entry:
         """A number alone in its place."""
-        return (self.number([*path, key], value, show(value), cells),)
+        return (self.number([*path, key], cells, value, show(value)),)
 
-    def interval(
-        self, path: Path, keys: tuple[str, str], low: float, high: float, cells: list[Cell]
-    ) -> Entry:
+    def interval(self, path: Path, cells: list[Cell], low: float, high: float, of: str = "") -> Entry:
         """[low, high] in points."""
-        ends = [
-            self.number([*path, key], value, points(value), cells)
-            for key, value in zip(keys, (low, high), strict=True)
-        ]
-        return (
-            ("[", ends[0], ", ", ends[1], "]") if all(end.value is not None for end in ends) else (ends[0],)
-        )
+        first = self.number([*path, f"{of}low"], cells, low, points(low))
+        last = self.number([*path, f"{of}high"], cells, high, points(high))
+        return (first,) if first.value is None or last.value is None else ("[", first, ", ", last, "]")
 
-    def spread(
-        self, path: Path, values: Sequence[float], show: Callable[[float], str], cells: list[Cell]
-    ) -> Entry:
+    def spread(self, path: Path, cells: list[Cell], values: Sequence[float], show: Show) -> Entry:
         """Mean and sample standard deviation over seeds; the mean alone for one."""
         if not values:
             return EMPTY
         mean, sd = mean_sd(values)
-        shown = self.one(path, "mean", mean, show, cells)
-        return shown if len(values) == 1 else (*shown, " ± ", *self.one(path, "sd", sd, show, cells))
+        shown = self.one(path, cells, "mean", mean, show)
+        return shown if len(values) == 1 else (*shown, " ± ", *self.one(path, cells, "sd", sd, show))
 
     def accuracies(self, path: Path, cells: list[Cell]) -> list[Entry]:
         """Every view's accuracy, and the gap FULL less SHARDED where both are there."""
         runs, entries = self.results.runs, []
         for view in self.results.views:
             some = with_view(cells, view)
-            entries.append(self.spread([*path, view], [c.accuracy(view, runs) for c in some], hundred, some))
+            entries.append(self.spread([*path, view], some, [c.accuracy(view, runs) for c in some], hundred))
         if self.has_gap:
             both = with_view(with_view(cells, "full"), "sharded")
             gaps = [c.accuracy("full", runs) - c.accuracy("sharded", runs) for c in both]
-            entries.append(self.spread([*path, "gap"], gaps, hundred, both))
+            entries.append(self.spread([*path, "gap"], both, gaps, hundred))
         return entries
 
     def accuracy_heads(self) -> list[str]:
         """What stands over `accuracies`."""
         return [*(f"{view.upper()}, %" for view in self.results.views), *(["gap"] if self.has_gap else [])]
 
-    def effect(self, model: str, point: dict[str, Any], arm: str, view: str) -> Comparison | None:
-        """The comparison with the reference; None where one of the two has no result, and for the reference
-        itself.
-        """
-        return self.effects[view].get(Place(model, point_label(point), arm))
+    def effect(self, place: Place, view: str) -> Comparison | None:
+        """The comparison with the reference; None for itself and where one of the two has no result."""
+        return self.effects[view].get(place)
 
-    def pair(self, model: str, point: dict[str, Any], arm: str, view: str) -> list[Cell]:
+    def pair(self, place: Place, view: str) -> list[Cell]:
         """The runs behind a comparison: the arm's and the reference's."""
-        return [
-            c
-            for name in (arm, self.results.reference)
-            for c in with_view(self.results.group(model, name, point), view)
-        ]
+        return [*self.cells(place, view), *self.cells(self.reference(place), view)]
 
-    def judged(self, model: str, point: dict[str, Any], arm: str, view: str) -> Entry:
+    def judged(self, place: Place, view: str) -> Entry:
         """The verdict of a row, or why it has none."""
-        if arm == self.results.reference:
+        if place.arm == self.results.reference:
             return ("reference",)
-        found = self.effect(model, point, arm, view)
-        if found:
+        if found := self.effect(place, view):
             return (found.verdict,)
-        return (
-            "no result"
-            if not with_view(self.results.group(model, arm, point), view)
-            else "no reference result",
-        )
+        return ("no reference result" if self.cells(place, view) else "no result",)
 
-    def difference(self, table: str, model: str, point: dict[str, Any], arm: str, view: str) -> list[Entry]:
+    def difference(self, table: str, place: Place, view: str) -> list[Entry]:
         """Difference, clustered interval, Welch p, adjusted p, verdict."""
-        found, verdict = self.effect(model, point, arm, view), self.judged(model, point, arm, view)
+        found, verdict = self.effect(place, view), self.judged(place, view)
         if not found:
             return [EMPTY, EMPTY, EMPTY, EMPTY, verdict]
-        path, cells = self.path(table, model, point, arm, view), self.pair(model, point, arm, view)
-        low, high = (
-            (found.clustered.low, found.clustered.high)
-            if found.clustered
-            else (found.welch_low, found.welch_high)
-        )
+        path, cells, c = self.path(table, place, view), self.pair(place, view), found.clustered
+        low, high = (c.low, c.high) if c else (found.welch_low, found.welch_high)
         return [
-            self.one(path, "delta", found.delta, points, cells),
-            self.interval(path, ("low", "high"), low, high, cells),
-            self.one(path, "p", found.welch.p_two_sided, p_value, cells),
-            self.one(path, "p-holm", found.p_adjusted, p_value, cells),
+            self.one(path, cells, "delta", found.delta, points),
+            self.interval(path, cells, low, high),
+            self.one(path, cells, "p", found.welch.p_two_sided, p_value),
+            self.one(path, cells, "p-holm", found.p_adjusted, p_value),
             verdict,
         ]
 
@@ -253,13 +228,9 @@ def plain(value: float) -> str:
     number = finite(value)
     if number is None:
         return "n/a"
-    return (
-        f"{number:,.0f}"
-        if abs(number) >= 1000
-        else f"{number + 0.0:.3f}"
-        if abs(number) >= 0.01 or not number
-        else f"{number:.2g}"
-    )
+    if abs(number) >= 1000:
+        return f"{number:,.0f}"
+    return f"{number + 0.0:.3f}" if abs(number) >= 0.01 or not number else f"{number:.2g}"
 
 
 def whole(value: float) -> str:

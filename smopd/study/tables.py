@@ -1,5 +1,4 @@
-"""From a study's results to its tables, in which every number knows its runs, and to the sentences that sum
-it up.
+"""From a study's results to its tables, in which every number knows its runs, and to sentences.
 
 A difference is called a gain or a loss only where `compare` calls it one, corrected for all comparisons of
 its view. It leaves out how a table looks (render_html.py, render_text.py), the statistics (comparison.py,
@@ -8,10 +7,11 @@ power.py), and what tables_more.py has.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 
+from smopd.formatting import p_value, points
 from smopd.study.comparison import Comparison
 from smopd.study.power import Design, design, detectable, sentence
 from smopd.study.results import Cell, Results
@@ -21,31 +21,14 @@ from smopd.study.table_parts import (
     Effects,
     Entry,
     Maker,
-    Number,
     Path,
     Place,
     Row,
     Table,
-    compare_all,
-    grid,
-    ordered_views,
     slug,
-    with_view,
+    whole,
 )
 from smopd.study.tables_more import calibration_tables, gradient_table, paper_table
-from smopd.viewer.svg import p_value, points
-
-__all__ = [
-    "VERDICTS",
-    "Entry",
-    "Number",
-    "Row",
-    "Table",
-    "compare_all",
-    "comparison_sentences",
-    "make_tables",
-    "verdict_lines",
-]
 
 LEVEL = 0.05
 MANY = 8  # arms that one sentence can tell in full
@@ -55,58 +38,43 @@ Entries = Callable[[Comparison, Path, list[Cell]], list[Entry]]
 
 def make_tables(results: Results, effects: Effects | None = None) -> list[Table]:
     """Every table of the report, in order; one that has nothing to show is left out."""
-    make, views = Maker(results, effects), ordered_views(results)
-    made = [main_table(make), *(effects_table(make, view) for view in views[1:])]
-    made += [table for view in views for table in (seed_tests(make, view), item_tests(make, view))]
-    made += [
-        power_table(make),
-        paper_table(make),
-        *calibration_tables(make),
-        gradient_table(make),
-        per_seed(make),
-    ]
+    make = Maker(results, effects)
+    made = [main_table(make), *(effects_table(make, view) for view in make.views[1:])]
+    made += [table for view in make.views for table in (seed_tests(make, view), item_tests(make, view))]
+    made += [power_table(make), paper_table(make), *calibration_tables(make)]
+    made += [gradient_table(make), per_seed(make)]
     return [table for table in made if table.rows]
 
 
 def main_table(make: Maker) -> Table:
     """The base model and every arm: accuracies, and the difference from the reference on the primary view."""
     r, rows = make.results, []
-    for model in r.models:
-        for point in r.points():
-            group = make.group(model, point)
-            base = [cell for cell in r.base if cell.model == model and cell.axes in ({}, point)]
-            if base:
-                shown = make.accuracies(["base", model], base)
-                rows.append(
-                    Row("base model", (EMPTY, *shown, EMPTY, EMPTY, EMPTY, EMPTY, ("not trained",)), group)
-                )
-            for arm in r.arms:
-                path, cells = make.path("main", model, point, arm), r.group(model, arm, point)
-                seeds = make.number([*path, "seeds"], len(cells), str(len(cells)), cells)
-                of = f" of {len(r.seeds)}" if len(cells) < len(r.seeds) else ""
-                entries = [(seeds, of) if of else (seeds,), *make.accuracies(path, cells)]
-                rows.append(
-                    Row(arm, (*entries, *make.difference("main", model, point, arm, make.primary)), group)
-                )
-    heads = ["arm", "seeds", *make.accuracy_heads(), f"{make.primary.upper()} difference", *DIFFERENCE]
+    for place in make.places:
+        if place.arm == r.arms[0]:
+            here = [cell for cell in r.base if cell.model == place.model]
+            if base := [cell for cell in here if cell.axes in ({}, make.axes_of[place.point])]:
+                accuracies = make.accuracies(["base", place.model], base)
+                entries = (EMPTY, *accuracies, EMPTY, EMPTY, EMPTY, EMPTY, ("not trained",))
+                rows.append(Row("base model", entries, make.group(place)))
+        path, cells = make.path("main", place), make.cells(place)
+        seeds = make.one(path, cells, "seeds", len(cells), whole)
+        of = (f" of {len(r.seeds)}",) if len(cells) < len(r.seeds) else ()
+        shown = (*make.accuracies(path, cells), *make.difference("main", place, make.primary))
+        rows.append(Row(place.arm, ((*seeds, *of), *shown), make.group(place)))
+    heads = ("arm", "seeds", *make.accuracy_heads(), f"{make.primary.upper()} difference", *DIFFERENCE)
     caption = (
-        f"Mean ± sample standard deviation over seeds. Differences from {r.reference} in percentage points, with an "
-        "interval over seeds and items (over items alone for a single seed); p: Welch's test over seeds, two-sided; Holm:"
-        f" corrected for {_family(make, make.primary)}, to which the base model does not belong."
+        f"Mean ± sample standard deviation over seeds. Differences from {r.reference} in percentage points, "
+        "with an interval over seeds and items (over items alone for a single seed); p: Welch's test over "
+        f"seeds, two-sided; Holm: corrected for {_family(make, make.primary)}, to which the base model does "
+        "not belong."
     )
-    return Table(
-        "main", "Results", "Base model and arms", caption, tuple(heads), tuple(rows), (len(heads) - 1,)
-    )
+    return Table("main", "Results", "Base model and arms", caption, heads, tuple(rows), (len(heads) - 1,))
 
 
 def effects_table(make: Maker, view: str) -> Table:
     """The differences on another view."""
-    name, r = f"effects-{slug(view)}", make.results
-    rows = [
-        Row(arm, tuple(make.difference(name, model, point, arm, view)), make.group(model, point))
-        for model, point, arm in (grid(r) if make.effects[view] else ())
-        if arm != r.reference
-    ]
+    name, places = f"effects-{slug(view)}", make.treatments if make.effects[view] else []
+    rows = [Row(place.arm, tuple(make.difference(name, place, view)), make.group(place)) for place in places]
     heads = ("arm", "difference", *DIFFERENCE)
     caption = f"As above, for {view.upper()}; corrected for {_family(make, view)}."
     return Table(name, "Results", f"Differences on {view.upper()}", caption, heads, tuple(rows), (5,))
@@ -116,51 +84,42 @@ def seed_tests(make: Maker, view: str) -> Table:
     """Welch's test over seeds in full."""
 
     def entries(found: Comparison, path: Path, cells: list[Cell]) -> list[Entry]:
-        w = found.welch
+        one, w = partial(make.one, path, cells), found.welch
         return [
-            make.one(path, "delta", found.delta, points, cells),
-            make.interval(path, ("low", "high"), found.welch_low, found.welch_high, cells),
-            make.one(path, "t", w.t, lambda t: _decimals(t, 2), cells),
-            make.one(path, "df", w.df, lambda df: _decimals(df, 1), cells),
-            make.one(path, "p", w.p_two_sided, p_value, cells),
-            make.one(path, "p-one-sided", w.p_one_sided, p_value, cells),
-            make.one(path, "run-to-run", found.run_to_run, lambda sd: points(sd, sign=False), cells),
+            one("delta", found.delta, points),
+            make.interval(path, cells, found.welch_low, found.welch_high),
+            one("t", w.t, lambda t: _decimals(t, 2)),
+            one("df", w.df, lambda df: _decimals(df, 1)),
+            one("p", w.p_two_sided, p_value),
+            one("p-one-sided", w.p_one_sided, p_value),
+            one("run-to-run", found.run_to_run, _unsigned),
         ]
 
-    heads = (
-        "arm",
-        "difference",
-        "Welch 95%",
-        "t",
-        "df",
-        "p two-sided",
-        "p one-sided",
-        "run-to-run sd",
-        "verdict",
-    )
+    heads = ("arm", "difference", "Welch 95%", "t", "df", "p two-sided", "p one-sided", "run-to-run sd")
     caption = (
-        f"Welch's test on the accuracies of the seeds, each arm against {make.results.reference}, not corrected; "
-        "one-sided: for the arm being better. Run-to-run: standard deviation over seeds, pooled over both."
+        f"Welch's test on the accuracies of the seeds, each arm against {make.results.reference}, not "
+        "corrected; one-sided: for the arm being better. Run-to-run: standard deviation over seeds, pooled "
+        "over both."
     )
-    return _compared(make, view, entries, "seeds", f"{view.upper()}: over seeds", caption, heads, (8,))
+    return _compared(make, view, entries, "seeds", caption, heads, ())
 
 
 def item_tests(make: Maker, view: str) -> Table:
     """The paired test over items, and the interval over seeds and items."""
 
     def entries(found: Comparison, path: Path, cells: list[Cell]) -> list[Entry]:
-        i, c = found.item_test, found.clustered
+        one, i, c = partial(make.one, path, cells), found.item_test, found.clustered
         if i is None or c is None:
             return [EMPTY] * 8
         return [
-            make.one(path, "became-right", i.gained, lambda n: f"{n:,.0f}", cells),
-            make.one(path, "became-wrong", i.lost, lambda n: f"{n:,.0f}", cells),
-            make.one(path, "difference", i.difference, points, cells),
-            make.interval(path, ("low", "high"), i.low, i.high, cells),
-            make.one(path, "p", i.p, p_value, cells),
+            one("became-right", i.gained, whole),
+            one("became-wrong", i.lost, whole),
+            one("difference", i.difference, points),
+            make.interval(path, cells, i.low, i.high),
+            one("p", i.p, p_value),
             (i.test.split(",")[0],),
-            make.interval(path, ("clustered-low", "clustered-high"), c.low, c.high, cells),
-            make.one(path, "clustered-p", c.p, p_value, cells),
+            make.interval(path, cells, c.low, c.high, "clustered-"),
+            one("clustered-p", c.p, p_value),
         ]
 
     heads = (
@@ -173,69 +132,67 @@ def item_tests(make: Maker, view: str) -> Table:
         "test",
         "clustered 95%",
         "p, clustered",
-        "verdict",
     )
     caption = (
-        f"Better, worse: items that were right more and less often than with {make.results.reference}. Their test and "
-        "interval (exact for one seed each, else a bootstrap) hold for these very runs; the clustered ones count seeds "
-        "and items, or the items alone where a side has a single seed. Not corrected."
+        f"Better, worse: items that were right more and less often than with {make.results.reference}. Their "
+        "test and interval (exact for one seed each, else a bootstrap) hold for these very runs; the "
+        "clustered ones count seeds and items, or the items alone where a side has a single seed. Not "
+        "corrected."
     )
-    return _compared(make, view, entries, "items", f"{view.upper()}: over items", caption, heads, (6, 9))
+    return _compared(make, view, entries, "items", caption, heads, (6,))
 
 
 def per_seed(make: Maker) -> Table:
     """Every run on its own."""
-    r, rows = make.results, []
-    for model, point, arm in grid(r):
-        for cell in r.group(model, arm, point):
-            path = make.path("per-seed", model, point, arm, cell.seed)
-            rows.append(
-                Row(arm, ((str(cell.seed),), *make.accuracies(path, [cell])), make.group(model, point))
-            )
-    heads = ("arm", "seed", *make.accuracy_heads())
-    return Table(
-        "per-seed", "Every seed", "Accuracy of every run", "", heads, tuple(rows), fold=len(rows) > 12
-    )
+    rows = []
+    for place in make.places:
+        for cell in make.cells(place):
+            shown = make.accuracies(make.path("per-seed", place, cell.seed), [cell])
+            rows.append(Row(place.arm, ((str(cell.seed),), *shown), make.group(place)))
+    heads, fold = ("arm", "seed", *make.accuracy_heads()), len(rows) > 12
+    return Table("per-seed", "Every seed", "Accuracy of every run", "", heads, tuple(rows), fold=fold)
 
 
 def power_table(make: Maker) -> Table:
     """What differences the design can find, from the spreads it showed itself."""
-    r, rows = make.results, []
-    for model in r.models:
-        for point in r.points():
-            for view in ordered_views(r):
-                found, seeds, cells = _design(
-                    make, view, [(model, p, arm) for m, p, arm in grid(r) if (m, p) == (model, point)]
-                )
-                if found is None:
-                    continue
-                path, size = make.path("power", model, point, view), len(make.effects[view])
-                least = [_detectable(found, seeds, LEVEL / count) for count in (1, size)]
-                entries = (
-                    make.one(path, "seeds", seeds, lambda n: f"{n:.0f}", cells),
-                    make.one(path, "items", found.items, lambda n: f"{n:,.0f}", cells),
-                    make.one(path, "seed-sd", found.seed_sd, lambda sd: points(sd, sign=False), cells),
-                    make.one(
-                        path, "discordance", found.discordance, lambda sd: points(sd, sign=False), cells
-                    ),
-                    make.one(path, "detectable", least[0], _up, cells),
-                    make.one(path, "detectable-family", least[1], _up, cells),
-                )
-                rows.append(Row(view.upper(), entries, make.group(model, point)))
-    heads = ("view", "seeds", "items", "seed sd", "discordance", "detectable, alone", "detectable, corrected")
+    rows = []
+    for first in (place for place in make.places if place.arm == make.results.arms[0]):
+        for view in make.views:
+            found, seeds, cells = _design(make, view, [p for p in make.places if p[:2] == first[:2]])
+            if found is None:
+                continue
+            path = make.path("power", first._replace(arm=""), view)
+            one = partial(make.one, path, cells)
+            detect = partial(detectable, found.items, seeds, **found.spreads(), verdict=True)
+            alone, corrected = (detect(alpha=LEVEL / n) for n in (1, len(make.effects[view])))
+            entries = (
+                one("seeds", seeds, whole),
+                one("items", found.items, whole),
+                one("seed-sd", found.seed_sd, _unsigned),
+                one("discordance", found.discordance, _unsigned),
+                one("detectable", alone, _up),
+                one("detectable-family", corrected, _up),
+            )
+            rows.append(Row(view.upper(), entries, make.group(first)))
+    heads = ("view", "seeds", "items", "seed sd", "discordance", "detectable, alone")
     caption = (
-        "In points. Seed sd: of an arm's accuracy over seeds; discordance: over items, of the difference between two "
-        "arms' chances. Detectable: the smallest true difference that gets a verdict with a chance of 80%, as the only "
-        "comparison and as the first of its family (Bonferroni). Spreads are root mean squares over the study's "
-        "comparisons; seeds are the fewest of an arm that has more than one."
+        "In points. Seed sd: of an arm's accuracy over seeds; discordance: over items, of the difference "
+        "between two arms' chances. Detectable: the smallest true difference that gets a verdict with a "
+        "chance of 80%, as the only comparison and as the first of its family (Bonferroni). Spreads are root "
+        "mean squares over the study's comparisons; seeds are the fewest of an arm that has more than one."
     )
-    return Table("power", "Power of the design", "Detectable differences", caption, heads, tuple(rows))
+    return Table(
+        "power",
+        "Power of the design",
+        "Detectable differences",
+        caption,
+        (*heads, "detectable, corrected"),
+        tuple(rows),
+    )
 
 
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
-    """What the study found, in plain sentences: gains, losses, what cannot be told from chance, single seeds,
-    gaps, power.
-    """
+    """What the study found in plain sentences: gains, losses, what may be chance, single seeds, power."""
     make, lines = Maker(results, effects), []
     words = {
         "gain": f"gain over {results.reference}",
@@ -243,52 +200,46 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
         "inside run-to-run variation": f"inside run-to-run variation of {results.reference}",
         "single seed": f"single seed, so nothing can be said beyond these runs (against {results.reference})",
     }
-    for view in ordered_views(results):
+    for view in make.views:
         for verdict in VERDICTS:
-            those = [
-                (place, found) for place, found in make.effects[view].items() if found.verdict == verdict
-            ]
+            those = [(p, found) for p, found in make.effects[view].items() if found.verdict == verdict]
             short = len(those) > MANY and verdict not in ("gain", "loss")  # the table has the rest
             some = [_brief(make, place, found, short) for place, found in those]
             lines += [f"{view.upper()}, {words[verdict]}: {'; '.join(some)}."] if some else []
     if not any(make.effects.values()):
         lines.append(f"No arm has been compared with {results.reference}.")
     lines += [f"No result yet: {'; '.join(results.missing)}."] if results.missing else []
-    for view in ordered_views(results):
-        found, seeds, _ = _design(make, view, grid(results))
-        if found is not None:
-            told = sentence(found.items, seeds, **_spreads(found), verdict=True)
-            spreads = f"seed sd {points(found.seed_sd, sign=False)} points, discordance {points(found.discordance, sign=False)}"
-            lines.append(f"{view.upper()}, power: {told}; {spreads}.")
+    for view in make.views:
+        spread, seeds, _ = _design(make, view, make.places)
+        if spread is not None:
+            smallest = sentence(spread.items, seeds, **spread.spreads(), verdict=True)
+            sds = f"seed sd {_unsigned(spread.seed_sd)} points, discordance {_unsigned(spread.discordance)}"
+            lines.append(f"{view.upper()}, power: {smallest}; {sds}.")
     return lines
 
 
 def comparison_sentences(results: Results, effects: Effects | None = None) -> list[str]:
     """One sentence a comparison, primary view first."""
     make, lines = Maker(results, effects), []
-    for view in ordered_views(results):
+    for view in make.views:
         for place, found in make.effects[view].items():
-            where = (
-                "" if make.single else ", ".join(part for part in (place.model, place.point) if part) + ", "
-            )
+            where = "" if make.single else f"{place.where}, "
             lines.append(f"{where}{view.upper()}: {found.sentence}.")
     return lines
 
 
-def _compared(make: Maker, view: str, entries: Entries, kind: str, title: str, caption: str, heads: tuple[str, ...],
-              words: tuple[int, ...]) -> Table:  # fmt: skip
+def _compared(
+    make: Maker, view: str, entries: Entries, kind: str, caption: str, heads: tuple[str, ...],
+    words: tuple[int, ...],
+) -> Table:  # fmt: skip
     """A row for every arm but the reference; one without a result says so."""
-    r, rows, name = make.results, [], f"{kind}-{slug(view)}"
-    for model, point, arm in grid(r) if make.effects[view] else ():
-        if arm != r.reference:
-            found, path = make.effect(model, point, arm, view), make.path(name, model, point, arm, view)
-            shown = (
-                entries(found, path, make.pair(model, point, arm, view))
-                if found
-                else [EMPTY] * (len(heads) - 2)
-            )
-            rows.append(Row(arm, (*shown, make.judged(model, point, arm, view)), make.group(model, point)))
-    return Table(name, "Tests", title, caption, heads, tuple(rows), words)
+    rows, name = [], f"{kind}-{slug(view)}"
+    for place in make.treatments if make.effects[view] else []:
+        found, path = make.effect(place, view), make.path(name, place, view)
+        shown = entries(found, path, make.pair(place, view)) if found else [EMPTY] * (len(heads) - 1)
+        rows.append(Row(place.arm, (*shown, make.judged(place, view)), make.group(place)))
+    title, words = f"{view.upper()}: over {kind}", (*words, len(heads))
+    return Table(name, "Tests", title, caption, (*heads, "verdict"), tuple(rows), words)
 
 
 def _family(make: Maker, view: str) -> str:
@@ -297,43 +248,34 @@ def _family(make: Maker, view: str) -> str:
 
 
 def _brief(make: Maker, place: Place, found: Comparison, short: bool) -> str:
-    where = "" if make.single else f" ({', '.join(part for part in (place.model, place.point) if part)})"
-    test = "" if found.verdict == "single seed" else f", adjusted p {p_value(found.p_adjusted)}"
+    text = f"{place.arm}{'' if make.single else f' ({place.where})'} {points(found.delta)}"
+    if short:
+        return text
     interval = f" [{points(found.clustered.low)}, {points(found.clustered.high)}]" if found.clustered else ""
-    return f"{place.arm}{where} {points(found.delta)}" + ("" if short else f" points{interval}{test}")
+    test = "" if found.verdict == "single seed" else f", adjusted p {p_value(found.p_adjusted)}"
+    return f"{text} points{interval}{test}"
 
 
-def _design(
-    make: Maker, view: str, places: list[tuple[str, dict[str, Any], str]]
-) -> tuple[Design | None, int, list[Cell]]:
-    """Spreads over the comparisons at some places (root mean squares), the fewest seeds of an arm among them,
-    and their runs.
-    """
-    r, found, seeds = make.results, [], []
+def _design(make: Maker, view: str, places: list[Place]) -> tuple[Design | None, int, list[Cell]]:
+    """Root mean squares of the comparisons' spreads, the fewest seeds of an arm, and their runs."""
+    found, seeds = [], []
     cells: dict[str, Cell] = {}
-    for model, point, arm in places:
-        effect = make.effect(model, point, arm, view)
+    for place in places:
+        effect = make.effect(place, view)
         if effect and effect.clustered and min(effect.seeds) > 1:
-            a, b = (
-                r.matrix(with_view(r.group(model, name, point), view), view) for name in (arm, r.reference)
-            )
+            arms = (make.cells(each, view) for each in (place, make.reference(place)))
+            a, b = (make.results.matrix(some, view) for some in arms)
             found.append(design(a, b))
             seeds.append(min(effect.seeds))
-            cells |= {cell.source.folder: cell for cell in make.pair(model, point, arm, view)}
+            cells |= {cell.source.folder: cell for cell in make.pair(place, view)}
     if not found:
         return None, 0, []
-    typical = {
-        name: math.sqrt(np.mean([_spreads(one)[name] ** 2 for one in found])) for name in _spreads(found[0])
-    }
-    return Design(found[0].items, **typical), min(seeds), list(cells.values())
+    typical = np.sqrt(np.mean([(d.seed_sd**2, d.discordance**2, d.noise**2) for d in found], axis=0))
+    return Design(found[0].items, *typical.tolist()), min(seeds), list(cells.values())
 
 
-def _detectable(found: Design, seeds: int, alpha: float) -> float:
-    return detectable(found.items, seeds, **_spreads(found), alpha=alpha, verdict=True)
-
-
-def _spreads(found: Design) -> dict[str, float]:
-    return {"seed_sd": found.seed_sd, "discordance": found.discordance, "noise": found.noise}
+def _unsigned(share: float) -> str:
+    return points(share, sign=False)
 
 
 def _up(share: float) -> str:

@@ -1,24 +1,26 @@
-"""The tables beside the comparison itself: the paper's numbers, the tokens of a run, what a mask drops of the
-gradient.
+"""The tables beside the comparison: the paper's numbers, the tokens of a run, what a mask drops.
 
 Each is empty where the study has nothing for it. It leaves out the accuracies and tests (tables.py).
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from smopd.formatting import finite, points
 from smopd.study.paper import PaperRow, find, paper_model, paper_rows
 from smopd.study.results import Cell
-from smopd.study.table_parts import EMPTY, NONE, Entry, Maker, Path, Row, Table, grid, plain, whole
-from smopd.viewer.svg import finite, points
+from smopd.study.table_parts import EMPTY, NONE, Entry, Maker, Path, Place, Row, Table, plain, whole
 
+Names = dict[str, str]  # key -> heading
+Words = tuple[str, str, str]  # section, title, caption
 Measured = dict[str, Any] | None
 Pick = Callable[[Cell], Measured]
 COUNTS = ("tokens", "count")
 
 CALIBRATION = {
-    "tokens": "tokens", "agreement": "teacher agrees", "agreement_kept": "kept", "agreement_dropped": "dropped", "ece": "ECE",
-    "auroc": "AUROC",
+    "tokens": "tokens", "agreement": "teacher agrees", "agreement_kept": "kept",
+    "agreement_dropped": "dropped", "ece": "ECE", "auroc": "AUROC",
 }  # fmt: skip
 BINS = {"count": "tokens", "student": "student", "teacher": "teacher", "agreement": "teacher agrees"}
 GRADIENTS = {
@@ -30,157 +32,109 @@ GRADIENTS = {
 def paper_table(make: Maker) -> Table:
     """Ours beside the printed values of the paper's study that this one repeats."""
     r, rows = make.results, []
-    for model, point, arm in grid(r):
-        cells = r.group(model, arm, point)
-        for printed in _printed(r.paper, model, arm, _steps(point)) if cells else ():
+    for place in make.places:
+        cells = make.cells(place)
+        for printed in _printed(r.paper, place, _steps(make.axes_of[place.point])) if cells else ():
             for view in r.views:
                 accuracy, theirs = printed.accuracy(view), _printed_effect(printed, view, r.reference)
                 if accuracy is None and theirs is None:
                     continue
-                path = make.path("paper", model, point, arm, view)
+                path, both = make.path("paper", place, view), make.pair(place, view)
+                found = make.effect(place, view)
                 ours = make.accuracies(path[:-1], cells)[r.views.index(view)]
-                found, both = make.effect(model, point, arm, view), make.pair(model, point, arm, view)
-                delta = apart = EMPTY
-                if found:
-                    delta = make.one(path, "delta", found.delta, points, both)
+                delta = make.one(path, both, "delta", found.delta, points) if found else EMPTY
+                apart = EMPTY
                 if found and theirs is not None:
-                    key = f"{printed.model}-{printed.steps}/less-paper"
-                    apart = (
-                        make.number(
-                            [*path, *key.split("/")], gap := found.delta - theirs / 100, points(gap), both
-                        ),
-                    )
-                where = ", ".join(
-                    dict.fromkeys(part for part in (printed.table, printed.label, printed.column) if part)
-                )
+                    of = [*path, f"{printed.model}-{printed.steps}"]
+                    apart = make.one(of, both, "less-paper", found.delta - theirs / 100, points)
+                parts = (printed.table, printed.label, printed.column)
+                where = ", ".join(dict.fromkeys(part for part in parts if part))
+                source = f"{printed.model.upper()}, {printed.steps} steps: {where}"
                 entries: tuple[Entry, ...] = (
-                    (view.upper(),), ours, (_text(accuracy, "{:.1f}"),), delta, (_text(theirs, "{:+.1f}"),), apart,
-                    make.judged(model, point, arm, view), (f"{printed.model.upper()}, {printed.steps} steps: {where}",),
+                    (view.upper(),), ours, (_text(accuracy, "{:.1f}"),), delta, (_text(theirs, "{:+.1f}"),),
+                    apart, make.judged(place, view), (source,),
                 )  # fmt: skip
-                rows.append(Row(arm, entries, make.group(model, point)))
+                rows.append(Row(place.arm, entries, make.group(place)))
     heads = (
-        "arm",
-        "view",
-        "ours, %",
-        "paper, %",
-        "our difference",
-        "paper's",
-        "ours less paper's",
-        "our verdict",
+        "arm", "view", "ours, %", "paper, %", "our difference", "paper's", "ours less paper's", "our verdict",
         "paper",
-    )
+    )  # fmt: skip
     caption = (
-        f"Differences from {r.reference} in percentage points; where the paper prints none, that of its printed "
-        "accuracies. A model that the paper does not have stands beside each of the paper's: then only the direction and "
-        "the size of an effect can be compared."
+        f"Differences from {r.reference} in percentage points; where the paper prints none, that of its "
+        "printed accuracies. A model that the paper does not have stands beside each of the paper's: then "
+        "only the direction and the size of an effect can be compared."
     )
-    return Table(
-        "paper",
-        "Beside the paper",
-        f"Ours and the paper's: {r.paper}",
-        caption,
-        heads,
-        tuple(rows),
-        (1, 7, 8),
-    )
+    title = f"Ours and the paper's: {r.paper}"
+    return Table("paper", "Beside the paper", title, caption, heads, tuple(rows), (1, 7, 8))
 
 
 def calibration_tables(make: Maker) -> list[Table]:
     """Calibration of the logged tokens, in all and by the student's probability."""
     caption = (
-        "Middle replies; the teacher agrees with a token if it gives it at least half the student's probability. AUROC: "
-        "of one token it disagrees with and one it agrees with, how often the first has the higher entropy; its interval "
-        "is that of a run, averaged over seeds. Mean ± sample standard deviation over seeds."
+        "Middle replies; the teacher agrees with a token if it gives it at least half the student's "
+        "probability. AUROC: of one token it disagrees with and one it agrees with, how often the first has "
+        "the higher entropy; its interval is that of a run, averaged over seeds. Mean ± sample standard "
+        "deviation over seeds."
     )
     rows = []
-    for model, point, arm in grid(make.results):
-        cells = make.results.group(model, arm, point)
+    for place in make.places:
+        cells = make.cells(place)
         edges = sorted({(b["low"], b["high"]) for cell in cells for b in (cell.tokens or {}).get("bins", [])})
         for low, high in edges:
-            path = make.path("bins", model, point, arm, f"{low:g}-{high:g}")
-            entries = _means(make, path, cells, lambda cell, low=low: _bin(cell, low), list(BINS))  # type: ignore[misc]
-            group = ", ".join(part for part in (make.group(model, point), arm) if part)
+            path = make.path("bins", place, f"{low:g}-{high:g}")
+            entries = _means(make, path, cells, partial(_bin, low), list(BINS))
+            group = ", ".join(part for part in (make.group(place), place.arm) if part)
             rows.append(Row(f"{low:g} to {high:g}", tuple(entries), group))
     title = "Tokens by the student's probability of them"
     bins = Table("bins", "Tokens", title, "", ("probability", *BINS.values()), tuple(rows), fold=True)
-    return [
-        _arms(make, "calibration", _tokens, CALIBRATION, ("Tokens", "Does entropy tell?", caption), "auroc"),
-        bins,
-    ]
+    words = ("Tokens", "Does entropy tell?", caption)
+    return [_arms(make, "calibration", lambda cell: cell.tokens, CALIBRATION, words, "auroc"), bins]
 
 
 def gradient_table(make: Maker) -> Table:
     """What a mask drops of the middle turns' gradient."""
-    caption = "The gradient of the middle turns, split into that of the kept and of the dropped tokens. Mean ± sd over seeds."
-    return _arms(
-        make,
-        "gradients",
-        lambda cell: cell.gradients,
-        GRADIENTS,
-        ("Gradients", "What the mask drops", caption),
-    )
+    caption = "The gradient of the middle turns, split into that of the kept and of the dropped tokens."
+    words = ("Gradients", "What the mask drops", f"{caption} Mean ± sd over seeds.")
+    return _arms(make, "gradients", lambda cell: cell.gradients, GRADIENTS, words)
 
 
-def _arms(
-    make: Maker,
-    name: str,
-    pick: Pick,
-    columns: dict[str, str],
-    words: tuple[str, str, str],
-    bounded: str = "",
-) -> Table:
+def _arms(make: Maker, name: str, pick: Pick, columns: Names, words: Words, bounded: str = "") -> Table:
     """A row for every arm with measurements; `bounded` is one that every run has an interval of."""
     rows = []
-    for model, point, arm in grid(make.results):
-        cells = [cell for cell in make.results.group(model, arm, point) if pick(cell)]
-        if cells:
-            path = make.path(name, model, point, arm)
-            entries = _means(make, path, cells, pick, list(columns))
-            if bounded:
-                low, high = (
-                    entry[:1]
-                    for entry in _means(make, path, cells, pick, [f"{bounded}_low", f"{bounded}_high"])
-                )
-                entries.append(EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]"))
-            rows.append(Row(arm, tuple(entries), make.group(model, point)))
-    return Table(
-        name, *words, ("arm", *columns.values(), *(["95% interval"] if bounded else [])), tuple(rows)
-    )
+    for place in make.places:
+        cells, path = [cell for cell in make.cells(place) if pick(cell)], make.path(name, place)
+        if not cells:
+            continue
+        entries = _means(make, path, cells, pick, list(columns))
+        if bounded:
+            ends = _means(make, path, cells, pick, [f"{bounded}_low", f"{bounded}_high"])
+            low, high = (end[:1] for end in ends)
+            entries.append(EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]"))
+        rows.append(Row(place.arm, tuple(entries), make.group(place)))
+    heads = ("arm", *columns.values(), *(["95% interval"] if bounded else []))
+    return Table(name, *words, heads, tuple(rows))
 
 
 def _means(make: Maker, path: Path, cells: list[Cell], pick: Pick, columns: Sequence[str]) -> list[Entry]:
     entries = []
     for key in columns:
-        found = [
-            (value, cell) for cell in cells if (value := finite((pick(cell) or {}).get(key))) is not None
-        ]
-        entries.append(
-            make.spread(
-                [*path, key],
-                [value for value, _ in found],
-                whole if key in COUNTS else plain,
-                [cell for _, cell in found],
-            )
-        )
+        values = {cell.source.folder: finite((pick(cell) or {}).get(key)) for cell in cells}
+        some = [cell for cell in cells if values[cell.source.folder] is not None]
+        known = [value for value in values.values() if value is not None]
+        entries.append(make.spread([*path, key], some, known, whole if key in COUNTS else plain))
     return entries
 
 
-def _tokens(cell: Cell) -> Measured:
-    return cell.tokens
-
-
-def _bin(cell: Cell, low: float) -> Measured:
+def _bin(low: float, cell: Cell) -> Measured:
     return next((b for b in (cell.tokens or {}).get("bins", []) if b["low"] == low), None)
 
 
-def _printed(study: str, model: str, arm: str, steps: int | None) -> list[PaperRow]:
-    """The paper's rows of an arm: those of the same model, or of each of its models where it does not have
-    ours.
-    """
-    if paper_model(model) is not None:
-        row = find(study, model, arm, steps)
+def _printed(study: str, place: Place, steps: int | None) -> list[PaperRow]:
+    """The paper's rows of an arm: of the same model, or of each where it does not have ours."""
+    if paper_model(place.model) is not None:
+        row = find(study, place.model, place.arm, steps)
         return [row] if row else []
-    return [row for row in paper_rows(study) if row.arm == arm and steps in (None, row.steps)]
+    return [row for row in paper_rows(study) if row.arm == place.arm and steps in (None, row.steps)]
 
 
 def _printed_effect(row: PaperRow, view: str, reference: str) -> float | None:
@@ -189,20 +143,14 @@ def _printed_effect(row: PaperRow, view: str, reference: str) -> float | None:
     if printed is not None or row.arm == reference:
         return printed
     wanted = (row.model, row.steps, row.table, reference)
-    same = [
-        other
-        for other in paper_rows(row.study)
-        if (other.model, other.steps, other.table, other.arm) == wanted
-    ]
+    same = [r for r in paper_rows(row.study) if (r.model, r.steps, r.table, r.arm) == wanted]
     a, b = row.accuracy(view), same[0].accuracy(view) if same else None
     return None if a is None or b is None else round(a - b, 6)
 
 
-def _steps(point: dict[str, Any]) -> int | None:
-    return next(
-        (value for name, value in point.items() if name.split(".")[-1] == "steps" and isinstance(value, int)),
-        None,
-    )
+def _steps(axes: dict[str, Any]) -> int | None:
+    steps = (value for name, value in axes.items() if name.split(".")[-1] == "steps")
+    return next((value for value in steps if isinstance(value, int)), None)
 
 
 def _text(value: float | None, form: str) -> str:

@@ -1,5 +1,4 @@
-"""A trained run as a plain model folder: the student's adapter folded into its base, with tokenizer, template
-and a model card.
+"""A trained run as a plain model folder: the adapter folded into its base, tokenizer, model card.
 
 What comes out loads with transformers, vLLM or any converter, and needs neither PEFT nor smopd. A base that
 was trained in fewer bits is loaded in full for this: the adapter is folded into the weights its makers
@@ -22,14 +21,14 @@ from smopd.data import load_examples
 from smopd.errors import UserError
 from smopd.evaluation.store import data_digest, load_identity, load_summary
 from smopd.files import file_digest, read_jsonl, write_text
+from smopd.formatting import interval, percent
 from smopd.models import load_generation_config, load_model, resolve_adapter
-from smopd.viewer.svg import interval, percent
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 def export(source: Path, out: Path, checkpoint: str = "", dtype: str = "") -> dict[str, Any]:
-    """Write the model that `source`, a run folder or an adapter, has trained; what was written, for --json."""
+    """Write the model that `source`, a run folder or an adapter, has trained; says what was written."""
     if out.exists() or out.is_symlink():
         raise UserError(f"{out}: exists; nothing was written, choose another folder")
     if dtype and dtype not in DTYPES:
@@ -56,8 +55,9 @@ def export(source: Path, out: Path, checkpoint: str = "", dtype: str = "") -> di
         raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return {"model": str(out), "base": config.model.path, "adapter": str(adapter), "dtype": wanted,
-            "files": sorted(p.name for p in out.iterdir())}  # fmt: skip
+    written = sorted(path.name for path in out.iterdir())
+    made = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
+    return {**made, "dtype": wanted, "files": written}
 
 
 def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
@@ -76,9 +76,8 @@ def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
 
 def _config_of(adapter: Path) -> Config:
     """An adapter without a run names its base itself."""
-    base = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get(
-        "base_model_name_or_path"
-    )
+    settings = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    base = settings.get("base_model_name_or_path")
     if not base:
         raise UserError(f"{adapter}: its adapter_config.json names no base model (base_model_name_or_path)")
     return load_config(None, [f"model.path={json.dumps(base)}"])
@@ -89,9 +88,8 @@ def _folded(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
         model = PeftModel.from_pretrained(base, str(adapter))
         return model.merge_and_unload(safe_merge=True)
     except (ValueError, RuntimeError, OSError) as error:
-        raise UserError(
-            f"{adapter}: the adapter cannot be folded into the model: {str(error).strip().splitlines()[0]}"
-        ) from None
+        first = str(error).strip().splitlines()[0]
+        raise UserError(f"{adapter}: the adapter cannot be folded into the model: {first}") from None
 
 
 def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype: str) -> str:
@@ -99,36 +97,31 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
     base = config.model.path
     hub = not Path(base).expanduser().exists() and base != "pocket"
     base = base if hub else _public(base)
-    head = [
-        "library_name: transformers",
-        "pipeline_tag: text-generation",
-        "tags: [smopd, self-distillation, multi-turn]",
-    ]
-    head += [f"base_model: {base}"] if hub else []
-    parts = ["---\n" + "\n".join(head) + "\n---", f"# {name}"]
+    head = "library_name: transformers\npipeline_tag: text-generation\n"
+    head += "tags: [smopd, self-distillation, multi-turn]\n" + (f"base_model: {base}\n" if hub else "")
+    parts = [f"---\n{head}---", f"# {name}"]
     method = f" with smopd's method `{config.method}`, seed {config.seed}" if run else ""
     parts.append(
-        f"`{base}` after multi-turn on-policy self-distillation (SMOPD, arXiv 2608.14647){method}: trained to answer a task told "
-        f"over several turns as it answers the task told at once. The LoRA adapter is folded into the weights ({dtype}); "
-        f"exported by smopd {version('smopd')}."
+        f"`{base}` after multi-turn on-policy self-distillation (SMOPD, arXiv 2608.14647){method}: trained "
+        "to answer a task told over several turns as it answers the task told at once. The LoRA adapter is "
+        f"folded into the weights ({dtype}); exported by smopd {version('smopd')}."
     )
     parts.append(
-        f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model too. State them here "
-        "before you publish it."
+        f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model "
+        "too. State them here before you publish it."
     )
     if run:
         parts += [_training(config, adapter, run), *_evaluations(adapter, run)]
+        data = {name: _public(getattr(config.data, name)) for name in ("train", "eval", "databases")}
+        verifiers = [_public(name) for name in config.data.verifiers]
+        model = {"path": base, "adapter": _public(config.model.adapter)}
         public = {
-            "model": config.model.model_copy(update={"path": base, "adapter": _public(config.model.adapter)}),
-            "data": config.data.model_copy(
-                update={n: _public(getattr(config.data, n)) for n in ("train", "eval", "databases")}
-                | {"verifiers": [_public(v) for v in config.data.verifiers]}
-            ),
+            "model": config.model.model_copy(update=model),
+            "data": config.data.model_copy(update={**data, "verifiers": verifiers}),
         }
-        shown = re.split(r"\n(?=\[)", to_toml(config.model_copy(update=public)).strip())
-        kept = [
-            table.strip() for table in shown if not table.startswith(("[engine]", "[user]"))
-        ]  # addresses are nobody's business
+        tables = re.split(r"\n(?=\[)", to_toml(config.model_copy(update=public)).strip())
+        # Addresses are nobody's business.
+        kept = [table.strip() for table in tables if not table.startswith(("[engine]", "[user]"))]
         parts.append("## Settings\n\n```toml\n" + "\n\n".join(kept) + "\n```")
     return "\n\n".join(parts) + "\n"
 
@@ -136,23 +129,16 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
 def _training(config: Config, adapter: Path, run: Path) -> str:
     state = adapter / "state.json"
     step = json.loads(state.read_text(encoding="utf-8"))["step"] if state.exists() else None
-    lines = [
-        f"- step {step} of {config.train.steps}, {config.train.rollouts} conversations a step",
-        f"- seed {config.seed}",
-    ]
-    lines += (
-        [f"- base weights in {config.model.quantize} while training"]
-        if config.model.quantize != "none"
-        else []
-    )
+    lines = [f"- step {step} of {config.train.steps}, {config.train.rollouts} conversations a step"]
+    lines.append(f"- seed {config.seed}")
+    if config.model.quantize != "none":
+        lines.append(f"- base weights in {config.model.quantize} while training")
     lines.append(f"- training data: {_data(config.data.train)}")
     rows = {row["step"]: row for row in read_jsonl(run / "metrics.jsonl")}
     if step in rows:
         shown = {key: rows[step].get(key) for key in ("loss", "loss/middle", "loss/answer", "grad_norm")}
-        lines.append(
-            "- last step: "
-            + ", ".join(f"{key} {value:.4g}" for key, value in shown.items() if value is not None)
-        )
+        numbers = [f"{key} {value:.4g}" for key, value in shown.items() if value is not None]
+        lines.append(f"- last step: {', '.join(numbers)}")
     return "## Training\n\n" + "\n".join(lines)
 
 
@@ -166,13 +152,11 @@ def _evaluations(adapter: Path, run: Path) -> list[str]:
         ours = identity.get("adapter") == digest or (folder.name == "trained" and last)
         if summary is None or not (ours or identity.get("adapter") is None):
             continue
+        model, where = "this model" if ours else "base", _public(str(identity.get("data", "")))
         for view, v in summary["views"].items():
-            of = f"{v['correct']}/{v['total']}" if "correct" in v else ""
-            where = _public(str(identity.get("data", "")))
-            model = "this model" if ours else "base"
-            rows.append(
-                f"| {model} | {where} | {view.upper()} | {percent(v['accuracy'])} | {interval(v['low'], v['high'])} | {of} |"
-            )
+            correct = f"{v['correct']}/{v['total']}" if "correct" in v else ""
+            numbers = f"{percent(v['accuracy'])} | {interval(v['low'], v['high'])} | {correct}"
+            rows.append(f"| {model} | {where} | {view.upper()} | {numbers} |")
     head = "| | data | view | accuracy | 95% interval | correct |\n|---|---|---|---|---|---|\n"
     return ["## Evaluation\n\n" + head + "\n".join(sorted(rows))] if rows else []
 

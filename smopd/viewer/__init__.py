@@ -3,22 +3,15 @@
 from smopd.viewer.report import (
     Accuracy,
     Comparison,
-    Conversation,
     ConversationPair,
     ReportData,
+    ShownConversation,
     render_report,
     write_report,
-)
+)  # fmt: skip
 from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
 __all__ = [
-    "Accuracy",
-    "Comparison",
-    "Conversation",
-    "ConversationPair",
-    "ReportData",
-    "accuracy_table",
-    "render_report",
-    "show_conversation_pair",
-    "write_report",
-]
+    "Accuracy", "Comparison", "ConversationPair", "ReportData", "ShownConversation", "accuracy_table",
+    "render_report", "show_conversation_pair", "write_report",
+]  # fmt: skip

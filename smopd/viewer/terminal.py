@@ -1,11 +1,11 @@
-"""The same evidence in a terminal, with rich: a conversation before and after training, and the table of
-accuracies.
+"""The same evidence in a terminal, with rich: conversations before and after training, accuracies.
 
 What a model or a user said is printed as plain text: neither rich markup nor terminal escapes in it have any
 effect. It leaves out the curves and the settings; the page of `smopd.viewer.report` has them.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -13,19 +13,20 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from smopd.viewer.report import Accuracy, Comparison, Conversation, ConversationPair, turn_rows, verdict_words
-from smopd.viewer.svg import interval, p_value, percent, points, visible
+from smopd.formatting import interval, p_value, percent, points, visible
+from smopd.viewer import report
+from smopd.viewer.report import Accuracy, Comparison, ConversationPair, ShownConversation
 
 NARROW = 90  # below this many columns two replies side by side would be too thin to read
 
 
 def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
-    """Print one task's conversation before and after training, side by side, or stacked on a narrow terminal."""
+    """Print one task's conversation before and after training, side by side, or stacked if narrow."""
     console.print(Rule(Text(visible(pair.id).replace("\n", " "), style="bold"), align="left", style="dim"))
     for name, text in (("system", pair.system), ("FULL message", pair.full), ("expected", pair.expected)):
         if text:
             console.print(_said(name, text, style="dim"))
-    for users, before, after in turn_rows(pair):
+    for users, before, after in report.turn_rows(pair):
         console.print()
         said = [_said(name, text, style="cyan") for name, text in users.items()]
         if len(said) == 1:
@@ -34,10 +35,8 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
             _side_by_side(console, said)
         _side_by_side(console, [_said("before", before), _said("after", after)])
     console.print()
-    _side_by_side(
-        console,
-        [_verdict("before", pair.before, pair.expected), _verdict("after", pair.after, pair.expected)],
-    )
+    sides = (("before", pair.before), ("after", pair.after))
+    _side_by_side(console, [_verdict(name, side, pair.expected) for name, side in sides])
 
 
 def accuracy_table(accuracies: Sequence[Accuracy], comparisons: Sequence[Comparison]) -> Table:
@@ -64,10 +63,8 @@ def _accuracies(accuracies: Sequence[Accuracy]) -> Table:
 def _cell(accuracy: Accuracy | None) -> Text:
     if accuracy is None or accuracy.value is None:
         return Text("-", style="dim")
-    span = interval(accuracy.low, accuracy.high)
-    return Text.assemble(
-        (percent(accuracy.value), "bold"), (f" {span} ({accuracy.correct}/{accuracy.total})", "dim")
-    )
+    counts = f" {interval(accuracy.low, accuracy.high)} ({accuracy.correct}/{accuracy.total})"
+    return Text.assemble((percent(accuracy.value), "bold"), (counts, "dim"))
 
 
 def _comparisons(comparisons: Sequence[Comparison]) -> Table:
@@ -76,15 +73,81 @@ def _comparisons(comparisons: Sequence[Comparison]) -> Table:
     for name in ("gained", "lost", "difference", "95% interval", "p"):
         table.add_column(name, justify="right", no_wrap=name != "95% interval")
     for c in comparisons:
-        cells = (
-            str(c.gained),
-            str(c.lost),
-            points(c.difference),
-            f"[{points(c.low)}, {points(c.high)}]",
-            p_value(c.p),
-        )
+        ends = f"[{points(c.low)}, {points(c.high)}]"
+        cells = (str(c.gained), str(c.lost), points(c.difference), ends, p_value(c.p))
         table.add_row(Text(visible(c.label)), *map(Text, cells))
     return table
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """One evaluation for the terminal: views with intervals, by task and shards, against FULL."""
+    views = summary["views"]
+    whole = Table.grid()
+    whole.add_row(_views_table(summary))
+    if (breakdown := _breakdown_table(views)).row_count:
+        whole.add_row(breakdown)
+    against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
+    if changes := [_comparison(label, change) for label, change in against.items() if change]:
+        whole.add_row(accuracy_table([], changes))
+    for view, v in views.items():
+        if failed := [f"{v['status'][s]} {s}" for s in ("timeout", "error") if v["status"].get(s)]:
+            words = "the verifier failed on some replies, which count as not correct"
+            whole.add_row(Text(f"  {view.upper()}: {words}: {', '.join(failed)}", style="yellow"))
+    return whole
+
+
+def _views_table(summary: dict[str, Any]) -> Table:
+    several = summary["runs"] > 1
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    names = ("mean of runs", "A90", "unreliability") if several else ("accuracy", "95% interval", "correct")
+    for name in ("view", *names, "at any turn"):
+        table.add_column(name, justify="left" if name == "view" else "right")
+    for view, v in summary["views"].items():
+        any_turn = "" if view in ("full", "concat") else percent(v["any_turn"]["accuracy"])
+        if several:
+            spans = [(v["accuracy"], v["low"], v["high"])]
+            spans += [(v[name], v[f"{name}_low"], v[f"{name}_high"]) for name in ("a90", "unreliability")]
+            cells = [f"{percent(value)} {interval(low, high)}" for value, low, high in spans]
+        else:
+            cells = [percent(v["accuracy"]), interval(v["low"], v["high"]), f"{v['correct']}/{v['total']}"]
+        table.add_row(Text(view.upper()), *map(Text, cells), any_turn)
+    return table
+
+
+def _breakdown_table(views: dict[str, Any]) -> Table:
+    """Accuracy by task and by number of shards, where there is more than one of them."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    table.add_column("by")
+    for name in ("n", *(view.upper() for view in views)):
+        table.add_column(name, justify="right")
+    for part, unit in (("by_task", ""), ("by_shards", " shards")):
+        names = list(dict.fromkeys(name for v in views.values() for name in v[part]))
+        for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
+            found = [v[part].get(name) for v in views.values()]
+            total = max(f["total"] for f in found if f)
+            table.add_row(name + unit, str(total), *(percent(f["accuracy"]) if f else "-" for f in found))
+    return table
+
+
+def _comparison(label: str, change: dict[str, Any]) -> Comparison:
+    return Comparison(label, *(change[f] for f in ("gained", "lost", "difference", "low", "high", "p")))
+
+
+def comparison_table(result: dict[str, Any]) -> Table:
+    """A comparison for the terminal."""
+    accuracies, changes = [], []
+    for stage in ("a", "b"):
+        views = {view: v[stage] for view, v in result["views"].items()}
+        accuracies += report.accuracies_of(stage.upper(), views)
+    for view, v in result["views"].items():
+        tasks = v["by_task"] if len(v["by_task"]) > 1 else {}
+        changes += [_comparison(view.upper(), v["change"])]
+        changes += [_comparison(f"{view.upper()}, {task}", change) for task, change in tasks.items()]
+    whole = Table.grid()
+    for stage in ("a", "b"):
+        whole.add_row(Text(f"  {stage.upper()}: {result[stage]}", overflow="fold"))
+    whole.add_row(accuracy_table(accuracies, changes))
+    return whole
 
 
 def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
@@ -92,13 +155,10 @@ def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
         for cell in cells:
             console.print(cell)
         return
-    table = Table(
-        expand=True, box=box.MINIMAL, show_header=False, show_edge=False, pad_edge=False, border_style="dim"
-    )
+    looks: dict[str, Any] = {"show_header": False, "show_edge": False, "pad_edge": False}
+    table = Table(expand=True, box=box.MINIMAL, border_style="dim", **looks)
     for _ in cells:
-        table.add_column(
-            ratio=1, overflow="fold"
-        )  # fold: a word longer than the column is continued, not cut
+        table.add_column(ratio=1, overflow="fold")  # a word longer than the column is continued, not cut
     table.add_row(*cells)
     console.print(table)
 
@@ -108,9 +168,8 @@ def _said(name: str, text: str | None, style: str = "") -> Text:
     return Text.assemble((f"{name}\n", "dim italic"), (words, style), overflow="fold")
 
 
-def _verdict(name: str, conversation: Conversation, expected: str) -> Text:
-    word, found = verdict_words(conversation)
+def _verdict(name: str, conversation: ShownConversation, expected: str) -> Text:
+    word, found = report.verdict_words(conversation)
     style = "bold green" if conversation.correct else "bold red"
-    return Text.assemble(
-        f"{name}: ", (word, style), visible(f", {found}, expected {expected}"), overflow="fold"
-    )
+    answer = visible(f", {found}, expected {expected}")
+    return Text.assemble(f"{name}: ", (word, style), answer, overflow="fold")

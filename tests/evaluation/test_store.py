@@ -21,7 +21,7 @@ ID = {"model": "m", "eval": {"runs": 2}}
 
 
 class Moody:
-    """Answers by its seed alone, sometimes rightly; may be stopped at the n-th conversation it is asked for."""
+    """Answers by its seed alone, sometimes rightly; may be stopped at the n-th conversation."""
 
     def __init__(self, stop_at=None):
         self.stop_at, self.played = stop_at, 0

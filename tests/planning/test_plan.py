@@ -5,13 +5,13 @@ import shlex
 from pathlib import Path
 
 import pytest
+from scaling_page import quotations, renewed
 from transformers import LlamaConfig, MixtralConfig
 
 from smopd.config import load_config
 from smopd.planning.averages import DEFAULTS
 from smopd.planning.gpus import GPUS
 from smopd.planning.memory import memory
-from smopd.planning.page import quotations, renewed
 from smopd.planning.plan import changed, fitting_changes, make_plan
 from smopd.planning.shapes import SHAPES, find_shape
 from smopd.planning.timing import step_times

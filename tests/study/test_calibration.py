@@ -21,7 +21,8 @@ def make(n: int, seed: int, misleading: bool = False) -> dict[str, np.ndarray]:
     )
     teacher = np.where(away, student - 2, student + r.normal(0, 0.05, n))
     return {
-        "entropy": entropy, "student_logp": student, "teacher_logp": np.minimum(teacher, 0), "divergence": away * 0.4,
+        "entropy": entropy, "student_logp": student, "teacher_logp": np.minimum(teacher, 0),
+        "divergence": away * 0.4,
         "kept": entropy >= np.quantile(entropy, 0.2), "clipped": np.zeros(n), "rollout": np.arange(n) // 20,
     }  # fmt: skip
 

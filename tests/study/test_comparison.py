@@ -32,7 +32,8 @@ def test_the_paper_in_words() -> None:
         == "entropy against baseline: +1.7 points [+0.5, +2.9], 3 seeds each, p 0.022 (Welch): gain"
     )
     assert combined.sentence == (
-        "combined against baseline: +1.3 points [-0.4, +3.1], 3 seeds each, p 0.10 (Welch): inside run-to-run variation"
+        "combined against baseline: +1.3 points [-0.4, +3.1], 3 seeds each, p 0.10 (Welch): "
+        "inside run-to-run variation"
     )
     both = family([entropy, combined])
     assert [c.p_adjusted for c in both] == pytest.approx([2 * entropy.p_adjusted, combined.p_adjusted])
@@ -116,8 +117,8 @@ def test_agreeing_seeds_do_not_make_a_gain_of_one_item() -> None:
     alone = compare([0.90, 0.90], [0.60, 0.60])  # without them nothing can
     assert alone.verdict == "inside run-to-run variation"
     assert (
-        alone.sentence
-        == "a against b: +30.0 points, 2 seeds each: inside run-to-run variation (no spread over seeds to judge by)"
+        alone.sentence == "a against b: +30.0 points, 2 seeds each: inside run-to-run variation "
+        "(no spread over seeds to judge by)"
     )
 
 

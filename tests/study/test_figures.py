@@ -28,8 +28,8 @@ from synthetic_study import METRICS
 from synthetic_study import study as synthetic
 
 from smopd.study import drawing
-from smopd.study.figures import Figure, ablation, axis_figure, cross_scale, effects, make_figures, seeds
-from smopd.study.figures_axes import positions_of
+from smopd.study.drawing import Figure, schematic
+from smopd.study.figures import ablation, axis_figure, cross_scale, effects, make_figures, positions_of, seeds
 from smopd.study.figures_training import (
     calibration_figures,
     curve_figures,
@@ -37,12 +37,13 @@ from smopd.study.figures_training import (
     pooled,
     smoothed,
 )
+from smopd.study.plot import Plot
 from smopd.study.results import Results
-from smopd.study.schematic import schematic
 
 FIVE = (1, 2, 3, 4, 5)
 DEFAULTS: dict[str, Any] = {
-    "chances": ("baseline", "entropy", "outcome", "combined"), "models": ("qwen3-1.7b",), "seeds": (42,), "measured": True,
+    "chances": ("baseline", "entropy", "outcome", "combined"), "models": ("qwen3-1.7b",), "seeds": (42,),
+    "measured": True,
 }  # fmt: skip
 MANY = [
     "baseline",
@@ -94,20 +95,15 @@ def quick() -> Iterator[None]:
     """Fonts in the form that takes half the time to embed; the test of the bytes has the real one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(drawing._STYLE, "pdf.fonttype", 3)
-        schematic.cache_clear()
         yield
-    schematic.cache_clear()  # the next module must not be handed this form
 
 
 @pytest.fixture(scope="module")
 def drawn(quick: None) -> dict[str, tuple[list[Figure], list[Kept]]]:
-    """Every study above with its figures and the sheets they were drawn on; the schematic, the same for all,
-    by itself.
-    """
-    found = {}
+    """Every study above with its figures and the sheets they were drawn on; the schematic by itself."""
+    found: dict[str, tuple[list[Figure], list[Kept]]] = {"schematic": ([schematic()], [])}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "Sheet", Kept)
-        found["schematic"] = ([schematic()], Kept.made)
         for name in STUDIES:
             Kept.made = []
             first, *rest = make_figures(results(name))
@@ -155,7 +151,7 @@ def test_every_figure_is_whole_and_needs_nothing_else(drawn: Any, study: str) ->
         assert all(np.isfinite(value) for _, value in figure.numbers)
 
 
-@pytest.mark.parametrize("study", ["schematic", *STUDIES])
+@pytest.mark.parametrize("study", STUDIES)
 def test_no_label_lies_on_another_or_leaves_the_sheet(drawn: Any, study: str) -> None:
     figures, sheets = drawn[study]
     assert len(sheets) == len(figures)
@@ -208,14 +204,13 @@ def test_the_same_results_give_the_same_bytes_here_and_in_another_process(
     drawn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(drawing._STYLE, "pdf.fonttype", 42)
-    schematic.cache_clear()
     here = make_figures(results("steps"))
-    schematic.cache_clear()
     assert [f.svg for f in here[1:]] == [f.svg for f in drawn["steps"][0]]
     code = (
         "import hashlib, sys; sys.path.insert(0, sys.argv[1])\n"
         "from synthetic_study import study; from smopd.study.figures import make_figures\n"
-        "import matplotlib; matplotlib.rcParams['font.size'] = 30; matplotlib.rcParams['lines.linewidth'] = 9\n"
+        "import matplotlib; matplotlib.rcParams['font.size'] = 30\n"
+        "matplotlib.rcParams['lines.linewidth'] = 9\n"
         "for f in make_figures(study(**eval(sys.argv[2]))):\n"
         "    print(hashlib.sha256(f.svg.encode() + f.pdf + f.caption.encode()).hexdigest())\n"
         "assert 'matplotlib.pyplot' not in sys.modules and matplotlib.rcParams['font.size'] == 30\n"
@@ -398,9 +393,9 @@ def test_gradient_shares_are_means_over_seeds(drawn: Any) -> None:
 
 
 def test_an_arm_has_one_colour_in_every_figure() -> None:
-    colours = drawing.arm_colours(results("many"))
+    colours = Plot(results("many")).colours
     assert len({colours[arm] for arm in MANY[:11]}) == 11
-    assert drawing.arm_colours(results("one"))["entropy"] == drawing.arm_colours(results("five"))["entropy"]
+    assert Plot(results("one")).colours["entropy"] == Plot(results("five")).colours["entropy"]
 
 
 def test_what_is_missing_or_odd_does_not_stop_a_figure() -> None:

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from evidence_page import main, make_page
 
-from smopd.study.page import main, make_page
 from smopd.study.plan import load_study
 from smopd.study.results import load_results
 
@@ -65,7 +65,7 @@ def test_the_miniature_study_has_every_arm_with_five_seeds():
 
 
 def test_writing_it_removes_what_is_no_longer_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr("smopd.study.page.make_page", lambda folder: ("page\n", {"a/one.svg": "<svg/>"}))
+    monkeypatch.setattr("evidence_page.make_page", lambda folder: ("page\n", {"a/one.svg": "<svg/>"}))
     (tmp_path / "evidence" / "a").mkdir(parents=True)
     (tmp_path / "evidence" / "a" / "old.svg").touch()
     (tmp_path / "evidence" / "old.md").touch()

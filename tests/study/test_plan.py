@@ -56,7 +56,8 @@ def test_axes_and_models_are_crossed():
     study = parse(
         SMALL.replace('recipe = "pocket"', "")
         + '[axes]\noptim.lr = [1e-4, 2e-4]\n"objective.rho" = [0.0, 0.2]\n'
-        + '[[models]]\nname = "a"\nrecipe = "pocket"\n[[models]]\nname = "b"\nrecipe = "pocket"\nset = {lora.r = 8}\n'
+        + '[[models]]\nname = "a"\nrecipe = "pocket"\n'
+        + '[[models]]\nname = "b"\nrecipe = "pocket"\nset = {lora.r = 8}\n'
     )
     assert len(study.cells) == 2 * 2 * 2 * 2 * 2
     assert {(c.config.optim.lr, c.config.objective.rho) for c in study.cells} == {

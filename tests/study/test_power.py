@@ -163,8 +163,8 @@ def test_sentences() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"items": 1}, {"seeds": 0}, {"seed_sd": -0.1}, {"discordance": float("nan")}, {"noise": float("inf")}, {"alpha": 0.0},
-     {"power": 1.0}, {"power": 0.01}, {"seeds": 1, "verdict": True}],
+    [{"items": 1}, {"seeds": 0}, {"seed_sd": -0.1}, {"discordance": float("nan")}, {"noise": float("inf")},
+     {"alpha": 0.0}, {"power": 1.0}, {"power": 0.01}, {"seeds": 1, "verdict": True}],
 )  # fmt: skip
 def test_designs_that_make_no_sense(change: dict[str, Any]) -> None:
     good: dict[str, Any] = {"items": 100, "seeds": 3, "seed_sd": 0.01, "discordance": 0.2}

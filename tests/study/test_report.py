@@ -29,7 +29,8 @@ SVG = """<?xml version="1.0"?>
 <!DOCTYPE svg PUBLIC "x" "http://www.w3.org/x.dtd">
 <svg xmlns:xlink="http://www.w3.org/1999/xlink" width="468pt" height="9pt" viewBox="0 0 9 9" xmlns="http://www.w3.org/2000/svg">
  <metadata><rdf:RDF xmlns:rdf="http://x"></rdf:RDF></metadata>
- <defs><style type="text/css">*{stroke-linejoin: round}</style><clipPath id="p1"><path id="m1" d="M0 0"/></clipPath></defs>
+ <defs><style type="text/css">*{stroke-linejoin: round}</style>
+ <clipPath id="p1"><path id="m1" d="M0 0"/></clipPath></defs>
  <g id="figure_1" clip-path="url(#p1)"><use xlink:href="#m1" x="1"/><!-- a --></g>
 </svg>
 """
@@ -51,10 +52,12 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
 STUDIES = {
     "plain": study(ARMS, measured=True, paper="ablation"),
     "one seed": study(ARMS, seeds=[42], items=20),
-    "grid": study({"a": 0.5, "b": 0.6}, models=["x", "y/z", "w"], axes={"train.steps": [1, 2]}, seeds=[1, 2], items=20),
+    "grid": study({"a": 0.5, "b": 0.6}, models=["x", "y/z", "w"], axes={"train.steps": [1, 2]}, seeds=[1, 2],
+                  items=20),
     "missing": study(ARMS, missing=[("entropy", 1), *(("outcome", seed) for seed in range(1, 6))], items=20),
     "hostile": replace(
-        study(dict.fromkeys(HOSTILE, 0.5), models=["<i>m&m</i>/x_y"], axes={"a_b%": ["<u>", 'q"z']}, items=20, seeds=[1, 2]),
+        study(dict.fromkeys(HOSTILE, 0.5), models=["<i>m&m</i>/x_y"], axes={"a_b%": ["<u>", 'q"z']},
+              items=20, seeds=[1, 2]),
         name="n_%\n\\input{x}", title=HOSTILE[3], about=HOSTILE[1], missing=HOSTILE,
     ),
 }  # fmt: skip
@@ -165,7 +168,8 @@ def test_latex_tables_are_balanced_ascii(rendered: tuple[Results, dict[str, byte
             assert bare.count("$") % 2 == 0
             assert not re.search(r"[%#~^_]", re.sub(r"\$[^$]*\$", "", bare)), line
             assert set(re.findall(r"\\([a-zA-Z]+)", line)) <= {
-                "toprule", "midrule", "bottomrule", "addlinespace", "multicolumn", "textbf", "textbackslash", "textasciicircum",
+                "toprule", "midrule", "bottomrule", "addlinespace", "multicolumn", "textbf", "textbackslash",
+                "textasciicircum",
                 "textasciitilde", "textasciigrave", "texttt", "pm", "v", "c", "r", "dots",
             }, line  # fmt: skip
             if line.endswith(r"\\") and r"\multicolumn" not in line:

@@ -15,7 +15,6 @@ import pytest
 from smopd.errors import UserError
 from smopd.files import Held, locked
 from smopd.study.plan import load_study
-from smopd.study.publish import audit
 from smopd.study.run import (
     Job,
     Scheduler,
@@ -25,6 +24,7 @@ from smopd.study.run import (
     time_left,
     visible_devices,
 )
+from smopd.viewer.results import audit
 
 STUDY = """
 name = "tiny"
@@ -109,7 +109,7 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_pa
     assert (first / "metrics.jsonl").read_text().splitlines()[: len(rows)] == rows
     page = Path(tmp_path / found["report"]).read_text(encoding="utf-8")
     assert "Two arms, two seeds" in page
-    assert (folder.own / "report" / "figures" / "ablation.pdf").read_bytes().startswith(b"%PDF")
+    assert (folder.study_path / "report" / "figures" / "ablation.pdf").read_bytes().startswith(b"%PDF")
 
     listed = smopd("study", "tiny.toml", "--out", "out", "--dry-run", "--json", cwd=tmp_path)
     shown = json.loads(listed.communicate(timeout=120)[0])
@@ -150,7 +150,7 @@ def _audit(folder: StudyFolder, tmp_path: Path, cell: Path) -> None:
     conversations.write_text(
         kept.replace(json.dumps(row, ensure_ascii=False) + "\n", altered), encoding="utf-8"
     )
-    report = folder.own / "report" / "report.md"
+    report = folder.study_path / "report" / "report.md"
     report.write_text(report.read_text(encoding="utf-8").replace("baseline", "basement", 1), encoding="utf-8")
     bad = smopd("report", "out", "--audit", "--json", cwd=tmp_path)
     out, _ = bad.communicate(timeout=300)
@@ -218,7 +218,8 @@ FINISH = "import os; os.makedirs('{done}', exist_ok=True); open('{done}/summary.
 
 
 def test_a_failed_cell_is_told_tried_again_and_does_not_stop_the_others(folder, scheduler):
-    flaky = "import os, sys; p = '{done}.tried'; first = not os.path.exists(p); open(p, 'w').close(); sys.exit(first and 5)"
+    flaky = "import os, sys; p = '{done}.tried'; first = not os.path.exists(p); open(p, 'w').close()"
+    flaky += "; sys.exit(first and 5)"
     jobs = [
         quick(folder, "bad", "print('error: the disk is on fire'); raise SystemExit(1)"),
         quick(folder, "flaky", flaky, FINISH),
@@ -232,7 +233,7 @@ def test_a_failed_cell_is_told_tried_again_and_does_not_stop_the_others(folder, 
     assert "the disk is on fire (exit code 1" in jobs[0].error
     assert "no such file (exit code 2" in jobs[2].error
     assert jobs[4].error  # it said all was well and left nothing
-    status = json.loads((folder.own / "status.json").read_text())
+    status = json.loads((folder.study_path / "status.json").read_text())
     assert {name: row["state"] for name, row in status.items()} == {
         "bad": "failed", "flaky": "done", "wrong": "failed", "good": "done", "empty": "failed",
     }  # fmt: skip
@@ -247,7 +248,7 @@ def test_at_most_so_many_at_once_each_with_its_own_gpu(folder, scheduler, monkey
     folder.path.mkdir()
     seen = []
     made = scheduler(jobs, width=2)
-    monkeypatch.setattr("smopd.study.run.TELL", 0.0)
+    monkeypatch.setattr("smopd.study.run.REPORT_EVERY", 0.0)
     made.run(lambda s: seen.append(len(s.running)))
     assert max(seen) == 2
     assert all(job.done for job in jobs)
@@ -315,7 +316,7 @@ def test_finished_work_is_found_again_by_its_settings(folder):
     folder.prepare()
     (again,) = study_folders(folder.path)
     assert again.study.cells == folder.study.cells
-    assert [f.study.name for f in study_folders(folder.own)] == ["tiny"]
+    assert [f.study.name for f in study_folders(folder.study_path)] == ["tiny"]
 
 
 def test_a_study_without_any_result_says_what_to_do(folder):

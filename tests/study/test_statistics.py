@@ -362,7 +362,8 @@ class World:
 # Accuracies of treatment and reference, how alike the items are (a small sum of the Beta's parameters is very
 # mixed: most are nearly always right or nearly always wrong), and the spread over seeds on the logit scale.
 WORLDS = [
-    (0.65, 0.65, 1.0, 0.0), (0.65, 0.65, 1.0, 0.2), (0.65, 0.65, 1.0, 0.6), (0.65, 0.6, 0.5, 0.05), (0.45, 0.4, 1.0, 0.1),
+    (0.65, 0.65, 1.0, 0.0), (0.65, 0.65, 1.0, 0.2), (0.65, 0.65, 1.0, 0.6), (0.65, 0.6, 0.5, 0.05),
+    (0.45, 0.4, 1.0, 0.1),
     (0.95, 0.9, 1.5, 0.2), (0.9, 0.9, 2.0, 0.05), (0.8, 0.7, 2.0, 0.4),
 ]  # fmt: skip
 

@@ -16,16 +16,8 @@ from scipy import stats
 from synthetic_study import HOSTILE, study
 
 from smopd.study.results import DIGITS, Cell, Results
-from smopd.study.table_parts import plain, point_label
-from smopd.study.tables import (
-    VERDICTS,
-    Number,
-    Table,
-    compare_all,
-    comparison_sentences,
-    make_tables,
-    verdict_lines,
-)
+from smopd.study.table_parts import VERDICTS, Number, Table, compare_all, plain, point_label
+from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
 
 ARMS = dict(
     zip(

@@ -13,38 +13,27 @@ from typing import Any
 import pytest
 from page_parser import Page
 
+from smopd.charts import Bar, bar_chart, line_chart, nice_ticks, smooth, tick_labels
+from smopd.formatting import esc, finite, p_value, percent, points
 from smopd.viewer import (
     Accuracy,
     Comparison,
-    Conversation,
     ConversationPair,
     ReportData,
+    ShownConversation,
     render_report,
     write_report,
 )
 from smopd.viewer.report import result_sentence, turn_rows
-from smopd.viewer.svg import (
-    Bar,
-    Series,
-    bar_chart,
-    esc,
-    finite,
-    line_chart,
-    nice_ticks,
-    p_value,
-    percent,
-    points,
-    smooth,
-    tick_labels,
-)
 
-HOSTILE = """<script>alert("1")</script> 'single' "double" & &amp; [red]markup[/red] </p></div> \x1b[31m\x00\ud800\r\nnext line"""
+HOSTILE = """<script>alert("1")</script> 'single' "double" & &amp; [red]markup[/red] </p></div> """
+HOSTILE += "\x1b[31m\x00\ud800\r\nnext line"
 EMPTY = ReportData(title="nothing", subtitle="")
 
 
 def pair(text: str = "fine") -> ConversationPair:
-    before = Conversation([("u1 " + text, "b1 " + text), ("u2", "")], False, None)
-    after = Conversation([("u1 " + text, "a1 " + text), ("u2", "a2"), ("u3", text)], True, text)
+    before = ShownConversation([("u1 " + text, "b1 " + text), ("u2", "")], False, None)
+    after = ShownConversation([("u1 " + text, "a1 " + text), ("u2", "a2"), ("u3", text)], True, text)
     return ConversationPair(text, text, text, text, before, after)
 
 
@@ -90,6 +79,12 @@ def test_page_is_whole_and_self_contained() -> None:
     ]
     assert page.words("h2") == order
     assert not re.search(r"https?://|src=|href=|<script|url\(|@import|javascript:", text)
+    assert not re.search(r"<(path|text|g|rect|use|clipPath)[^>]* id=", text)  # many drawings, no id twice
+    # Every colour of a chart is one of the page's, which has them light and dark.
+    svgs = "".join(re.findall(r"<svg.*?</svg>", text, re.S))
+    colours = {"ink", "muted", "rule", "quiet", "paper", *(f"c{i}" for i in range(6))}
+    found = set(re.findall(r"(?:fill|stroke): ([^;\"]+)", svgs))
+    assert found <= {"none", *(f"var(--{name})" for name in colours)}
     assert page.named("meta")[0] == {"charset": "utf-8"}
     charts = [attrs for attrs in page.named("svg") if attrs["class"] == "chart"]
     assert len(charts) == 1 + 4  # accuracy; loss, outcome, kept, seconds
@@ -126,7 +121,7 @@ def test_hostile_text_is_shown_and_does_nothing() -> None:
         assert any(shown in words for words in page.words(tag)), tag
     assert "white-space: pre-wrap" in text
     assert esc("\"'<>&") == "&quot;&#x27;&lt;&gt;&amp;"
-    assert Page(line_chart(HOSTILE, [Series(HOSTILE, [(1, 1.0)])], x_label=HOSTILE)).words("title") == [shown]
+    assert Page(line_chart(HOSTILE, [[(1, 1.0)]], x_label=HOSTILE)).words("title") == [shown]
     Page(bar_chart(HOSTILE, [Bar(HOSTILE, HOSTILE, 0.5, 0.4, 0.6, HOSTILE, HOSTILE)]))
 
 
@@ -140,7 +135,9 @@ def test_empty_data_leaves_sections_out() -> None:
         full = sample()
         Page(render_report(ReportData(**{**vars(full), field: type(getattr(full, field))()})))
     Page(bar_chart("empty", []))
-    nothing = ConversationPair("", "", "", "", Conversation([], False, None), Conversation([], True, None))
+    nothing = ConversationPair(
+        "", "", "", "", ShownConversation([], False, None), ShownConversation([], True, None)
+    )
     assert "wrong before, correct after" in render_report(ReportData("t", "", conversations=[nothing]))
 
 
@@ -181,47 +178,62 @@ def test_names_choose_the_charts() -> None:
     assert "loss 2<" in render_report(ReportData("t", "", metrics=twice))  # the later row of a step holds
 
 
+def drawn(page: Page, style: str) -> list[list[tuple[float, float]]]:
+    """The corners of every path whose style has this part."""
+    paths = [attrs["d"] or "" for attrs in page.named("path") if style in (attrs["style"] or "")]
+    return [[(float(x), float(y)) for x, y in re.findall(r"([\d.]+) ([\d.]+)", d)] for d in paths]
+
+
 def test_bars_are_proportional_and_labelled() -> None:
     page = Page(render_report(sample()))
-    bars = page.named("rect")
-    heights = [float(bar["height"] or 0) for bar in bars]
+    base, trained = drawn(page, "fill: var(--quiet)"), drawn(page, "fill: var(--c0)")
+    bars = [[y for _, y in bar] for pair in zip(base, trained, strict=True) for bar in pair]
+    heights = [max(bar) - min(bar) for bar in bars]
     assert [h / heights[0] for h in heights] == pytest.approx([1, 245 / 164, 300 / 164, 304 / 164], abs=1e-3)
-    assert (
-        len({float(bar["y"] or 0) + float(bar["height"] or 0) for bar in bars}) == 1
-    )  # all stand on the same line
+    assert len({max(bar) for bar in bars}) == 1  # all stand on the same line
     texts = page.words("text")
-    assert [t for t in texts if t.endswith(".0%") or t.endswith(".3%")] == [
-        "41.0%",
-        "61.3%",
-        "75.0%",
-        "76.0%",
-    ]
+    shown = [t for t in texts if t.endswith(".0%") or t.endswith(".3%")]
+    assert shown == ["41.0%", "61.3%", "75.0%", "76.0%"]
     assert {"164/400", "245/400", "SHARDED", "FULL", "base", "trained"} <= set(texts)
-    whiskers = [attrs["d"] or "" for attrs in page.named("path") if attrs["class"] == "whisker"]
-    ends = [tuple(map(float, re.findall(r" ([\d.]+)V([\d.]+)", d)[0])) for d in whiskers]
+    ends = [[y for _, y in whisker] for whisker in drawn(page, "stroke: var(--ink)")]
     full = heights[0] / 0.41
-    assert [(low - high) / full for low, high in ends] == pytest.approx(
-        [0.096, 0.096, 0.085, 0.084], abs=1e-3
-    )
-    nothing = Page(
-        bar_chart("t", [Bar("g", "a", None, 0.0, 1.0, "n/a"), Bar("g", "b", 0.5, math.nan, 0.6, "50%")])
-    )
-    assert len(nothing.named("rect")) == 1
-    assert not nothing.named("path")
+    reach = [(max(ys) - min(ys)) / full for ys in ends]
+    assert reach == pytest.approx([0.096, 0.096, 0.085, 0.084], abs=1e-3)
+    awkward = [Bar("g", "a", None, 0.0, 1.0, "n/a"), Bar("g", "b", 0.5, math.nan, 0.6, "50%")]
+    nothing = Page(bar_chart("t", awkward))
+    assert len(drawn(nothing, "fill: var(--c0)")) == 1
+    assert not drawn(nothing, "fill: var(--quiet)")
+    assert not drawn(nothing, "stroke: var(--ink)")
 
 
 def test_line_keeps_gaps_open_and_dots_a_single_point() -> None:
     gap = [(float(x), None if x == 2 else 1.0 * x) for x in range(5)]
-    (path,) = Page(line_chart("t", [Series("a", gap)])).named("path")
-    assert (path["d"] or "").count("M") == 2
-    single = Page(line_chart("t", [Series("a", [(7, 3.0)]), Series("b", [])]))
-    assert len(single.named("circle")) == 1
-    assert not single.named("path")
+    chart = Page(line_chart("t", [gap]))
+    (path,) = [attrs["d"] or "" for attrs in chart.named("path") if "--c0" in (attrs["style"] or "")]
+    assert path.count("M") == 2
+    single = Page(line_chart("t", [[(7, 3.0)], []]))
+    ((start, end),) = drawn(single, "stroke: var(--c0)")  # no length and round ends: a dot
+    assert start == end
+    assert [a for a in single.named("path") if "stroke-linecap: round" in (a["style"] or "")]
+    assert not drawn(single, "stroke: var(--c1)")
     assert "7" in single.words("text")
-    flat = Page(line_chart("t", [Series("a", [(float(x), 2.0) for x in range(20)])]))
-    for line in flat.named("path"):
-        assert len(set(re.findall(r" ([\d.]+)", line["d"] or ""))) == 1
-    assert {line["class"] for line in flat.named("path")} == {"raw s0", "line s0"}
+    flat = Page(line_chart("t", [[(float(x), 2.0) for x in range(20)]]))
+    raw, strong = drawn(flat, "stroke: var(--c0)")
+    for line in (raw, strong):
+        assert len({y for _, y in line}) == 1
+        assert line[0][0] < line[-1][0]
+    assert [
+        len(drawn(flat, f"stroke: var(--c0); stroke-{look}")) for look in ("opacity: 0.28", "width: 1.8")
+    ] == [1, 1]
+
+
+def test_lines_differ_by_dashes_too() -> None:
+    lines = [[(1.0, i), (2.0, i)] for i in range(3)]
+    styles = [a["style"] or "" for a in Page(line_chart("t", lines)).named("path")]
+    dashes = [re.findall("stroke-dasharray: ([^;]+)", s) for i in range(3) for s in styles if f"--c{i}" in s]
+    assert len(dashes) == 3
+    assert not dashes[0]
+    assert dashes[1] != dashes[2]
 
 
 def test_smoothing() -> None:
@@ -239,7 +251,8 @@ def test_smoothing() -> None:
 def test_ticks() -> None:
     assert nice_ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1]
     assert tick_labels(nice_ticks(0, 1), percent=True) == ["0%", "25%", "50%", "75%", "100%"]
-    assert tick_labels(nice_ticks(0, 2e-5)) == ["0", "5e-6", "1e-5", "1.5e-5", "2e-5"]
+    assert tick_labels([0, 5e-6, 1e-5, 1.5e-5, 2e-5]) == ["0", "5e-6", "1e-5", "1.5e-5", "2e-5"]
+    assert tick_labels([-2.5e6, 0.1 + 0.2, 1e7]) == ["-2.5e6", "0.3", "1e7"]
     assert nice_ticks(1, 3, whole=True) == [1, 2, 3]
     for low, high in [(0, 0), (5, 5), (-3, -3), (1e-12, 3e-12), (-1e149, 1e149), (99.99, 100.01), (0, 7)]:
         ticks = nice_ticks(low, high)
@@ -298,7 +311,12 @@ def test_conversations_side_by_side() -> None:
     assert {"b1 fine", "a1 fine", "(empty)", "(no such turn)"} <= set(said)
     assert said.count("u1 fine") == 1  # the same user message is shown once, across both columns
     other = ConversationPair(
-        "i", "", "", "", Conversation([("x", "1")], True, "1"), Conversation([("y", "2")], True, "2")
+        "i",
+        "",
+        "",
+        "",
+        ShownConversation([("x", "1")], True, "1"),
+        ShownConversation([("y", "2")], True, "2"),
     )
     assert next(turn_rows(other)) == ({"user, turn 1, before": "x", "user, turn 1, after": "y"}, "1", "2")
 

@@ -13,8 +13,8 @@ from rich.table import Table
 from smopd.viewer import (
     Accuracy,
     Comparison,
-    Conversation,
     ConversationPair,
+    ShownConversation,
     accuracy_table,
     show_conversation_pair,
 )
@@ -30,8 +30,12 @@ PAIR = ConversationPair(
     system="Solve.",
     full="All of it.",
     expected="14",
-    before=Conversation([("first", "reply b1"), ("second", "[red]ten[/red] [/] \x1b[31m<b>")], False, "10"),
-    after=Conversation([("first", "reply a1"), ("second", "reply a2\nline two"), ("third", "")], True, "14"),
+    before=ShownConversation(
+        [("first", "reply b1"), ("second", "[red]ten[/red] [/] \x1b[31m<b>")], False, "10"
+    ),
+    after=ShownConversation(
+        [("first", "reply a1"), ("second", "reply a2\nline two"), ("third", "")], True, "14"
+    ),
 )
 
 
@@ -81,7 +85,7 @@ def test_model_text_is_only_text(width: int) -> None:
 def test_odd_conversations() -> None:
     def told(before: list[tuple[str, str]], after: list[tuple[str, str]]) -> ConversationPair:
         return ConversationPair(
-            "[x]", "", "", "", Conversation(before, False, None), Conversation(after, True, "1")
+            "[x]", "", "", "", ShownConversation(before, False, None), ShownConversation(after, True, "1")
         )
 
     assert any("wrong, no answer found" in line for line in shown(told([], []), 100))

@@ -28,7 +28,7 @@ from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.session import run_evaluation
 from smopd.seeds import derive, rng
 from smopd.tracking import Track, Update, quiet
-from smopd.viewer.results import summary_table
+from smopd.viewer.terminal import summary_table
 from tools.pocket.dialogues import Message, full_dialogue, mixed_dialogue, prefix_dialogue
 from tools.pocket.tokenizer import END, PAD, train_tokenizer
 

@@ -1,4 +1,4 @@
-"""Brings what a page quotes of `smopd plan` up to date: `python -m smopd.planning.page docs/scaling.md`.
+"""Brings what a page quotes of `smopd plan` up to date: `python tools/scaling_page.py docs/scaling.md`.
 
 A quotation is a fenced block that begins with `$ smopd plan ...`, or such a block of the command alone with a
 table behind it. A test fails where a quotation is not what the command prints. It leaves out every other
@@ -15,7 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 QUOTATION = re.compile(
-    r"(?P<head>```\n\$ (?P<command>smopd plan [^\n]+)\n)(?:(?P<text>(?!```).*?)(?=```)|```\n\n(?P<table>(?:\|[^\n]*\n)+))",
+    r"(?P<head>```\n\$ (?P<command>smopd plan [^\n]+)\n)"
+    r"(?:(?P<text>(?!```).*?)(?=```)|```\n\n(?P<table>(?:\|[^\n]*\n)+))",
     re.DOTALL,
 )
 

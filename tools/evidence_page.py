@@ -1,5 +1,6 @@
-"""Writes docs/evidence.md from the results committed beside it: `python -m smopd.study.page docs/evidence
-docs/evidence.md`.
+"""Writes docs/evidence.md from the results committed beside it (`make docs`):
+
+    python tools/evidence_page.py docs/evidence docs/evidence.md
 
 Every number on the page comes from docs/evidence/*.json through the same code that writes a study's report;
 only reading.md is written by hand. The page has the main tables of every study; the whole report is
@@ -17,11 +18,7 @@ from smopd.study.report import make_document
 from smopd.study.results import load_results
 
 DETAILS = ("Tests", "Every seed")  # sections that only the whole report has
-ALONG = (
-    "axis-",
-    "steps",
-    "cross-scale",
-)  # figures along an axis say most; where there is none, the effects do
+ALONG = ("axis-", "steps", "cross-scale")  # figures along an axis say most; without any, the effects do
 INTRO = """# Evidence
 
 What has been measured with this software so far, and what has not. The page is made by `make docs` from
@@ -52,9 +49,8 @@ def make_page(folder: Path) -> tuple[str, dict[str, str]]:
 
 def _brief(document: Document, place: str) -> str:
     tables = [table for table in document.tables if table.section not in DETAILS and table.name != "bins"]
-    figures = [f for f in document.figures if f.name.startswith(ALONG)] or [
-        f for f in document.figures if f.name == "effects"
-    ]
+    along = [figure for figure in document.figures if figure.name.startswith(ALONG)]
+    figures = along or [figure for figure in document.figures if figure.name == "effects"]
     more = f"Every test, every seed, every run and the other figures: [the whole report]({place}.md)."
     text = "\n\n".join(
         [markdown_opening(document), markdown_tables(tables), markdown_figures(figures, place), more]
@@ -63,14 +59,12 @@ def _brief(document: Document, place: str) -> str:
 
 
 def main(folder: Path, page: Path) -> None:
-    """Write the page, the reports and the figures; what an earlier page had and this one has not is removed."""
+    """Write the page, the reports and the figures; remove what only an earlier page had."""
     text, files = make_page(folder)
     for name, content in files.items():
         write_text(folder / name, content)
-    for old in (
-        *folder.glob("*/*.svg"),
-        *(path for path in folder.glob("*.md") if path.name != "reading.md"),
-    ):
+    reports = (path for path in folder.glob("*.md") if path.name != "reading.md")
+    for old in (*folder.glob("*/*.svg"), *reports):
         if old.relative_to(folder).as_posix() not in files:
             old.unlink()
     write_text(page, text)

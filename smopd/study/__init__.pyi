@@ -1,0 +1,12 @@
+from smopd.study.comparison import Comparison as Comparison
+from smopd.study.comparison import compare as compare
+from smopd.study.comparison import family as family
+from smopd.study.power import design as design
+from smopd.study.power import detectable as detectable
+from smopd.study.power import power_of as power_of
+from smopd.study.statistics import clustered as clustered
+from smopd.study.statistics import holm as holm
+from smopd.study.statistics import item_test as item_test
+from smopd.study.statistics import mean_sd as mean_sd
+from smopd.study.statistics import welch as welch
+from smopd.study.statistics import welch_interval as welch_interval
