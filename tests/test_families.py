@@ -8,6 +8,7 @@ import pytest
 import torch
 from families import CAPS, FAMILIES, PADDED
 from safetensors.torch import load_file
+from smopd.training.scoring_step import FAST, PLAIN, Rollout, score
 from transformers import AutoModelForCausalLM
 
 from smopd.config import load_config
@@ -17,7 +18,6 @@ from smopd.models.adapters import attach, student_parameters
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.hf import HFEngine
 from smopd.scoring.passes import body_and_head, packable
-from smopd.training.scoring_step import FAST, PLAIN, Rollout, score
 from smopd.verify.verifiers import verify_all
 
 SETTINGS = [

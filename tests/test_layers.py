@@ -11,7 +11,7 @@ ROOT = Path(smopd.__file__).parent
 # From the bottom up. Data flows through a training step in this order; what stands in one line may import
 # each other.
 LAYERS = [
-    ("errors", "seeds", "files", "lazy", "tracking", "plugins", "code_version", "config_io", "settings", "formatting", "charts"),
+    ("errors", "seeds", "files", "lazy", "tracking", "plugins", "code_version", "config_io", "settings", "formatting", "charts", "pages"),
     ("verify",),
     ("data",),
     ("chat",),

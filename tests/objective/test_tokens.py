@@ -7,8 +7,19 @@ from hypothesis import strategies as st
 
 from smopd.data import load_examples
 from smopd.objective import (
-    Moment, Tokens, after, at_random, batch, divergence, entropy, every_token, gate, importance, inverted_entropy,
-    product, top,
+    Moment,
+    Tokens,
+    after,
+    at_random,
+    batch,
+    divergence,
+    entropy,
+    every_token,
+    gate,
+    importance,
+    inverted_entropy,
+    product,
+    top,
 )  # fmt: skip
 from smopd.objective.tokens import logged, scope, weights_of
 from smopd.rollout import Reply

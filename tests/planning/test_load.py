@@ -202,7 +202,7 @@ def test_a_plan_of_groups_without_teacher_and_of_mixed_contexts(tmp_path):
     # every reply once without a teacher, half of them once more with one: 3 products a row each time
     assert load.scored == pytest.approx(1.5 * once.scored, rel=0.1)
     assert load.products == pytest.approx(3 * load.scored)
-    assert 0 < load.teacher.tokens
+    assert load.teacher.tokens > 0
 
 
 def test_an_exclusive_branch_takes_the_place_of_the_others():

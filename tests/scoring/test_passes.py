@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_path import plain_divergence
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
@@ -19,7 +20,6 @@ from transformers import (
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from smopd.errors import UserError
-from plain_path import plain_divergence
 from smopd.scoring import plain
 from smopd.scoring import token_divergence as fused
 from smopd.scoring.passes import body_and_head, check_head, packable, reply_hidden, reply_tokens

@@ -17,11 +17,11 @@ import torch
 from safetensors.torch import load_file
 
 from smopd.config import load_config
-from smopd.settings import Optim
 from smopd.errors import EngineLost, UserError
 from smopd.methods import METHODS
 from smopd.models import load_model
 from smopd.models.adapters import student_parameters, teacher_parameters
+from smopd.settings import Optim
 from smopd.training.loop import Stopped, Trainer, learning_rate
 from smopd.training.run_folder import RunFolder
 
