@@ -1,81 +1,41 @@
 """Caps: how much of a token's cost counts, and whether a token over the cap still has a gradient."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from math import inf
 
 import torch
 
 
-class Cap(Protocol):
-    """A cap of one token's cost."""
+@dataclass(frozen=True)
+class Cap:
+    """min(cost, limit). A token over the limit has no gradient, or (`keeps_direction`) one that is shortened."""
+
+    limit: float = inf
+    keeps_direction: bool = False
 
     def apply(self, cost: torch.Tensor) -> torch.Tensor:
         """What counts of each token's cost, differentiable."""
-
-    def over(self, cost: torch.Tensor) -> torch.Tensor:
-        """Which tokens cost more than the cap."""
-
-    def moves(self, cost: torch.Tensor) -> torch.Tensor:
-        """Which tokens keep a gradient."""
-
-
-@dataclass(frozen=True)
-class NoCap:
-    """Everything counts as it is."""
-
-    def apply(self, cost: torch.Tensor) -> torch.Tensor:
-        """The cost itself."""
-        return cost
-
-    def over(self, cost: torch.Tensor) -> torch.Tensor:
-        """None."""
-        return torch.zeros_like(cost, dtype=torch.bool)
-
-    def moves(self, cost: torch.Tensor) -> torch.Tensor:
-        """All."""
-        return torch.ones_like(cost, dtype=torch.bool)
-
-
-@dataclass(frozen=True)
-class Hard:
-    """min(cost, limit): a token over the limit has no gradient."""
-
-    limit: float
-
-    def apply(self, cost: torch.Tensor) -> torch.Tensor:
-        """The smaller of the two."""
+        if self.keeps_direction:
+            return cost * (self.limit / cost.detach()).clamp_max(1)
         return cost.clamp_max(self.limit)
 
     def over(self, cost: torch.Tensor) -> torch.Tensor:
-        """Those above the limit."""
+        """Which tokens cost more than the limit."""
         return cost > self.limit
 
     def moves(self, cost: torch.Tensor) -> torch.Tensor:
-        """Those not above it."""
-        return cost <= self.limit
+        """Which tokens keep a gradient."""
+        return torch.ones_like(cost, dtype=torch.bool) if self.keeps_direction else cost <= self.limit
 
 
-@dataclass(frozen=True)
-class Scale(Hard):
-    """A token over the limit counts as the limit and keeps its gradient's direction, shortened."""
-
-    def apply(self, cost: torch.Tensor) -> torch.Tensor:
-        """The cost, scaled down to the limit by a factor without gradient."""
-        return cost * (self.limit / cost.detach()).clamp_max(1)
-
-    def moves(self, cost: torch.Tensor) -> torch.Tensor:
-        """All."""
-        return torch.ones_like(cost, dtype=torch.bool)
+no_cap = Cap()
 
 
-no_cap = NoCap()
-
-
-def hard(limit: float) -> Hard:
+def hard(limit: float) -> Cap:
     """No gradient above the limit."""
-    return Hard(limit)
+    return Cap(limit)
 
 
-def scale(limit: float) -> Scale:
+def scale(limit: float) -> Cap:
     """The value is capped, the gradient's direction kept."""
-    return Scale(limit)
+    return Cap(limit, keeps_direction=True)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from smopd.chat.messages import Message
 from smopd.objective.caps import Cap, no_cap
-from smopd.objective.tokens import Moment, TokenWeight, every_token, logged, scope
+from smopd.objective.tokens import Moment, TokenWeight, Weight, as_weight, every_token
 from smopd.objective.turns import TurnWeight, uniform
 from smopd.rollout.play import Peers, Play, Reply, Rollout
 from smopd.scoring.losses import RowLoss
@@ -54,18 +54,20 @@ class Term:
     @property
     def selects(self) -> bool:
         """Whether it chooses among its tokens."""
-        return bool(getattr(self.tokens, "selects", self.tokens is not every_token))
+        return as_weight(self.tokens).selects
 
     @property
     def needs_survey(self) -> bool:
         """Whether a token's weight depends on other replies of the step, so that all are scored before any
         counts.
         """
-        return scope(self.tokens) == "batch" or (self.per == "batch" and self.mean_over in ("kept", "weight"))
+        return as_weight(self.tokens).scope == "batch" or (
+            self.per == "batch" and self.mean_over in ("kept", "weight")
+        )
 
     def logged(self, moment: Moment) -> dict[str, float]:
         """What its token weights want to see in the metrics, such as the share kept."""
-        return logged(self.tokens, moment)
+        return as_weight(self.tokens).logged(moment)
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,8 @@ class Plan:
 
 def part_name(part: Any) -> str:
     """A part as it would be written: a function by its name, a record with its values."""
+    if isinstance(part, Weight):
+        return part.text
     if is_dataclass(part):
         shown = [f for f in fields(part) if getattr(part, f.name) != f.default]
         values = ", ".join(part_name(getattr(part, f.name)) for f in shown)

@@ -6,9 +6,9 @@ step's replies at once.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -83,29 +83,41 @@ class JoinedTokens:
         return torch.cat([getattr(part, name) for part in self.parts])
 
 
-TokenWeight = Callable[[Any], torch.Tensor]  # Tokens -> [n]
 Ranking = Callable[[Any], torch.Tensor]  # Tokens -> [n]; the highest are kept
 
 
-def scope(weight: TokenWeight) -> Literal["reply", "batch"]:
-    """Whether a weight looks at one reply or at the whole step."""
-    return getattr(weight, "scope", "reply")
+@dataclass(frozen=True)
+class Weight:
+    """A token weight with what is known of it. A plain function of `Tokens` will do where nothing else is."""
+
+    text: str  # as it would be written
+    over: Callable[[Sequence[Tokens]], list[torch.Tensor]]  # replies -> the weights of each
+    scope: Literal["reply", "batch"] = "reply"  # looks at one reply, or at all of the step's
+    selects: bool = True  # whether it may drop tokens
+    logged: Callable[[Moment], dict[str, float]] = lambda moment: {}  # what it wants to see in the metrics
 
 
-def logged(weight: TokenWeight, moment: Moment) -> dict[str, float]:
-    """What a weight wants to see in the metrics."""
-    return weight.logged(moment) if hasattr(weight, "logged") else {}
+TokenWeight = Weight | Callable[[Any], torch.Tensor]
+
+
+def as_weight(weight: TokenWeight) -> Weight:
+    """The same with everything known of it."""
+    if isinstance(weight, Weight):
+        return weight
+    return Weight(
+        getattr(weight, "__name__", "function"), lambda replies: [weight(reply) for reply in replies]
+    )
 
 
 def weights_of(weight: TokenWeight, replies: Sequence[Tokens]) -> list[torch.Tensor]:
     """The weights of each of the replies, in the type of their statistics."""
-    found = weight.over(replies) if hasattr(weight, "over") else [weight(reply) for reply in replies]
+    found = as_weight(weight).over(replies)
     return [w.to(reply.entropy) for w, reply in zip(found, replies, strict=True)]
 
 
-def every_token(tokens: Tokens) -> torch.Tensor:
-    """Each counts once."""
-    return torch.ones_like(tokens.entropy)
+every_token = Weight(
+    "every_token", lambda replies: [torch.ones_like(r.entropy) for r in replies], selects=False
+)
 
 
 # Rankings: by what tokens are kept.
@@ -131,143 +143,73 @@ def at_random(tokens: Tokens) -> torch.Tensor:
     return tokens.noise
 
 
-@dataclass(frozen=True)
-class Top:
+# Weights and how they combine.
+
+
+def top(ranking: Ranking, keep: float, interpolation: Interpolation = "linear") -> Weight:
     """1 for the tokens at or above the (1 - keep) quantile of a ranking, 0 for the others."""
-
-    ranking: Ranking
-    keep: float
-    interpolation: Interpolation = "linear"
-
-    def __call__(self, tokens: Tokens) -> torch.Tensor:
-        return keep_mask(self.ranking(tokens), self.keep, self.interpolation)
-
-    def logged(self, moment: Moment) -> dict[str, float]:
-        """The share in force."""
-        return {"keep": self.keep}
+    return Weight(
+        f"top({getattr(ranking, '__name__', 'ranking')}, {keep:g})",
+        lambda replies: [keep_mask(ranking(reply), keep, interpolation) for reply in replies],
+        logged=lambda moment: {"keep": keep},
+    )
 
 
-def top(ranking: Ranking, keep: float, interpolation: Interpolation = "linear") -> Top:
-    """Keeps the highest share of a ranking."""
-    return Top(ranking, keep, interpolation)
-
-
-@dataclass(frozen=True)
-class After:
-    """A weight that begins when the first `share` of the run is over; until then every token counts once."""
-
-    share: float
-    inner: TokenWeight
-
-    @property
-    def scope(self) -> Literal["reply", "batch"]:
-        """The inner one's."""
-        return scope(self.inner)
-
-    def __call__(self, tokens: Tokens) -> torch.Tensor:
-        return self.over([tokens])[0]
-
-    def over(self, replies: Sequence[Tokens]) -> list[torch.Tensor]:
-        """The weights of several replies."""
-        begun = bool(replies) and replies[0].moment.after(self.share)
-        return weights_of(self.inner if begun else every_token, replies)
-
-    def logged(self, moment: Moment) -> dict[str, float]:
-        """The inner one's, 1 before it begins."""
-        values = logged(self.inner, moment)
-        return values if moment.after(self.share) else dict.fromkeys(values, 1.0)
-
-
-def after(share: float, weight: TokenWeight) -> After:
-    """Every token counts once for the first `share` of the run."""
-    return After(share, weight)
-
-
-@dataclass(frozen=True)
-class Gate:
+def gate(condition: Callable[[Any], torch.Tensor]) -> Weight:
     """1 where a condition on the tokens holds, 0 elsewhere."""
-
-    condition: Callable[[Any], torch.Tensor]
-
-    def __call__(self, tokens: Tokens) -> torch.Tensor:
-        return self.condition(tokens)
+    return as_weight(condition)
 
 
-def gate(condition: Callable[[Any], torch.Tensor]) -> Gate:
-    """Keeps the tokens for which a condition holds."""
-    return Gate(condition)
+def importance(cap: float) -> Weight:
+    """The ratio of training to sampling probability, at most `cap`: the engine's draws stand for the student's."""
 
-
-@dataclass(frozen=True)
-class Importance:
-    """The truncated ratio of training to sampling probability: draws of the engine stand for draws of the
-    student.
-    """
-
-    cap: float
-    selects: ClassVar[bool] = False  # it weighs every token and drops none
-
-    def __call__(self, tokens: Tokens) -> torch.Tensor:
-        ratio = (tokens.student_logp - tokens.engine_logp).exp().clamp_max(self.cap)
+    def ratio(tokens: Tokens) -> torch.Tensor:
+        ratio = (tokens.student_logp - tokens.engine_logp).exp().clamp_max(cap)
         return ratio.clamp_min(
             torch.finfo(ratio.dtype).tiny
         )  # a token that hardly counts still counts as kept
 
-
-def importance(cap: float) -> Importance:
-    """Truncated importance weights, at most `cap`."""
-    return Importance(cap)
+    return replace(as_weight(ratio), text=f"importance({cap:g})", selects=False)
 
 
-@dataclass(frozen=True)
-class Product:
+def after(share: float, weight: TokenWeight) -> Weight:
+    """Every token counts once for the first `share` of the run; then `weight` begins."""
+    inner = as_weight(weight)
+
+    def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
+        begun = bool(replies) and replies[0].moment.after(share)
+        return weights_of(inner if begun else every_token, replies)
+
+    def logged(moment: Moment) -> dict[str, float]:
+        values = inner.logged(moment)
+        return values if moment.after(share) else dict.fromkeys(values, 1.0)
+
+    return replace(inner, text=f"after({share:g}, {inner.text})", over=over, logged=logged)
+
+
+def product(*weights: TokenWeight) -> Weight:
     """The product of several weights, each in its own scope."""
+    parts = [as_weight(weight) for weight in weights]
 
-    parts: tuple[TokenWeight, ...]
-
-    @property
-    def scope(self) -> Literal["reply", "batch"]:
-        """The widest of them."""
-        return "batch" if any(scope(part) == "batch" for part in self.parts) else "reply"
-
-    def __call__(self, tokens: Tokens) -> torch.Tensor:
-        return self.over([tokens])[0]
-
-    def over(self, replies: Sequence[Tokens]) -> list[torch.Tensor]:
-        """The weights of several replies."""
-        factors = [weights_of(part, replies) for part in self.parts]
+    def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
+        factors = [weights_of(part, replies) for part in parts]
         return [torch.stack(of_reply).prod(0) for of_reply in zip(*factors, strict=True)]
 
-    def logged(self, moment: Moment) -> dict[str, float]:
-        """All of theirs."""
-        return {name: value for part in self.parts for name, value in logged(part, moment).items()}
+    return Weight(
+        f"product({', '.join(part.text for part in parts)})",
+        over,
+        "batch" if any(part.scope == "batch" for part in parts) else "reply",
+        any(part.selects for part in parts),
+        lambda moment: {name: value for part in parts for name, value in part.logged(moment).items()},
+    )
 
 
-def product(*parts: TokenWeight) -> TokenWeight:
-    """The product of several weights."""
-    return parts[0] if len(parts) == 1 else Product(parts)
+def batch(weight: TokenWeight) -> Weight:
+    """Ranks, scales or counts over the tokens of the whole step instead of one reply."""
+    inner = as_weight(weight)
 
+    def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
+        joined: Any = JoinedTokens(replies) if replies else None
+        return list(inner.over([joined])[0].split([len(r.entropy) for r in replies])) if replies else []
 
-@dataclass(frozen=True)
-class Batch:
-    """A weight that sees the tokens of all the step's replies at once."""
-
-    inner: TokenWeight
-    scope: Literal["batch"] = "batch"
-
-    def __call__(self, tokens: Tokens) -> torch.Tensor:
-        return self.over([tokens])[0]
-
-    def over(self, replies: Sequence[Tokens]) -> list[torch.Tensor]:
-        """The weights of several replies, from all their tokens together."""
-        lengths = [len(reply.entropy) for reply in replies]
-        return list(self.inner(JoinedTokens(replies)).split(lengths)) if replies else []
-
-    def logged(self, moment: Moment) -> dict[str, float]:
-        """The inner one's."""
-        return logged(self.inner, moment)
-
-
-def batch(weight: TokenWeight) -> Batch:
-    """Ranks, scales or counts over the whole step instead of one reply."""
-    return Batch(weight)
+    return replace(inner, text=f"batch({inner.text})", over=over, scope="batch")

@@ -21,7 +21,7 @@ from smopd.objective import (
     product,
     top,
 )  # fmt: skip
-from smopd.objective.tokens import logged, scope, weights_of
+from smopd.objective.tokens import as_weight, weights_of
 from smopd.rollout import Reply
 from smopd.scoring import TokenStats
 
@@ -32,7 +32,10 @@ RANKINGS = {
 }  # fmt: skip
 
 
-def tokens(n, seed=0, turn=0, sample=0, moment=Moment(5, 10, (1, 5)), logps=(), advantage=0.0):
+NOW = Moment(5, 10, (1, 5))
+
+
+def tokens(n, seed=0, turn=0, sample=0, moment=NOW, logps=(), advantage=0.0):
     g = torch.Generator().manual_seed(seed)
     stats = TokenStats(*(torch.rand(n, generator=g, dtype=torch.float64) for _ in range(5)))
     reply = Reply(EXAMPLE, "sharded", sample, turn, False, (1,), tuple(range(n)), logps, advantage=advantage)
@@ -63,9 +66,9 @@ def test_a_weight_begins_late_and_says_so():
     before, then = (tokens(8, moment=Moment(step, 10)) for step in (3, 4))
     assert weights_of(late, [before])[0].tolist() == [1.0] * 8
     assert weights_of(late, [then])[0].sum() == 4
-    assert logged(late, before.moment) == {"keep": 1.0}
-    assert logged(late, then.moment) == {"keep": 0.5}
-    assert logged(every_token, then.moment) == {}
+    assert late.logged(before.moment) == {"keep": 1.0}
+    assert late.logged(then.moment) == {"keep": 0.5}
+    assert every_token.logged(then.moment) == {}
 
 
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=5), seed=st.integers(0, 1000))
@@ -81,7 +84,11 @@ def test_the_scope_of_a_weight(lengths, seed):
     assert [w.tolist() for w in weights_of(top(entropy, 0.5), replies)] == [w.tolist() for w in each]
     both = product(batch(top(entropy, 0.3)), top(entropy, 0.5))
     assert torch.equal(torch.cat(weights_of(both, replies)), over_batch * torch.cat(each))
-    assert [scope(w) for w in (both, after(0.2, both), top(entropy, 0.3))] == ["batch", "batch", "reply"]
+    assert [as_weight(w).scope for w in (both, after(0.2, both), top(entropy, 0.3))] == [
+        "batch",
+        "batch",
+        "reply",
+    ]
     late = torch.cat(weights_of(after(0.2, batch(top(entropy, 0.3))), replies))
     assert torch.equal(late, over_batch)
 
