@@ -7,7 +7,7 @@ tokens the entropy mask keeps (equations 4 and 5), weighted by reliability and, 
 whole task. A cap on every token.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -24,65 +24,48 @@ PAPER = "SMOPD, arXiv 2608.14647"
 class Settings(Section):
     """The loss of a rollout."""
 
-    keep: Annotated[
-        float, Field(gt=0, le=1, description="share of a middle reply's tokens kept; 1 = no mask")
-    ] = 0.8
-    eta: Annotated[
-        float,
-        Field(ge=0, le=1, description="how far the final outcome moves a turn's weight; 0 = not at all"),
-    ] = 0.0
-    ranking: Annotated[
-        Literal["entropy", "random", "divergence", "inverted"],
-        Field(description="the mask keeps the highest; inverted drops the highest entropies (controls)"),
-    ] = "entropy"
-    denominator: Annotated[
-        Literal["kept", "all"],
-        Field(description="a masked reply's loss is divided by its kept tokens, or (control) by all"),
-    ] = "kept"
-    beta_mid: Annotated[
-        float, Field(ge=0, le=1, description="teacher's share in the middle turns' mixture (0.5 = JS)")
-    ] = 0.5
-    beta_final: Annotated[
-        float, Field(ge=0, le=1, description="of answer and FULL losses: 1 = reverse KL, 0 = forward KL")
-    ] = 1.0
-    clip: Annotated[
-        float,
-        Field(gt=0, allow_inf_nan=True, description="cap of one token's divergence, in nats; inf = off"),
-    ] = 0.5
-    clip_level: Annotated[
-        Literal["position", "vocab"],
-        Field(description="cap after the sum over the vocabulary, or each of its terms (OPSD)"),
-    ] = "position"
-    clip_mode: Annotated[
-        Literal["hard", "scale"],
-        Field(description="no gradient above the cap, or its direction kept and its length scaled down"),
-    ] = "hard"
-    rho: Annotated[
-        float, Field(ge=0, le=1, description="probability that an example also gets the FULL branch")
-    ] = 0.2
-    full_branch: Annotated[
-        Literal["additive", "exclusive"],
-        Field(description="FULL loss beside the others, or instead of them (MAIGO)"),
-    ] = "additive"
-    mask_after: Annotated[
-        float, Field(ge=0, le=1, description="share of the steps before the entropy mask begins")
-    ] = 0.33
-    quantile: Annotated[
-        Literal["linear", "lower", "higher", "midpoint", "nearest"],
-        Field(description="interpolation of the mask's threshold"),
-    ] = "linear"
-    importance_cap: Annotated[
-        float,
-        Field(
-            ge=0, description="truncated importance weight of engine against training, at most this; 0 = off"
-        ),
-    ] = 0.0
-    eps: Annotated[
-        float, Field(gt=0, description="floor of a turn's discrepancy in the reliability weight")
-    ] = 1e-6
-    middle: Annotated[float, Field(ge=0, description="scale of the middle turns' loss; 0 = off")] = 1.0
-    answer: Annotated[float, Field(ge=0, description="scale of the answer turn's loss; 0 = off")] = 1.0
-    full: Annotated[float, Field(ge=0, description="scale of the FULL branch's loss; 0 = off")] = 1.0
+    keep: float = Field(0.8, gt=0, le=1, description="share of a middle reply's tokens kept; 1 = no mask")
+    eta: float = Field(
+        0.0, ge=0, le=1, description="how far the final outcome moves a turn's weight; 0 = not at all"
+    )
+    ranking: Literal["entropy", "random", "divergence", "inverted"] = Field(
+        "entropy", description="the mask keeps the highest; inverted drops the highest entropies (controls)"
+    )
+    denominator: Literal["kept", "all"] = Field(
+        "kept", description="a masked reply's loss is divided by its kept tokens, or (control) by all"
+    )
+    beta_mid: float = Field(
+        0.5, ge=0, le=1, description="teacher's share in the middle turns' mixture (0.5 = JS)"
+    )
+    beta_final: float = Field(
+        1.0, ge=0, le=1, description="of answer and FULL losses: 1 = reverse KL, 0 = forward KL"
+    )
+    clip: float = Field(
+        0.5, gt=0, allow_inf_nan=True, description="cap of one token's divergence, in nats; inf = off"
+    )
+    clip_level: Literal["position", "vocab"] = Field(
+        "position", description="cap after the sum over the vocabulary, or each of its terms (OPSD)"
+    )
+    clip_mode: Literal["hard", "scale"] = Field(
+        "hard", description="no gradient above the cap, or its direction kept and its length scaled down"
+    )
+    rho: float = Field(0.2, ge=0, le=1, description="probability that an example also gets the FULL branch")
+    full_branch: Literal["additive", "exclusive"] = Field(
+        "additive", description="FULL loss beside the others, or instead of them (MAIGO)"
+    )
+    mask_after: float = Field(
+        0.33, ge=0, le=1, description="share of the steps before the entropy mask begins"
+    )
+    quantile: Literal["linear", "lower", "higher", "midpoint", "nearest"] = Field(
+        "linear", description="interpolation of the mask's threshold"
+    )
+    importance_cap: float = Field(
+        0.0, ge=0, description="truncated importance weight of engine against training, at most this; 0 = off"
+    )
+    eps: float = Field(1e-6, gt=0, description="floor of a turn's discrepancy in the reliability weight")
+    middle: float = Field(1.0, ge=0, description="scale of the middle turns' loss; 0 = off")
+    answer: float = Field(1.0, ge=0, description="scale of the answer turn's loss; 0 = off")
+    full: float = Field(1.0, ge=0, description="scale of the FULL branch's loss; 0 = off")
 
 
 def plan(s: Settings) -> "parts.Plan":

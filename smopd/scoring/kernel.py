@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from smopd.scoring import plain
-from smopd.scoring.losses import Divergence, Kind, LogitLoss, RowLoss, Rows, SampledNLL, as_loss
+from smopd.scoring.losses import Divergence, Kind, LogitLoss, RowLoss, Rows, as_loss, sampled_nll
 from smopd.scoring.stats import Decide, TokenStats, check_rows
 
 CHUNK_BYTES = 400_000_000  # for the two logit buffers of a chunk
@@ -270,7 +270,7 @@ def _score(
         else:
             if final and entropies is None:
                 entropies = _entropy(zs, log_sums[0]), _entropy(zt, log_sums[1])
-            if isinstance(loss, SampledNLL):
+            if loss is sampled_nll():
                 value = -logps[0]
                 slope = (zs if final else zs.clone()).sub_(log_sums[0]).exp_() if job.with_gradient else zs
                 if job.with_gradient:

@@ -2,11 +2,12 @@
 
 A row loss is an object with a `name` and a function `value(rows)` of one chunk of logits; autograd gives its
 gradient. The kernel (kernel.py) knows the closed form of `Divergence` without a cap on entries and of
-`SampledNLL`. Natural logarithm; shapes: n rows of a chunk, V vocabulary.
+`sampled_nll`. Natural logarithm; shapes: n rows of a chunk, V vocabulary.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import log
 from typing import Literal, NamedTuple, Protocol
 
@@ -88,84 +89,61 @@ def forward_kl(temperature: float = 1.0, entry_cap: float | None = None) -> Dive
 
 
 @dataclass(frozen=True)
-class SampledNLL:
-    """-log s(y) of the sampled token. With the weight -A it is a policy gradient of advantage A."""
-
-    name: str = "nll"
-
-    def value(self, rows: Rows) -> torch.Tensor:
-        """[n]."""
-        return -rows.student.log_softmax(-1).gather(-1, rows.tokens[:, None])[:, 0]
-
-
-def sampled_nll() -> SampledNLL:
-    """-log s(y) of the sampled token."""
-    return SampledNLL()
-
-
-@dataclass(frozen=True)
-class TopKForwardKL:
-    """KL(t||s) over the teacher's k likeliest entries; `renormalise`: t sums to 1 on them. s is never
-    renormalised.
-    """
-
-    k: int
-    renormalise: bool = False
-    name: str = "top-k fkl"
-
-    def value(self, rows: Rows) -> torch.Tensor:
-        """[n]."""
-        teacher, entries = rows.teacher.log_softmax(-1).topk(min(self.k, rows.teacher.shape[-1]))
-        teacher = teacher.log_softmax(-1) if self.renormalise else teacher
-        return _kl_terms(teacher, rows.student.log_softmax(-1).gather(-1, entries)).sum(-1)
-
-
-def top_k_forward_kl(k: int, renormalise: bool = False) -> TopKForwardKL:
-    """KL(teacher || student) over the teacher's k likeliest entries."""
-    return TopKForwardKL(k, renormalise)
-
-
-@dataclass(frozen=True)
-class DRKL:
-    """KL of [s(y), 1 - s(y)] against the same of t, plus gamma * KL(s||t) of both without y."""
-
-    gamma: float
-    name: str = "drkl"
-
-    def value(self, rows: Rows) -> torch.Tensor:
-        """[n]."""
-        sampled = rows.tokens[:, None]
-        log_s, log_t = rows.student.log_softmax(-1), rows.teacher.log_softmax(-1)
-        rest_s, rest_t = (z.scatter(-1, sampled, float("-inf")).logsumexp(-1, True) for z in (log_s, log_t))
-        pair_s = torch.cat([log_s.gather(-1, sampled), rest_s], -1)
-        pair_t = torch.cat([log_t.gather(-1, sampled), rest_t], -1)
-        others = _kl_terms(log_s - rest_s, log_t - rest_t).scatter(-1, sampled, 0.0).sum(-1)
-        return _kl_terms(pair_s, pair_t).sum(-1) + self.gamma * others
-
-
-def drkl(gamma: float = 0.5) -> DRKL:
-    """Decoupled reverse KL: the sampled token apart from all others."""
-    return DRKL(gamma)
-
-
-@dataclass(frozen=True)
-class CustomLoss:
-    """A row loss from a function of `Rows`."""
+class FunctionLoss:
+    """A row loss from a function of `Rows`; autograd inside the chunk gives its gradient."""
 
     name: str
     value: Callable[[Rows], torch.Tensor]
 
 
-def row_loss(function: Callable[[Rows], torch.Tensor]) -> CustomLoss:
-    """Makes a row loss of a function, as a decorator; autograd inside the chunk gives its gradient."""
-    return CustomLoss(getattr(function, "__name__", "custom"), function)
+def row_loss(function: Callable[[Rows], torch.Tensor]) -> FunctionLoss:
+    """Makes a row loss of a function, as a decorator."""
+    return FunctionLoss(getattr(function, "__name__", "function"), function)
+
+
+@cache
+def sampled_nll() -> FunctionLoss:
+    """-log s(y) of the sampled token. With the weight -A it is a policy gradient of advantage A."""
+    return FunctionLoss("nll", lambda rows: -_sampled(rows.student.log_softmax(-1), rows)[:, 0])
+
+
+@cache
+def top_k_forward_kl(k: int, renormalise: bool = False) -> FunctionLoss:
+    """KL(t||s) over the teacher's k likeliest entries; `renormalise`: t sums to 1 on them, s never does."""
+
+    def value(rows: Rows) -> torch.Tensor:
+        log_t, entries = rows.teacher.log_softmax(-1).topk(min(k, rows.teacher.shape[-1]))
+        log_t = log_t.log_softmax(-1) if renormalise else log_t
+        return _kl_terms(log_t, rows.student.log_softmax(-1).gather(-1, entries)).sum(-1)
+
+    return FunctionLoss(f"fkl of top {k}", value)
+
+
+@cache
+def drkl(gamma: float = 0.5) -> FunctionLoss:
+    """KL of [s(y), 1 - s(y)] against the same of t, plus gamma * KL(s||t) of both without y."""
+
+    def value(rows: Rows) -> torch.Tensor:
+        sampled, pairs, others = rows.tokens[:, None], [], []
+        for log_p in (rows.student.log_softmax(-1), rows.teacher.log_softmax(-1)):
+            rest = log_p.scatter(-1, sampled, float("-inf")).logsumexp(-1, True)
+            pairs.append(torch.cat([_sampled(log_p, rows), rest], -1))
+            others.append(log_p - rest)
+        apart = _kl_terms(*others).scatter(-1, sampled, 0.0).sum(-1)
+        return _kl_terms(*pairs).sum(-1) + gamma * apart
+
+    return FunctionLoss(f"drkl({gamma:g})", value)
+
+
+def _sampled(log_p: torch.Tensor, rows: Rows) -> torch.Tensor:
+    return log_p.gather(-1, rows.tokens[:, None])
 
 
 def as_loss(kind: Kind | LogitLoss, beta: float, temperature: float, entry_cap: float | None) -> RowLoss:
     """The row loss of a kind by name, or of a function of two chunks of logits."""
     if isinstance(kind, str):
         return Divergence(kind, beta, temperature, entry_cap)
-    return CustomLoss("custom", lambda rows: kind(rows.student / temperature, rows.teacher / temperature))
+    return FunctionLoss("function", lambda rows: kind(rows.student / temperature, rows.teacher / temperature))
 
 
 def divergence_terms(student: torch.Tensor, teacher: torch.Tensor, kind: Kind, beta: float) -> torch.Tensor:
