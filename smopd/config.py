@@ -111,9 +111,7 @@ def recipe_names() -> list[str]:
 def load_config(
     recipe: str | Path | None = None, overrides: Sequence[str] = (), method: str | None = None
 ) -> Config:
-    """One Config from a recipe (shipped name or TOML file), `a.b=value` overrides and a method; UserError
-    tells what is wrong.
-    """
+    """One Config from a recipe (a name or a TOML file), `a.b=value` overrides and a method."""
     source, file = _read_recipe(recipe) if recipe is not None else ("", {})
     given: dict[str, Any] = {}
     sets: list[dict[str, Any] | UserError] = []
@@ -147,9 +145,7 @@ def load_config(
 
 
 def _switched(method: str, tree: type[Config]) -> dict[str, Any]:
-    """A method's settings, and the defaults of what only other methods set: switching from one leaves nothing
-    of it behind.
-    """
+    """A method's settings, and the defaults of what only other methods set."""
     defaults = flatten(tree().model_dump())
     others = {key for other in METHODS.values() for key in other.settings if key in defaults}
     return {key: defaults[key] for key in others} | find_method(method).settings
@@ -169,9 +165,7 @@ class _Settings(BaseModel, extra="allow"):
 
 
 def settings_hash(config: Config) -> str:
-    """A hash of the settings a run must keep. Defaults are left out, so a setting that a later version adds
-    changes nothing.
-    """
+    """A hash of the settings a run must keep; defaults are left out, so later additions change nothing."""
     given = flatten(config.model_dump(exclude_defaults=True))
     if file := in_file(config.method):
         given["method file"] = file_text_digest(file)
@@ -184,9 +178,7 @@ def describe() -> Iterator[tuple[str, Any, str]]:
 
 
 def _read_recipe(recipe: str | Path) -> tuple[str, dict[str, Any]]:
-    """The name to complain under and the tables of a recipe; a shipped name wins over a file of the same name
-    (write ./NAME).
-    """
+    """Source and tables of a recipe; a shipped name wins over a file of the same name (write ./NAME)."""
     name, path = str(recipe), Path(recipe)
     shipped = recipe_names()
     if name in shipped:

@@ -10,8 +10,6 @@ class UserError(ValueError):
 
 
 class EngineLost(UserError):
-    """Whatever samples replies is gone (every server is down). The run itself is sound: the same command
-    continues it later.
-    """
+    """Whatever samples replies is gone; the run is sound, and the same command continues it later."""
 
     exit_code = 3

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 
 def derive(*parts: int | str) -> int:
-    """A 63-bit seed that depends on every part and on nothing else (not on PYTHONHASHSEED, process or order
-    of calls).
-    """
+    """A 63-bit seed that depends on every part and on nothing else."""
     text = "\x1f".join(f"{type(p).__name__}:{p}" for p in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 

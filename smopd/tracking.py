@@ -16,9 +16,7 @@ class Update(Protocol):
 
 
 class Track(Protocol):
-    """Begins a counted piece of work; `total` 0: of unknown length. With `eta` False the note tells the time
-    left.
-    """
+    """Begins counted work; `total` 0: of unknown length; `eta` False: the note tells the time left."""
 
     def __call__(
         self, what: str, total: int = 0, done: int = 0, eta: bool = True

@@ -89,9 +89,7 @@ def use_student(model: PeftModel) -> None:
 
 @contextmanager
 def as_teacher(model: PeftModel) -> Iterator[None]:
-    """The teacher scores inside this block: its adapter is active, nothing is trainable, dropout is off, no
-    graph is kept.
-    """
+    """The averaged adapter scores inside this block, without gradient or dropout."""
     with teacher_weights(model, "ema"):
         yield
 

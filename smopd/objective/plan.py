@@ -58,9 +58,7 @@ class Term:
 
     @property
     def needs_survey(self) -> bool:
-        """Whether a token's weight depends on other replies of the step, so that all are scored before any
-        counts.
-        """
+        """Whether a token's weight depends on other replies of the step, so that all are scored first."""
         return as_weight(self.tokens).scope == "batch" or (
             self.per == "batch" and self.mean_over in ("kept", "weight")
         )

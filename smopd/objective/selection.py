@@ -13,9 +13,7 @@ Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
 def keep_mask(
     entropy: torch.Tensor, keep: float = 0.8, interpolation: Interpolation = "linear"
 ) -> torch.Tensor:
-    """True for the tokens of one reply whose entropy reaches the (1 - keep) quantile. Ties at the threshold
-    are kept.
-    """
+    """True for the tokens whose entropy reaches the reply's (1 - keep) quantile; ties are kept."""
     if not 0 < keep <= 1:
         raise ValueError(f"keep must be in (0, 1], found {keep}")
     if keep == 1 or entropy.numel() == 0:

@@ -37,9 +37,7 @@ def uniform(turns: Turns) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Reliability:
-    """med / (med + delta_t), moved by the outcome: times 1 + eta if the answer is wrong, 1 - eta if it is
-    right.
-    """
+    """med / (med + delta_t), times 1 + eta if the answer is wrong, 1 - eta if it is right."""
 
     eta: float = 0.0
     eps: float = 1e-6
@@ -49,7 +47,5 @@ class Reliability:
 
 
 def reliability_weight(eta: float = 0.0, eps: float = 1e-6) -> Reliability:
-    """Turns on which student and teacher disagree more than usual count less; `eta` lets the outcome move
-    them.
-    """
+    """Turns on which student and teacher disagree much count less; `eta` lets the outcome move them."""
     return Reliability(eta, eps)

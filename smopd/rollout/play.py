@@ -116,9 +116,7 @@ def numbered(parts: Draw, sample: int) -> Draw:
 
 
 def samples_of(examples: Sequence[Example], samples: int) -> list[tuple[Example, int]]:
-    """Each example `samples` times with its sample numbers; one that comes again in the list goes on
-    counting.
-    """
+    """Each example `samples` times with sample numbers; one that comes again goes on counting."""
     seen: dict[str, int] = defaultdict(int)
     items = []
     for example in examples:

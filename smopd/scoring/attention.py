@@ -24,9 +24,7 @@ BLOCK = 256
 
 
 def install() -> None:
-    """Let every model with "sdpa" attention take `prefix_tree` and `shared_heads`; calls without them are
-    what they were.
-    """
+    """Let every model with "sdpa" attention take `prefix_tree` and `shared_heads`."""
     AttentionInterface.register("sdpa", tree_or_sdpa_attention)
 
 
@@ -42,9 +40,7 @@ def tree_or_sdpa_attention(
     shared_heads: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' "sdpa", and attention along `prefix_tree` or without copies of `shared_heads` where a
-    call asks for it.
-    """
+    """transformers' "sdpa", or attention along `prefix_tree` or with `shared_heads` where a call asks."""
     if shared_heads and attention_mask is not None:
         return shared_attention(query, key, value, attention_mask, scaling).transpose(1, 2).contiguous(), None
     if prefix_tree is None:
@@ -101,9 +97,7 @@ def shared_attention(
     mask: torch.Tensor,  # [B, 1, Q, C]
     scaling: float | None = None,
 ) -> torch.Tensor:
-    """[B, H, Q, D] without repeating keys and values for the queries that share them (that copies a whole
-    cache each token).
-    """
+    """[B, H, Q, D] without repeating keys and values for the queries that share them."""
     batch, heads, length, width = query.shape
     kv_heads = key.shape[1]
     folded = query.reshape(batch, kv_heads, heads // kv_heads * length, width)

@@ -93,9 +93,7 @@ def token_stats(
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of one reply in a chunk. `whole`: all of them; otherwise `last` ends the reply that began chunks
-    ago.
-    """
+    """Rows of one reply in a chunk: the `whole` of it, or a part, the `last` or not."""
 
     rows: int
     reply: int
@@ -133,9 +131,7 @@ class _Job:
 
 
 class _Fused(torch.autograd.Function):
-    """Rows in, per-token vectors out; the gradients by the student's hidden states are ready when forward
-    ends.
-    """
+    """Rows in, per-token vectors out; gradients by the student's rows are ready when forward ends."""
 
     @staticmethod
     def forward(

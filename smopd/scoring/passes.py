@@ -26,9 +26,7 @@ LOGIT_FIELDS = {
 
 
 def body_and_head(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.Tensor]:
-    """The decoder that yields hidden states, and the weight of the head on top of it, with its soft cap where
-    it has one.
-    """
+    """The decoder that yields hidden states, and the weight of the head, with its soft cap."""
     causal: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[assignment,operator]
     head = causal.get_output_embeddings()
     body = getattr(causal, causal.base_model_prefix, None)
@@ -52,9 +50,7 @@ def whole(weight: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def check_head(model: torch.nn.Module, ids: Sequence[int]) -> None:
-    """Refuse models whose logits are not their head, and its soft cap, applied to their hidden states
-    (scaling, a bias).
-    """
+    """Refuse models whose logits are not their head, and its soft cap, applied to hidden states."""
     body, part = body_and_head(model)
     weight = whole(part)
     row = torch.tensor([list(ids)[:16]], device=weight.device)
@@ -85,9 +81,7 @@ def _logit_changes(causal: Any) -> str:
 
 
 def packable(body: torch.nn.Module, longest: int) -> bool:
-    """Whether an attention mask alone decides what a token of this model sees, for sequences up to `longest`
-    tokens.
-    """
+    """Whether a mask alone decides what a token sees, for sequences up to `longest` tokens."""
     config: Any = body.config.get_text_config()  # type: ignore[operator,union-attr]
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) or longest

@@ -21,9 +21,7 @@ Scored = tuple[Sequence[int], Sequence[int]]  # context ids, reply ids
 
 
 class CappedHead(torch.Tensor):
-    """The weight of a head whose logits are soft-capped. The cap goes where the weight goes, so that no
-    caller can forget it.
-    """
+    """The weight of a head whose logits are soft-capped; the cap goes where the weight goes."""
 
     softcap: float
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # what is computed from it is a plain tensor

@@ -33,9 +33,7 @@ class TokenStats:
 
 
 class Decision(NamedTuple):
-    """Which tokens of one reply carry loss: their weights, and the rows whose gradient can be other than
-    zero.
-    """
+    """Which tokens of a reply carry loss: their weights, and which rows can have a gradient."""
 
     weight: torch.Tensor  # [n]; 0 for a token without loss
     moves: torch.Tensor  # [n] bool; False where the weight is 0 or a cap leaves no gradient

@@ -17,9 +17,7 @@ import torch
 
 @dataclass(frozen=True)
 class Segment:
-    """An unbranched run of a packed row, from `start` to before `stop`; `ancestors`: the segments above it,
-    from the root.
-    """
+    """An unbranched run of a packed row; `ancestors`: the segments above it, from the root."""
 
     start: int
     stop: int
@@ -37,9 +35,7 @@ class PrefixTree:
 
     @staticmethod
     def pack(sequences: Sequence[Sequence[int]]) -> "PrefixTree":
-        """Pack any sequences, duplicates and prefixes of one another included; near-linear in their total
-        length.
-        """
+        """Pack any sequences, duplicates and prefixes of one another included, in near-linear time."""
         arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
         nothing = np.empty(0, dtype=np.int64)
         ids, depths, index = [nothing], [nothing], [nothing] * len(arrays)
@@ -89,9 +85,7 @@ class PrefixTree:
         return (place <= place[:, None]) & (place[:, None] < self.subtree_end)
 
     def additive_mask(self, dtype: torch.dtype) -> torch.Tensor:
-        """The same as numbers to add to scores: eager attention adds, and would add a boolean mask as zeros
-        and ones.
-        """
+        """The same as numbers to add to scores, which is what eager attention does with a mask."""
         hidden = torch.zeros(1, dtype=dtype).new_full((), torch.finfo(dtype).min)
         return torch.where(self.attention_mask(), hidden.new_zeros(()), hidden.to(self.input_ids.device))
 

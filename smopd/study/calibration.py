@@ -52,9 +52,7 @@ def load_tokens(run: Path, term: str | None = None) -> Tokens:
 
 
 def calibration(tokens: Tokens) -> dict[str, Any] | None:
-    """The diagram's bins, AUROC with its 95% interval, the calibration error, and kept against dropped
-    tokens.
-    """
+    """The diagram's bins, AUROC with its 95% interval, calibration error, kept against dropped tokens."""
     entropy = tokens["entropy"].astype(float)
     count = len(entropy)
     if not count:
@@ -115,9 +113,7 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
 
 
 def auroc(score: np.ndarray, event: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The chance that an event's score is higher than a non-event's, ties counting half; NaN where one of
-    them is missing.
-    """
+    """The chance that an event's score is higher than a non-event's, ties half; NaN without both."""
     values, place = np.unique(score, return_inverse=True)
     weight = np.ones(len(score)) if weight is None else weight
     with_event = np.bincount(place, weight * event, len(values))

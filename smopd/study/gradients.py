@@ -35,9 +35,7 @@ KEEP = 0.8  # asked of runs that keep every token
 
 
 def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = quiet) -> dict[str, Any]:
-    """The split on `examples` training examples, with the weights of the checkpoint `at` (default the
-    newest).
-    """
+    """The split on `examples` training examples, with the checkpoint `at` (default the newest)."""
     config = load_config(run / "config.toml") if (run / "config.toml").exists() else None
     if config is None:
         raise UserError(f"{run}: not a run folder (no config.toml)")

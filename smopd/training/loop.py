@@ -151,9 +151,7 @@ class Trainer:
             )
 
     def take_step(self, step: int, protect: Callable[[], Any]) -> dict[str, Any]:
-        """One update; the row of metrics it leaves behind. `protect()` keeps Ctrl-C from parting the weights
-        from their row.
-        """
+        """One update; its row of metrics. `protect()` keeps Ctrl-C from parting weights and row."""
         began = time.perf_counter()
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, where a recipe has some
         usage = replace(self.engine.usage)
@@ -251,9 +249,7 @@ class Trainer:
     def _differentiated(
         self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None
     ) -> list[RolloutLoss]:
-        """Score one micro-batch and add its gradient, whole or not at all; without memory again with less of
-        it at a time.
-        """
+        """Score one micro-batch and add its gradient; out of memory, again with less at a time."""
         while True:
             try:
                 return self._attempt(part, peers, moment, decided)
@@ -327,9 +323,7 @@ class Trainer:
         return merged(self.model) if self.config.rollout.merge else nullcontext()
 
     def _update(self, step: int) -> dict[str, Any]:
-        """Clip, optimizer step, teacher average. A gradient that is zero everywhere or not finite changes
-        nothing.
-        """
+        """Clip, optimizer step, teacher average. A zero or non-finite gradient changes nothing."""
         optim = self.config.optim
         norm = torch.nn.utils.clip_grad_norm_(self.student, optim.grad_clip or float("inf"))
         rate = learning_rate(step, self.config.train.steps, optim)

@@ -109,9 +109,7 @@ def _statistics(
     path: ScoringPath,
     decided: Survey | None,
 ) -> dict[tuple[int, str], TokenStats]:
-    """(reply, term) -> its statistics: a pass of the student, one of each kind of teacher, one call a set of
-    losses.
-    """
+    """(reply, term) -> its statistics: a pass of the student, and one of each kind of teacher."""
     if not replies and not path.always:
         return {}
     device = head.device
@@ -176,9 +174,7 @@ def _teacher_hidden(
     row_tokens: int,
     path: ScoringPath,
 ) -> dict[int, torch.Tensor]:
-    """[n, d] of each unit that has a teacher: the weighted sum of its contexts' hidden states. The head is
-    linear, so this mixes logits.
-    """
+    """[n, d] of each unit with a teacher: its contexts' hidden states, mixed as their logits would be."""
     if cap_of(head) is not None and any(
         weight != 1 or len(u.contexts) > 1 for u in units for weight, _ in u.contexts
     ):
