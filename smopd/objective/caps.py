@@ -8,7 +8,7 @@ import torch
 
 @dataclass(frozen=True)
 class Cap:
-    """min(cost, limit). A token over the limit has no gradient, or (`keeps_direction`) one that is shortened."""
+    """min(cost, limit); over the limit no gradient, or (`keeps_direction`) one that is shortened."""
 
     limit: float = inf
     keeps_direction: bool = False

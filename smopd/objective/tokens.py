@@ -161,7 +161,7 @@ def gate(condition: Callable[[Any], torch.Tensor]) -> Weight:
 
 
 def importance(cap: float) -> Weight:
-    """The ratio of training to sampling probability, at most `cap`: the engine's draws stand for the student's."""
+    """Training over sampling probability, at most `cap`: the engine's draws stand for the student's."""
 
     def ratio(tokens: Tokens) -> torch.Tensor:
         ratio = (tokens.student_logp - tokens.engine_logp).exp().clamp_max(cap)

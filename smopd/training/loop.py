@@ -179,7 +179,8 @@ class Trainer:
         if (row["rollout/logp_gap"] or 0) > self.config.engine.gap_warning:
             log.warning(
                 "step %d: replies were sampled from another policy than the one trained (mean "
-                "|log-probability gap| %.3g, engine.gap_warning %.3g): other weights, precision or kernels; see docs/engines.md",
+                "|log-probability gap| %.3g, engine.gap_warning %.3g): other weights, precision or kernels; "
+                "see docs/engines.md",
                 step, row["rollout/logp_gap"], self.config.engine.gap_warning,
             )  # fmt: skip
         with protect():
@@ -355,8 +356,8 @@ class Trainer:
             self.save()
             raise UserError(
                 f"{most} steps in a row had no finite gradient, the last of them step {self.step}; their "
-                f"conversations, with their losses, are in {self.folder.path / 'rollouts'}. Lower optim.lr, set "
-                "model.dtype to float32, or raise train.max_skipped to go on"
+                f"conversations, with their losses, are in {self.folder.path / 'rollouts'}. Lower optim.lr, "
+                "set model.dtype to float32, or raise train.max_skipped to go on"
             )
 
 

@@ -41,7 +41,7 @@ class StepPlayer:
             examples, samples = [example for example, _, _ in now], [sample for _, sample, _ in now]
             conversations = self.driver.play(examples, play.view, (seed, "rollout", step), samples)
             for (_, _, into), conversation in zip(now, conversations, strict=True):
-                conversation.context = None  # it is over, and would take its tokenizer along to other processes
+                conversation.context = None  # over; it would take its tokenizer along to other processes
                 into.append((play, conversation))
         return played
 
