@@ -138,9 +138,7 @@ def load_config(
         problems.append(f"--set method={given['method']}: contradicts --method {method}; give one of them")
     if problems:
         raise UserError("\n".join(dict.fromkeys(problems)))
-    if (
-        switched is not None
-    ):  # a switch on the command line is meant to switch: it wins over what a file spells out
+    if switched is not None:  # a switch is meant to switch: it wins over what a file spells out
         return tree.model_validate(nest(flatten(file) | _switched(chosen, tree) | {"method": chosen} | given))
     return tree.model_validate(nest(find_method(chosen).settings | flatten(file) | given))
 

@@ -47,9 +47,7 @@ class Term:
     mean_over: Literal["kept", "all", "weight", "sum"] = "kept"
     per: Literal["reply", "batch"] = "reply"
     scale: float = 1.0
-    weights: Literal["ema", "base", "student"] = (
-        "ema"  # of the teacher: averaged, without adapter, the student's
-    )
+    weights: Literal["ema", "base", "student"] = "ema"  # of the teacher: averaged, no adapter, the student's
 
     @property
     def selects(self) -> bool:

@@ -27,9 +27,8 @@ from smopd.scoring.losses import Divergence, Kind, LogitLoss, RowLoss, Rows, as_
 from smopd.scoring.stats import Decide, TokenStats, check_rows
 
 CHUNK_BYTES = 400_000_000  # for the two logit buffers of a chunk
-TILE_ENTRIES = (
-    1 << 16
-)  # of a chunk's rows at once in elementwise work: a quarter megabyte, within the second-level cache
+# Of a chunk's rows at once in elementwise work: a quarter megabyte, within the second-level cache.
+TILE_ENTRIES = 1 << 16
 
 
 def token_divergence(

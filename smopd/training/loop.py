@@ -281,9 +281,8 @@ class Trainer:
                 "set train.recompute=true, lower train.row_tokens or the token limits of [rollout], or use a "
                 "smaller model (smopd plan tells what fits)"
             )
-        if (
-            not self.recomputes
-        ):  # all rows of a rollout stay in memory until backward: smaller ones alone would not help
+        # All rows of a rollout stay in memory until backward: smaller ones alone would not help.
+        if not self.recomputes:
             self._recompute()
             log.warning(
                 "out of memory in scoring: from now on with train.recompute, which changes nothing else"
