@@ -1,22 +1,40 @@
-"""Prints docs/configuration.md from the config tree; `make docs` writes it."""
+"""Prints docs/configuration.md from the config tree and the methods' sections; `make docs` writes it."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
 
 from smopd.config import describe
+from smopd.config_io import describe_fields
+from smopd.methods import METHODS
 
 HEAD = """# Every setting
 
 Settings come from a recipe (`smopd train RECIPE`, a shipped name or a TOML file), a method (`--method`) and `--set K=V`, the
-later over the earlier. `--dry-run` prints the resolved tree, which is also written into the run folder as `config.toml` and is
-itself a recipe. An unknown key is an error that names the nearest one.
+later over the earlier. `--dry-run` prints the resolved tree and the method's plan; the tree is also written into the run folder as
+`config.toml` and is itself a recipe. An unknown key is an error that names the nearest one.
 
-| key | default | what it is |
-|---|---|---|
+The table `[objective]` is the method's own: each family of methods has its section, below, and a method in a [file of
+yours](extending.md) brings its own. A method switched on the command line leaves out what a recipe says of another family's.
 """  # noqa: E501
+
+
+def table(rows: Iterable[tuple[str, Any, str]]) -> str:
+    """Keys with their defaults and descriptions."""
+    lines = (f"| `{key}` | `{default!r}` | {text} |\n" for key, default, text in rows)
+    return "\n| key | default | what it is |\n|---|---|---|\n" + "".join(lines)
 
 
 def page() -> str:
     """The whole page."""
-    rows = (f"| `{key}` | `{default!r}` | {text} |\n" for key, default, text in describe())
-    return HEAD + "".join(rows)
+    families = defaultdict(list)
+    for method in METHODS.values():
+        families[method.section].append(f"`{method.name}`")
+    parts = [HEAD, table(row for row in describe() if not row[0].startswith("objective."))]
+    for section, names in families.items():
+        rows = ((f"objective.{key}", default, text) for key, default, text in describe_fields(section))
+        parts.append(f"\n## Of {', '.join(names)}\n{table(rows)}")
+    return "".join(parts)
 
 
 if __name__ == "__main__":
