@@ -13,6 +13,9 @@ class Cap:
     limit: float = inf
     keeps_direction: bool = False
 
+    def __str__(self) -> str:
+        return f"{'scale' if self.keeps_direction else 'hard'}({self.limit:g})"
+
     def apply(self, cost: torch.Tensor) -> torch.Tensor:
         """What counts of each token's cost, differentiable."""
         if self.keeps_direction:

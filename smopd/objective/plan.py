@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from smopd.chat.messages import Message
 from smopd.objective.caps import Cap, no_cap
-from smopd.objective.tokens import Moment, TokenWeight, Weight, as_weight, every_token
+from smopd.objective.tokens import Moment, TokenWeight, as_weight, every_token
 from smopd.objective.turns import TurnWeight, uniform
 from smopd.rollout.play import Peers, Play, Reply, Rollout
 from smopd.scoring.losses import RowLoss
@@ -115,8 +115,8 @@ class Plan:
 
 def part_name(part: Any) -> str:
     """A part as it would be written: a function by its name, a record with its values."""
-    if isinstance(part, Weight):
-        return part.text
+    if type(part).__str__ is not object.__str__ and is_dataclass(part):
+        return str(part)
     if is_dataclass(part):
         shown = [f for f in fields(part) if getattr(part, f.name) != f.default]
         values = ", ".join(part_name(getattr(part, f.name)) for f in shown)

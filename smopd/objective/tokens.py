@@ -96,6 +96,9 @@ class Weight:
     selects: bool = True  # whether it may drop tokens
     logged: Callable[[Moment], dict[str, float]] = lambda moment: {}  # what it wants to see in the metrics
 
+    def __str__(self) -> str:
+        return self.text
+
 
 TokenWeight = Weight | Callable[[Any], torch.Tensor]
 

@@ -36,6 +36,10 @@ class Play:
     instead: bool = False
     verify: bool = True  # whether its last reply is judged
 
+    def __str__(self) -> str:
+        often = f" for {self.share:.0%}{' instead' if self.instead else ''}" if self.share < 1 else ""
+        return self.view + (f", {self.samples} samples" if self.samples > 1 else "") + often
+
 
 @dataclass(frozen=True)
 class Reply:

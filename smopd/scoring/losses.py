@@ -63,6 +63,9 @@ class Divergence:
         """The kind."""
         return self.kind
 
+    def __str__(self) -> str:
+        return f"gjs({self.beta:g})" if self.kind == "gjs" else self.kind
+
     def value(self, rows: Rows) -> torch.Tensor:
         """The sum over the vocabulary."""
         student, teacher = rows.student, rows.teacher
@@ -94,6 +97,9 @@ class FunctionLoss:
 
     name: str
     value: Callable[[Rows], torch.Tensor]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def row_loss(function: Callable[[Rows], torch.Tensor]) -> FunctionLoss:
