@@ -1,9 +1,6 @@
-"""Reading, checking, writing and comparing a typed config tree, whichever settings it has.
+"""Reading, checking, writing and comparing any two-level tree of pydantic models with TOML values.
 
-The functions work on any two-level tree of pydantic models whose leaves are numbers, strings, booleans,
-choices and lists of them. A complaint names the source (a file or --set), the dotted key, the value and what
-was expected, worked out from the field itself so that it reads the same for a wrong type and for a wrong
-size. Left out: which settings there are and which source wins (`smopd/config.py`), and TOML's dates.
+A complaint names the source (a file or --set), the dotted key, the value and what was expected.
 """
 
 import hashlib
@@ -25,7 +22,6 @@ SAME_TABLE = 0.15  # added to it for a name in the table the user was writing in
 
 
 def _tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """The fields of a model that are models themselves."""
     kinds = ((name, field.annotation) for name, field in model.model_fields.items())
     return {name: kind for name, kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)}
 
@@ -169,7 +165,6 @@ def _names(model: type[BaseModel], table: str) -> str:
 
 
 def _expected(model: type[BaseModel], key: str) -> str:
-    """What a setting takes, in words, from its type and bounds."""
     fields = leaves(model)
     if key not in fields:  # a single value where a table belongs
         return f"a table with the keys {_names(model, key)}"

@@ -137,10 +137,7 @@ _held: set[int] = set()
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock file until the block ends or the process dies; `Held` if another process has it.
-
-    Gives False where the file system has no locks: then nothing is held.
-    """
+    """Hold a lock file until the block ends or the process dies, or raise `Held`. False: no locks here."""
     descriptor, works = _acquire(path)
     _held.add(descriptor)
     try:

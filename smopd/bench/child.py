@@ -1,7 +1,6 @@
 """The child's side of a benchmark: one variant, once. JSON on standard input, JSON on standard output.
 
-CPU time is the process's own, so a busy machine lengthens the wait and not the number. Extra memory is the
-highest resident set during the work minus the resident set just before it.
+Time is this process's CPU time; memory is the peak resident set during the work beyond the one before it.
 """
 
 import ctypes
@@ -59,7 +58,6 @@ def _status(name: str) -> float:
 
 
 def _maxrss() -> float:
-    """Over the whole life of the process: what was needed before the work may hide a small peak."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
 
 

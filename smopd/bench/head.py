@@ -1,9 +1,7 @@
 """`bench head`: from hidden states to the gradient of the masked, clipped loss, with a real vocabulary.
 
-Four ways: `ours` (fused), `plain` (full logits), `trl` (TRL's own chunked kernel) and `bare` (the three
-matrix products alone, the limit). The first three compute the same loss, that of a middle turn with weight 1
-in `smopd.objective.rollout_loss`. It leaves out the model below the head: hidden states are random. N tokens,
-d width, V vocabulary.
+`ours` (fused), `plain` (full logits) and `trl` (TRL's chunked kernel) compute the loss of a middle turn with
+weight 1; `bare` (three matrix products) is the limit. N tokens, d width, V vocabulary; random hidden states.
 """
 
 from collections.abc import Callable, Iterator, Sequence

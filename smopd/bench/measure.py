@@ -1,8 +1,6 @@
 """The parent's side of a benchmark: every repetition of every variant in a fresh child process of one thread.
 
-Variants are interleaved (repetition 1 of each, then repetition 2 of each, ...), so that load which comes and
-goes on the machine hits all of them alike. It leaves out what is measured inside the child
-(`smopd.bench.child`) and imports no torch.
+Variants are interleaved, so that load which comes and goes hits all of them alike. Imports no torch.
 """
 
 import json
@@ -87,7 +85,6 @@ def run_child(case: Case) -> Row:
 
 
 def _row(name: str, runs: list[Row]) -> Row:
-    """CPU seconds and extra peak memory of one case, medians over its repetitions, and its facts."""
     seconds, system, peaks = ([run[key] for run in runs] for key in ("seconds", "system_seconds", "peak_mb"))
     return {
         "name": name,

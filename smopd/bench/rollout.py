@@ -1,7 +1,6 @@
 """`bench rollout`: sampling with keys and values kept between turns, against stock `generate` for every turn.
 
-Real shards, a real model, greedy decoding: the report tells whether both paths gave the same replies. It
-leaves out engines in other processes.
+Real shards, a real model, greedy decoding: the report tells whether both paths gave the same replies.
 """
 
 import hashlib

@@ -1,9 +1,7 @@
 """`bench scoring`: model passes over conversations, packed prefix trees against a padded row for every turn.
 
-Real shards, random replies, a small random Qwen3 body. `student`: dirty contexts, forward and backward;
-`teacher`: clean contexts, forward. `padded`: the turns of a conversation are one batch, padded to its
-longest; `sorted`: rows of like length are batched across conversations, as the plain path does. It leaves out
-the head (`smopd.bench.head`) and adapters (`smopd.bench.step`).
+`student`: dirty contexts, forward and backward; `teacher`: clean contexts, forward. `padded`: a batch a
+conversation; `sorted`: rows of like length batched across conversations. The body is random, without a head.
 """
 
 import sys

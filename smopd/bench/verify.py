@@ -1,7 +1,6 @@
 """`bench verify`: verdicts a second, one reply after the other against many at once, for every verifier.
 
-Items are generated, every other reply is right, and both ways must agree. Seconds are wall-clock time, not
-CPU time as in the other benchmarks: most of the work is done in other processes, which a warm-up starts.
+Every other generated reply is right, and both ways must agree. Wall-clock time: other processes do the work.
 """
 
 import random

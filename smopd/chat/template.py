@@ -1,10 +1,7 @@
 """A model's chat template as a renderer: messages in, token ids out.
 
-Templates differ in what they accept. Each difference is found out once, by rendering a probe, never guessed
-from a name: two user turns in a row are merged where the template refuses or drops one, and a system message
-goes into the first user turn where the template refuses or drops it. A default system prompt that a template
-adds is part of every context alike. It leaves out which messages make a context: that is
-`smopd.chat.contexts`.
+What a template refuses or drops is found out by rendering a probe, never guessed from a name: two user turns
+in a row are then merged, and a system message goes into the first user turn.
 """
 
 import logging
@@ -83,12 +80,7 @@ class Renderer:
         return text
 
     def continuation(self, messages: Sequence[Message], user: str) -> list[int]:
-        """The ids that stand between the end of a reply's tokens and the next one: end of turn, user turn,
-        generation prompt.
-
-        `messages` end with a user turn; the reply to it is not part of what is returned. Needed to keep
-        sampled tokens verbatim in the history.
-        """
+        """The ids between the end of a reply to `messages` and the next reply: end of turn, user turn, prompt."""
         mark = _PROBES[0]
         rendered = self.text([*messages, {"role": "assistant", "content": mark}, _user(user)])
         if rendered.count(mark) != 1:

@@ -1,8 +1,5 @@
 """The views of an example: what the user says, turn by turn. Wording is ours, order and content are the
-example's.
-
-It leaves out what the model sees of it (contexts.py) and the one view whose words are not known beforehand:
-`simulated`, where another model plays the user (smopd/evaluation/simulated.py).
+example's. Left out: `simulated`, where another model plays the user (smopd/evaluation/simulated.py).
 """
 
 from collections.abc import Iterable

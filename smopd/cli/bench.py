@@ -1,8 +1,4 @@
-"""`smopd bench`: the benchmarks on the command line, as a table or as one JSON object.
-
-Heavy imports wait until a verb runs. Every measurement takes a fresh process of one thread
-(`smopd.bench.measure`), but for `verify`, whose work is done by a pool of processes anyway.
-"""
+"""`smopd bench`: the benchmarks as a table or as one JSON object. Heavy imports wait until a verb runs."""
 
 from collections.abc import Callable
 from functools import partial

@@ -17,10 +17,7 @@ console = Console(stderr=True, highlight=False, quiet=silent())
 
 
 class Progress:
-    """One counted piece of work. Plain lines come every `plain_every` seconds, and for the last count.
-
-    With `eta` False the time left is for the note to say: counts of unequal pieces do not tell it.
-    """
+    """One counted piece of work; plain lines every `plain_every` seconds; `eta` False: the note says what is left."""
 
     def __init__(
         self, what: str, total: int, done: int = 0, plain_every: float = 10.0, eta: bool = True

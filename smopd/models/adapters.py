@@ -1,8 +1,6 @@
 """Student and teacher as two LoRA adapters on the same frozen base.
 
-The teacher is a float32 copy of the student (A and B), outside the optimizer and the gradient norm, moved by
-an exponential average after every step. PEFT makes an adapter trainable when it is switched on, so switching
-is done here, in one place, and puts `requires_grad` back.
+PEFT makes an adapter trainable when it is switched on, so switching is done here and puts it back.
 """
 
 from collections.abc import Iterator
@@ -89,18 +87,14 @@ def use_student(model: PeftModel) -> None:
 
 @contextmanager
 def as_teacher(model: PeftModel) -> Iterator[None]:
-    """The teacher scores inside this block: its adapter is active, nothing is trainable, dropout is off, no
-    graph is kept.
-    """
+    """`teacher_weights` of the moving average."""
     with teacher_weights(model, "ema"):
         yield
 
 
 @contextmanager
 def teacher_weights(model: PeftModel, kind: str) -> Iterator[None]:
-    """Inside, the model scores without gradient or dropout as a teacher: `ema`, the averaged adapter; `base`,
-    no adapter at all; `student`, the student as it is now.
-    """
+    """Score without gradient or dropout as `ema` (averaged adapter), `base` (no adapter) or `student`."""
     if kind == "ema":
         model.set_adapter(TEACHER, inference_mode=True)
     try:
@@ -124,10 +118,7 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def merged(model: torch.nn.Module) -> Iterator[None]:
-    """The student's adapter folded into the base weights inside this block: one matrix product a layer.
-
-    The weights before are kept and put back: subtracting what was added would leave rounding behind.
-    """
+    """The student's adapter folded into the base weights inside this block: one matrix product a layer."""
     layers = [m for m in model.modules() if isinstance(m, LoraLayer)]
     weights = [layer.get_base_layer().weight for layer in layers]
     kept = [weight.data for weight in weights]

@@ -1,8 +1,4 @@
-"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package (`pocket`).
-
-Whatever a family needs that its config tells is settled here: attention that only the eager implementation
-computes, base weights in fewer bits, the names of the layers that adapters are for.
-"""
+"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package (`pocket`)."""
 
 import hashlib
 import json
@@ -89,10 +85,8 @@ def load_generation_config(config: Settings) -> GenerationConfig | None:
 
 
 def lora_targets(model: torch.nn.Module, targets: Sequence[str]) -> list[str]:
-    """`lora.targets` as names of linear layers that this model has; "all-linear": all of them but the head.
-
-    PEFT is content when one of the names fits; a name that fits nothing is an error here, since the paper's
-    seven projections would silently become two in a family that joins them under other names.
+    """`lora.targets` as linear layers of this model; "all-linear": all but the head. PEFT is content when one name
+    fits; here each must: in a family with other names the paper's seven would silently become two.
     """
     head = getattr(model, "get_output_embeddings", lambda: None)()
     layers = dict(model.named_modules())
@@ -118,7 +112,6 @@ def weights_digest(config: Settings) -> str | None:
 
 
 def _source(config: Settings) -> tuple[str, dict[str, str]]:
-    """Where transformers finds the model, and what it has to be told of a GGUF file."""
     path = str(MODEL_DIR) if config.model.path == "pocket" else config.model.path
     folder = Path(path).expanduser()
     transformers_logging.disable_progress_bar()
@@ -145,7 +138,6 @@ def _cap_attention(model: PreTrainedModel) -> None:
 
 
 def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
-    """What transformers has to be told for a base in fewer bits; nothing for a plain one."""
     kind = config.model.quantize
     if kind == "none":
         return {}

@@ -1,9 +1,7 @@
-"""How long the conversations of a data set are: turns, tokens of shards and prompts, what the chat template
-adds, reply lengths.
+"""How long conversations are: turns, tokens of shards, prompts and the chat template, replies.
 
-Taken from the recipe's data and the model's tokenizer where both are on this machine, else from `DEFAULTS`,
-which tools/average_lengths.py prints for LiC math and Qwen3's tokenizer. Reply lengths are not known before a
-run: they are an assumption, a share of the recipe's limits, and options of `smopd plan`.
+Measured where data and tokenizer are on this machine, else `DEFAULTS` (tools/average_lengths.py prints them).
+Reply lengths are assumed: a share of the recipe's limits, or options of `smopd plan`.
 """
 
 from collections import Counter

@@ -1,7 +1,6 @@
-"""Operations of a step by part: two for every weight and token of a matrix product.
+"""Operations of a step by part, counted like torch's FlopCounterMode: two a weight and token of a product.
 
-Counted like torch's FlopCounterMode. Base and adapters are kept apart, because the adapters' products run in
-float32. Elementwise work, norms and the sampler are left out: they cost bandwidth, not operations.
+The adapters' are apart: they run in float32. Elementwise work costs bandwidth and is left out.
 """
 
 from dataclasses import dataclass
@@ -44,10 +43,7 @@ def forward(shape: Shape, adapter: int, tokens: float, pairs: float) -> Flops:
 
 
 def backward(shape: Shape, adapter: int, tokens: float, pairs: float, targets: Names = PROJECTIONS) -> Flops:
-    """The student's: gradients by inputs for the frozen base, by inputs and by weights for the adapter.
-
-    The first layer's queries, keys and values read the frozen embeddings, whose gradient is not computed.
-    """
+    """Gradients by inputs for the frozen base, by inputs and by weights for the adapter."""
     sizes = shape.projections()
     first = ("q_proj", "k_proj", "v_proj")
     unwanted = sum(sizes[name][0] * sizes[name][1] for name in first)

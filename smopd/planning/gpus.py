@@ -1,7 +1,4 @@
-"""GPUs as data: what their makers publish. Dense rates, without sparsity; memory in decimal gigabytes.
-
-It leaves out what a rate is worth in practice (`smopd/planning/timing.py` has the assumptions).
-"""
+"""GPUs as data, as their makers publish them: dense rates, without sparsity; memory in decimal gigabytes."""
 
 from dataclasses import dataclass
 

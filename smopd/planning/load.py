@@ -1,8 +1,6 @@
 """What a step has to compute, in tokens: conversations of average length, played and scored as the plan says.
 
-No text is needed, only lengths: every message of a typical conversation gets token numbers of its own, the
-template's repetitions are repeated, the plan's terms name the teacher's contexts, and `PrefixTree` packs the
-result. It leaves out what the tokens cost (`flops.py`, `memory.py`, `timing.py`).
+Every message of a typical conversation gets token numbers of its own, and `PrefixTree` packs the result.
 """
 
 import re
@@ -150,7 +148,6 @@ def pack(sequences: Sequences, row_tokens: int, tree_attention: bool = True) -> 
 
 
 def _attended(tree: PrefixTree) -> tuple[int, int]:
-    """Query-key pairs that attention over a tree computes, and the tokens of all its paths."""
     pairs = paths = 0
     segments = tree.segments()
     for segment in segments:
@@ -194,9 +191,7 @@ def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
 
 
 def largest_load(config: Config, lengths: Averages) -> tuple[Packed, int]:
-    """The student's rows of the largest micro-batch (most turns, replies at their limit, every branch that can
-    come beside the first play), and the rows of gradients that its losses keep.
-    """
+    """Student rows of the largest micro-batch (most turns, longest replies, every branch), and its gradient rows."""
     plan = plan_of(config)
     branches = [p for p in plan.plays[1:] if p.share and not p.instead]
     certain = replace(plan, plays=(plan.plays[0], *(replace(p, share=1.0) for p in branches)))
@@ -211,7 +206,6 @@ def largest_load(config: Config, lengths: Averages) -> tuple[Packed, int]:
 
 
 def _shares(plan: Plan) -> dict[str, float]:
-    """How many of the rollouts have each play."""
     first, *branches = plan.plays
     alone = prod(1 - play.share for play in branches if play.instead)
     return {first.view: alone, **{play.view: play.share for play in branches}}
@@ -246,7 +240,6 @@ class _Played:
         }
 
     def units(self, play: Play, chosen: range) -> tuple[list[Unit], list[Reply]]:
-        """What is computed for one play of some rollouts."""
         moment = Moment(self.config.train.steps, self.config.train.steps)
         rollouts = self.rollouts[play.view]
         peers = Peers(rollouts)
@@ -254,7 +247,6 @@ class _Played:
         return units, replies
 
     def packed(self, chosen: range) -> tuple[Packed, Packed]:
-        """The student's and the teacher's passes over a micro-batch."""
         row_tokens, tree = self.config.train.row_tokens, self.config.model.attention == "sdpa"
         of_play: list[tuple[Sequences, Sequences]] = []
         by_id = {e.example.id: e for e in self.examples}

@@ -1,10 +1,7 @@
 """Memory by part, from shapes and settings alone.
 
-What the student's pass keeps was read off the saved tensors of Qwen3 and Llama bodies in float32 and
-bfloat16, and a test reads it off again. A micro-batch is differentiated when all of its rows have been
-through the model, so all of its packed tokens count; `train.row_tokens` bounds only what one row needs for
-itself. Left out: temporaries of single operations and what the allocator cannot use; `RESERVE` stands for
-both.
+What the student's pass keeps was read off saved tensors, and a test reads it off again. All packed tokens of a
+micro-batch count. `RESERVE` stands for temporaries of single operations and what the allocator cannot use.
 """
 
 from dataclasses import dataclass

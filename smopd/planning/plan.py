@@ -1,7 +1,4 @@
-"""A plan: memory, work and minutes of a recipe on given GPUs, and what to change where it does not fit.
-
-It leaves out how a plan is told (`report.py`).
-"""
+"""A plan: memory, work and minutes of a recipe on given GPUs, and what to change where it does not fit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -126,7 +123,6 @@ def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, g
 
 
 def _proposals(config: Config, gpus: int) -> Iterator[Change]:
-    """In the order of what they cost."""
     traits = traits_of(config.engine.kind)
     if not traits.remote and not traits.in_place and not config.engine.sleep:
         yield "engine.sleep", True

@@ -127,7 +127,6 @@ def _verdict(plan: Plan) -> list[str]:
 
 
 def _engine(plan: Plan) -> list[str]:
-    """What is to be said of the GPUs that sample."""
     engine, traits = plan.config.engine, traits_of(plan.config.engine.kind)
     least = server_bytes(plan.config, plan.shape, plan.lengths) / GB
     if traits.remote:

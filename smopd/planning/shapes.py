@@ -1,8 +1,6 @@
-"""The shape of a decoder: the few numbers of a model's config that memory and operations depend on.
+"""The shape of a dense decoder: the few numbers of a config that memory and operations depend on.
 
-They come from a config on this machine or, where it holds none, from the published numbers of a few models
-below. It leaves out models whose layers are not a plain dense decoder's (mixtures of experts, recurrent
-layers): those are refused, not guessed at.
+From a config on this machine, else published numbers. Other architectures are refused, not guessed at.
 """
 
 import json

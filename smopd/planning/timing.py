@@ -1,9 +1,7 @@
 """From operations and bytes to seconds. Every assumption has a name here; none was measured on a GPU.
 
-Prefill and scoring are bound by computing, at a share of the GPU's rate (`MFU`, --mfu), or by how fast Python
-issues the work of a layer; sampling is bound by reading the weights and the cache once a token, or by the
-same issuing. Left out: verifiers, files, padding, the first compilation, processes that wait for the slowest
-one, and elementwise kernels.
+Prefill and scoring are bound by computing or by how fast Python issues a layer's work; sampling by reading
+weights and cache once a token, or by issuing. Left out: verifiers, files, padding, compilation, waiting.
 """
 
 from dataclasses import dataclass

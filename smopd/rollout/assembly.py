@@ -39,9 +39,7 @@ def make_engine(
     model: torch.nn.Module | None = None,
     rank: int = 0,
 ) -> Engine:
-    """The engine that the settings name.
-
-    `model` is what an engine in place samples with; the others have weights of their own and are given
+    """The engine that the settings name. `model` is what an engine in place samples with; the others are given
     adapters up to `rank` (0: none will come), on their way in `folder`.
     """
     refuse_endpoint(settings)
@@ -63,7 +61,6 @@ def make_engine(
 def _users_engine(
     file: Path, settings: Settings, renderer: Renderer, model: torch.nn.Module | None
 ) -> Engine:
-    """The engine that a Python file of the user's makes."""
     make = getattr(load_python(file), "make_engine", None)
     if not callable(make):
         raise UserError(f"engine.kind: {file} has no function make_engine(settings, renderer, model)")
@@ -90,9 +87,7 @@ def evaluation_sampling(settings: Settings) -> Sampling:
 def evaluation_driver(
     settings: Settings, adapter: Path | None = None, track: Track = quiet
 ) -> Iterator[Driver | ChatDriver]:
-    """Plays an evaluation's conversations inside this block: with the engine and the model of the settings,
-    an adapter on it if given, or with an endpoint, which needs neither.
-    """
+    """Plays an evaluation's conversations inside this block, with an adapter if given."""
     kind, sampling, limit = settings.engine.kind, evaluation_sampling(settings), settings.eval.middle_tokens
     if not traits_of(kind).token_ids:
         if adapter:

@@ -53,10 +53,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Driver:
-    """Plays conversations with one engine, one template and one way of sampling.
-
-    `sampling.max_tokens` bounds the reply to the last user turn, `middle_tokens` the ones before.
-    """
+    """Plays conversations with one engine; `middle_tokens` bounds every reply but the last of a conversation."""
 
     engine: Engine
     renderer: Renderer
@@ -71,9 +68,7 @@ class Driver:
         seed: Sequence[int | str],
         samples: Sequence[int] | None = None,
     ) -> list[Conversation]:
-        """Every example told in one view, the model's own replies in the history; `samples` tell equal ones
-        apart.
-        """
+        """Every example told in one view, the replies in the history; `samples` tell equal examples apart."""
         numbers = samples or [0] * len(examples)
         messages = [user_turns(e, view) for e in examples]
         played = [self.open(e, view, seed, n) for e, n in zip(examples, numbers, strict=True)]

@@ -1,9 +1,7 @@
 """The transformers engine: its own sampling loop, with keys and values kept from turn to turn.
 
-A conversation's next prompt begins, as far as the template lets it, with tokens that went through the model a
-turn ago; only what follows the longest common prefix is computed. Rows that have ended leave the batch. Each
-reply has its own stream of uniform numbers, so its tokens depend neither on the batch nor on what was kept.
-Models that this cannot serve are sampled as `StockEngine` does. Whichever adapter is active samples.
+Only what follows the prefix that a prompt shares with the turn before is computed; rows that have ended leave
+the batch; a reply depends on neither. Models that this cannot serve are sampled as `StockEngine` does.
 """
 
 import logging
@@ -41,10 +39,8 @@ class _Row:
 
 
 class HFEngine(StockEngine):
-    """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts.
-
-    `cache_mb` bounds keys and values: half for the batch being sampled, half for conversations between turns,
-    the oldest of which are dropped. 0 keeps nothing between turns and bounds nothing.
+    """Samples in batches of at most `batch` prompts. `cache_mb` bounds keys and values: half for the batch, half for
+    conversations between turns, oldest dropped. 0 keeps nothing between turns and bounds nothing.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
-"""JSON over HTTP for the engines that talk to servers: addresses, keys, one request with a deadline, an error
-that says whether to try again.
-
-Trying again is the callers'. Redirects are refused: they would carry the key to another host.
+"""JSON over HTTP for the engines that talk to servers. Trying again is the callers'. Redirects are refused:
+they would carry the key to another host.
 """
 
 import asyncio
@@ -29,10 +27,7 @@ EXPLANATION = 4000  # bytes that are read of a refusal
 
 
 class Unreachable(Exception):
-    """No answer (connection, time-out, server error, too many requests): it may come elsewhere or later.
-
-    `status` is that of the answer, if there was one; `retry_after` are the seconds that the server asks for.
-    """
+    """No answer (connection, time-out, 5xx, too many requests): it may come elsewhere or after `retry_after` s."""
 
     def __init__(self, message: str, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -83,9 +78,7 @@ class Cancellation(threading.Event):
 
 class Client:
     """Sends the key of an environment variable, which no message shows: servers like to repeat what they get.
-
-    `proxies`: https goes through the proxy that the environment names, if any. That is for the outside world;
-    plain http is a machine of one's own.
+    `proxies`: https goes through the proxy that the environment names; plain http is one's own machine.
     """
 
     def __init__(self, key_variable: str, proxies: bool = False) -> None:
@@ -98,10 +91,7 @@ class Client:
         timeout: float = 60.0,
         cancellation: Cancellation | None = None,
     ) -> Any:
-        """POST `body` as JSON, or GET without one; the decoded answer (None for an empty one).
-
-        `timeout` is for everything from the connection to the last byte.
-        """
+        """POST `body` as JSON, or GET without one; the decoded answer, None if empty. `timeout` covers all of it."""
         cancellation = cancellation or Cancellation()
         try:
             status, headers, content = _run(lambda: self._exchange(url, body, timeout, cancellation))
@@ -179,7 +169,6 @@ def base_url(url: str) -> str:
 
 
 def _api_key(name: str) -> str:
-    """The key in an environment variable, empty if it is not set."""
     key = os.environ.get(name, "").strip() if name else ""
     if not (key.isascii() and key.isprintable()):  # httpx's own complaint would show it
         problem = "not a key: it holds more than plain characters"
@@ -193,7 +182,6 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def _run(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of a coroutine, on an event loop of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -207,7 +195,6 @@ def _run(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """With the system's certificates, read once."""
     return ssl.create_default_context()
 
 

@@ -1,9 +1,7 @@
 """Keys and values of a batch while it is sampled, and of single conversations between their turns.
 
-A batch stands right-aligned in one buffer a layer, with room to grow: a new token is written into its column,
-nothing is copied. What a conversation leaves behind is its own columns and the tokens they belong to, without
-padding, so the next turn may put it into any batch. Shapes: B rows, H key/value heads, C columns, D head
-width.
+A batch stands right-aligned in one buffer a layer, with room to grow; a conversation keeps its own columns,
+without padding. Shapes: B rows, H key/value heads, C columns, D head width.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer.
 
-`ChatEndpoint` sends one request at a time from many threads, to whichever server is least busy, and tries
-again what failed. `ChatDriver` plays conversations with it, each at its own pace. Only temperature, token
-limit and seed are sent: every further setting is refused by some endpoint.
+Only temperature, token limit and seed are sent: every further setting is refused by some endpoint.
 """
 
 import logging
@@ -43,10 +41,8 @@ class _Server:
 
 
 class ChatEndpoint:
-    """The servers of `[engine]`, asked for one chat completion at a time. Safe to call from many threads.
-
-    `unreadable` counts the replies that are empty because no try brought an answer with a text in it. `pause`
-    is the wait after a first failure, in seconds; it doubles with every further one.
+    """The servers of `[engine]`, asked for one chat completion at a time, from any thread. `unreadable` counts empty
+    replies for want of an answer with a text; `pause`: seconds after a first failure, then doubled.
     """
 
     traits = TRAITS["openai"]
@@ -223,10 +219,7 @@ class ChatEndpoint:
 
 @dataclass(frozen=True)
 class ChatDriver:
-    """Plays conversations with an endpoint; the counterpart of `Driver` where there are no token ids.
-
-    `sampling.max_tokens` bounds the reply to the last user turn, `middle_tokens` the ones before.
-    """
+    """Plays conversations with an endpoint; the counterpart of `Driver` where there are no token ids."""
 
     endpoint: ChatEndpoint
     sampling: Sampling
@@ -306,7 +299,6 @@ def _chat_reply(answer: Any) -> Turn | None:
 
 
 def _names(answer: Any) -> list[str] | None:
-    """The ids of a model list, None if it is none."""
     try:
         return [str(model["id"]) for model in answer["data"]]
     except (KeyError, TypeError):

@@ -1,9 +1,6 @@
-"""Many requests over several servers: least busy first, bounded at each, failed ones elsewhere, silent
-servers set aside.
+"""Many requests over several servers: least busy first, bounded at each, silent servers set aside.
 
-A request is asked of one server after another, by one thread, until one answers; whoever waits for a free
-server looks at those that were set aside. What a request is, and how a server is asked whether it is well, is
-the caller's. Only `Unreachable` is tried again; any other error ends the call, and no thread outlives it.
+Only `Unreachable` is tried again, elsewhere; any other error ends the call, and no thread outlives it.
 """
 
 import logging
@@ -73,9 +70,7 @@ S = TypeVar("S", bound=Server)
 
 
 class Pool(Generic[S]):
-    """The servers. `probe` raises when one is not well, `pause` are the seconds after a first failure,
-    `cancellation` is for the requests of the present call.
-    """
+    """The servers. `probe` raises when one is not well, `pause` are the seconds after a first failure."""
 
     def __init__(
         self, servers: Sequence[S], concurrency: int, retries: int, probe: Callable[[S], None], pause: float
@@ -113,11 +108,7 @@ class Pool(Generic[S]):
     def map(
         self, send: Callable[[S, int], T], keys: Sequence[int], sessions: Sequence[str] | None = None
     ) -> list[T]:
-        """`send(server, index)` for every key, in their order.
-
-        A key is what the request's pauses derive from; requests of one session prefer the server that had the
-        last of them.
-        """
+        """`send(server, index)` for every key, in order; pauses derive from the key; a session prefers its last server."""
         names = sessions or [""] * len(keys)
         self.cancellation = Cancellation()
         width = self.concurrency * len(self.servers)

@@ -1,8 +1,6 @@
-"""One token from one row of logits: temperature, top-k, top-p, then the token at which a uniform number
-falls.
+"""One token from one row of logits: temperature, top-k, top-p, then the token at which a uniform number falls.
 
-The number comes from outside, one a token, so a draw depends on the row and its own stream and on nothing
-else. Shapes: B rows, V vocabulary, K candidates.
+The numbers come from outside, one a token. Shapes: B rows, V vocabulary, K candidates.
 """
 
 import torch

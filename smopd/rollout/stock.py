@@ -1,7 +1,6 @@
 """The plain transformers engine: `generate` from scratch for every turn, left-padded.
 
-The reference that `smopd.rollout.hf` is compared with, and its fallback for models whose attention is more
-than a mask (a sliding window shorter than the context, recurrent layers).
+The reference for `smopd.rollout.hf`, and its fallback where attention is more than a mask.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,7 @@
-r"""The engine of vLLM servers: token-id prompts over HTTP, and the adapter of the current version loaded at
-each of them.
+"""The engine of vLLM servers: token-id prompts over HTTP, the current adapter loaded at each of them.
 
-Every request names the adapter of the version it is for, under a name that no other weights ever had, and an
-answer has to name it back: a step cannot be built from mixed versions. A server that was restarted does not
-know the name and is given the adapter again. It leaves out balancing and retries (`smopd/rollout/pool.py`)
-and the starting of servers, which is the user's:
-
-    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True \
-        vllm serve MODEL --enable-lora --max-lora-rank R --generation-config vllm
+Every request names the adapter of its version, under a name that no other weights ever had, and an answer has
+to name it back. The user starts the servers; a message says how.
 """
 
 import logging
@@ -44,10 +38,8 @@ class _Served(Server):
 
 
 class VLLMServers(Engine):
-    """Samples at the servers of `[engine]`. `folder` takes the adapters where `engine.adapters` names none.
-
-    `encode`: if given, each server's tokenizer is compared with it. `rank`: the largest of the adapters to
-    come, 0 for the base alone. `pause`: seconds after a first failure; they double with every further one.
+    """Samples at the servers of `[engine]`. `folder` takes adapters where `engine.adapters` names none; `encode`:
+    each server's tokenizer is compared with it; `rank`: the largest of the adapters, 0 for the base alone.
     """
 
     traits = TRAITS["vllm-http"]

@@ -1,8 +1,6 @@
 """The engine of vLLM inside this process: one GPU samples and trains.
 
-vLLM is imported only when the engine is made, and made to keep off what is the trainer's: standard output,
-random states, the number of threads. It leaves out several GPUs or machines: those are servers
-(`smopd/rollout/vllm_http.py`).
+vLLM is imported when the engine is made, and kept off standard output, random states and thread counts.
 """
 
 import gc
@@ -38,10 +36,7 @@ DEFAULTS = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 
 
 class VLLMEngine(Engine):
-    """Samples with vLLM, from the adapter of the last `refresh`, or from the base before the first.
-
-    `rank`: the largest of the adapters to come, 0 for the base alone.
-    """
+    """Samples with vLLM, from the adapter of the last `refresh`. `rank`: the largest to come, 0 for the base alone."""
 
     traits = TRAITS["vllm"]
 
@@ -112,10 +107,7 @@ class VLLMEngine(Engine):
         return replies
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Load the adapter, drop the one before and everything computed with it.
-
-        vLLM takes a number it knows for the adapter it knows, whatever the path: so each has its own number.
-        """
+        """Load the adapter, drop the one before and everything computed with it."""
         self._wake_up()
         old, new = self._adapter, self._store.write(version, save)
         engine = self._llm.llm_engine
@@ -164,7 +156,6 @@ class VLLMEngine(Engine):
 
 
 def _import_vllm() -> Any:
-    """The package with the modules that are used, or how to get it."""
     try:
         import vllm
         import vllm.exceptions

@@ -1,7 +1,4 @@
-"""What the two vLLM engines share: how a reply is asked for and read, model and rank, adapters on disk.
-
-Nothing here imports vLLM.
-"""
+"""What the two vLLM engines share: requests, replies, model and rank, adapters on disk. Imports no vLLM."""
 
 import contextlib
 import hashlib
@@ -55,10 +52,8 @@ class Replies:
         self._warned = False
 
     def fields(self, sampling: Sampling, seed: int) -> dict[str, Any]:
-        """vLLM's names for one request, for `SamplingParams` and for the completions call alike.
-
-        Every field that a model's generation_config.json can set is given, so that the defaults of a server
-        never colour a rollout; ignore_eos, because which tokens end a reply is said by `stop_token_ids`.
+        """vLLM's names for one request. Every field that a model's generation_config.json can set is given, so that a
+        server's defaults never colour a rollout; `stop_token_ids` alone ends a reply, hence ignore_eos.
         """
         return {
             "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
@@ -98,10 +93,7 @@ class Adapter:
 
 
 class AdapterStore:
-    """Adapter folders under a root that other runs may use too, named after the run, the process, a count.
-
-    A process that was killed leaves its folders behind; `sweep` removes those of the same run.
-    """
+    """Adapter folders under a root that runs may share, named after run, process and a count."""
 
     _alive: set[str] = set()  # noqa: RUF012 - the stores of this process, shared on purpose
 

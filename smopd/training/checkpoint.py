@@ -1,13 +1,7 @@
 """One checkpoint: a folder that is complete or absent, with checksums that tell whether it was damaged.
 
-    adapter_model.safetensors, adapter_config.json   the student, in plain PEFT format
-    teacher.safetensors                              the teacher's matrices
-    optimizer.safetensors, optimizer.json            the optimizer's tensors; its groups and other values
-    state.json                                       step, hash of the settings, version
-    checksums.json                                   SHA-256 of every file; written last
-
-Nothing is pickled, and the same state gives the same bytes. It leaves out which checkpoint is used and kept
-(run_folder.py).
+adapter_*: the student, in plain PEFT format; teacher.safetensors; optimizer.*: its tensors, its other values;
+state.json: step, hash of the settings, version; checksums.json, written last. Nothing is pickled.
 """
 
 import hashlib

@@ -1,8 +1,6 @@
 """A trained run as a plain model folder: the adapter folded into its base, tokenizer, model card.
 
-What comes out loads with transformers, vLLM or any converter, and needs neither PEFT nor smopd. A base that
-was trained in fewer bits is loaded in full for this: the adapter is folded into the weights its makers
-published. It leaves out uploading.
+A base that was trained in fewer bits is loaded in full: the adapter is folded into the published weights.
 """
 
 import json
@@ -61,7 +59,6 @@ def export(source: Path, out: Path, checkpoint: str = "", dtype: str = "") -> di
 
 
 def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
-    """The run folder, where there is one, and the adapter to fold."""
     source = source.expanduser()
     run: Path | None = source.parent.parent if source.parent.name == "checkpoints" else source
     run = run if run and (run / "config.toml").exists() else None
@@ -75,7 +72,6 @@ def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
 
 
 def _config_of(adapter: Path) -> Config:
-    """An adapter without a run names its base itself."""
     settings = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     base = settings.get("base_model_name_or_path")
     if not base:
@@ -162,7 +158,6 @@ def _evaluations(adapter: Path, run: Path) -> list[str]:
 
 
 def _data(name: str) -> str:
-    """A data set by name, and by content where it is at hand."""
     path = Path(name).expanduser()
     if path.is_file():
         return f"`{path.name}`, sha256 {file_digest(path)}"

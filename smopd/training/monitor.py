@@ -1,9 +1,4 @@
-"""Watching a run while it trains: evaluations every few steps, the best of them, when to stop early, and
-trackers.
-
-Evaluations are written beside the metrics and decide nothing but when to stop and which checkpoint is kept as
-the best. It leaves out the evaluations before and after a run, which are `smopd eval`'s.
-"""
+"""Watching a run while it trains: evaluations every few steps, the best of them, early stopping, trackers."""
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Any

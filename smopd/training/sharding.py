@@ -1,9 +1,7 @@
 """Frozen weights sharded over the processes (FSDP2): each keeps a part and gathers one layer at a time.
 
-The adapters stay whole everywhere, so optimizer, EMA teacher and checkpoints are those of replicated weights.
-Every pass through sharded layers is a collective operation, hence all processes must make the same number of
-passes: `Aligned` adds empty ones where one has fewer. Rollouts of the hf engine are the exception: their
-length cannot be known, so the weights are whole while they last.
+The adapters stay whole. Every pass is collective, so all processes must make the same number of passes:
+`Aligned` adds empty ones. While the hf engine samples, the weights are whole: its length is not known.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,10 +39,7 @@ def shard(model: PeftModel) -> None:
 
 
 class Aligned:
-    """`reply_hidden` with as many passes as the process with the most rows needs.
-
-    The student's empty passes are added to the loss with weight zero: they, too, must run backward.
-    """
+    """`reply_hidden` with as many passes as the process with the most rows needs."""
 
     def __init__(self, processes: Processes) -> None:
         self.processes = processes
