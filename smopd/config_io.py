@@ -156,18 +156,14 @@ def _proposal(model: type[BaseModel], path: list[str]) -> str:
     if scores[best] >= NEAR:
         return f"; did you mean '{best}'?"
     if table in _tables(model):
-        return f"; the keys of [{table}] are {_names(model, table)}"
+        return f"; the keys of [{table}] are {', '.join(_tables(model)[table].model_fields)}"
     return f"; the tables are {', '.join(_tables(model))}"
-
-
-def _names(model: type[BaseModel], table: str) -> str:
-    return ", ".join(_tables(model)[table].model_fields)
 
 
 def _expected(model: type[BaseModel], key: str) -> str:
     fields = leaves(model)
     if key not in fields:  # a single value where a table belongs
-        return f"a table with the keys {_names(model, key)}"
+        return f"a table with the keys {', '.join(_tables(model)[key].model_fields)}"
     kind, bounds = fields[key].annotation, fields[key].metadata
     filled = any(getattr(bound, "min_length", 0) for bound in bounds)
     if get_origin(kind) is Literal:
@@ -182,10 +178,7 @@ def _expected(model: type[BaseModel], key: str) -> str:
         return "a non-empty string" if filled else "a string"
     phrases = {"gt": "greater than", "ge": "of at least", "lt": "less than", "le": "at most"}
     limits = [
-        f"{word} {getattr(bound, name)}"
-        for bound in bounds
-        for name, word in phrases.items()
-        if hasattr(bound, name)
+        f"{word} {getattr(b, name)}" for b in bounds for name, word in phrases.items() if hasattr(b, name)
     ]
     noun = "a whole number" if kind is int else "a number"
     bounded = any(hasattr(bound, name) for bound in bounds for name in ("lt", "le"))

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 ENGINES = ("hf", "vllm", "vllm-http", "openai")
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 class Section(BaseModel):
@@ -18,9 +19,7 @@ class Section(BaseModel):
 class Model(Section):
     """Which weights are trained."""
 
-    path: str = Field(
-        "pocket", min_length=1, description='"pocket" (embedded), a folder, a GGUF file or a hub id'
-    )
+    path: str = Field("pocket", min_length=1, description="pocket, a folder, a GGUF file or a hub id")
     adapter: str = Field("", description="a PEFT adapter to start from; empty for a fresh one")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the base weights")
     attention: Literal["sdpa", "eager"] = Field("sdpa", description="the attention implementation")
@@ -31,7 +30,7 @@ class Chat(Section):
     """How conversations become token ids."""
 
     history: Literal["template", "verbatim"] = Field(
-        "template", description="earlier replies rendered anew, or as sampled"
+        "template", description="earlier replies as the chat template renders them, or as they were sampled"
     )
     thinking: bool = Field(False, description="let models with a thinking mode think")
 
@@ -53,9 +52,7 @@ class Rollout(Section):
     temperature: float = Field(1.0, gt=0, description="sampling temperature")
     top_p: float = Field(0.95, gt=0, le=1, description="nucleus sampling; 1 = off")
     top_k: int = Field(20, ge=0, description="sample among the k likeliest tokens; 0 = off")
-    merge: bool = Field(
-        False, description="sample with the adapter merged: faster, at a second copy of those weights"
-    )
+    merge: bool = Field(False, description="sample with the adapter merged: faster, more memory")
     middle_tokens: int = Field(256, ge=1, description="limit of a middle reply")
     answer_tokens: int = Field(1024, ge=1, description="limit of an answer reply and of a FULL reply")
 
@@ -68,7 +65,7 @@ class Engine(Section):
     servers: list[str] = Field([], description="vllm-http, openai: base URLs, e.g. http://host:8000")
     model: str = Field("", description="openai: the served model's name; empty = the endpoint's first")
     api_key_env: str = Field(
-        "OPENAI_API_KEY", description="servers: variable with the key, which is never written"
+        "OPENAI_API_KEY", description="servers: environment variable with the key, which is never written"
     )
     concurrency: int = Field(64, ge=1, description="servers: requests in flight at each")
     timeout: float = Field(600.0, gt=0, description="servers: seconds for one request")
@@ -77,9 +74,7 @@ class Engine(Section):
     memory: float = Field(0.3, gt=0, le=1, description="vllm: share of the GPU's memory it may take")
     max_length: int = Field(0, ge=0, description="vllm: tokens of context and reply; 0 = the model's")
     sleep: bool = Field(False, description="vllm: leave the GPU's memory to training between rollouts")
-    gap_warning: float = Field(
-        0.05, gt=0, description="warn above this mean gap to training, in nats a token"
-    )
+    gap_warning: float = Field(0.05, gt=0, description="warn above this mean gap to training, nats a token")
 
     @field_validator("kind")
     @classmethod
@@ -96,11 +91,7 @@ class Lora(Section):
     r: int = Field(64, ge=1, description="rank")
     alpha: int = Field(128, ge=1, description="scale, divided by the rank")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout in front of the adapter")
-    targets: list[str] = Field(
-        ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
-        min_length=1,
-        description="names of the linear layers that get an adapter",
-    )
+    targets: list[str] = Field(PROJECTIONS, min_length=1, description="linear layers that get an adapter")
 
 
 class Teacher(Section):

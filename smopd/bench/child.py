@@ -32,15 +32,11 @@ def measured(work: Work) -> dict[str, Any]:
     began, began_system = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_stime
     result = work.run()
     seconds = time.process_time() - began
-    system_seconds = resource.getrusage(resource.RUSAGE_SELF).ru_stime - began_system
-    peak = _status("VmHWM") if resettable else _maxrss()
-    return {
-        "seconds": seconds,
-        "system_seconds": system_seconds,  # mostly the kernel handing out pages for large temporaries
-        "peak_mb": max(0.0, peak - before),
-        "memory": "VmHWM" if resettable else "ru_maxrss",
-        "facts": work.facts(result),
-    }
+    # Mostly the kernel handing out pages for large temporaries.
+    system = resource.getrusage(resource.RUSAGE_SELF).ru_stime - began_system
+    peak = max(0.0, (_status("VmHWM") if resettable else _maxrss()) - before)
+    measures = {"seconds": seconds, "system_seconds": system, "peak_mb": peak}
+    return measures | {"memory": "VmHWM" if resettable else "ru_maxrss", "facts": work.facts(result)}
 
 
 def _reset_peak() -> bool:

@@ -134,13 +134,9 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
     def facts(loss: float) -> dict[str, Any]:
         gradients = [p.grad for p in student_parameters(problem.model).values() if p.grad is not None]
         replies = [reply for rollout in problem.rollouts for reply in rollout.replies()]
-        return {
-            "loss": loss,
-            "gradient_norm": torch.nn.utils.get_total_norm(gradients).item(),
-            "rollouts": len(problem.rollouts),
-            "replies": len(replies),
-            "reply_tokens": sum(len(reply.tokens) for reply in replies),
-        }
+        norm, tokens = torch.nn.utils.get_total_norm(gradients).item(), sum(len(r.tokens) for r in replies)
+        counts = {"rollouts": len(problem.rollouts), "replies": len(replies), "reply_tokens": tokens}
+        return {"loss": loss, "gradient_norm": norm, **counts}
 
     return Work(warm_up, lambda: problem.run(path), facts)
 

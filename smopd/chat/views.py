@@ -11,7 +11,8 @@ View = Literal["full", "concat", "sharded", "recap", "snowball", "simulated"]
 VIEWS: tuple[View, ...] = ("full", "concat", "sharded", "recap", "snowball", "simulated")
 
 CONCAT = "Here is what I need, point by point. Take all of the points into account.\n\n{shards}"
-RECAP = "To sum up, this is everything I have told you:\n\n{shards}\n\nNow give me your final answer to all of it."
+RECAP = "To sum up, this is everything I have told you:\n\n{shards}\n\n"
+RECAP += "Now give me your final answer to all of it."
 SNOWBALL = "What I have told you so far:\n\n{shards}\n\nAnd now: {new}"
 
 

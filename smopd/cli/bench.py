@@ -9,10 +9,8 @@ import typer
 from smopd.cli.options import Json, emit
 from smopd.errors import UserError
 
-bench_app = typer.Typer(
-    no_args_is_help=True,
-    help="Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed.",
-)
+HELP = "Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed."
+bench_app = typer.Typer(no_args_is_help=True, help=HELP)
 
 Reps = Annotated[int, typer.Option(min=1, help="Repetitions of every variant, each in a fresh process.")]
 Data = Annotated[str, typer.Option(help="JSONL of ours, LiC's JSON, or pocket:eval[:N].")]
@@ -161,8 +159,9 @@ def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
     rows = []
     for row in report["results"]:
         share, (low, high) = shares.get(row["name"], {}), row["spread"]
-        time = [f"{row['seconds']:.3f}", f"{low:.3f}-{high:.3f}", _ratio(share.get("seconds"))]
-        memory = [f"{row['peak_mb']:.0f}", _ratio(share.get("peak_mb"))]
+        faster, smaller = ("" if v is None else f"{v:.2f}" for v in map(share.get, ("seconds", "peak_mb")))
+        time = [f"{row['seconds']:.3f}", f"{low:.3f}-{high:.3f}", faster]
+        memory = [f"{row['peak_mb']:.0f}", smaller]
         rows.append([row["name"], *time, *memory, *([f"{row.get('tokens', 0):,}"] if counted else [])])
     notes = ["ratio: ours / this row; MB: peak beyond what was there before", *report["notes"]]
     if report.get("slope_mb_per_1000_tokens") is not None:
@@ -173,10 +172,6 @@ def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
     notes.append(f"{machine['cpu']}; torch {machine['torch']}; peak memory from {way}")
     title = f"smopd bench {report['bench']}, median of {report['reps']}, one thread"
     _print_table(title, [*headings, "tokens"] if counted else headings, rows, notes)
-
-
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 def _print_table(title: str, headings: list[str], rows: list[list[str]], notes: list[str]) -> None:

@@ -24,13 +24,9 @@ if TYPE_CHECKING:
     from smopd.config import Config
 
 GOES_ON = "The same command goes on from there."
-app = typer.Typer(
-    help="Train chat models that don't get lost in conversation.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
+TITLE = "Train chat models that don't get lost in conversation."
+app = typer.Typer(help=TITLE, no_args_is_help=True, add_completion=False, rich_markup_mode="rich",
+                  pretty_exceptions_enable=False)  # fmt: skip
 app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")

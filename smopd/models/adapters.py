@@ -86,13 +86,6 @@ def use_student(model: PeftModel) -> None:
 
 
 @contextmanager
-def as_teacher(model: PeftModel) -> Iterator[None]:
-    """`teacher_weights` of the moving average."""
-    with teacher_weights(model, "ema"):
-        yield
-
-
-@contextmanager
 def teacher_weights(model: PeftModel, kind: str) -> Iterator[None]:
     """Score without gradient or dropout as `ema` (averaged adapter), `base` (no adapter) or `student`."""
     if kind == "ema":

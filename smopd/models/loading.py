@@ -85,8 +85,8 @@ def load_generation_config(config: Settings) -> GenerationConfig | None:
 
 
 def lora_targets(model: torch.nn.Module, targets: Sequence[str]) -> list[str]:
-    """`lora.targets` as linear layers of this model; "all-linear": all but the head. PEFT is content when one name
-    fits; here each must: in a family with other names the paper's seven would silently become two.
+    """`lora.targets` as linear layers of this model; "all-linear": all but the head. PEFT is content when one
+    name fits; here each must: under other names the paper's seven would silently become two.
     """
     head = getattr(model, "get_output_embeddings", lambda: None)()
     layers = dict(model.named_modules())
@@ -96,10 +96,9 @@ def lora_targets(model: torch.nn.Module, targets: Sequence[str]) -> list[str]:
     if list(targets) == ["all-linear"]:
         return there
     if missing := [t for t in targets if not any(n == t or n.endswith(f".{t}") for n in layers)]:
-        raise UserError(
-            f"lora.targets: this model has no layer named {', '.join(missing)}; its linear layers are: "
-            f"{', '.join(there)} (--set 'lora.targets={json.dumps(there)}')"
-        )
+        instead = f"{', '.join(there)} (--set 'lora.targets={json.dumps(there)}')"
+        problem = f"this model has no layer named {', '.join(missing)}; its linear layers are"
+        raise UserError(f"lora.targets: {problem}: {instead}")
     return list(targets)
 
 

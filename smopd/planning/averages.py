@@ -60,11 +60,9 @@ DEFAULTS = Averages(
 def find_averages(config: Config, middle: float | None = None, answer: float | None = None) -> Averages:
     """Averages of the recipe's data, or the defaults; `middle` and `answer`: mean reply lengths."""
     limits = config.rollout
-    return replace(
-        _measured(config) or DEFAULTS,
-        middle=min(middle or MIDDLE_SHARE * limits.middle_tokens, limits.middle_tokens),
-        answer=min(answer or ANSWER_SHARE * limits.answer_tokens, limits.answer_tokens),
-    )
+    middle = min(middle or MIDDLE_SHARE * limits.middle_tokens, limits.middle_tokens)
+    answer = min(answer or ANSWER_SHARE * limits.answer_tokens, limits.answer_tokens)
+    return replace(_measured(config) or DEFAULTS, middle=middle, answer=answer)
 
 
 def measure(examples: Sequence["Example"], renderer: "Renderer", source: str = "") -> Averages:
@@ -74,14 +72,10 @@ def measure(examples: Sequence["Example"], renderer: "Renderer", source: str = "
         return sum(len(renderer.encode(text)) for text in texts) / len(texts)
 
     some = examples[:: max(1, len(examples) // SAMPLE)]
-    return Averages(
-        turns=dict(sorted(Counter(len(e.shards) for e in some).items())),
-        shard=mean([s for e in some for s in e.shards]),
-        full=mean([e.full for e in some]),
-        system=mean([e.system for e in some]),
-        template=template_of(renderer, any(e.system for e in some)),
-        source=source,
-    )
+    turns = dict(sorted(Counter(len(e.shards) for e in some).items()))
+    shard, full = mean([s for e in some for s in e.shards]), mean([e.full for e in some])
+    template = template_of(renderer, any(e.system for e in some))
+    return Averages(turns, shard, full, mean([e.system for e in some]), template, source=source)
 
 
 def template_of(renderer: "Renderer", with_system: bool = True) -> Template:

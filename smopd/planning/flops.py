@@ -69,10 +69,10 @@ def step_flops(config: Config, shape: Shape, load: Load) -> dict[str, Flops]:
     student_backward = backward(shape, adapter, student.tokens, student.pairs, targets)
     if config.train.recompute:
         student_backward += student_forward
-    decode = forward(shape, sampling, sampled.tokens, sampled.read)
+    decode = forward(shape, sampling, sampled.tokens, sampled.read) + head(shape, sampled.tokens, 1)
     return {
         "rollout prefill": forward(shape, sampling, sampled.prefilled, sampled.prefill_pairs),
-        "rollout decode": decode + head(shape, sampled.tokens, 1),
+        "rollout decode": decode,
         "teacher forward": forward(shape, adapter, teacher.tokens, teacher.pairs),
         "student forward": student_forward,
         "student backward": student_backward,

@@ -6,7 +6,7 @@ Every message of a typical conversation gets token numbers of its own, and `Pref
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, product
 from math import ceil, prod
 
 from smopd.chat.messages import Message
@@ -191,7 +191,7 @@ def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
 
 
 def largest_load(config: Config, lengths: Averages) -> tuple[Packed, int]:
-    """Student rows of the largest micro-batch (most turns, longest replies, every branch), and its gradient rows."""
+    """Student rows of the largest micro-batch (longest replies, every branch), and its gradient rows."""
     plan = plan_of(config)
     branches = [p for p in plan.plays[1:] if p.share and not p.instead]
     certain = replace(plan, plays=(plan.plays[0], *(replace(p, share=1.0) for p in branches)))
@@ -224,26 +224,21 @@ class _Played:
     ) -> None:
         self.config, self.plan = config, plan
         self.examples = [TypicalExample(lengths, t, k) for k, t in enumerate(turns)]
-        verbatim = config.chat.history == "verbatim"
-        self.conversations = {
-            play.view: [e.play(play.view, middle, answer, verbatim) for e in self.examples]
-            for play in plan.plays
-        }
+        self.conversations: dict[str, list[Conversation]] = {}
+        self.rollouts: dict[str, list[Rollout]] = {}
         # Half of the answers right, so that terms about either kind have something to do.
         verdicts = [Verdict(k % 2 == 0, None, "ok", "") for k in range(len(turns))]
-        self.rollouts = {
-            play.view: [
-                Rollout(c.example, (c,), (verdict,))
-                for c, verdict in zip(self.conversations[play.view], verdicts, strict=True)
-            ]
-            for play in plan.plays
-        }
+        verbatim = config.chat.history == "verbatim"
+        for view in (play.view for play in plan.plays):
+            played = [example.play(view, middle, answer, verbatim) for example in self.examples]
+            self.conversations[view] = played
+            self.rollouts[view] = [Rollout(c.example, (c,), (verdicts[k],)) for k, c in enumerate(played)]
 
     def units(self, play: Play, chosen: range) -> tuple[list[Unit], list[Reply]]:
         moment = Moment(self.config.train.steps, self.config.train.steps)
         rollouts = self.rollouts[play.view]
-        peers = Peers(rollouts)
-        replies, units, _ = units_of([rollouts[k].replies() for k in chosen], self.plan, moment, peers)
+        chosen_replies = [rollouts[k].replies() for k in chosen]
+        replies, units, _ = units_of(chosen_replies, self.plan, moment, Peers(rollouts))
         return units, replies
 
     def packed(self, chosen: range) -> tuple[Packed, Packed]:
@@ -282,21 +277,18 @@ class _Played:
                 share = expected / len(played)
             if not share:
                 continue
-            for turn, last in [
-                (t, last) for t in range(max(len(c.turns) for c in played)) for last in (False, True)
-            ]:
+            for turn, last in product(range(max(len(c.turns) for c in played)), (False, True)):
                 now = [c for c in played if turn < len(c.turns) and (turn == len(c.turns) - 1) == last]
                 limit = limits.answer_tokens if last else limits.middle_tokens
                 for first in range(0, len(now), size):
                     some = [c.turns for c in now[first : first + size]]
-                    before = (
-                        [(t[turn - 1].context, t[turn - 1].reply) for t in some] if turn and reuses else None
-                    )
+                    cached = some if turn and reuses else []
+                    before = [(t[turn - 1].context, t[turn - 1].reply) for t in cached]
                     call = _call([(t[turn].context, t[turn].reply) for t in some], limit, share, before)
                     yield replace(call, steps=share * call.steps) if number else call
 
 
-def _call(sequences: Sequences, limit: int, share: float, before: Sequences | None = None) -> Sampled:
+def _call(sequences: Sequences, limit: int, share: float, before: Sequences) -> Sampled:
     """A call for `share` of these replies; `before`: the turns that are still cached."""
     tokens = read = prefilled = pairs = 0.0
     for k, (context, reply) in enumerate(sequences):

@@ -1,7 +1,7 @@
 """Memory by part, from shapes and settings alone.
 
-What the student's pass keeps was read off saved tensors, and a test reads it off again. All packed tokens of a
-micro-batch count. `RESERVE` stands for temporaries of single operations and what the allocator cannot use.
+What the student's pass keeps was read off saved tensors, and a test reads it off again. All packed tokens of
+a micro-batch count. `RESERVE` stands for temporaries of single operations and the allocator's losses.
 """
 
 from dataclasses import dataclass
@@ -134,15 +134,11 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
     if sharded:  # one layer is gathered at a time; embeddings and head are gathered beside it
         head = shape.head * width
         base = min(whole, whole / gpus + (whole - head) / shape.layers + head)
-    weights = {
-        "base weights": base,
-        "adapters, student and teacher": 2 * adapter,
-        "gradients and optimizer": 4 * adapter,  # the gradient, the micro-batch's, two moments
-    }
-    scoring = {
-        "activations, student pass": activation_bytes(config, shape, student),
-        "head": head_bytes(config, shape, replies),
-    }
+    # Of the optimizer: the gradient, the micro-batch's, two moments.
+    adapters = {"adapters, student and teacher": 2 * adapter, "gradients and optimizer": 4 * adapter}
+    weights = {"base weights": base, **adapters}
+    activations, head_part = activation_bytes(config, shape, student), head_bytes(config, shape, replies)
+    scoring = {"activations, student pass": activations, "head": head_part}
     reserve = 0.5e9 if gpu.name == "cpu" else CONTEXT + RESERVE * room
     sampling = {}
     if traits.in_place:
@@ -155,11 +151,8 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
         sampling["engine (vLLM's share)"] = engine.memory * gpu.memory * 1e9
     always = sum(weights.values()) + reserve
     awake = 0.0 if traits.in_place or engine.sleep else sum(sampling.values())
-    return Memory(
-        parts=weights | scoring | {"framework reserve": reserve} | sampling,
-        rollout=always + sum(sampling.values()),
-        scoring=always + sum(scoring.values()) + awake,
-    )
+    parts = weights | scoring | {"framework reserve": reserve} | sampling
+    return Memory(parts, always + sum(sampling.values()), always + sum(scoring.values()) + awake)
 
 
 def memory_comment(config: Config) -> str:
@@ -168,11 +161,8 @@ def memory_comment(config: Config) -> str:
         parts = memory(config, find_shape(config)[0], GPUS["cpu"], find_averages(config)).parts
     except UserError as error:
         return f"# memory: not known ({str(error).splitlines()[0]})\n"
-    shown = {
-        "weights": parts["base weights"],
-        "adapters and optimizer": parts["adapters, student and teacher"] + parts["gradients and optimizer"],
-        "activations of the longest micro-batch": parts["activations, student pass"],
-        "head": parts["head"],
-    }
-    listed = "; ".join(f"{name} {size / 1e6:,.0f}" for name, size in shown.items())
+    adapters = parts["adapters, student and teacher"] + parts["gradients and optimizer"]
+    names = ("weights", "adapters and optimizer", "activations of the longest micro-batch", "head")
+    sizes = (parts["base weights"], adapters, parts["activations, student pass"], parts["head"])
+    listed = "; ".join(f"{name} {size / 1e6:,.0f}" for name, size in zip(names, sizes, strict=True))
     return f"# memory, MB: {listed} (smopd plan tells more)\n"

@@ -87,9 +87,8 @@ def make_plan(
     changes = fitting_changes(config, shape, gpu, lengths, gpus) if needs.peak > room else []
     after = memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
     times = step_times(config, shape, gpu, load, gpus, mfu)
-    return Plan(
-        config, shape, gpu, gpus, lengths, load, needs, times, at_limits, replicated, changes, after, mfu
-    )
+    results = (load, needs, times, at_limits, replicated, changes, after, mfu)
+    return Plan(config, shape, gpu, gpus, lengths, *results)
 
 
 def changed(config: Config, *changes: Change) -> Config:

@@ -116,9 +116,10 @@ def read_shape(path: Path) -> Shape:
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"--model-config {path}: cannot be read ({type(error).__name__}); {advice}") from None
     except (ValueError, TypeError, KeyError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        message = f"--model-config {path}: transformers does not understand it ({why}); {advice}"
-        raise UserError(message) from None
+        why = (
+            f"transformers does not understand it ({(str(error).splitlines() or [type(error).__name__])[0]})"
+        )
+        raise UserError(f"--model-config {path}: {why}; {advice}") from None
     return shape_of(model, str(path))
 
 
@@ -140,8 +141,7 @@ def find_shape(config: Config) -> tuple[Shape, str]:
         for pattern, shape in SHAPES.items():
             if re.match(pattern + r"(-|$)", last):
                 return shape, "published numbers"
-        raise UserError(
-            f"model.path: {name}: its config is not on this machine, and its shape is none of those smopd "
-            "knows; give --model-config with its config.json (or the folder of it)"
-        ) from None
+        problem = "its config is not on this machine, and its shape is none of those smopd knows"
+        advice = "give --model-config with its config.json (or the folder of it)"
+        raise UserError(f"model.path: {name}: {problem}; {advice}") from None
     return shape_of(model, name), "its config"

@@ -39,7 +39,7 @@ def make_engine(
     model: torch.nn.Module | None = None,
     rank: int = 0,
 ) -> Engine:
-    """The engine that the settings name. `model` is what an engine in place samples with; the others are given
+    """The engine that the settings name. `model`: what an engine in place samples with; the others are given
     adapters up to `rank` (0: none will come), on their way in `folder`.
     """
     refuse_endpoint(settings)

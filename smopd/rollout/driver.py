@@ -53,7 +53,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Driver:
-    """Plays conversations with one engine; `middle_tokens` bounds every reply but the last of a conversation."""
+    """Plays conversations with one engine; `middle_tokens` bounds every reply but a conversation's last."""
 
     engine: Engine
     renderer: Renderer

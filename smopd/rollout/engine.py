@@ -31,8 +31,8 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What an engine sampled for one prompt, an end-of-turn token included. `logps`: natural, at temperature 1, over
-    the whole vocabulary, as training computes them; not compared, since rounding differs with the batch.
+    """What an engine sampled for one prompt, an end-of-turn token included. `logps`: natural, at temperature
+    1, untruncated, as training computes them; not compared, since rounding differs with the batch.
     """
 
     ids: tuple[int, ...]

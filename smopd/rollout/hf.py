@@ -39,8 +39,8 @@ class _Row:
 
 
 class HFEngine(StockEngine):
-    """Samples in batches of at most `batch` prompts. `cache_mb` bounds keys and values: half for the batch, half for
-    conversations between turns, oldest dropped. 0 keeps nothing between turns and bounds nothing.
+    """Samples in batches of at most `batch` prompts. `cache_mb` bounds keys and values: half for the batch,
+    half for conversations between turns, oldest dropped. 0 keeps nothing between turns and bounds nothing.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ EXPLANATION = 4000  # bytes that are read of a refusal
 
 
 class Unreachable(Exception):
-    """No answer (connection, time-out, 5xx, too many requests): it may come elsewhere or after `retry_after` s."""
+    """No answer (connection, time-out, 5xx, 429): it may come elsewhere, or after `retry_after` seconds."""
 
     def __init__(self, message: str, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -91,7 +91,7 @@ class Client:
         timeout: float = 60.0,
         cancellation: Cancellation | None = None,
     ) -> Any:
-        """POST `body` as JSON, or GET without one; the decoded answer, None if empty. `timeout` covers all of it."""
+        """POST `body` as JSON, or GET without one; the decoded answer, None if empty, within `timeout`."""
         cancellation = cancellation or Cancellation()
         try:
             status, headers, content = _run(lambda: self._exchange(url, body, timeout, cancellation))

@@ -41,8 +41,8 @@ class _Server:
 
 
 class ChatEndpoint:
-    """The servers of `[engine]`, asked for one chat completion at a time, from any thread. `unreadable` counts empty
-    replies for want of an answer with a text; `pause`: seconds after a first failure, then doubled.
+    """The servers of `[engine]`, asked for a chat completion at a time, from any thread. `unreadable` counts
+    empty replies for want of a readable answer; `pause`: seconds after a first failure, then doubled.
     """
 
     traits = TRAITS["openai"]

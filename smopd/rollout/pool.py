@@ -108,7 +108,7 @@ class Pool(Generic[S]):
     def map(
         self, send: Callable[[S, int], T], keys: Sequence[int], sessions: Sequence[str] | None = None
     ) -> list[T]:
-        """`send(server, index)` for every key, in order; pauses derive from the key; a session prefers its last server."""
+        """`send(server, index)` for every key, in order. A session prefers the server of its last request."""
         names = sessions or [""] * len(keys)
         self.cancellation = Cancellation()
         width = self.concurrency * len(self.servers)

@@ -38,8 +38,9 @@ class _Served(Server):
 
 
 class VLLMServers(Engine):
-    """Samples at the servers of `[engine]`. `folder` takes adapters where `engine.adapters` names none; `encode`:
-    each server's tokenizer is compared with it; `rank`: the largest of the adapters, 0 for the base alone.
+    """Samples at the servers of `[engine]`. `folder` takes adapters where `engine.adapters` names none;
+    `encode`: each server's tokenizer is compared with it; `rank`: the largest adapter's, 0 for the base
+    alone.
     """
 
     traits = TRAITS["vllm-http"]

@@ -36,7 +36,7 @@ DEFAULTS = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 
 
 class VLLMEngine(Engine):
-    """Samples with vLLM, from the adapter of the last `refresh`. `rank`: the largest to come, 0 for the base alone."""
+    """Samples with vLLM from the adapter of the last `refresh`; `rank`: the largest, 0 for the base alone."""
 
     traits = TRAITS["vllm"]
 

@@ -52,8 +52,8 @@ class Replies:
         self._warned = False
 
     def fields(self, sampling: Sampling, seed: int) -> dict[str, Any]:
-        """vLLM's names for one request. Every field that a model's generation_config.json can set is given, so that a
-        server's defaults never colour a rollout; `stop_token_ids` alone ends a reply, hence ignore_eos.
+        """vLLM's names for one request. Every field that a model's generation_config.json can set is given,
+        so that a server's defaults never colour a rollout; `stop_token_ids` alone ends a reply.
         """
         return {
             "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,

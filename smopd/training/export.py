@@ -111,10 +111,8 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
         data = {name: _public(getattr(config.data, name)) for name in ("train", "eval", "databases")}
         verifiers = [_public(name) for name in config.data.verifiers]
         model = {"path": base, "adapter": _public(config.model.adapter)}
-        public = {
-            "model": config.model.model_copy(update=model),
-            "data": config.data.model_copy(update={**data, "verifiers": verifiers}),
-        }
+        public_data = config.data.model_copy(update={**data, "verifiers": verifiers})
+        public = {"model": config.model.model_copy(update=model), "data": public_data}
         tables = re.split(r"\n(?=\[)", to_toml(config.model_copy(update=public)).strip())
         # Addresses are nobody's business.
         kept = [table.strip() for table in tables if not table.startswith(("[engine]", "[user]"))]
@@ -126,7 +124,7 @@ def _training(config: Config, adapter: Path, run: Path) -> str:
     state = adapter / "state.json"
     step = json.loads(state.read_text(encoding="utf-8"))["step"] if state.exists() else None
     lines = [f"- step {step} of {config.train.steps}, {config.train.rollouts} conversations a step"]
-    lines.append(f"- seed {config.seed}")
+    lines += [f"- seed {config.seed}"]
     if config.model.quantize != "none":
         lines.append(f"- base weights in {config.model.quantize} while training")
     lines.append(f"- training data: {_data(config.data.train)}")

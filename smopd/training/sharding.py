@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn import Module
 
 from smopd.errors import UserError
 from smopd.scoring import kernel, passes
@@ -51,7 +52,7 @@ class Aligned:
 
     def reply_hidden(
         self,
-        body: torch.nn.Module,
+        body: Module,
         sequences: Sequence[Scored],
         device: torch.device | str = "cpu",
         row_tokens: int = 2048,
