@@ -1,6 +1,5 @@
-"""Reading, checking, writing and comparing any two-level tree of pydantic models with TOML values.
-
-A complaint names the source (a file or --set), the dotted key, the value and what was expected.
+"""Reading, checking, writing and comparing any two-level tree of pydantic models with TOML values. A
+complaint names the source (a file or --set), the dotted key, the value and what was expected.
 """
 
 import hashlib

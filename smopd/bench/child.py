@@ -1,6 +1,5 @@
-"""The child's side of a benchmark: one variant, once. JSON on standard input, JSON on standard output.
-
-Time is this process's CPU time; memory is the peak resident set during the work beyond the one before it.
+"""The child's side of a benchmark: one variant, once. JSON on standard input, JSON on standard output. Time
+is this process's CPU time; memory is the peak resident set during the work beyond the one before it.
 """
 
 import ctypes

@@ -1,5 +1,4 @@
 """`bench scoring`: model passes over conversations, packed prefix trees against a padded row for every turn.
-
 `student`: dirty contexts, forward and backward; `teacher`: clean contexts, forward. `padded`: a batch a
 conversation; `sorted`: rows of like length batched across conversations. The body is random, without a head.
 """

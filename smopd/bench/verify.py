@@ -1,5 +1,4 @@
 """`bench verify`: verdicts a second, one reply after the other against many at once, for every verifier.
-
 Every other generated reply is right, and both ways must agree. Wall-clock time: other processes do the work.
 """
 

@@ -1,5 +1,4 @@
 """The command line: one verb a function. Heavy imports wait until a verb runs, so `--help` answers at once.
-
 Results go to standard output (one JSON object with --json), progress to standard error. What the user can
 mend ends with a message and exit code 2, a server that is gone with 3, Ctrl-C with 130 and everything saved.
 """

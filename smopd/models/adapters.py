@@ -1,6 +1,5 @@
-"""Student and teacher as two LoRA adapters on the same frozen base.
-
-PEFT makes an adapter trainable when it is switched on, so switching is done here and puts it back.
+"""Student and teacher as two LoRA adapters on the same frozen base. PEFT makes an adapter trainable when it
+is switched on, so switching is done here and puts it back.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,4 @@
 """What a step has to compute, in tokens: conversations of average length, played and scored as the plan says.
-
 Every message of a typical conversation gets token numbers of its own, and `PrefixTree` packs the result.
 """
 

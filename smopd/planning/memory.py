@@ -1,7 +1,6 @@
-"""Memory by part, from shapes and settings alone.
-
-What the student's pass keeps was read off saved tensors, and a test reads it off again. All packed tokens of
-a micro-batch count. `RESERVE` stands for temporaries of single operations and the allocator's losses.
+"""Memory by part, from shapes and settings alone. What the student's pass keeps was read off saved tensors,
+and a test reads it off again. All packed tokens of a micro-batch count. `RESERVE` stands for temporaries of
+single operations and the allocator's losses.
 """
 
 from dataclasses import dataclass

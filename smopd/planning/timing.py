@@ -1,7 +1,6 @@
-"""From operations and bytes to seconds. Every assumption has a name here; none was measured on a GPU.
-
-Prefill and scoring are bound by computing or by how fast Python issues a layer's work; sampling by reading
-weights and cache once a token, or by issuing. Left out: verifiers, files, padding, compilation, waiting.
+"""From operations and bytes to seconds. Every assumption has a name here; none was measured on a GPU. Prefill
+and scoring are bound by computing or by how fast Python issues a layer's work; sampling by reading weights
+and cache once a token, or by issuing. Left out: verifiers, files, padding, compilation, waiting.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
 """Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer.
-
 Only temperature, token limit and seed are sent: every further setting is refused by some endpoint.
 """
 

@@ -1,6 +1,5 @@
-"""Many requests over several servers: least busy first, bounded at each, silent servers set aside.
-
-Only `Unreachable` is tried again, elsewhere; any other error ends the call, and no thread outlives it.
+"""Many requests over several servers: least busy first, bounded at each, silent servers set aside. Only
+`Unreachable` is tried again, elsewhere; any other error ends the call, and no thread outlives it.
 """
 
 import logging

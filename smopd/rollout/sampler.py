@@ -1,5 +1,4 @@
 """One token from a row of logits: temperature, top-k, top-p, then the token at which a uniform number falls.
-
 The numbers come from outside, one a token. Shapes: B rows, V vocabulary, K candidates.
 """
 

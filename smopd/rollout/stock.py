@@ -1,6 +1,5 @@
-"""The plain transformers engine: `generate` from scratch for every turn, left-padded.
-
-The reference for `smopd.rollout.hf`, and its fallback where attention is more than a mask.
+"""The plain transformers engine: `generate` from scratch for every turn, left-padded. The reference for
+`smopd.rollout.hf`, and its fallback where attention is more than a mask.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
-"""The engine of vLLM servers: token-id prompts over HTTP, the current adapter loaded at each of them.
-
-Every request names the adapter of its version, under a name that no other weights ever had, and an answer has
-to name it back. The user starts the servers; a message says how.
+"""The engine of vLLM servers: token-id prompts over HTTP, the current adapter loaded at each of them. Every
+request names the adapter of its version, under a name that no other weights ever had, and an answer has to
+name it back. The user starts the servers; a message says how.
 """
 
 import logging

@@ -1,6 +1,5 @@
-"""The engine of vLLM inside this process: one GPU samples and trains.
-
-vLLM is imported when the engine is made, and kept off standard output, random states and thread counts.
+"""The engine of vLLM inside this process: one GPU samples and trains. vLLM is imported when the engine is
+made, and kept off standard output, random states and thread counts.
 """
 
 import gc

@@ -1,5 +1,4 @@
 """A study file, and the grid of runs it asks for: arms x seeds x models x values of any setting.
-
 `docs/study.md` shows a file. Every cell is an ordinary run with a config of its own, known by the hash of its
 settings, so studies that share a folder share cells.
 """

@@ -1,5 +1,4 @@
 """One checkpoint: a folder that is complete or absent, with checksums that tell whether it was damaged.
-
 adapter_*: the student, in plain PEFT format; teacher.safetensors; optimizer.*: its tensors, its other values;
 state.json: step, hash of the settings, version; checksums.json, written last. Nothing is pickled.
 """

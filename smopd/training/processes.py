@@ -1,5 +1,4 @@
 """The processes of a run: the share of each, collective operations, and which of them writes files.
-
 `torchrun` or `accelerate launch` starts them; without a launcher a collective returns what it was given.
 """
 

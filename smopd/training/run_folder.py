@@ -1,5 +1,4 @@
 """A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
-
 config.toml, metrics.jsonl (a row a step), timings.jsonl, evaluations.jsonl (while training), rollouts/,
 tokens/ (on request), checkpoints/, eval/ (before and after), report.html (from `smopd report`).
 """

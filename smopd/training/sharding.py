@@ -1,7 +1,6 @@
-"""Frozen weights sharded over the processes (FSDP2): each keeps a part and gathers one layer at a time.
-
-The adapters stay whole. Every pass is collective, so all processes must make the same number of passes:
-`Aligned` adds empty ones. While the hf engine samples, the weights are whole: its length is not known.
+"""Frozen weights sharded over the processes (FSDP2): each keeps a part and gathers one layer at a time. The
+adapters stay whole. Every pass is collective, so all processes must make the same number of passes: `Aligned`
+adds empty ones. While the hf engine samples, the weights are whole: its length is not known.
 """
 
 from collections.abc import Iterator, Sequence
