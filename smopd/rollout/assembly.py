@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel
+from torch.nn import Module
 
 from smopd.chat import Renderer
 from smopd.errors import UserError
@@ -36,7 +37,7 @@ def make_engine(
     renderer: Renderer,
     batch: int,
     folder: Path,
-    model: torch.nn.Module | None = None,
+    model: Module | None = None,
     rank: int = 0,
 ) -> Engine:
     """The engine that the settings name. `model`: what an engine in place samples with; the others are given
@@ -45,7 +46,11 @@ def make_engine(
     refuse_endpoint(settings)
     kind, traits = settings.engine.kind, traits_of(settings.engine.kind)
     if kind not in TRAITS:
-        return _users_engine(Path(kind), settings, renderer, model)
+        make = getattr(load_python(Path(kind)), "make_engine", None)
+        if not callable(make):
+            raise UserError(f"engine.kind: {kind} has no function make_engine(settings, renderer, model)")
+        engine: Engine = make(settings, renderer, model)
+        return engine
     if traits.in_place:
         assert model is not None
         return HFEngine(model, renderer.end_ids, batch, settings.engine.cache_mb)
@@ -56,16 +61,6 @@ def make_engine(
     from smopd.rollout.vllm_local import VLLMEngine
 
     return VLLMEngine(settings, renderer.end_ids, rank)
-
-
-def _users_engine(
-    file: Path, settings: Settings, renderer: Renderer, model: torch.nn.Module | None
-) -> Engine:
-    make = getattr(load_python(file), "make_engine", None)
-    if not callable(make):
-        raise UserError(f"engine.kind: {file} has no function make_engine(settings, renderer, model)")
-    engine: Engine = make(settings, renderer, model)
-    return engine
 
 
 def training_driver(settings: Settings, renderer: Renderer, model: PeftModel, folder: Path) -> Driver:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel
+from torch.nn import Module
 
 from smopd.models.adapters import evaluating
 from smopd.rollout.engine import Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
@@ -42,9 +43,7 @@ class HFEngine(StockEngine):
     half for conversations between turns, oldest dropped. 0 keeps nothing between turns and bounds nothing.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096
-    ) -> None:
+    def __init__(self, model: Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096) -> None:
         base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
         super().__init__(base, end_ids, batch)
         self.limit = cache_mb * 2**20
@@ -110,8 +109,7 @@ class HFEngine(StockEngine):
         """Fill in the rows' replies, all of them in one batch at the start."""
         device = self.model.device
         longest = max(len(row.prompt) for row in rows)
-        # Every row computes as many tokens as the one with most to do: rows with less repeat some, where
-        # padding would be.
+        # All rows compute as many tokens: those with less to do repeat some, where padding would be.
         block = max(len(row.prompt) - row.shared for row in rows)
         for row in rows:
             row.start = longest - len(row.prompt)
@@ -158,15 +156,9 @@ class HFEngine(StockEngine):
         else:
             lowest = torch.finfo(self.model.dtype).min
             mask = torch.zeros_like(mask, dtype=self.model.dtype).masked_fill(~mask, lowest)
-        output = self.model(
-            input_ids=ids_BQ,
-            attention_mask=mask,
-            position_ids=(new - starts_B1).clamp_min(0),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-            **extra,
-        )
+        extra |= {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
+        places = (new - starts_B1).clamp_min(0)
+        output = self.model(input_ids=ids_BQ, attention_mask=mask, position_ids=places, **extra)
         logits: torch.Tensor = output.logits[:, -1]
         return logits
 

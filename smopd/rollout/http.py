@@ -21,6 +21,7 @@ import httpx
 from smopd.errors import UserError
 
 T = TypeVar("T")
+Body = Mapping[str, Any] | None  # sent as JSON
 
 LARGEST = 64 * 2**20  # bytes of an answer
 EXPLANATION = 4000  # bytes that are read of a refusal
@@ -85,11 +86,7 @@ class Client:
         self.key, self.proxies = _api_key(key_variable), proxies
 
     def request(
-        self,
-        url: str,
-        body: Mapping[str, Any] | None = None,
-        timeout: float = 60.0,
-        cancellation: Cancellation | None = None,
+        self, url: str, body: Body = None, timeout: float = 60.0, cancellation: Cancellation | None = None
     ) -> Any:
         """POST `body` as JSON, or GET without one; the decoded answer, None if empty, within `timeout`."""
         cancellation = cancellation or Cancellation()
@@ -116,7 +113,7 @@ class Client:
         return text.replace(self.key, "***") if self.key else text
 
     async def _exchange(
-        self, url: str, body: Mapping[str, Any] | None, timeout: float, cancellation: Cancellation
+        self, url: str, body: Body, timeout: float, cancellation: Cancellation
     ) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and body. httpx's own time-outs start again with every byte: they bound nothing."""
         # A compressed answer could outgrow the limit while it is unpacked, so none is asked for.
@@ -129,11 +126,8 @@ class Client:
         status, headers, content = 0, httpx.Headers(), bytearray()
         try:
             with cancellation.applies():
-                async with (
-                    asyncio.timeout(timeout),
-                    client,
-                    client.stream(method, url, content=data, headers=sent) as answer,
-                ):
+                stream = client.stream(method, url, content=data, headers=sent)
+                async with asyncio.timeout(timeout), client, stream as answer:
                     status, headers = answer.status_code, answer.headers
                     async for part in answer.aiter_raw():
                         content += part
@@ -150,10 +144,10 @@ class Client:
 
 def base_url(url: str) -> str:
     """The address in front of /v1, from a URL with or without it."""
+    where = "--url (engine.servers)"
     cut = url.strip().rstrip("/").removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
     if "@" in cut:  # not shown: what stands before it is a secret
-        where = "a key belongs into the environment"
-        raise UserError(f"--url (engine.servers): a user or a password in a URL; {where}")
+        raise UserError(f"{where}: a user or a password in a URL; a key belongs into the environment")
     try:
         parts = urlsplit(cut)
         host = parts.hostname and parts.hostname.encode("idna")
@@ -163,8 +157,7 @@ def base_url(url: str) -> str:
         usable = False
     if not usable:
         shown = cut.partition("?")[0]  # some services take their key in the query
-        expected = "expected one such as http://localhost:8000"
-        raise UserError(f"--url (engine.servers): {shown!r} is no base URL; {expected}")
+        raise UserError(f"{where}: {shown!r} is no base URL; expected one such as http://localhost:8000")
     return cut
 
 
@@ -215,9 +208,7 @@ def _decoded(text: str) -> Any:
         return None
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):
-        # Some calls of vLLM answer with a sentence. Anything else is garbage, and the caller will not find
-        # its fields in it.
+    except (ValueError, RecursionError):  # some calls of vLLM answer with a sentence
         return text
 
 

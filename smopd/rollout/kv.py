@@ -77,14 +77,12 @@ class BatchCache(Cache):
     def __init__(
         self, layers: int, columns: int, room: int, rows: Sequence[tuple[Kept | None, int, int]]
     ) -> None:
-        """`columns` in use, `room` behind them. A row: what was kept of its conversation, its first column,
-        and how many of the first tokens kept are used.
-        """
+        """`columns` in use, `room` behind them. A row: what was kept, its first column, tokens kept."""
         example = next((kept.layers for kept, _, count in rows if kept and count), None)
         made = []
         for number in range(layers):
             first = None
-            if example is not None:
+            if example:
                 _, heads, _, width = example[number].shape
                 first = example[number].new_zeros(2, len(rows), heads, columns + room, width)
                 for row, (kept, start, count) in enumerate(rows):

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from smopd.chat.template import Message
+from smopd.chat.messages import Message, system_messages
+from smopd.chat.messages import user as user_message
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
 from smopd.errors import EngineLost, UserError
-from smopd.rollout.driver import Conversation, Turn
+from smopd.rollout.driver import Conversation, Seed, Turn
 from smopd.rollout.engine import TRAITS, Sampling, Stop
 from smopd.rollout.http import Cancellation, Cancelled, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import LONGEST_PAUSE, LONGEST_WAIT, side_by_side
@@ -25,6 +26,7 @@ log = logging.getLogger("smopd")
 T = TypeVar("T")
 Messages = Sequence[Message]
 Body = dict[str, Any] | None
+Cancel = Cancellation | None
 
 SHOWN = 500  # characters of a server's words that go into a message
 
@@ -51,12 +53,11 @@ class ChatEndpoint:
             advice = "give its base URL with --url, e.g. --url http://localhost:8000"
             raise UserError(f"engine.servers: no endpoint is named; {advice}")
         self.settings, self.pause = settings, pause
-        self.unreadable = 0
+        self._limit, self.unreadable = "max_tokens", 0
         self._servers = [_Server(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
         self._client = Client(settings.api_key_env, proxies=True)
         self._changed = threading.Condition()
         self._name, self._naming = settings.model, threading.Lock()
-        self._limit = "max_tokens"
 
     def __repr__(self) -> str:
         return f"ChatEndpoint({', '.join(server.url for server in self._servers)})"
@@ -77,9 +78,7 @@ class ChatEndpoint:
                 self._name = names[0]
             return self._name
 
-    def reply(
-        self, messages: Messages, sampling: Sampling, seed: int, cancellation: Cancellation | None = None
-    ) -> Turn:
+    def reply(self, messages: Messages, sampling: Sampling, seed: int, cancellation: Cancel = None) -> Turn:
         """The reply to a conversation. An answer that stays unreadable is an empty reply."""
         # A seed of 31 bits is one that every server takes.
         body = {"model": self.model(), "messages": list(messages), "seed": seed % 2**31}
@@ -114,7 +113,7 @@ class ChatEndpoint:
         side_by_side(lambda item: work(item, cancellation), items, self.width, cancellation)
 
     def _ask(
-        self, path: str, body: Body, read: Callable[[Any], T | None], cancellation: Cancellation | None = None
+        self, path: str, body: Body, read: Callable[[Any], T | None], cancellation: Cancel = None
     ) -> T | None:
         """What `read` makes of the answer; None when it can make nothing of that of the last try."""
         cancellation = cancellation or Cancellation()
@@ -126,7 +125,8 @@ class ChatEndpoint:
             try:
                 answer = self._client.request(server.url + path, body, self.settings.timeout, cancellation)
             except Rejected as error:
-                raise self._refused(server, path, error) from None
+                hint = self._hint(server, error.status)
+                raise UserError(f"{server.url}{path}: refused: {str(error)[:SHOWN]}\n{hint}") from None
             except Unreachable as error:
                 failure = error
                 if error.retry_after is not None:
@@ -175,17 +175,11 @@ class ChatEndpoint:
             self._changed.notify()
 
     def _lost(self, error: Unreachable) -> EngineLost:
-        tries, asked = self.settings.retries + 1, " or ".join(server.url for server in self._servers)
-        return EngineLost(
-            f"no answer from {asked} in {tries} {'tries' if tries > 1 else 'try'}, "
-            f"the last: {str(error)[:SHOWN]}\n"
-            "see that the server runs, then start the same command again; for a busy one lower "
-            "engine.concurrency or raise engine.timeout and engine.retries (--set)"
-        )
-
-    def _refused(self, server: _Server, path: str, error: Rejected) -> UserError:
-        hint = self._hint(server, error.status)
-        return UserError(f"{server.url}{path}: refused: {str(error)[:SHOWN]}\n{hint}")
+        count, asked = self.settings.retries + 1, " or ".join(server.url for server in self._servers)
+        tries = f"{count} {'tries' if count > 1 else 'try'}"
+        advice = "see that the server runs, then start the same command again; for a busy one lower "
+        advice += "engine.concurrency or raise engine.timeout and engine.retries (--set)"
+        return EngineLost(f"no answer from {asked} in {tries}, the last: {str(error)[:SHOWN]}\n{advice}")
 
     def _hint(self, server: _Server, status: int) -> str:
         """What the user can do about a refusal."""
@@ -224,14 +218,14 @@ class ChatDriver:
     sampling: Sampling
     middle_tokens: int
 
-    def play(self, examples: Sequence[Example], view: View, seed: Sequence[int | str]) -> list[Conversation]:
+    def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
         """Every example told in one view, the model's own replies in the history."""
         played = [self.open(e, view, seed) for e in examples]
         with self._counting(played):
             self.endpoint.each(lambda c, cancellation: self._converse(c, seed, cancellation), played)
         return played
 
-    def open(self, example: Example, view: View, seed: Sequence[int | str]) -> Conversation:
+    def open(self, example: Example, view: View, seed: Seed) -> Conversation:
         """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
         return Conversation(example, view)
 
@@ -251,13 +245,10 @@ class ChatDriver:
         yield
         empty = self.endpoint.unreadable - before
         if empty:
-            replies = sum(len(c.turns) for c in conversations)
-            message = "%d of %d replies could not be read, after all tries, and count as empty"
-            log.warning(message, empty, replies)
+            share = f"{empty} of {sum(len(c.turns) for c in conversations)} replies"
+            log.warning("%s could not be read, after all tries, and count as empty", share)
 
-    def _converse(
-        self, conversation: Conversation, seed: Sequence[int | str], cancellation: Cancellation
-    ) -> None:
+    def _converse(self, conversation: Conversation, seed: Seed, cancellation: Cancellation) -> None:
         example, view = conversation.example, conversation.view
         users = user_turns(example, view)
         for turn, user in enumerate(users):
@@ -267,14 +258,13 @@ class ChatDriver:
     def _turn(
         self, conversation: Conversation, user: str, seed: int, last: bool, cancellation: Cancellation
     ) -> None:
-        system = conversation.example.system
-        messages: list[Message] = [{"role": "system", "content": system}] if system else []
+        messages = system_messages(conversation.example)
         for asked, turn in zip(conversation.asked, conversation.turns, strict=True):
-            messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": turn.text}]
-        messages.append({"role": "user", "content": user})
+            messages += [user_message(asked), {"role": "assistant", "content": turn.text}]
         limit = self.sampling.max_tokens if last else self.middle_tokens
         sampling = replace(self.sampling, max_tokens=limit)
-        conversation.turns.append(self.endpoint.reply(messages, sampling, seed, cancellation))
+        reply = self.endpoint.reply([*messages, user_message(user)], sampling, seed, cancellation)
+        conversation.turns.append(reply)
         conversation.asked.append(user)
 
 

@@ -74,11 +74,9 @@ class Pool(Generic[S]):
     def __init__(
         self, servers: Sequence[S], concurrency: int, retries: int, probe: Callable[[S], None], pause: float
     ) -> None:
-        self.servers = list(servers)
+        self.servers, self._probe = list(servers), probe
         self.concurrency, self.retries, self.pause = concurrency, retries, pause
-        self.cancellation = Cancellation()
-        self._probe = probe
-        self._changed = threading.Condition()
+        self.cancellation, self._changed = Cancellation(), threading.Condition()
         self._homes: dict[str, Server] = {}
 
     @property
@@ -218,7 +216,5 @@ class Pool(Generic[S]):
     def _lost(self, why: str = "") -> EngineLost:
         urls = ", ".join(s.url for s in self.servers)
         reasons = "\n  ".join(dict.fromkeys([why] if why else [s.aside for s in self.servers if s.aside]))
-        return EngineLost(
-            f"no rollout server answers ({urls}); the last words:\n  {reasons}\n"
-            "nothing is wrong with the run: start the servers, then the same command continues it"
-        )
+        advice = "nothing is wrong with the run: start the servers, then the same command continues it"
+        return EngineLost(f"no rollout server answers ({urls}); the last words:\n  {reasons}\n{advice}")

@@ -19,6 +19,7 @@ from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
 
+Encode = Callable[[str], Sequence[int]]
 PROBE_SECONDS = 10.0  # for the calls a sound server answers at once
 # Another tokenizer will hardly cut this the same way.
 PROBE_TEXT = "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"
@@ -45,14 +46,9 @@ class VLLMServers(Engine):
     traits = TRAITS["vllm-http"]
 
     def __init__(
-        self,
-        config: Settings,
-        end_ids: Sequence[int],
-        folder: Path,
-        encode: Callable[[str], Sequence[int]] | None = None,
-        rank: int = 0,
-        pause: float = 1.0,
-    ) -> None:
+        self, config: Settings, end_ids: Sequence[int], folder: Path, encode: Encode | None = None,
+        rank: int = 0, pause: float = 1.0,
+    ) -> None:  # fmt: skip
         settings = config.engine
         if not settings.servers:
             raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
@@ -68,7 +64,10 @@ class VLLMServers(Engine):
         self._pool.start()
         self._store.sweep()
         for server in servers:
-            self._warn_of_another_model(server)
+            # By the last part of the path only: on another machine the same model may stand elsewhere.
+            if server.root and PurePath(server.root).name != PurePath(self._model).name:
+                message = "%s serves %s; it has to be the model.path of this run, %s"
+                log.warning(message, server.url, server.root, self._model)
 
     def __repr__(self) -> str:
         return f"VLLMServers({', '.join(server.url for server in self._pool.servers)})"
@@ -126,10 +125,8 @@ class VLLMServers(Engine):
                         server.loaded = ""
                 continue
             return self._read(server, answer, model, prompt, sampling.max_tokens), _cached(answer)
-        raise Unreachable(
-            f"{server.url}: loads the adapter and then does not know it; "
-            "is this one server process? (--api-server-count 1)"
-        )
+        problem = "loads the adapter and then does not know it; is this one server process?"
+        raise Unreachable(f"{server.url}: {problem} (--api-server-count 1)")
 
     def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Sampled:
         """The reply in an answer; Unreachable if it is none to this request."""
@@ -217,7 +214,7 @@ class VLLMServers(Engine):
                 advice = f"start it with\n  {self._command()}"
                 raise UserError(f"{server.url}: takes no adapters while it runs; {advice}") from None
 
-    def _check_tokenizer(self, server: _Served, encode: Callable[[str], Sequence[int]]) -> None:
+    def _check_tokenizer(self, server: _Served, encode: Encode) -> None:
         body = {"model": server.base, "prompt": PROBE_TEXT, "add_special_tokens": False}
         try:
             cut = self._call(server, "/tokenize", body, PROBE_SECONDS)["tokens"]
@@ -227,12 +224,6 @@ class VLLMServers(Engine):
             other = f"its model {server.base} has another tokenizer than model.path = {self._model}"
             raise UserError(f"{server.url}: {other}")
 
-    def _warn_of_another_model(self, server: _Served) -> None:
-        """By the last part of the path only: on another machine the same model may stand elsewhere."""
-        if server.root and PurePath(server.root).name != PurePath(self._model).name:
-            message = "%s serves %s; it has to be the model.path of this run, %s"
-            log.warning(message, server.url, server.root, self._model)
-
     def _well(self, server: _Served) -> bool:
         try:
             self._call(server, "/health", timeout=PROBE_SECONDS)
@@ -241,11 +232,9 @@ class VLLMServers(Engine):
         return True
 
     def _not_loaded(self, server: _Served, words: str) -> UserError:
-        return UserError(
-            f"{server.url}: does not load the adapter: {words}\n"
-            f"every server has to read {self._store.root} under this very path "
-            f"(engine.adapters names another folder), and to be started with\n  {self._command()}"
-        )
+        read = f"read {self._store.root} under this very path (engine.adapters names another folder)"
+        needs = f"every server has to {read}, and to be started with\n  {self._command()}"
+        return UserError(f"{server.url}: does not load the adapter: {words}\n{needs}")
 
     def _refusal(self, server: _Served, error: Rejected) -> UserError:
         hint = ""
@@ -257,9 +246,8 @@ class VLLMServers(Engine):
         return UserError(f"{server.url}: refused: {error}{hint}")
 
     def _command(self) -> str:
-        lora = f"--enable-lora --max-lora-rank {self._rank}"
-        serve = f"vllm serve {self._model} {lora} --generation-config vllm"
-        return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True {serve}"
+        options = f"--enable-lora --max-lora-rank {self._rank} --generation-config vllm"
+        return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} {options}"
 
     def _call(
         self, server: Server, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None

@@ -46,8 +46,7 @@ class VLLMEngine(Engine):
         self._store = AdapterStore(Path(self._folder.name), Path(self._folder.name))
         self._adapter: Adapter | None = None
         self._request: Any = None
-        self._swaps = 0
-        self._asleep = False
+        self._swaps, self._asleep = 0, False
         settings: dict[str, Any] = {
             "model": served_model(config), "dtype": config.model.dtype,
             "gpu_memory_utilization": config.engine.memory, "max_model_len": config.engine.max_length or None,
@@ -90,7 +89,9 @@ class VLLMEngine(Engine):
             with _own_random_state():
                 outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
         except BaseException as error:
-            self._abort()
+            # What was asked for must not come back among the next replies.
+            engine = self._llm.llm_engine
+            engine.abort_request(list(engine.output_processor.request_states), internal=True)
             if isinstance(error, ValueError | self._vllm.exceptions.VLLMClientError):
                 hint = "engine.max_length bounds context and reply"
                 raise UserError(f"vLLM refuses to sample: {error}\n{hint}") from None
@@ -147,11 +148,6 @@ class VLLMEngine(Engine):
         if self._asleep:
             self._llm.wake_up()
             self._asleep = False
-
-    def _abort(self) -> None:
-        """After Ctrl-C or a refused prompt: what was asked for must not come back among the next replies."""
-        engine = self._llm.llm_engine
-        engine.abort_request(list(engine.output_processor.request_states), internal=True)
 
 
 def _import_vllm() -> Any:

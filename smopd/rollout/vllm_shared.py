@@ -73,10 +73,8 @@ class Replies:
             raise ValueError("tokens behind the end of the turn")
         ended = ids[-1] in self.end_ids
         if finish == "stop" and not ended:
-            raise UserError(
-                f"vLLM ended a reply at token {ids[-1]}, which ends no turn of this model "
-                f"(those are {sorted(self.end_ids)}): start the server with --generation-config vllm"
-            )
+            where = f"at token {ids[-1]}, which ends no turn of this model (those are {sorted(self.end_ids)})"
+            raise UserError(f"vLLM ended a reply {where}: start the server with --generation-config vllm")
         if len(ids) < limit and not ended and not self._warned:
             self._warned = True
             cut = f"replies are cut before their limit of {limit} tokens"
