@@ -2,8 +2,10 @@
 complaint names the source (a file or --set), the dotted key, the value and what was expected.
 """
 
+import functools
 import hashlib
 import json
+import operator
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -93,7 +95,7 @@ def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str
         lines: dict[str, str] = {}  # by key: a list with three bad items is one complaint
         for problem in error.errors(include_url=False):
             path = [part for part in problem["loc"] if isinstance(part, str)]  # without the index into a list
-            key, value = _dotted(path), _value_at(tree, path)
+            key, value = _dotted(path), functools.reduce(operator.getitem, path, tree)
             if problem["type"] == "extra_forbidden":
                 for unknown in _paths(path, value):
                     name = _dotted(unknown)
@@ -115,12 +117,6 @@ def choices(name: str, names: list[str], what: str) -> str:
 
 def _dotted(path: list[str]) -> str:
     return ".".join(part if re.fullmatch(r"[\w-]+", part) else json.dumps(part) for part in path)
-
-
-def _value_at(tree: Any, path: list[str]) -> Any:
-    for part in path:
-        tree = tree[part]
-    return tree
 
 
 def _paths(path: list[str], value: Any) -> list[list[str]]:
@@ -176,9 +172,7 @@ def _expected(model: type[BaseModel], key: str) -> str:
     if kind is str:
         return "a non-empty string" if filled else "a string"
     phrases = {"gt": "greater than", "ge": "of at least", "lt": "less than", "le": "at most"}
-    limits = [
-        f"{word} {getattr(b, name)}" for b in bounds for name, word in phrases.items() if hasattr(b, name)
-    ]
+    limits = [f"{phrases[k]} {getattr(b, k)}" for b in bounds for k in phrases if hasattr(b, k)]
     noun = "a whole number" if kind is int else "a number"
     bounded = any(hasattr(bound, name) for bound in bounds for name in ("lt", "le"))
     # "Greater than 0" would not tell somebody who wrote inf what is wrong.

@@ -108,11 +108,10 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
         sequences = [turn for turns in problem.sequences[side] for turn in turns]
         return {
             "value": value.item(),
-            "sequences": len(sequences),
-            "reply_tokens": sum(len(reply) for _, reply in sequences),
+            "sequences": len(sequences), "reply_tokens": sum(len(reply) for _, reply in sequences),
             "sequence_tokens": sum(len(context) + len(reply) for context, reply in sequences),
             "tokens": problem.passed,  # through the body, padding included
-        }
+        }  # fmt: skip
 
     return Work(warm_up, lambda: problem.run(side, path), facts)
 

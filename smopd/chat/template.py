@@ -89,7 +89,6 @@ class Renderer:
         return fitted
 
     def _takes(self, messages: list[Message], words: list[str]) -> bool:
-        """Whether the template renders all the words, once each and in order."""
         try:
             rendered = self.text(messages)
         except (TemplateError, ValueError, TypeError, KeyError):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from smopd.cli.options import Json, emit
+from smopd.cli.options import Json, emit, show
 from smopd.errors import UserError
 
 HELP = "Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed."
@@ -146,7 +146,6 @@ def _check_history(history: str) -> None:
 
 
 def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
-    """Run a benchmark of CPU time and memory; its report as JSON or as a table."""
     from smopd.cli.progress import track
 
     report = run(track=track)
@@ -176,7 +175,6 @@ def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
 
 def _print_table(title: str, headings: list[str], rows: list[list[str]], notes: list[str]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("", box=box.SIMPLE, title=title, title_justify="left")
@@ -185,7 +183,4 @@ def _print_table(title: str, headings: list[str], rows: list[list[str]], notes: 
     table.columns[0].no_wrap = True
     for row in rows:
         table.add_row(*row)
-    console = Console(highlight=False)
-    console.print(table)
-    for note in notes:
-        console.print(note, markup=False)
+    show(table, *notes)

@@ -14,7 +14,7 @@ import typer
 from smopd.cli.bench import bench_app
 from smopd.cli.data import data_app
 from smopd.cli.evaluation import eval_app
-from smopd.cli.options import Json, Set, Unsandboxed, emit, permit, silent
+from smopd.cli.options import Json, Set, Unsandboxed, emit, permit, show, silent
 from smopd.cli.planning import plan
 from smopd.cli.study import study_app
 from smopd.errors import UserError
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from smopd.config import Config
 
 GOES_ON = "The same command goes on from there."
+NEXT = """A real model, on a GPU, with your own files (see docs/data.md for their form):
+  smopd train qwen3-1.7b --set data.train=train.jsonl --out runs/qwen3
+  smopd eval runs/qwen3 --data lic_math.json"""
 TITLE = "Train chat models that don't get lost in conversation."
 app = typer.Typer(help=TITLE, no_args_is_help=True, add_completion=False, rich_markup_mode="rich",
                   pretty_exceptions_enable=False)  # fmt: skip
@@ -79,7 +82,6 @@ def _interrupted(message: str) -> NoReturn:
 
 
 def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_run: bool) -> "Config":
-    """The settings of a run; --dry-run prints them and stops."""
     from smopd.config import load_config, to_toml
 
     config = load_config(recipe, overrides or [], method)
@@ -131,17 +133,10 @@ def quickstart(
 
     from smopd.viewer import accuracy_table, show_conversation_pair
 
-    console = Console(highlight=False)
     if data.conversations:
-        show_conversation_pair(console, data.conversations[0])
-    console.print(accuracy_table(data.accuracies, data.comparisons))
-    console.print(f"Report: {report.resolve()}\n", markup=False, soft_wrap=True)
-    console.print(
-        "A real model, on a GPU, with your own files (see docs/data.md for their form):\n"
-        "  smopd train qwen3-1.7b --set data.train=train.jsonl --out runs/qwen3\n"
-        "  smopd eval runs/qwen3 --data lic_math.json",
-        markup=False,
-    )
+        show_conversation_pair(Console(highlight=False), data.conversations[0])
+    show(accuracy_table(data.accuracies, data.comparisons))
+    print(f"Report: {report.resolve()}\n\n{NEXT}")
 
 
 @app.command()
@@ -192,14 +187,11 @@ def report(
 ) -> None:
     """Write the report of a run (report.html) or of a study (page, Markdown, LaTeX, figures), or audit it.
 
-    The audit verifies every reply anew, names every number that is not what they give, and then fails (exit
-    code 1).
+    The audit verifies every reply anew, names every number they do not give, and then fails (exit code 1).
 
     Examples:
 
       smopd report runs/quickstart
-
-      smopd report runs/miniature
 
       smopd report runs/miniature --audit
     """

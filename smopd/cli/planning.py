@@ -36,8 +36,6 @@ def plan(
 
       smopd plan qwen3-1.7b qwen3-4b qwen3-8b --gpu rtx-pro-6000 --set engine.kind=vllm
 
-      smopd plan qwen3-8b --set model.path=Qwen/Qwen3-32B --set engine.kind=vllm-http --gpu h100 --gpus 8
-
       smopd plan qwen3-8b --model-config my-model/config.json --json
     """
     from smopd.config import load_config

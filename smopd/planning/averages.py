@@ -47,13 +47,10 @@ class Averages:
 
 
 DEFAULTS = Averages(
-    turns={4: 16, 5: 20, 6: 16, 7: 11, 8: 5, 9: 1},
-    shard=12.3,
-    full=67.0,
-    system=41.0,
+    turns={4: 16, 5: 20, 6: 16, 7: 11, 8: 5, 9: 1}, shard=12.3, full=67.0, system=41.0,
     template=Template(start=5, user=5, prompt=7, lost=4, close=2, repeats=True),
     source="LiC math with Qwen3's tokenizer (smopd's defaults)",
-)
+)  # fmt: skip
 
 
 def find_averages(config: Config, middle: float | None = None, answer: float | None = None) -> Averages:

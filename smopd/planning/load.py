@@ -288,7 +288,6 @@ class _Played:
 
 
 def _call(sequences: Sequences, limit: int, share: float, before: Sequences) -> Sampled:
-    """A call for `share` of these replies; `before`: the turns that are still cached."""
     tokens = read = prefilled = pairs = 0.0
     for k, (context, reply) in enumerate(sequences):
         cached = common_prefix([*before[k][0], *before[k][1]], context) if before else 0

@@ -50,9 +50,9 @@ def text(recipe: str, plan: Plan) -> str:
     split = ""
     if plan.gpus > 1:
         split = ", base weights sharded (FSDP2)" if plan.sharded else ", base weights on every GPU"
+    gpus = f"{plan.gpus} x {plan.gpu.name} ({plan.gpu.memory:g} GB){split}; engine {config.engine.kind}"
     lines = [
-        f"{recipe}: {_model(plan)}, {size} weights, {config.model.dtype}; {plan.gpus} x {plan.gpu.name} "
-        f"({plan.gpu.memory:g} GB){split}; engine {config.engine.kind}",
+        f"{recipe}: {_model(plan)}, {size} weights, {config.model.dtype}; {gpus}",
         "",
         f"{'memory on each GPU':<34}{'GB':>8}",
         *(f"{name:<34}{size / GB:>8.1f}" for name, size in plan.memory.parts.items()),

@@ -115,10 +115,9 @@ def read_shape(path: Path) -> Shape:
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"--model-config {path}: cannot be read ({type(error).__name__}); {advice}") from None
     except (ValueError, TypeError, KeyError) as error:
-        why = (
-            f"transformers does not understand it ({(str(error).splitlines() or [type(error).__name__])[0]})"
-        )
-        raise UserError(f"--model-config {path}: {why}; {advice}") from None
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        problem = f"transformers does not understand it ({why})"
+        raise UserError(f"--model-config {path}: {problem}; {advice}") from None
     return shape_of(model, str(path))
 
 

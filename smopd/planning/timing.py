@@ -81,13 +81,14 @@ def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1
     if sharded and traits.in_place:
         seconds["rollout decode"] += gather  # whole weights for as long as it samples
     # A backward pass issues about twice the work; checkpointing puts a forward pass in front of it.
-    passes = [
-        ("teacher forward", load.teacher.rows, 1),
-        ("student forward", load.student.rows, 1),
-        ("student backward", load.student.rows, 3 if config.train.recompute else 2),
-    ]
-    for name, rows, often in passes:
-        issuing = often * ISSUE * shape.layers * rows
+    often = {
+        "teacher forward": 1,
+        "student forward": 1,
+        "student backward": 3 if config.train.recompute else 2,
+    }
+    for name, times in often.items():
+        rows = load.teacher.rows if name == "teacher forward" else load.student.rows
+        issuing = times * ISSUE * shape.layers * rows
         add(name, computing=computing(work[name]), issuing=issuing, gathering=gather * rows)
     add("head", computing=computing(work["head"]))
     exchanged = 2 * adapter / (gpu.link * 1e9) if gpus > 1 else 0.0

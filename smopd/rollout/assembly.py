@@ -40,9 +40,7 @@ def make_engine(
     model: Module | None = None,
     rank: int = 0,
 ) -> Engine:
-    """The engine that the settings name. `model`: what an engine in place samples with; the others are given
-    adapters up to `rank` (0: none will come), on their way in `folder`.
-    """
+    """The engine that the settings name: around `model`, or with adapters up to `rank` through `folder`."""
     refuse_endpoint(settings)
     kind, traits = settings.engine.kind, traits_of(settings.engine.kind)
     if kind not in TRAITS:

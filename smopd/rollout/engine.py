@@ -31,9 +31,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What an engine sampled for one prompt, an end-of-turn token included. `logps`: natural, at temperature
-    1, untruncated, as training computes them; not compared, since rounding differs with the batch.
-    """
+    """What an engine sampled, an end token included. `logps`: temperature 1, untruncated, as in training."""
 
     ids: tuple[int, ...]
     stop: Stop

@@ -39,9 +39,7 @@ class _Row:
 
 
 class HFEngine(StockEngine):
-    """Samples in batches of at most `batch` prompts. `cache_mb` bounds keys and values: half for the batch,
-    half for conversations between turns, oldest dropped. 0 keeps nothing between turns and bounds nothing.
-    """
+    """Samples batches of at most `batch` prompts. `cache_mb`: half for a batch, half between turns; 0 = off."""
 
     def __init__(self, model: Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096) -> None:
         base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
@@ -87,7 +85,6 @@ class HFEngine(StockEngine):
         return _Row(list(prompt), uniforms(seed, sampling.max_tokens), session, kept, shared)
 
     def _fitting(self, rows: list[_Row], sampling: Sampling) -> int:
-        """How many of the first rows make one batch."""
         if not self.limit:
             return min(self.batch, len(rows))
         count, longest = 1, len(rows[0].prompt)
@@ -99,7 +96,6 @@ class HFEngine(StockEngine):
         return count
 
     def _token_bytes(self) -> int:
-        """Of one token's keys and values in all layers."""
         config: Any = self.model.config
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -141,7 +137,6 @@ class HFEngine(StockEngine):
         self._keep(list(enumerate(rows)), cache)
 
     def _forward(self, ids_BQ: torch.Tensor, rows: list[_Row], cache: BatchCache) -> torch.Tensor:
-        """Logits behind the last of the new columns."""
         columns = torch.arange(cache.get_seq_length() + ids_BQ.shape[1], device=ids_BQ.device)
         new = columns[cache.get_seq_length() :]
         starts_B1 = torch.tensor([[row.start] for row in rows], device=ids_BQ.device)
@@ -163,7 +158,6 @@ class HFEngine(StockEngine):
         return logits
 
     def _keep(self, rows: list[tuple[int, _Row]], cache: BatchCache) -> None:
-        """Put aside what the next turn of these conversations may use."""
         for place, row in rows:
             if self.limit and row.session and row.session.more:
                 # The last token was sampled but never went through the model.

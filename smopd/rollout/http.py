@@ -78,9 +78,7 @@ class Cancellation(threading.Event):
 
 
 class Client:
-    """Sends the key of an environment variable, which no message shows: servers like to repeat what they get.
-    `proxies`: https goes through the proxy that the environment names; plain http is one's own machine.
-    """
+    """Sends the key of an environment variable, which no message shows. `proxies`: https may use a proxy."""
 
     def __init__(self, key_variable: str, proxies: bool = False) -> None:
         self.key, self.proxies = _api_key(key_variable), proxies

@@ -42,9 +42,7 @@ class _Server:
 
 
 class ChatEndpoint:
-    """The servers of `[engine]`, asked for a chat completion at a time, from any thread. `unreadable` counts
-    empty replies for want of a readable answer; `pause`: seconds after a first failure, then doubled.
-    """
+    """The servers of `[engine]`, asked for a chat completion at a time; `unreadable` counts such answers."""
 
     traits = TRAITS["openai"]
 
@@ -151,7 +149,6 @@ class ChatEndpoint:
         raise AssertionError("the last try returns or raises")
 
     def _take(self, cancellation: Cancellation) -> _Server:
-        """A place at the least busy server, waiting for one if need be."""
         with self._changed:
             while not cancellation.is_set():
                 sound = [server for server in self._servers if not server.failed]
@@ -182,7 +179,6 @@ class ChatEndpoint:
         return EngineLost(f"no answer from {asked} in {tries}, the last: {str(error)[:SHOWN]}\n{advice}")
 
     def _hint(self, server: _Server, status: int) -> str:
-        """What the user can do about a refusal."""
         name = self.settings.api_key_env
         if status in (401, 403) and self._client.key:
             one = "put one that may use this model into that environment variable"
@@ -239,7 +235,6 @@ class ChatDriver:
 
     @contextmanager
     def _counting(self, conversations: Sequence[Conversation]) -> Iterator[None]:
-        """Says at the end how many replies could not be read."""
         self.endpoint.model()  # asked for here, once: the threads only read it
         before = self.endpoint.unreadable
         yield
@@ -269,7 +264,6 @@ class ChatDriver:
 
 
 def _chat_reply(answer: Any) -> Turn | None:
-    """The first choice of a chat completion, None if there is no text to be result."""
     try:
         choice = answer["choices"][0]
         text, finish = choice["message"].get("content"), choice.get("finish_reason")

@@ -55,13 +55,10 @@ class Server:
     """One base URL and how it fares. Everything here is read and written under the pool's lock."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
-        self.in_flight = 0
+        self.url, self.in_flight = url, 0
         self.aside = ""  # why no request goes there; empty while it is used
         self.strikes = 0  # times set aside or found ill since its last good answer: the pauses grow with them
-        self.failed_probes = 0  # in a row
-        self.probe_at = 0.0
-        self.probing = False
+        self.failed_probes, self.probe_at, self.probing = 0, 0.0, False
         self.epoch = 0  # counts how often it was set aside
 
 
@@ -184,7 +181,6 @@ class Pool(Generic[S]):
         raise Cancelled
 
     def _look_at(self, server: S) -> None:
-        """Probe a server that was set aside, and use it again if it is well."""
         why = ""
         try:
             self._probe(server)

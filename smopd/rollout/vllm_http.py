@@ -31,17 +31,12 @@ class _Served(Server):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.base = self.root = ""  # the served model's name, and where it stands
-        self.loaded = ""
-        self.loads = 0
+        self.loaded, self.loads, self.loading = "", 0, threading.Lock()
         self.held: set[str] = set()  # adapters of ours that it may hold, the loaded one included
-        self.loading = threading.Lock()
 
 
 class VLLMServers(Engine):
-    """Samples at the servers of `[engine]`. `folder` takes adapters where `engine.adapters` names none;
-    `encode`: each server's tokenizer is compared with it; `rank`: the largest adapter's, 0 for the base
-    alone.
-    """
+    """Samples at the servers of `[engine]`. `folder` takes adapters where `engine.adapters` names none."""
 
     traits = TRAITS["vllm-http"]
 
@@ -129,7 +124,6 @@ class VLLMServers(Engine):
         raise Unreachable(f"{server.url}: {problem} (--api-server-count 1)")
 
     def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Sampled:
-        """The reply in an answer; Unreachable if it is none to this request."""
         try:
             if answer["model"] != model:
                 raise ValueError(f"asked for {model!r}, it answers as {answer['model']!r}")
@@ -221,8 +215,8 @@ class VLLMServers(Engine):
         except (Rejected, KeyError, TypeError):
             return  # switched off there, which proves nothing
         if cut != list(encode(PROBE_TEXT)):
-            other = f"its model {server.base} has another tokenizer than model.path = {self._model}"
-            raise UserError(f"{server.url}: {other}")
+            other = f"another tokenizer than model.path = {self._model}"
+            raise UserError(f"{server.url}: its model {server.base} has {other}")
 
     def _well(self, server: _Served) -> bool:
         try:
@@ -258,7 +252,6 @@ class VLLMServers(Engine):
 
 
 def _cached(answer: Any) -> int | None:
-    """How many of the prompt's tokens the server had computed before, if it tells."""
     try:
         return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
     except (KeyError, TypeError, ValueError):

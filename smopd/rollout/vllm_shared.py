@@ -52,9 +52,7 @@ class Replies:
         self._warned = False
 
     def fields(self, sampling: Sampling, seed: int) -> dict[str, Any]:
-        """vLLM's names for one request. Every field that a model's generation_config.json can set is given,
-        so that a server's defaults never colour a rollout; `stop_token_ids` alone ends a reply.
-        """
+        """vLLM's names for one request, every one that a server's defaults could set otherwise."""
         return {
             "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
             "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,

@@ -19,7 +19,7 @@ from smopd.errors import UserError
 from smopd.evaluation.store import data_digest, load_identity, load_summary
 from smopd.files import file_digest, read_jsonl, write_text
 from smopd.formatting import interval, percent
-from smopd.models import load_generation_config, load_model, resolve_adapter
+from smopd.models.loading import load_generation_config, load_model, resolve_adapter
 
 DTYPES = ("float32", "bfloat16", "float16")
 
