@@ -1,6 +1,4 @@
-"""Files that are whole or absent, lines on disk before the call returns, a lock that dies with its holder. An
-OSError goes to the caller, who knows what the file was for.
-"""
+"""Files that are whole or absent, lines on disk before the call returns, a lock that dies with its holder."""
 
 import errno
 import fcntl

@@ -1,6 +1,4 @@
-"""`bench rollout`: sampling with keys and values kept between turns, against stock `generate` for every turn.
-Real shards, a real model, greedy decoding: the report tells whether both paths gave the same replies.
-"""
+"""`bench rollout`: sampling with keys and values kept between turns, against `generate` for every turn."""
 
 import hashlib
 from dataclasses import dataclass

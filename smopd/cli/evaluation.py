@@ -1,6 +1,4 @@
-"""`smopd eval`: accuracy of a model, and `smopd eval compare`: two finished evaluations, paired. An
-evaluation is a folder; the same command goes on where it stopped. Heavy imports wait until a verb runs.
-"""
+"""`smopd eval`: accuracy of a model, and `smopd eval compare`: two finished evaluations, paired."""
 
 import json
 import re

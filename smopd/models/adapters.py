@@ -1,6 +1,4 @@
-"""Student and teacher as two LoRA adapters on the same frozen base. PEFT makes an adapter trainable when it
-is switched on, so switching is done here and puts it back.
-"""
+"""Student and teacher as two LoRA adapters on the same frozen base."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -78,7 +76,7 @@ def update_teacher(model: torch.nn.Module, decay: float) -> None:
 
 
 def use_student(model: PeftModel) -> None:
-    """Make the student the active adapter and the only trainable one."""
+    """Make the student the active adapter and the only trainable one: PEFT makes an active one trainable."""
     model.set_adapter(STUDENT)
     for parameter in teacher_parameters(model).values():
         parameter.requires_grad_(False)

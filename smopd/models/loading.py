@@ -141,9 +141,7 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
     if config.train.shard:
         raise UserError(f"train.shard: weights in {kind} cannot be split among processes; {both}")
     if find_spec("bitsandbytes") is None:
-        raise UserError(
-            f"model.quantize: {kind} needs the package bitsandbytes: pip install 'smopd[quantized]'"
-        )
+        raise UserError(f"model.quantize: {kind} needs bitsandbytes: pip install 'smopd[quantized]'")
     if not torch.cuda.is_available():
         raise UserError(f"model.quantize: {kind} needs a GPU, and torch sees none; leave it at none")
     bits: dict[str, Any] = {"load_in_8bit": True}

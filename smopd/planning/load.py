@@ -1,6 +1,4 @@
-"""What a step has to compute, in tokens: conversations of average length, played and scored as the plan says.
-Every message of a typical conversation gets token numbers of its own, and `PrefixTree` packs the result.
-"""
+"""What a step has to compute, in tokens: conversations of average length, scored as the plan says."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,4 @@
-"""The shape of a dense decoder: the few numbers of a config that memory and operations depend on. From a
-config on this machine, else published numbers. Other architectures are refused, not guessed at.
-"""
+"""The shape of a dense decoder: the few numbers of a config that memory and operations depend on."""
 
 import json
 import re

@@ -16,9 +16,8 @@ from smopd.rollout.engine import traits_of
 
 MFU = 0.35  # share of the published rate that matrix products of a few thousand tokens reach
 BANDWIDTH = 0.8  # share of the published bandwidth
-# Seconds that Python and torch need to issue one decoder layer's work, whatever its size: with an adapter
-# beside every projection, with the adapter merged (tools/issue_time.py measures both), and replayed from a
-# CUDA graph.
+# Seconds that torch needs to issue one decoder layer's work, whatever its size: with an adapter beside every
+# projection, with the adapter merged (tools/issue_time.py measures both), replayed from a CUDA graph.
 ISSUE, ISSUE_MERGED, ISSUE_GRAPH = 1.5e-3, 1.1e-3, 1.0e-4
 
 

@@ -1,6 +1,4 @@
-"""JSON over HTTP for the engines that talk to servers. Trying again is the callers'. Redirects are refused:
-they would carry the key to another host.
-"""
+"""JSON over HTTP for engines with servers: no retries, and no redirects, which would carry the key away."""
 
 import asyncio
 import functools

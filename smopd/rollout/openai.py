@@ -1,6 +1,4 @@
-"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer.
-Only temperature, token limit and seed are sent: every further setting is refused by some endpoint.
-"""
+"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model, no tokenizer."""
 
 import logging
 import threading
@@ -78,7 +76,7 @@ class ChatEndpoint:
 
     def reply(self, messages: Messages, sampling: Sampling, seed: int, cancellation: Cancel = None) -> Turn:
         """The reply to a conversation. An answer that stays unreadable is an empty reply."""
-        # A seed of 31 bits is one that every server takes.
+        # Every further setting is refused by some endpoint; a seed of 31 bits is one that every server takes.
         body = {"model": self.model(), "messages": list(messages), "seed": seed % 2**31}
         body["temperature"] = sampling.temperature
 

@@ -1,6 +1,4 @@
-"""The plain transformers engine: `generate` from scratch for every turn, left-padded. The reference for
-`smopd.rollout.hf`, and its fallback where attention is more than a mask.
-"""
+"""The plain transformers engine: left-padded `generate` from scratch; the reference and fallback of hf.py."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -195,18 +195,18 @@ class VLLMServers(Engine):
         server.held |= {name for name in known if self._store.abandoned(name)}
         if server.loaded not in known:  # it was restarted
             server.loaded = ""
-        if self._rank:
-            self._check_updating(server)
+        if self._rank and not self._updates(server):
+            advice = f"start it with\n  {self._command()}"
+            raise UserError(f"{server.url}: takes no adapters while it runs; {advice}")
         if self._encode:
             self._check_tokenizer(server, self._encode)
 
-    def _check_updating(self, server: _Served) -> None:
+    def _updates(self, server: _Served) -> bool:
         try:
             self._call(server, "/v1/load_lora_adapter", timeout=PROBE_SECONDS)
         except Rejected as error:
-            if error.status == 404:
-                advice = f"start it with\n  {self._command()}"
-                raise UserError(f"{server.url}: takes no adapters while it runs; {advice}") from None
+            return error.status != 404
+        return True
 
     def _check_tokenizer(self, server: _Served, encode: Encode) -> None:
         body = {"model": server.base, "prompt": PROBE_TEXT, "add_special_tokens": False}

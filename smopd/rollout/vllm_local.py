@@ -1,6 +1,4 @@
-"""The engine of vLLM inside this process: one GPU samples and trains. vLLM is imported when the engine is
-made, and kept off standard output, random states and thread counts.
-"""
+"""The engine of vLLM inside this process: one GPU samples and trains."""
 
 import gc
 import logging
@@ -24,9 +22,7 @@ from smopd.seeds import derive
 from smopd.settings import Settings
 
 SETTINGS = {
-    # In this process, not in a child: the trainer may hold a CUDA context, which no fork survives; Ctrl-C
-    # would reach the child too and end it while the trainer saves; and nothing of it can be left over when
-    # the trainer is killed.
+    # Not in a child: no fork survives the trainer's CUDA context, and Ctrl-C would end it while it saves.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # standard output is for results
 }

@@ -1,6 +1,4 @@
-"""A trained run as a plain model folder: the adapter folded into its base, tokenizer, model card. A base that
-was trained in fewer bits is loaded in full: the adapter is folded into the published weights.
-"""
+"""A trained run as a plain model folder: the adapter folded into its full base, tokenizer, model card."""
 
 import json
 import re
