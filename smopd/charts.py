@@ -1,5 +1,4 @@
-"""Charts as SVG, drawn with matplotlib: bars with error bars, training curves, and what every figure needs.
-The same input gives the same bytes, whatever the reader's matplotlibrc says. Colours are variables of
+"""Charts as SVG, drawn with matplotlib. The same input gives the same bytes. Colours are variables of
 page.css, so one drawing serves light, dark and print; there are no ids, so many charts fit on one page.
 """
 

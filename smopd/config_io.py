@@ -1,6 +1,4 @@
-"""Reading, checking, writing and comparing any two-level tree of pydantic models with TOML values. A
-complaint names the source (a file or --set), the dotted key, the value and what was expected.
-"""
+"""Reading, checking, writing and comparing any two-level tree of pydantic models with TOML values."""
 
 import functools
 import hashlib
@@ -88,7 +86,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str]:
-    """Everything wrong with one source's settings, one line each; empty when the tree is good."""
+    """What is wrong with one source's settings, a line each: source, key, value and what was expected."""
     try:
         model.model_validate(tree)
     except ValidationError as error:

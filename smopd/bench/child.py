@@ -1,6 +1,4 @@
-"""The child's side of a benchmark: one variant, once. JSON on standard input, JSON on standard output. Time
-is this process's CPU time; memory is the peak resident set during the work beyond the one before it.
-"""
+"""The child's side of a benchmark: one variant, once. JSON on standard input, JSON on standard output."""
 
 import ctypes
 import gc
@@ -21,7 +19,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def measured(work: Work) -> dict[str, Any]:
-    """Warm up, then run once under the clock."""
+    """Warm up, then run once: CPU seconds, and the peak resident set beyond the one before the work."""
     work.warm_up()
     gc.collect()
     # Freed memory goes back to the system: the warm-up's would hide part of the peak.

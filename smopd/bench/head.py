@@ -1,6 +1,5 @@
-"""`bench head`: from hidden states to the gradient of the masked, clipped loss, with a real vocabulary.
-`ours` (fused), `plain` (full logits) and `trl` (TRL's chunked kernel) compute the loss of a middle turn with
-weight 1; `bare` (three matrix products) is the limit. N tokens, d width, V vocabulary; random hidden states.
+"""`bench head`: from hidden states to the gradient of a middle turn's loss: `ours` (fused), `plain` (full
+logits), `trl` (TRL's chunked kernel), `bare` (three matrix products). N tokens, d width, V vocabulary.
 """
 
 from collections.abc import Callable, Iterator, Sequence

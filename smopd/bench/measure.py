@@ -1,6 +1,4 @@
-"""The parent's side of a benchmark: every repetition of every variant in a fresh child process of one thread.
-Variants are interleaved, so that load which comes and goes hits all of them alike. Imports no torch.
-"""
+"""The parent's side of a benchmark: every repetition of every variant in a fresh process of one thread."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""`bench scoring`: model passes over conversations, packed prefix trees against a padded row for every turn.
-`student`: dirty contexts, forward and backward; `teacher`: clean contexts, forward. `padded`: a batch a
-conversation; `sorted`: rows of like length batched across conversations. The body is random, without a head.
+"""`bench scoring`: model passes, packed prefix trees against a padded row for every turn (`padded`: a batch a
+conversation; `sorted`: rows of like length share a batch). `student`: forward and backward; `teacher`:
+forward.
 """
 
 import sys

@@ -1,6 +1,5 @@
-"""`bench step`: the scoring part of a training step (passes, loss, backward), fast path against plain path.
-Two scenes: `pocket`, the shipped recipe with replies its own model samples, and `smollm2`, a random model of
-SmolLM2's shape. It leaves out sampling and the optimizer, which are the same on both paths.
+"""`bench step`: scoring of a training step, fast path against plain path: `pocket`, the shipped recipe with
+replies its own model samples, and `smollm2`, a random model of SmolLM2's shape.
 """
 
 from collections.abc import Sequence

@@ -138,5 +138,5 @@ def report(settings: Verify, reps: int, track: Track = quiet) -> dict[str, Any]:
     if len(kinds) < len(KINDS):
         notes.append("code left out: neither bubblewrap nor namespaces work here")
     measured_on = {**machine(), "threads": workers.width()}
-    run = {"bench": "verify", "machine": measured_on, "settings": asdict(settings), "reps": reps}
-    return run | {"results": results, "notes": notes}
+    about = {"bench": "verify", "machine": measured_on, "settings": asdict(settings), "reps": reps}
+    return about | {"results": results, "notes": notes}

@@ -1,6 +1,5 @@
-"""A model's chat template as a renderer: messages in, token ids out. What a template refuses or drops is
-found out by rendering a probe, never guessed from a name: two user turns in a row are then merged, and a
-system message goes into the first user turn.
+"""A model's chat template as a renderer: messages in, token ids out. What a template refuses (two user turns
+in a row, a system message) is found out by rendering a probe, never guessed from a name.
 """
 
 import logging

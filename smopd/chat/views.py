@@ -1,6 +1,4 @@
-"""The views of an example: what the user says, turn by turn. Wording is ours, order and content are the
-example's. Left out: `simulated`, where another model plays the user (smopd/evaluation/simulated.py).
-"""
+"""The views of an example: what the user says, turn by turn. Wording is ours, the content the example's."""
 
 from collections.abc import Iterable
 from typing import Literal

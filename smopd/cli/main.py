@@ -1,6 +1,5 @@
-"""The command line: one verb a function. Heavy imports wait until a verb runs, so `--help` answers at once.
-Results go to standard output (one JSON object with --json), progress to standard error. What the user can
-mend ends with a message and exit code 2, a server that is gone with 3, Ctrl-C with 130 and everything saved.
+"""The command line: one verb a function; heavy imports wait until a verb runs. Results go to standard output,
+progress to standard error. Exit codes: 2 what the user can mend, 3 a server that is gone, 130 Ctrl-C.
 """
 
 import logging
@@ -105,11 +104,7 @@ def quickstart(
 ) -> None:
     """Train the embedded pocket model and show that it is less lost. About five minutes on two CPU cores.
 
-    Examples:
-
-      smopd quickstart
-
-      smopd quickstart --out runs/seed7 --set seed=7
+    Example: smopd quickstart --out runs/seed7 --set seed=7
     """
     config = _config("pocket", set_, method, dry_run)
     from smopd.cli.progress import track, training_note
@@ -151,11 +146,7 @@ def train(
 ) -> None:
     """Train a run, or continue it where it stopped: the same command does both.
 
-    Examples:
-
-      smopd train pocket --method baseline
-
-      smopd train qwen3-4b --set data.train=train.jsonl --set seed=123 --dry-run
+    Example: smopd train qwen3-4b --method baseline --set data.train=train.jsonl --set seed=123 --dry-run
     """
     config = _config(recipe, set_, method, dry_run)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
@@ -189,11 +180,7 @@ def report(
 
     The audit verifies every reply anew, names every number they do not give, and then fails (exit code 1).
 
-    Examples:
-
-      smopd report runs/quickstart
-
-      smopd report runs/miniature --audit
+    Example: smopd report runs/quickstart --audit
     """
     if audit:
         from smopd.cli.progress import track

@@ -134,7 +134,6 @@ def load_parameters(into: dict[str, torch.nn.Parameter], path: Path) -> None:
     """Fill adapter matrices from a safetensors file with exactly the same names and shapes."""
     saved = load_file(path)
     if set(saved) != set(into):
-        problem = "holds other adapter matrices than this model has; it belongs to another run"
-        raise UserError(f"{path}: {problem}")
+        raise UserError(f"{path}: holds other adapter matrices than this model; it belongs to another run")
     for name, tensor in saved.items():
         into[name].copy_(tensor)

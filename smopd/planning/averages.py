@@ -1,6 +1,5 @@
-"""How long conversations are: turns, tokens of shards, prompts and the chat template, replies. Measured where
-data and tokenizer are on this machine, else `DEFAULTS` (tools/average_lengths.py prints them). Reply lengths
-are assumed: a share of the recipe's limits, or options of `smopd plan`.
+"""How long conversations are, in turns and tokens: measured where data and tokenizer are on this machine,
+else `DEFAULTS` (tools/average_lengths.py prints them). Reply lengths are assumed, or options of `smopd plan`.
 """
 
 from collections import Counter

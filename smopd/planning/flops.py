@@ -1,6 +1,4 @@
-"""Operations of a step by part, counted like torch's FlopCounterMode: two a weight and token of a product.
-The adapters' are apart: they run in float32. Elementwise work costs bandwidth and is left out.
-"""
+"""Operations of a step by part, counted like torch's FlopCounterMode: two a weight and token of a product."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,5 @@
 """Memory by part, from shapes and settings alone. What the student's pass keeps was read off saved tensors,
-and a test reads it off again. All packed tokens of a micro-batch count. `RESERVE` stands for temporaries of
-single operations and the allocator's losses.
+and a test reads it off again. All packed tokens of a micro-batch count.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from smopd.rollout.kv import GROWTH
 from smopd.scoring.kernel import CHUNK_BYTES
 
 FLOAT = 4
-# Assumptions: bytes of the CUDA context and libraries; share of the GPU that cannot be used.
+# Assumptions: bytes of the CUDA context and libraries; share of the GPU for temporaries and fragments.
 CONTEXT, RESERVE = 1.0e9, 0.05
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Bytes a weight of a quantized layer: nf4 with its scales quantized again (4.127 bits), int8.

@@ -1,6 +1,5 @@
-"""From operations and bytes to seconds. Every assumption has a name here; none was measured on a GPU. Prefill
-and scoring are bound by computing or by how fast Python issues a layer's work; sampling by reading weights
-and cache once a token, or by issuing. Left out: verifiers, files, padding, compilation, waiting.
+"""From operations and bytes to seconds. Every assumption has a name here; none was measured on a GPU. Left
+out: verifiers, files, padding, compilation, processes that wait for the slowest one, elementwise kernels.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,5 @@
-"""The transformers engine: its own sampling loop, with keys and values kept from turn to turn. Only what
-follows the prefix that a prompt shares with the turn before is computed; rows that have ended leave the
-batch; a reply depends on neither. Models that this cannot serve are sampled as `StockEngine` does.
+"""The transformers engine: its own sampling loop, with keys and values kept from turn to turn, so that only
+what follows a shared prefix is computed. Models that this cannot serve are sampled as `StockEngine` does.
 """
 
 import logging

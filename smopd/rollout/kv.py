@@ -1,6 +1,5 @@
-"""Keys and values of a batch while it is sampled, and of single conversations between their turns. A batch
-stands right-aligned in one buffer a layer, with room to grow; a conversation keeps its own columns, without
-padding. Shapes: B rows, H key/value heads, C columns, D head width.
+"""Keys and values of a batch while it is sampled (right-aligned, one buffer a layer, with room to grow), and
+of single conversations between turns. Shapes: B rows, H key/value heads, C columns, D head width.
 """
 
 from collections.abc import Sequence

@@ -249,16 +249,16 @@ class ChatDriver:
             self._turn(conversation, user, drawn, turn == len(users) - 1, cancellation)
 
     def _turn(
-        self, conversation: Conversation, user: str, seed: int, last: bool, cancellation: Cancellation
+        self, played: Conversation, user: str, seed: int, last: bool, cancellation: Cancellation
     ) -> None:
-        messages = system_messages(conversation.example)
-        for asked, turn in zip(conversation.asked, conversation.turns, strict=True):
+        messages = system_messages(played.example)
+        for asked, turn in zip(played.asked, played.turns, strict=True):
             messages += [user_message(asked), {"role": "assistant", "content": turn.text}]
         limit = self.sampling.max_tokens if last else self.middle_tokens
         sampling = replace(self.sampling, max_tokens=limit)
         reply = self.endpoint.reply([*messages, user_message(user)], sampling, seed, cancellation)
-        conversation.turns.append(reply)
-        conversation.asked.append(user)
+        played.turns.append(reply)
+        played.asked.append(user)
 
 
 def _chat_reply(answer: Any) -> Turn | None:

@@ -105,11 +105,8 @@ class Pool(Generic[S]):
         """`send(server, index)` for every key, in order. A session prefers the server of its last request."""
         names = sessions or [""] * len(keys)
         self.cancellation = Cancellation()
-        width = self.concurrency * len(self.servers)
-        numbers = range(len(keys))
-        return side_by_side(
-            lambda i: self._ask(send, i, keys[i], names[i]), numbers, width, self.cancellation
-        )
+        rows, width = range(len(keys)), self.concurrency * len(self.servers)
+        return side_by_side(lambda i: self._ask(send, i, keys[i], names[i]), rows, width, self.cancellation)
 
     def set_aside(self, server: Server, error: Unreachable) -> None:
         """Send nothing there until a probe finds it well again."""

@@ -1,18 +1,17 @@
-"""The engine of vLLM servers: token-id prompts over HTTP, the current adapter loaded at each of them. Every
-request names the adapter of its version, under a name that no other weights ever had, and an answer has to
-name it back. The user starts the servers; a message says how.
+"""The engine of vLLM servers: token-id prompts over HTTP. Every request names the adapter of its version,
+under a name that no other weights ever had, and an answer has to name it back.
 """
 
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from smopd.errors import UserError
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
-from smopd.rollout.http import Client, Rejected, Unreachable, base_url
+from smopd.rollout.http import Body, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
 from smopd.rollout.vllm_shared import Adapter, AdapterStore, Replies, max_rank, served_model
 from smopd.settings import Settings
@@ -243,9 +242,7 @@ class VLLMServers(Engine):
         options = f"--enable-lora --max-lora-rank {self._rank} --generation-config vllm"
         return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} {options}"
 
-    def _call(
-        self, server: Server, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None
-    ) -> Any:
+    def _call(self, server: Server, path: str, body: Body = None, timeout: float | None = None) -> Any:
         """One request, which ends with the call of the pool that it is part of."""
         seconds = timeout or self._settings.timeout
         return self._client.request(server.url + path, body, seconds, self._pool.cancellation)

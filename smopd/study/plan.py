@@ -1,6 +1,5 @@
-"""A study file, and the grid of runs it asks for: arms x seeds x models x values of any setting.
-`docs/study.md` shows a file. Every cell is an ordinary run with a config of its own, known by the hash of its
-settings, so studies that share a folder share cells.
+"""A study file, and the grid of runs it asks for: arms x seeds x models x values of any setting. A cell is an
+ordinary run, known by the hash of its settings, so studies that share a folder share cells.
 """
 
 import re
@@ -17,6 +16,7 @@ from smopd.files import digest
 from smopd.methods import METHODS, find_method
 
 STUDIES = Path(__file__).parent / "studies"
+Tree = dict[str, Any]
 # One evaluation for all cells.
 SHARED = ("data.eval", "eval.", "data.verifiers", "data.databases", "prompts.")
 KEYS = ["name", "title", "about", "paper", "place", "recipe", "seeds", "reference", "set", "axes", "arms",
@@ -162,9 +162,7 @@ def parse_study(tree: dict[str, Any], source: str) -> Study:
     return Study(*texts, seeds, arms, models, axes, cells, tree)
 
 
-def _cell(
-    source: str, common: dict[str, Any], model: Base, arm: Arm, point: dict[str, Any], seed: int
-) -> PlannedCell:
+def _cell(source: str, common: Tree, model: Base, arm: Arm, point: Tree, seed: int) -> PlannedCell:
     given = common | model.set | arm.set | point | {"seed": seed}
     overrides = [f"{key}={scalar(value)}" for key, value in given.items()]
     try:
@@ -239,10 +237,8 @@ class _Reader:
             return {}
         flat = flatten(table)
         for key, value in flat.items():
-            if key in ("seed", "method"):
-                self.complain(
-                    f"{where}: {key}: give it as {'seeds' if key == 'seed' else 'method of an arm'}"
-                )
+            if instead := {"seed": "seeds", "method": "method of an arm"}.get(key):
+                self.complain(f"{where}: {key}: give it as {instead}")
             self.check(key, value, where)
         return flat
 

@@ -94,15 +94,13 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
     head += "tags: [smopd, self-distillation, multi-turn]\n" + (f"base_model: {base}\n" if hub else "")
     parts = [f"---\n{head}---", f"# {name}"]
     method = f" with smopd's method `{config.method}`, seed {config.seed}" if run else ""
-    parts.append(
+    parts += [
         f"`{base}` after multi-turn on-policy self-distillation (SMOPD, arXiv 2608.14647){method}: trained "
         "to answer a task told over several turns as it answers the task told at once. The LoRA adapter is "
-        f"folded into the weights ({dtype}); exported by smopd {version('smopd')}."
-    )
-    parts.append(
+        f"folded into the weights ({dtype}); exported by smopd {version('smopd')}.",
         f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model "
-        "too. State them here before you publish it."
-    )
+        "too. State them here before you publish it.",
+    ]
     if run:
         parts += [_training(config, adapter, run), *_evaluations(adapter, run)]
         data = {name: _public(getattr(config.data, name)) for name in ("train", "eval", "databases")}
@@ -120,8 +118,11 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
 def _training(config: Config, adapter: Path, run: Path) -> str:
     state = adapter / "state.json"
     step = json.loads(state.read_text(encoding="utf-8"))["step"] if state.exists() else None
-    lines = [f"- step {step} of {config.train.steps}, {config.train.rollouts} conversations a step"]
-    lines += [f"- seed {config.seed}"]
+    settings = config.train
+    lines = [
+        f"- step {step} of {settings.steps}, {settings.rollouts} conversations a step",
+        f"- seed {config.seed}",
+    ]
     if config.model.quantize != "none":
         lines.append(f"- base weights in {config.model.quantize} while training")
     lines.append(f"- training data: {_data(config.data.train)}")

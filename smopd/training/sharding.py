@@ -1,6 +1,6 @@
-"""Frozen weights sharded over the processes (FSDP2): each keeps a part and gathers one layer at a time. The
-adapters stay whole. Every pass is collective, so all processes must make the same number of passes: `Aligned`
-adds empty ones. While the hf engine samples, the weights are whole: its length is not known.
+"""Frozen weights sharded over the processes (FSDP2), adapters whole. Every pass is collective, so all
+processes must make the same number of passes: `Aligned` adds empty ones. The hf engine samples with whole
+weights.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +19,8 @@ from smopd.scoring.plain import Scored
 from smopd.scoring.tree import rows_within
 from smopd.training.processes import Processes
 from smopd.training.scores import ScoringPath
+
+Device = torch.device | str
 
 
 def shard(model: PeftModel) -> None:
@@ -50,11 +52,7 @@ class Aligned:
         return ScoringPath(self.reply_hidden, kernel.token_stats, whole, always=True)
 
     def reply_hidden(
-        self,
-        body: Module,
-        sequences: Sequence[Scored],
-        device: torch.device | str = "cpu",
-        row_tokens: int = 2048,
+        self, body: Module, sequences: Sequence[Scored], device: Device = "cpu", row_tokens: int = 2048
     ) -> torch.Tensor:
         """[N, d] hidden states that predict the reply tokens, as `passes.reply_hidden`. Collective."""
         full = [(*context, *reply) for context, reply in sequences]

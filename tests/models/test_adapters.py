@@ -13,6 +13,7 @@ from smopd.models.adapters import (
     save_teacher,
     student_parameters,
     teacher_parameters,
+    teacher_weights,
     update_teacher,
 )
 from smopd.settings import Lora
