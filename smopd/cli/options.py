@@ -44,7 +44,7 @@ def show(*parts: Any) -> None:
     from rich.console import Console
 
     for part in parts:
-        Console(highlight=False).print(part, markup=False)
+        Console(highlight=False).print(part, markup=not isinstance(part, str))
 
 
 def permit(unsandboxed: bool) -> None:

@@ -32,6 +32,8 @@ def plan(
 
     Examples:
 
+      smopd plan qwen3-4b --gpu rtx4090
+
       smopd plan qwen3-1.7b qwen3-4b qwen3-8b --gpu rtx-pro-6000 --set engine.kind=vllm
 
       smopd plan qwen3-8b --model-config my-model/config.json --json

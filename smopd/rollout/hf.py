@@ -38,7 +38,7 @@ class _Row:
 
 
 class HFEngine(StockEngine):
-    """Samples at most `batch` prompts at once. `cache_mb`: half for a batch, half between turns; 0 = off."""
+    """Samples `batch` prompts at once. `cache_mb`: half for a batch, half between turns; 0 bounds nothing."""
 
     def __init__(self, model: Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096) -> None:
         base: Any = model.get_base_model() if isinstance(model, PeftModel) else model

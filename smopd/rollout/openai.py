@@ -40,7 +40,7 @@ class _Server:
 
 
 class ChatEndpoint:
-    """The servers of `[engine]`, asked for a chat completion at a time; `unreadable` counts such answers."""
+    """The servers of `[engine]`, asked for a completion at a time; `unreadable`: replies without a text."""
 
     traits = TRAITS["openai"]
 

@@ -118,11 +118,8 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
 def _training(config: Config, adapter: Path, run: Path) -> str:
     state = adapter / "state.json"
     step = json.loads(state.read_text(encoding="utf-8"))["step"] if state.exists() else None
-    settings = config.train
-    lines = [
-        f"- step {step} of {settings.steps}, {settings.rollouts} conversations a step",
-        f"- seed {config.seed}",
-    ]
+    lines = [f"- step {step} of {config.train.steps}, {config.train.rollouts} conversations a step"]
+    lines += [f"- seed {config.seed}"]
     if config.model.quantize != "none":
         lines.append(f"- base weights in {config.model.quantize} while training")
     lines.append(f"- training data: {_data(config.data.train)}")
