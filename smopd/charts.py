@@ -1,10 +1,5 @@
-"""Charts as SVG, drawn with matplotlib: bars with error bars, training curves, and what every figure needs.
-
-An SVG comes out byte for byte the same for the same input and the same matplotlib, whatever the reader's
-matplotlibrc says. The charts of a page have no colours of their own: they name the variables of page.css
-(--ink, --c0, ...), so one drawing serves light, dark and print; their text is text, and they hold no ids, so
-any number of them fit on one page. matplotlib is imported when the first chart is drawn. It leaves out
-interaction, log scales and dates.
+"""Charts as SVG, drawn with matplotlib. The same input gives the same bytes. Colours are variables of
+page.css, so one drawing serves light, dark and print; there are no ids, so many charts fit on one page.
 """
 
 import io

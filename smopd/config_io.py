@@ -1,13 +1,9 @@
-"""Reading, checking, writing and comparing a typed config tree, whichever settings it has.
+"""Reading, checking, writing and comparing any two-level tree of pydantic models with TOML values."""
 
-The functions work on any two-level tree of pydantic models whose leaves are numbers, strings, booleans,
-choices and lists of them. A complaint names the source (a file or --set), the dotted key, the value and what
-was expected, worked out from the field itself so that it reads the same for a wrong type and for a wrong
-size. Left out: which settings there are and which source wins (`smopd/config.py`), and TOML's dates.
-"""
-
+import functools
 import hashlib
 import json
+import operator
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -25,7 +21,6 @@ SAME_TABLE = 0.15  # added to it for a name in the table the user was writing in
 
 
 def _tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """The fields of a model that are models themselves."""
     kinds = ((name, field.annotation) for name, field in model.model_fields.items())
     return {name: kind for name, kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)}
 
@@ -91,14 +86,14 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str]:
-    """Everything wrong with one source's settings, one line each; empty when the tree is good."""
+    """What is wrong with one source's settings, a line each: source, key, value and what was expected."""
     try:
         model.model_validate(tree)
     except ValidationError as error:
         lines: dict[str, str] = {}  # by key: a list with three bad items is one complaint
         for problem in error.errors(include_url=False):
             path = [part for part in problem["loc"] if isinstance(part, str)]  # without the index into a list
-            key, value = _dotted(path), _value_at(tree, path)
+            key, value = _dotted(path), functools.reduce(operator.getitem, path, tree)
             if problem["type"] == "extra_forbidden":
                 for unknown in _paths(path, value):
                     name = _dotted(unknown)
@@ -120,12 +115,6 @@ def choices(name: str, names: list[str], what: str) -> str:
 
 def _dotted(path: list[str]) -> str:
     return ".".join(part if re.fullmatch(r"[\w-]+", part) else json.dumps(part) for part in path)
-
-
-def _value_at(tree: Any, path: list[str]) -> Any:
-    for part in path:
-        tree = tree[part]
-    return tree
 
 
 def _paths(path: list[str], value: Any) -> list[list[str]]:
@@ -160,19 +149,14 @@ def _proposal(model: type[BaseModel], path: list[str]) -> str:
     if scores[best] >= NEAR:
         return f"; did you mean '{best}'?"
     if table in _tables(model):
-        return f"; the keys of [{table}] are {_names(model, table)}"
+        return f"; the keys of [{table}] are {', '.join(_tables(model)[table].model_fields)}"
     return f"; the tables are {', '.join(_tables(model))}"
 
 
-def _names(model: type[BaseModel], table: str) -> str:
-    return ", ".join(_tables(model)[table].model_fields)
-
-
 def _expected(model: type[BaseModel], key: str) -> str:
-    """What a setting takes, in words, from its type and bounds."""
     fields = leaves(model)
     if key not in fields:  # a single value where a table belongs
-        return f"a table with the keys {_names(model, key)}"
+        return f"a table with the keys {', '.join(_tables(model)[key].model_fields)}"
     kind, bounds = fields[key].annotation, fields[key].metadata
     filled = any(getattr(bound, "min_length", 0) for bound in bounds)
     if get_origin(kind) is Literal:
@@ -186,12 +170,7 @@ def _expected(model: type[BaseModel], key: str) -> str:
     if kind is str:
         return "a non-empty string" if filled else "a string"
     phrases = {"gt": "greater than", "ge": "of at least", "lt": "less than", "le": "at most"}
-    limits = [
-        f"{word} {getattr(bound, name)}"
-        for bound in bounds
-        for name, word in phrases.items()
-        if hasattr(bound, name)
-    ]
+    limits = [f"{phrases[k]} {getattr(b, k)}" for b in bounds for k in phrases if hasattr(b, k)]
     noun = "a whole number" if kind is int else "a number"
     bounded = any(hasattr(bound, name) for bound in bounds for name in ("lt", "le"))
     # "Greater than 0" would not tell somebody who wrote inf what is wrong.

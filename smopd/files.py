@@ -1,7 +1,4 @@
-"""Files that are whole or absent, lines on disk before the call returns, a lock that dies with its holder.
-
-An OSError goes to the caller, who knows what the file was for.
-"""
+"""Files that are whole or absent, lines on disk before the call returns, a lock that dies with its holder."""
 
 import errno
 import fcntl
@@ -137,10 +134,7 @@ _held: set[int] = set()
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock file until the block ends or the process dies; `Held` if another process has it.
-
-    Gives False where the file system has no locks: then nothing is held.
-    """
+    """Hold a lock file until the block ends or the process dies, or raise `Held`. False: no locks here."""
     descriptor, works = _acquire(path)
     _held.add(descriptor)
     try:

@@ -1,16 +1,13 @@
-"""The tables of settings that every run has, whichever method it trains with. The defaults are the paper's
-values and, where the paper leaves a point open, the project's choices.
-
-It leaves out the tree they hang in and where its values come from (`smopd/config.py`), a method's own
-settings (`smopd/methods/`), and what is no part of an experiment, such as where a run is written: that is the
-command line's.
+"""The settings that every run has, whichever method it trains with. The defaults are the paper's values and,
+where the paper leaves a point open, the project's choices. A method's own settings: `smopd/methods/`.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 ENGINES = ("hf", "vllm", "vllm-http", "openai")
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 class Section(BaseModel):
@@ -22,248 +19,150 @@ class Section(BaseModel):
 class Model(Section):
     """Which weights are trained."""
 
-    path: Annotated[
-        str,
-        Field(
-            min_length=1, description='"pocket" for the embedded model, a folder, a GGUF file, or a hub id'
-        ),
-    ] = "pocket"
-    adapter: Annotated[str, Field(description="a PEFT adapter to start from; empty for a fresh one")] = ""
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"], Field(description="of the frozen base weights")
-    ] = "float32"
-    attention: Annotated[Literal["sdpa", "eager"], Field(description="the attention implementation")] = "sdpa"
-    quantize: Annotated[
-        Literal["none", "nf4", "int8"], Field(description="base weights in 4 or 8 bits (GPU)")
-    ] = "none"
+    path: str = Field("pocket", min_length=1, description="pocket, a folder, a GGUF file or a hub id")
+    adapter: str = Field("", description="a PEFT adapter to start from; empty for a fresh one")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the base weights")
+    attention: Literal["sdpa", "eager"] = Field("sdpa", description="the attention implementation")
+    quantize: Literal["none", "nf4", "int8"] = Field("none", description="base weights in 4 or 8 bits (GPU)")
 
 
 class Chat(Section):
     """How conversations become token ids."""
 
-    history: Annotated[
-        Literal["template", "verbatim"],
-        Field(
-            description='earlier replies as the chat template renders them, or ("verbatim") the sampled tokens'
-        ),
-    ] = "template"
-    thinking: Annotated[bool, Field(description="let models with a thinking mode think")] = False
+    history: Literal["template", "verbatim"] = Field(
+        "template", description="earlier replies as the chat template renders them, or as they were sampled"
+    )
+    thinking: bool = Field(False, description="let models with a thinking mode think")
 
 
 class Data(Section):
     """The examples: JSONL, LiC's own JSON, or the generated pocket world."""
 
-    train: Annotated[str, Field(min_length=1, description='training examples: a file, or "pocket:train"')] = (
-        "pocket:train"
-    )
-    eval: Annotated[str, Field(min_length=1, description='evaluation examples: a file, or "pocket:eval"')] = (
-        "pocket:eval"
-    )
-    train_limit: Annotated[
-        int, Field(ge=0, description="use only the first so many training examples; 0 = all")
-    ] = 0
-    verifiers: Annotated[
-        list[str], Field(description="your Python files with @verifier functions, for tasks of your own")
-    ] = []
-    databases: Annotated[
-        str,
-        Field(description="database task: folder of .sqlite files (DB_ID/DB_ID.sqlite); empty = synthesised"),
-    ] = ""
+    train: str = Field("pocket:train", min_length=1, description='training examples: file or "pocket:train"')
+    eval: str = Field("pocket:eval", min_length=1, description='evaluation examples: file or "pocket:eval"')
+    train_limit: int = Field(0, ge=0, description="use only the first so many training examples; 0 = all")
+    verifiers: list[str] = Field([], description="your Python files with @verifier functions")
+    databases: str = Field("", description="database task: folder with ID/ID.sqlite; empty = synthesised")
 
 
 class Rollout(Section):
     """How the student's replies are sampled in training."""
 
-    batch: Annotated[int, Field(ge=1, description="conversations in one generate call")] = 64
-    temperature: Annotated[float, Field(gt=0, description="sampling temperature")] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1, description="nucleus sampling; 1 = off")] = 0.95
-    top_k: Annotated[int, Field(ge=0, description="sample among the k likeliest tokens; 0 = off")] = 20
-    merge: Annotated[
-        bool,
-        Field(
-            description="sample with the adapter folded into the weights: faster, for a second copy of the adapted weights"
-        ),
-    ] = False
-    middle_tokens: Annotated[int, Field(ge=1, description="limit of a middle reply")] = 256
-    answer_tokens: Annotated[
-        int, Field(ge=1, description="limit of an answer reply and of a reply to the FULL prompt")
-    ] = 1024
+    batch: int = Field(64, ge=1, description="conversations in one generate call")
+    temperature: float = Field(1.0, gt=0, description="sampling temperature")
+    top_p: float = Field(0.95, gt=0, le=1, description="nucleus sampling; 1 = off")
+    top_k: int = Field(20, ge=0, description="sample among the k likeliest tokens; 0 = off")
+    merge: bool = Field(False, description="sample with the adapter merged: faster, more memory")
+    middle_tokens: int = Field(256, ge=1, description="limit of a middle reply")
+    answer_tokens: int = Field(1024, ge=1, description="limit of an answer reply and of a FULL reply")
 
 
 class Engine(Section):
     """What samples the replies."""
 
-    kind: Annotated[
-        str,
-        Field(
-            description="hf (transformers), vllm, vllm-http (servers), openai (evaluation), or a file of yours"
-        ),
-    ] = "hf"
-    cache_mb: Annotated[
-        int, Field(ge=0, description="hf: keys and values kept from turn to turn; 0 = none")
-    ] = 4096
-    servers: Annotated[
-        list[str], Field(description="vllm-http, openai: base URLs, e.g. http://host:8000")
-    ] = []
-    model: Annotated[
-        str, Field(description="openai: the served model's name; empty = the endpoint's first")
-    ] = ""
-    api_key_env: Annotated[
-        str,
-        Field(
-            description="openai, vllm-http: environment variable with the key; the key is never written anywhere"
-        ),
-    ] = "OPENAI_API_KEY"
-    concurrency: Annotated[int, Field(ge=1, description="servers: requests in flight at each")] = 64
-    timeout: Annotated[float, Field(gt=0, description="servers: seconds for one request")] = 600.0
-    retries: Annotated[
-        int, Field(ge=0, description="servers: further tries of a failed request, with growing pauses")
-    ] = 5
-    adapters: Annotated[
-        str, Field(description="vllm-http: folder all servers can read; empty = in the run folder")
-    ] = ""
-    memory: Annotated[float, Field(gt=0, le=1, description="vllm: share of the GPU's memory it may take")] = (
-        0.3
+    kind: str = Field("hf", description="hf, vllm, vllm-http, openai (evaluation), or a Python file of yours")
+    cache_mb: int = Field(4096, ge=0, description="hf: keys and values kept from turn to turn; 0 = none")
+    servers: list[str] = Field([], description="vllm-http, openai: base URLs, e.g. http://host:8000")
+    model: str = Field("", description="openai: the served model's name; empty = the endpoint's first")
+    api_key_env: str = Field(
+        "OPENAI_API_KEY", description="servers: environment variable with the key, which is never written"
     )
-    max_length: Annotated[
-        int, Field(ge=0, description="vllm: longest context and reply, in tokens; 0 = the model's")
-    ] = 0
-    sleep: Annotated[bool, Field(description="vllm: leave the GPU's memory to training between rollouts")] = (
-        False
-    )
-    gap_warning: Annotated[
-        float,
-        Field(gt=0, description="warn where engine and training differ more, in mean nats a sampled token"),
-    ] = 0.05
+    concurrency: int = Field(64, ge=1, description="servers: requests in flight at each")
+    timeout: float = Field(600.0, gt=0, description="servers: seconds for one request")
+    retries: int = Field(5, ge=0, description="servers: further tries of a failed request, ever later")
+    adapters: str = Field("", description="vllm-http: folder all servers can read; empty = in the run folder")
+    memory: float = Field(0.3, gt=0, le=1, description="vllm: share of the GPU's memory it may take")
+    max_length: int = Field(0, ge=0, description="vllm: tokens of context and reply; 0 = the model's")
+    sleep: bool = Field(False, description="vllm: leave the GPU's memory to training between rollouts")
+    gap_warning: float = Field(0.05, gt=0, description="warn above this mean gap to training, nats a token")
 
     @field_validator("kind")
     @classmethod
     def _known(cls, kind: str) -> str:
         if kind in ENGINES or kind.endswith(".py"):
             return kind
-        raise ValueError(
-            f"expected one of {', '.join(ENGINES)}, or a Python file of yours (docs/extending.md)"
-        )
+        kinds = ", ".join(ENGINES)
+        raise ValueError(f"expected one of {kinds}, or a Python file of yours (docs/extending.md)")
 
 
 class Lora(Section):
     """The adapters of student and teacher."""
 
-    r: Annotated[int, Field(ge=1, description="rank")] = 64
-    alpha: Annotated[int, Field(ge=1, description="scale, divided by the rank")] = 128
-    dropout: Annotated[float, Field(ge=0, lt=1, description="dropout in front of the adapter")] = 0.0
-    targets: Annotated[list[str], Field(min_length=1, description="names of the linear layers that get an adapter")] = [
-        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
-    ]  # fmt: skip
+    r: int = Field(64, ge=1, description="rank")
+    alpha: int = Field(128, ge=1, description="scale, divided by the rank")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout in front of the adapter")
+    targets: list[str] = Field(PROJECTIONS, min_length=1, description="linear layers that get an adapter")
 
 
 class Teacher(Section):
     """The teacher: a moving average of the student's adapter."""
 
-    decay: Annotated[float, Field(ge=0, le=1, description="share of the old teacher kept at each step")] = (
-        0.99
-    )
+    decay: float = Field(0.99, ge=0, le=1, description="share of the old teacher kept at each step")
 
 
 class Optim(Section):
     """AdamW and its schedule."""
 
-    lr: Annotated[float, Field(gt=0, description="peak learning rate")] = 5e-6
-    beta1: Annotated[float, Field(ge=0, lt=1, description="decay of the first moment")] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1, description="decay of the second moment")] = 0.999
-    eps: Annotated[float, Field(gt=0, description="added to the root of the second moment")] = 1e-8
-    weight_decay: Annotated[float, Field(ge=0, description="decoupled weight decay")] = 0.0
-    schedule: Annotated[
-        Literal["constant", "linear", "cosine"], Field(description="of the rate after warm-up")
-    ] = "constant"
-    warmup_steps: Annotated[int, Field(ge=0, description="steps of linear warm-up")] = 0
-    grad_clip: Annotated[float, Field(ge=0, description="largest gradient norm; 0 = off")] = 1.0
+    lr: float = Field(5e-6, gt=0, description="peak learning rate")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
+    eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
+    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="after the warm-up")
+    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
+    grad_clip: float = Field(1.0, ge=0, description="largest gradient norm; 0 = off")
 
 
 class Train(Section):
     """The loop."""
 
-    steps: Annotated[int, Field(ge=1, description="optimizer steps")] = 100
-    rollouts: Annotated[int, Field(ge=1, description="examples rolled out for one step")] = 8
-    micro_batch: Annotated[
-        int, Field(ge=1, description="rollouts scored at once; changes memory and speed, not the result")
-    ] = 1
-    row_tokens: Annotated[
-        int,
-        Field(
-            ge=1, description="packed tokens in one scoring pass; changes memory and speed, not the result"
-        ),
-    ] = 2048
-    recompute: Annotated[
-        bool,
-        Field(
-            description="gradient checkpointing: keep one activation a layer and compute the rest again, for memory"
-        ),
-    ] = False
-    checkpoint_every: Annotated[int, Field(ge=1, description="steps between checkpoints")] = 10
-    keep_checkpoints: Annotated[
-        int, Field(ge=1, description="how many of the latest checkpoints stay on disk")
-    ] = 2
-    save_rollouts: Annotated[bool, Field(description="write every rollout into the run folder")] = True
-    save_tokens: Annotated[
-        bool, Field(description="write every token's statistics into the run folder, see docs/study.md")
-    ] = False
-    max_skipped: Annotated[
-        int, Field(ge=1, description="stop after so many steps in a row without a finite gradient")
-    ] = 5
-    shard: Annotated[
-        bool, Field(description="several processes: split the frozen weights among them (FSDP2)")
-    ] = False
-    eval_every: Annotated[
-        int, Field(ge=0, description="steps between evaluations while training; 0 = none")
-    ] = 0
-    eval_limit: Annotated[int, Field(ge=1, description="evaluation examples used for that")] = 50
-    patience: Annotated[
-        int, Field(ge=0, description="stop after so many of them without a better SHARDED; 0 = never")
-    ] = 0
-    trackers: Annotated[
-        list[Literal["tensorboard", "trackio", "wandb"]], Field(description="where metrics go, too")
-    ] = []
+    steps: int = Field(100, ge=1, description="optimizer steps")
+    rollouts: int = Field(8, ge=1, description="examples rolled out for one step")
+    micro_batch: int = Field(1, ge=1, description="rollouts scored at once: memory and speed, not the result")
+    row_tokens: int = Field(2048, ge=1, description="packed tokens in a scoring pass, for memory and speed")
+    recompute: bool = Field(False, description="gradient checkpointing: less memory, more computation")
+    checkpoint_every: int = Field(10, ge=1, description="steps between checkpoints")
+    keep_checkpoints: int = Field(2, ge=1, description="how many of the latest checkpoints stay on disk")
+    save_rollouts: bool = Field(True, description="write every rollout into the run folder")
+    save_tokens: bool = Field(False, description="write every token's statistics, see docs/study.md")
+    max_skipped: int = Field(5, ge=1, description="stop after so many steps without a finite gradient")
+    shard: bool = Field(False, description="several processes: split the frozen weights among them (FSDP2)")
+    eval_every: int = Field(0, ge=0, description="steps between evaluations while training; 0 = none")
+    eval_limit: int = Field(50, ge=1, description="evaluation examples used for that")
+    patience: int = Field(0, ge=0, description="stop after so many without a better SHARDED; 0 = never")
+    trackers: list[Literal["tensorboard", "trackio", "wandb"]] = Field([], description="more metrics sinks")
 
 
 class Eval(Section):
     """How accuracy is measured."""
 
-    limit: Annotated[int, Field(ge=0, description="use only the first so many examples; 0 = all")] = 0
-    batch: Annotated[int, Field(ge=1, description="conversations in one generate call")] = 64
-    tokens: Annotated[int, Field(ge=1, description="limit of an answer reply")] = 1024
-    middle_tokens: Annotated[int, Field(ge=1, description="limit of a middle reply")] = 1024
-    temperature: Annotated[float, Field(ge=0, description="0 = greedy")] = 0.0
-    views: Annotated[
-        list[Literal["full", "concat", "sharded", "recap", "snowball", "simulated"]],
-        Field(min_length=1, description="how a task is told, see docs/evaluation.md"),
-    ] = ["full", "sharded"]
-    runs: Annotated[
-        int, Field(ge=1, description="how often every conversation is played, each time with other seeds")
-    ] = 1
+    limit: int = Field(0, ge=0, description="use only the first so many examples; 0 = all")
+    batch: int = Field(64, ge=1, description="conversations in one generate call")
+    tokens: int = Field(1024, ge=1, description="limit of an answer reply")
+    middle_tokens: int = Field(1024, ge=1, description="limit of a middle reply")
+    temperature: float = Field(0.0, ge=0, description="0 = greedy")
+    views: list[Literal["full", "concat", "sharded", "recap", "snowball", "simulated"]] = Field(
+        ["full", "sharded"], min_length=1, description="how a task is told, see docs/evaluation.md"
+    )
+    runs: int = Field(1, ge=1, description="how often each conversation is played, with other seeds")
 
 
 class User(Section):
     """The model that plays the user in the view simulated: any chat endpoint."""
 
-    servers: Annotated[list[str], Field(description="base URLs, e.g. http://host:8000")] = []
-    model: Annotated[str, Field(description="the served model's name; empty = the endpoint's first")] = ""
-    api_key_env: Annotated[str, Field(description="environment variable with the key")] = "OPENAI_API_KEY"
-    concurrency: Annotated[int, Field(ge=1, description="requests in flight at each server")] = 16
-    timeout: Annotated[float, Field(gt=0, description="seconds for one request")] = 600.0
-    retries: Annotated[
-        int,
-        Field(ge=0, description="further tries of a failed request, and of an answer that cannot be used"),
-    ] = 3
-    temperature: Annotated[
-        float, Field(ge=0, description="of the user's words; labels and extractions are greedy")
-    ] = 1.0
+    servers: list[str] = Field([], description="base URLs, e.g. http://host:8000")
+    model: str = Field("", description="the served model's name; empty = the endpoint's first")
+    api_key_env: str = Field("OPENAI_API_KEY", description="environment variable with the key")
+    concurrency: int = Field(16, ge=1, description="requests in flight at each server")
+    timeout: float = Field(600.0, gt=0, description="seconds for one request")
+    retries: int = Field(3, ge=0, description="further tries of a failed request or unusable answer")
+    temperature: float = Field(1.0, ge=0, description="of the user's words; labels, extractions: greedy")
 
 
 class Settings(Section):
     """All of them: what models, engines and data need to know of a run."""
 
-    seed: Annotated[int, Field(ge=0, description="every random choice of the run derives from it")] = 42
+    seed: int = Field(42, ge=0, description="every random choice of the run derives from it")
     model: Model = Field(default_factory=Model)
     chat: Chat = Field(default_factory=Chat)
     data: Data = Field(default_factory=Data)

@@ -1,8 +1,4 @@
-"""The child's side of a benchmark: one variant, once. JSON on standard input, JSON on standard output.
-
-CPU time is the process's own, so a busy machine lengthens the wait and not the number. Extra memory is the
-highest resident set during the work minus the resident set just before it.
-"""
+"""The child's side of a benchmark: one variant, once. JSON on standard input, JSON on standard output."""
 
 import ctypes
 import gc
@@ -23,7 +19,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def measured(work: Work) -> dict[str, Any]:
-    """Warm up, then run once under the clock."""
+    """Warm up, then run once: CPU seconds, and the peak resident set beyond the one before the work."""
     work.warm_up()
     gc.collect()
     # Freed memory goes back to the system: the warm-up's would hide part of the peak.
@@ -33,15 +29,11 @@ def measured(work: Work) -> dict[str, Any]:
     began, began_system = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_stime
     result = work.run()
     seconds = time.process_time() - began
-    system_seconds = resource.getrusage(resource.RUSAGE_SELF).ru_stime - began_system
-    peak = _status("VmHWM") if resettable else _maxrss()
-    return {
-        "seconds": seconds,
-        "system_seconds": system_seconds,  # mostly the kernel handing out pages for large temporaries
-        "peak_mb": max(0.0, peak - before),
-        "memory": "VmHWM" if resettable else "ru_maxrss",
-        "facts": work.facts(result),
-    }
+    # Mostly the kernel handing out pages for large temporaries.
+    system = resource.getrusage(resource.RUSAGE_SELF).ru_stime - began_system
+    peak = max(0.0, (_status("VmHWM") if resettable else _maxrss()) - before)
+    measures = {"seconds": seconds, "system_seconds": system, "peak_mb": peak}
+    return measures | {"memory": "VmHWM" if resettable else "ru_maxrss", "facts": work.facts(result)}
 
 
 def _reset_peak() -> bool:
@@ -59,7 +51,6 @@ def _status(name: str) -> float:
 
 
 def _maxrss() -> float:
-    """Over the whole life of the process: what was needed before the work may hide a small peak."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
 
 

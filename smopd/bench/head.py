@@ -1,9 +1,5 @@
-"""`bench head`: from hidden states to the gradient of the masked, clipped loss, with a real vocabulary.
-
-Four ways: `ours` (fused), `plain` (full logits), `trl` (TRL's own chunked kernel) and `bare` (the three
-matrix products alone, the limit). The first three compute the same loss, that of a middle turn with weight 1
-in `smopd.objective.rollout_loss`. It leaves out the model below the head: hidden states are random. N tokens,
-d width, V vocabulary.
+"""`bench head`: from hidden states to the gradient of a middle turn's loss: `ours` (fused), `plain` (full
+logits), `trl` (TRL's chunked kernel), `bare` (three matrix products). N tokens, d width, V vocabulary.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -141,13 +137,11 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
         assert problem.student_Nd.grad is not None
         replies = problem.replies(result["divergence"], result["entropy"])
         keep, clip = problem.settings.keep, problem.settings.clip
+        # Rows that carry no gradient spare us the third product.
         carrying = torch.cat([keep_mask(h, keep) & (d <= clip) for d, h in replies])
-        return {
-            "loss": result["loss"].item(),
-            "gradient_norm": problem.student_Nd.grad.norm().item(),
-            "clipped": (result["divergence"] > problem.settings.clip).double().mean().item(),
-            "carrying_gradient": carrying.double().mean().item(),  # the other rows spare us the third product
-        }
+        shares = {"clipped": result["divergence"] > clip, "carrying_gradient": carrying}
+        gradient = {"loss": result["loss"].item(), "gradient_norm": problem.student_Nd.grad.norm().item()}
+        return gradient | {name: rows.double().mean().item() for name, rows in shares.items()}
 
     few = problem.first(min(8, problem.settings.tokens))
     return Work(lambda: forward_backward(variant, few), lambda: forward_backward(variant, problem), facts)
@@ -169,11 +163,8 @@ def report(
     memory = {row["name"]: row["peak_mb"] for row in report["results"]}
     points = sorted([(settings.tokens, memory[OURS]), *((n, memory[f"{OURS}, N={n}"]) for n in sizes)])
     by_tokens = {str(n): mb for n, mb in points}
-    return report | {
-        "memory_by_tokens": by_tokens,
-        "slope_mb_per_1000_tokens": slope(points),
-        "notes": [note],
-    }
+    growth = {"memory_by_tokens": by_tokens, "slope_mb_per_1000_tokens": slope(points)}
+    return report | growth | {"notes": [note]}
 
 
 def slope(points: Sequence[tuple[int, float]]) -> float | None:

@@ -1,9 +1,4 @@
-"""The parent's side of a benchmark: every repetition of every variant in a fresh child process of one thread.
-
-Variants are interleaved (repetition 1 of each, then repetition 2 of each, ...), so that load which comes and
-goes on the machine hits all of them alike. It leaves out what is measured inside the child
-(`smopd.bench.child`) and imports no torch.
-"""
+"""The parent's side of a benchmark: every repetition of every variant in a fresh process of one thread."""
 
 import json
 import os
@@ -61,14 +56,9 @@ def measure(cases: Sequence[Case], reps: int, track: Track = quiet) -> list[Row]
 
 def run_child(case: Case) -> Row:
     """One repetition in a process of its own. A child that dies is a UserError with its standard error."""
-    child = subprocess.run(
-        [sys.executable, "-m", "smopd.bench.child"],
-        input=json.dumps({"bench": case.bench, "variant": case.variant, "settings": dict(case.settings)}),
-        capture_output=True,
-        text=True,
-        env={**os.environ, **ONE_THREAD},
-        check=False,
-    )
+    request = json.dumps({"bench": case.bench, "variant": case.variant, "settings": dict(case.settings)})
+    command, env = [sys.executable, "-m", "smopd.bench.child"], {**os.environ, **ONE_THREAD}
+    child = subprocess.run(command, input=request, capture_output=True, text=True, env=env, check=False)
     said = child.stderr.strip()
     if child.returncode == UserError.exit_code:  # the child says what the user has to mend
         raise UserError(said.splitlines()[-1].removeprefix("error: ") if said else "unknown error")
@@ -87,17 +77,11 @@ def run_child(case: Case) -> Row:
 
 
 def _row(name: str, runs: list[Row]) -> Row:
-    """CPU seconds and extra peak memory of one case, medians over its repetitions, and its facts."""
     seconds, system, peaks = ([run[key] for run in runs] for key in ("seconds", "system_seconds", "peak_mb"))
-    return {
-        "name": name,
-        "seconds": median(seconds),
-        "spread": [min(seconds), max(seconds)],
-        "system_seconds": median(system),  # of the seconds: mostly the kernel handing out memory
-        "peak_mb": median(peaks),
-        "memory": runs[0]["memory"],  # how the peak was read
-        **runs[0]["facts"],  # the same in every repetition: inputs are derived from seeds
-    }
+    time = {"name": name, "seconds": median(seconds), "spread": [min(seconds), max(seconds)]}
+    memory = {"peak_mb": median(peaks), "memory": runs[0]["memory"]}  # and how the peak was read
+    # Facts are the same in every repetition: inputs are derived from seeds.
+    return {**time, "system_seconds": median(system), **memory, **runs[0]["facts"]}
 
 
 def report_of(
@@ -108,15 +92,9 @@ def report_of(
     cases = [Case(name, bench, name, asdict(settings)) for name in names]
     rows = measure([*cases, *more], reps, track)
     named = {row["name"]: row for row in rows}
-    return {
-        "bench": bench,
-        "machine": machine(),
-        "settings": asdict(settings),
-        "reps": reps,
-        "results": rows,
-        "ratios": {name: ratios(named[name], [named[o] for o in others]) for name, others in against.items()},
-        "notes": [],
-    }
+    compared = {name: ratios(named[name], [named[o] for o in others]) for name, others in against.items()}
+    run = {"bench": bench, "machine": machine(), "settings": asdict(settings), "reps": reps}
+    return run | {"results": rows, "ratios": compared, "notes": []}
 
 
 def ratios(ours: Row, others: Sequence[Row]) -> dict[str, dict[str, float | None]]:
@@ -129,10 +107,6 @@ def machine() -> dict[str, Any]:
     """What the numbers were measured on."""
     info = Path("/proc/cpuinfo")
     name = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
-    return {
-        "cpu": name.group(1) if name else platform.processor() or platform.machine(),
-        "threads": 1,
-        "python": platform.python_version(),
-        "torch": version("torch"),
-        "transformers": version("transformers"),
-    }
+    cpu = name.group(1) if name else platform.processor() or platform.machine()
+    libraries = {library: version(library) for library in ("torch", "transformers")}
+    return {"cpu": cpu, "threads": 1, "python": platform.python_version(), **libraries}

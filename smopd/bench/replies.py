@@ -1,7 +1,4 @@
-"""Conversations for the benchmarks: real shards, random replies, histories through the chat template.
-
-Only the number and length of replies cost. They are derived from seeds: every child builds the same ones.
-"""
+"""Conversations for the benchmarks: real shards, random replies from seeds, the chat template's histories."""
 
 from pathlib import Path
 

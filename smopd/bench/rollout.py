@@ -1,8 +1,4 @@
-"""`bench rollout`: sampling with keys and values kept between turns, against stock `generate` for every turn.
-
-Real shards, a real model, greedy decoding: the report tells whether both paths gave the same replies. It
-leaves out engines in other processes.
-"""
+"""`bench rollout`: sampling with keys and values kept between turns, against `generate` for every turn."""
 
 import hashlib
 from dataclasses import dataclass
@@ -55,14 +51,11 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
 
     def facts(conversations: list[Conversation]) -> dict[str, Any]:
         replies = [turn.reply for c in conversations for turn in c.turns]
-        return {
-            "tokens": engine.usage.prefilled,
-            "prefilled_times_layers": engine.usage.prefilled * chat.model.config.num_hidden_layers,
-            "prompt_tokens": engine.usage.prompt,
-            "reused_tokens": engine.usage.reused,
-            "sampled_tokens": sum(map(len, replies)),
-            "digest": hashlib.sha256(repr(replies).encode()).hexdigest()[:16],
-        }
+        usage, layers = engine.usage, chat.model.config.num_hidden_layers
+        digest = hashlib.sha256(repr(replies).encode()).hexdigest()[:16]
+        prefilled = {"tokens": usage.prefilled, "prefilled_times_layers": usage.prefilled * layers}
+        prompts = {"prompt_tokens": usage.prompt, "reused_tokens": usage.reused}
+        return {**prefilled, **prompts, "sampled_tokens": sum(map(len, replies)), "digest": digest}
 
     return Work(warm_up, lambda: driver.play(examples, "sharded", ("bench",)), facts)
 
@@ -74,10 +67,8 @@ def report(settings: Rollouts, reps: int, track: Track = quiet) -> dict[str, Any
     kept, stock = report["results"]
     fewer = stock["tokens"] / kept["tokens"]
     same = kept["digest"] == stock["digest"]
-    notes = [
-        f"tokens: prefilled, padding included: {fewer:.1f} times fewer; "
-        f"replies {'are identical' if same else 'DIFFER'}",
-        f"{kept['sampled_tokens']:,} tokens sampled; of {kept['prompt_tokens']:,} prompt tokens "
-        f"{kept['reused_tokens']:,} taken from earlier turns",
-    ]
+    replies = "are identical" if same else "DIFFER"
+    sampled, prompts, reused = (kept[f"{name}_tokens"] for name in ("sampled", "prompt", "reused"))
+    notes = [f"tokens: prefilled, padding included: {fewer:.1f} times fewer; replies {replies}"]
+    notes += [f"{sampled:,} tokens sampled; of {prompts:,} prompt tokens {reused:,} taken from earlier turns"]
     return report | {"fewer_prefilled_tokens": fewer, "same_tokens": same, "notes": notes}

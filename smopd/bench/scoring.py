@@ -1,9 +1,6 @@
-"""`bench scoring`: model passes over conversations, packed prefix trees against a padded row for every turn.
-
-Real shards, random replies, a small random Qwen3 body. `student`: dirty contexts, forward and backward;
-`teacher`: clean contexts, forward. `padded`: the turns of a conversation are one batch, padded to its
-longest; `sorted`: rows of like length are batched across conversations, as the plain path does. It leaves out
-the head (`smopd.bench.head`) and adapters (`smopd.bench.step`).
+"""`bench scoring`: model passes, packed prefix trees against a padded row for every turn (`padded`: a batch a
+conversation; `sorted`: rows of like length share a batch). `student`: forward and backward; `teacher`:
+forward.
 """
 
 import sys
@@ -111,11 +108,10 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
         sequences = [turn for turns in problem.sequences[side] for turn in turns]
         return {
             "value": value.item(),
-            "sequences": len(sequences),
-            "reply_tokens": sum(len(reply) for _, reply in sequences),
+            "sequences": len(sequences), "reply_tokens": sum(len(reply) for _, reply in sequences),
             "sequence_tokens": sum(len(context) + len(reply) for context, reply in sequences),
             "tokens": problem.passed,  # through the body, padding included
-        }
+        }  # fmt: skip
 
     return Work(warm_up, lambda: problem.run(side, path), facts)
 

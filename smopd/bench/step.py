@@ -1,7 +1,5 @@
-"""`bench step`: the scoring part of a training step (passes, loss, backward), fast path against plain path.
-
-Two scenes: `pocket`, the shipped recipe with replies its own model samples, and `smollm2`, a random model of
-SmolLM2's shape. It leaves out sampling and the optimizer, which are the same on both paths.
+"""`bench step`: scoring of a training step, fast path against plain path: `pocket`, the shipped recipe with
+replies its own model samples, and `smollm2`, a random model of SmolLM2's shape.
 """
 
 from collections.abc import Sequence
@@ -134,13 +132,9 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
     def facts(loss: float) -> dict[str, Any]:
         gradients = [p.grad for p in student_parameters(problem.model).values() if p.grad is not None]
         replies = [reply for rollout in problem.rollouts for reply in rollout.replies()]
-        return {
-            "loss": loss,
-            "gradient_norm": torch.nn.utils.get_total_norm(gradients).item(),
-            "rollouts": len(problem.rollouts),
-            "replies": len(replies),
-            "reply_tokens": sum(len(reply.tokens) for reply in replies),
-        }
+        norm, tokens = torch.nn.utils.get_total_norm(gradients).item(), sum(len(r.tokens) for r in replies)
+        counts = {"rollouts": len(problem.rollouts), "replies": len(replies), "reply_tokens": tokens}
+        return {"loss": loss, "gradient_norm": norm, **counts}
 
     return Work(warm_up, lambda: problem.run(path), facts)
 

@@ -1,7 +1,5 @@
 """`bench verify`: verdicts a second, one reply after the other against many at once, for every verifier.
-
-Items are generated, every other reply is right, and both ways must agree. Seconds are wall-clock time, not
-CPU time as in the other benchmarks: most of the work is done in other processes, which a warm-up starts.
+Every other generated reply is right, and both ways must agree. Wall-clock time: other processes do the work.
 """
 
 import random
@@ -126,28 +124,19 @@ def report(settings: Verify, reps: int, track: Track = quiet) -> dict[str, Any]:
                     rates[way].append(len(pairs) / (time.perf_counter() - began))
                     update(next(done) + 1, f"{kind}, {way}: {rates[way][-1]:,.0f} a second")
             single = verdicts["one by one"]
-            results.append(
-                {
-                    "name": kind,
-                    "verdicts": len(pairs),
-                    "correct": sum(verdict.correct for verdict in single),
-                    "failed": sum(verdict.status in ("timeout", "error") for verdict in single),
-                    "same": single == verdicts["at once"],
-                    "per_second": {way: median(rates[way]) for way in ways},
-                    "spread": {way: [min(rates[way]), max(rates[way])] for way in ways},
-                }
-            )
+            correct = sum(verdict.correct for verdict in single)
+            failed = sum(verdict.status in ("timeout", "error") for verdict in single)
+            counts = {"verdicts": len(pairs), "correct": correct, "failed": failed}
+            speed = {way: median(rates[way]) for way in ways}
+            spread = {way: [min(rates[way]), max(rates[way])] for way in ways}
+            same = single == verdicts["at once"]
+            results.append({"name": kind, **counts, "same": same, "per_second": speed, "spread": spread})
     notes = ["by the clock, processes already running; every other reply is right"]
     differ = ", ".join(row["name"] for row in results if not row["same"])
-    same = "both ways gave the same verdicts"
-    notes.append(f"verdicts DIFFER between the two ways: {differ}" if differ else same)
+    alike = "both ways gave the same verdicts"
+    notes.append(f"verdicts DIFFER between the two ways: {differ}" if differ else alike)
     if len(kinds) < len(KINDS):
         notes.append("code left out: neither bubblewrap nor namespaces work here")
-    return {
-        "bench": "verify",
-        "machine": {**machine(), "threads": workers.width()},
-        "settings": asdict(settings),
-        "reps": reps,
-        "results": results,
-        "notes": notes,
-    }
+    measured_on = {**machine(), "threads": workers.width()}
+    about = {"bench": "verify", "machine": measured_on, "settings": asdict(settings), "reps": reps}
+    return about | {"results": results, "notes": notes}

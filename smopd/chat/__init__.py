@@ -1,6 +1,4 @@
-"""Contexts: views of an example through a chat template, to token ids. Names are looked up when first asked
-for.
-"""
+"""Contexts: views of an example through a chat template, to token ids. Names are looked up when needed."""
 
 from smopd.lazy import lazy_names
 

@@ -1,7 +1,5 @@
-"""Dirty and clean contexts of a conversation, as token ids.
-
-Dirty: what the student saw, its own replies in the history. Clean: what the teacher sees; for a middle turn
-the user turns alone, for the answer turn the FULL view.
+"""Dirty contexts (what the student saw, its replies in the history) and clean ones (what the teacher sees:
+the user turns alone for a middle turn, the FULL view for the answer turn), as token ids.
 """
 
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ def full_context(renderer: Renderer, example: Example) -> list[int]:
 
 
 def users_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
-    """The user turns up to `turn` (counted from 0) and no reply at all: the clean context of a middle turn."""
+    """The user turns up to `turn` (from 0) and no reply: the clean context of a middle turn."""
     return renderer.ids(users_messages(example, turn))
 
 
@@ -31,10 +29,8 @@ def clean_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
 
 
 class DirtyContext:
-    """The growing context of one conversation, whoever decides what the user says next.
-
-    `template` renders the history anew each turn, as a server would; `verbatim` keeps every token as it was
-    sampled and appends only what the template puts between two replies.
+    """The growing context of one conversation. `template` renders the history anew each turn, as a server
+    would; `verbatim` keeps sampled tokens and appends what the template puts between two replies.
     """
 
     def __init__(self, renderer: Renderer, example: Example, history: History = "template") -> None:
@@ -46,7 +42,9 @@ class DirtyContext:
         """Add what the user says; the ids to sample the reply from."""
         if self.history == "verbatim" and self.ids:
             reply_free = self.messages[:-1]  # the reply itself stays as sampled ids
-            self.ids = self._closed() + self.renderer.continuation(reply_free, said)
+            # Without a final end token: the continuation brings the template's own.
+            closed = self.ids[:-1] if self.ids[-1] in self.renderer.end_ids else self.ids
+            self.ids = closed + self.renderer.continuation(reply_free, said)
             self.messages.append(user(said))
         else:
             self.messages.append(user(said))
@@ -58,7 +56,3 @@ class DirtyContext:
         self.messages.append({"role": "assistant", "content": self.renderer.decode(reply)})
         if self.history == "verbatim":
             self.ids = [*self.ids, *reply]
-
-    def _closed(self) -> list[int]:
-        """The history without a final end token: the continuation brings the template's own."""
-        return self.ids[:-1] if self.ids[-1] in self.renderer.end_ids else self.ids

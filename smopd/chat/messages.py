@@ -24,5 +24,5 @@ def full_messages(example: "Example") -> list[Message]:
 
 
 def users_messages(example: "Example", turn: int) -> list[Message]:
-    """The user turns up to `turn` (counted from 0) and no reply at all: the clean context of a middle turn."""
+    """The user turns up to `turn` (from 0) and no reply: the clean context of a middle turn."""
     return [*system_messages(example), *(user(shard) for shard in example.shards[: turn + 1])]

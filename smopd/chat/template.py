@@ -1,17 +1,13 @@
-"""A model's chat template as a renderer: messages in, token ids out.
-
-Templates differ in what they accept. Each difference is found out once, by rendering a probe, never guessed
-from a name: two user turns in a row are merged where the template refuses or drops one, and a system message
-goes into the first user turn where the template refuses or drops it. A default system prompt that a template
-adds is part of every context alike. It leaves out which messages make a context: that is
-`smopd.chat.contexts`.
+"""A model's chat template as a renderer: messages in, token ids out. What a template refuses (two user turns
+in a row, a system message) is found out by rendering a probe, never guessed from a name.
 """
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from smopd.chat.messages import Message as Message
 from smopd.chat.messages import user as _user
@@ -26,43 +22,29 @@ _PROBES = ("probealpha", "probebravo", "probecharlie")
 class Renderer:
     """Renders contexts through one tokenizer's chat template."""
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, thinking: bool = False, end_ids: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, thinking: bool = False, end_ids: Sequence[int] = ()) -> None:
+        name, eos = tokenizer.name_or_path, tokenizer.eos_token_id
         if not tokenizer.chat_template:
-            raise UserError(
-                f"{tokenizer.name_or_path}: the tokenizer has no chat template; smopd trains chat models"
-            )
-        self.tokenizer = tokenizer
-        self.thinking = thinking
-        eos = tokenizer.eos_token_id
+            raise UserError(f"{name}: the tokenizer has no chat template; smopd trains chat models")
+        self.tokenizer, self.thinking = tokenizer, thinking
         self.end_ids = tuple(dict.fromkeys([*end_ids, *([eos] if eos is not None else [])]))
         if not self.end_ids:
-            raise UserError(
-                f"{tokenizer.name_or_path}: neither the model nor the tokenizer names an end-of-turn token"
-            )
+            raise UserError(f"{name}: neither the model nor the tokenizer names an end-of-turn token")
         a, b, c = _PROBES
         if not self._takes([_user(a)], [a]):
-            raise UserError(
-                f"{tokenizer.name_or_path}: the chat template cannot render a single user message"
-            )
+            raise UserError(f"{name}: the chat template cannot render a single user message")
         self.folds_system = not self._takes([{"role": "system", "content": a}, _user(b)], [a, b])
         self.merges_users = not self._takes([_user(a), _user(b), _user(c)], [a, b, c])
         if self.folds_system:
             log.warning("the chat template takes no system message: it goes into the first user turn")
         if self.merges_users:
-            log.warning(
-                "the chat template refuses two user turns in a row: in clean contexts they are merged into one"
-            )
+            refused = "the chat template refuses two user turns in a row"
+            log.warning("%s: in clean contexts they are merged into one", refused)
 
     def text(self, messages: Sequence[Message], generation_prompt: bool = True) -> str:
         """The rendered text of a context, with the prompt for the reply."""
-        rendered = self.tokenizer.apply_chat_template(
-            self._fit(messages),
-            tokenize=False,
-            add_generation_prompt=generation_prompt,
-            enable_thinking=self.thinking,
-        )
+        how: Any = {"add_generation_prompt": generation_prompt, "enable_thinking": self.thinking}
+        rendered = self.tokenizer.apply_chat_template(self._fit(messages), tokenize=False, **how)
         assert isinstance(rendered, str)
         return rendered
 
@@ -76,26 +58,17 @@ class Renderer:
 
     def decode(self, reply: Sequence[int]) -> str:
         """What a user sees of a reply: without its end-of-turn token."""
-        text = self.tokenizer.decode(
-            list(reply), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        text = self.tokenizer.decode([*reply], skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
         return text
 
     def continuation(self, messages: Sequence[Message], user: str) -> list[int]:
-        """The ids that stand between the end of a reply's tokens and the next one: end of turn, user turn,
-        generation prompt.
-
-        `messages` end with a user turn; the reply to it is not part of what is returned. Needed to keep
-        sampled tokens verbatim in the history.
-        """
+        """The ids between a reply to `messages` and the next one: end of turn, user turn, prompt."""
         mark = _PROBES[0]
         rendered = self.text([*messages, {"role": "assistant", "content": mark}, _user(user)])
         if rendered.count(mark) != 1:
-            raise UserError(
-                "chat.history = 'verbatim' needs a template that keeps replies in the history as they are; "
-                "this one does not: use chat.history = 'template'"
-            )
+            needs = "needs a template that keeps replies in the history as they are; this one does not"
+            raise UserError(f"chat.history = 'verbatim' {needs}: use chat.history = 'template'")
         return self.encode(rendered.split(mark)[1])
 
     def _fit(self, messages: Sequence[Message]) -> list[Message]:
@@ -115,12 +88,9 @@ class Renderer:
         return fitted
 
     def _takes(self, messages: list[Message], words: list[str]) -> bool:
-        """Whether the template renders all the words, once each and in order."""
         try:
             rendered = self.text(messages)
         except (TemplateError, ValueError, TypeError, KeyError):
             return False
         places = [rendered.find(word) for word in words]
-        return (
-            -1 not in places and places == sorted(places) and all(rendered.count(word) == 1 for word in words)
-        )
+        return places == sorted(places) and all(rendered.count(word) == 1 for word in words)

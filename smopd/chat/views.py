@@ -1,9 +1,4 @@
-"""The views of an example: what the user says, turn by turn. Wording is ours, order and content are the
-example's.
-
-It leaves out what the model sees of it (contexts.py) and the one view whose words are not known beforehand:
-`simulated`, where another model plays the user (smopd/evaluation/simulated.py).
-"""
+"""The views of an example: what the user says, turn by turn. Wording is ours, the content the example's."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -14,7 +9,8 @@ View = Literal["full", "concat", "sharded", "recap", "snowball", "simulated"]
 VIEWS: tuple[View, ...] = ("full", "concat", "sharded", "recap", "snowball", "simulated")
 
 CONCAT = "Here is what I need, point by point. Take all of the points into account.\n\n{shards}"
-RECAP = "To sum up, this is everything I have told you:\n\n{shards}\n\nNow give me your final answer to all of it."
+RECAP = "To sum up, this is everything I have told you:\n\n{shards}\n\n"
+RECAP += "Now give me your final answer to all of it."
 SNOWBALL = "What I have told you so far:\n\n{shards}\n\nAnd now: {new}"
 
 

@@ -1,8 +1,4 @@
-"""`smopd bench`: the benchmarks on the command line, as a table or as one JSON object.
-
-Heavy imports wait until a verb runs. Every measurement takes a fresh process of one thread
-(`smopd.bench.measure`), but for `verify`, whose work is done by a pool of processes anyway.
-"""
+"""`smopd bench`: the benchmarks as a table or as one JSON object. Heavy imports wait until a verb runs."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,13 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from smopd.cli.options import Json, emit
+from smopd.cli.options import Json, emit, show
 from smopd.errors import UserError
 
-bench_app = typer.Typer(
-    no_args_is_help=True,
-    help="Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed.",
-)
+HELP = "Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed."
+bench_app = typer.Typer(no_args_is_help=True, help=HELP)
 
 Reps = Annotated[int, typer.Option(min=1, help="Repetitions of every variant, each in a fresh process.")]
 Data = Annotated[str, typer.Option(help="JSONL of ours, LiC's JSON, or pocket:eval[:N].")]
@@ -152,7 +146,6 @@ def _check_history(history: str) -> None:
 
 
 def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
-    """Run a benchmark of CPU time and memory; its report as JSON or as a table."""
     from smopd.cli.progress import track
 
     report = run(track=track)
@@ -165,8 +158,9 @@ def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
     rows = []
     for row in report["results"]:
         share, (low, high) = shares.get(row["name"], {}), row["spread"]
-        time = [f"{row['seconds']:.3f}", f"{low:.3f}-{high:.3f}", _ratio(share.get("seconds"))]
-        memory = [f"{row['peak_mb']:.0f}", _ratio(share.get("peak_mb"))]
+        faster, smaller = ("" if v is None else f"{v:.2f}" for v in map(share.get, ("seconds", "peak_mb")))
+        time = [f"{row['seconds']:.3f}", f"{low:.3f}-{high:.3f}", faster]
+        memory = [f"{row['peak_mb']:.0f}", smaller]
         rows.append([row["name"], *time, *memory, *([f"{row.get('tokens', 0):,}"] if counted else [])])
     notes = ["ratio: ours / this row; MB: peak beyond what was there before", *report["notes"]]
     if report.get("slope_mb_per_1000_tokens") is not None:
@@ -179,13 +173,8 @@ def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
     _print_table(title, [*headings, "tokens"] if counted else headings, rows, notes)
 
 
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
 def _print_table(title: str, headings: list[str], rows: list[list[str]], notes: list[str]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("", box=box.SIMPLE, title=title, title_justify="left")
@@ -194,7 +183,4 @@ def _print_table(title: str, headings: list[str], rows: list[list[str]], notes: 
     table.columns[0].no_wrap = True
     for row in rows:
         table.add_row(*row)
-    console = Console(highlight=False)
-    console.print(table)
-    for note in notes:
-        console.print(note, markup=False)
+    show(table, *notes)

@@ -1,7 +1,4 @@
-"""`smopd eval`: accuracy of a model, and `smopd eval compare`: two finished evaluations, paired.
-
-An evaluation is a folder; the same command goes on where it stopped. Heavy imports wait until a verb runs.
-"""
+"""`smopd eval`: accuracy of a model, and `smopd eval compare`: two finished evaluations, paired."""
 
 import json
 import re
@@ -11,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smopd.cli.options import Json, Set, Unsandboxed, emit, permit, verb_with
+from smopd.cli.options import Json, Set, Unsandboxed, emit, permit, show, verb_with
 from smopd.errors import UserError
 from smopd.rollout.engine import traits_of
 
@@ -75,8 +72,6 @@ def evaluate(
 
       smopd eval runs/qwen3 --data lic_math.json --views full,concat,sharded,recap,snowball
 
-      smopd eval Qwen/Qwen3-1.7B --data lic_math.json --set model.dtype=bfloat16
-
       smopd eval Qwen/Qwen3-1.7B --data lic_math.json --runs 10 --set eval.temperature=1.0
 
       smopd eval gpt-4.1-mini --engine openai --url https://api.openai.com --data lic_math.json
@@ -139,11 +134,9 @@ def evaluate(
         model = {"model": config.model.path, "adapter": str(chosen) if chosen else None}
         emit({**model, "data": config.data.eval, "folder": str(out), **summary})
         return
-    from rich.console import Console
-
     from smopd.viewer.terminal import summary_table
 
-    Console(highlight=False).print(summary_table(summary))
+    show(summary_table(summary))
 
 
 @eval_app.command()
@@ -164,12 +157,7 @@ def compare(
     result = compare_evaluations(a, b)
     for warning in result["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
-    if as_json:
-        emit(result)
-        return
-    from rich.console import Console
-
-    Console(highlight=False).print(comparison_table(result))
+    emit(result) if as_json else show(comparison_table(result))
 
 
 def _slug(name: str) -> str:
@@ -186,11 +174,11 @@ def _check_options(
     if url and not traits.remote:
         raise UserError(f"--url: the engine {kind} has no servers; add --engine openai or --engine vllm-http")
     if served_model is not None and traits.token_ids:
-        what = "only openai takes a model by its name at an endpoint"
-        raise UserError(f"--served-model: the engine is {kind}; {what}")
+        only = "only openai takes a model by its name at an endpoint"
+        raise UserError(f"--served-model: the engine is {kind}; {only}")
     if adapter and not traits.token_ids:
         advice = "load the adapter there and give its name with --served-model"
         raise UserError(f"--adapter: an endpoint plays the model it serves; {advice}")
     if user_url and "simulated" not in config.eval.views:
-        what = "only the view simulated has a model that plays the user"
-        raise UserError(f"--user-url: {what}; add it to --views")
+        only = "only the view simulated has a model that plays the user"
+        raise UserError(f"--user-url: {only}; add it to --views")

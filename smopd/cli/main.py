@@ -1,7 +1,5 @@
-"""The command line: one verb a function. Heavy imports wait until a verb runs, so `--help` answers at once.
-
-Results go to standard output (one JSON object with --json), progress to standard error. What the user can
-mend ends with a message and exit code 2, a server that is gone with 3, Ctrl-C with 130 and everything saved.
+"""The command line: one verb a function; heavy imports wait until a verb runs. Results go to standard output,
+progress to standard error. Exit codes: 2 what the user can mend, 3 a server that is gone, 130 Ctrl-C.
 """
 
 import logging
@@ -15,7 +13,7 @@ import typer
 from smopd.cli.bench import bench_app
 from smopd.cli.data import data_app
 from smopd.cli.evaluation import eval_app
-from smopd.cli.options import Json, Set, Unsandboxed, emit, permit, silent
+from smopd.cli.options import Json, Set, Unsandboxed, emit, permit, show, silent
 from smopd.cli.planning import plan
 from smopd.cli.study import study_app
 from smopd.errors import UserError
@@ -24,13 +22,12 @@ if TYPE_CHECKING:
     from smopd.config import Config
 
 GOES_ON = "The same command goes on from there."
-app = typer.Typer(
-    help="Train chat models that don't get lost in conversation.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
+NEXT = """A real model, on a GPU, with your own files (see docs/data.md for their form):
+  smopd train qwen3-1.7b --set data.train=train.jsonl --out runs/qwen3
+  smopd eval runs/qwen3 --data lic_math.json"""
+TITLE = "Train chat models that don't get lost in conversation."
+app = typer.Typer(help=TITLE, no_args_is_help=True, add_completion=False, rich_markup_mode="rich",
+                  pretty_exceptions_enable=False)  # fmt: skip
 app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
@@ -84,7 +81,6 @@ def _interrupted(message: str) -> NoReturn:
 
 
 def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_run: bool) -> "Config":
-    """The settings of a run; --dry-run prints them and stops."""
     from smopd.config import load_config, to_toml
 
     config = load_config(recipe, overrides or [], method)
@@ -108,11 +104,7 @@ def quickstart(
 ) -> None:
     """Train the embedded pocket model and show that it is less lost. About five minutes on two CPU cores.
 
-    Examples:
-
-      smopd quickstart
-
-      smopd quickstart --out runs/seed7 --set seed=7
+    Example: smopd quickstart --out runs/seed7 --set seed=7
     """
     config = _config("pocket", set_, method, dry_run)
     from smopd.cli.progress import track, training_note
@@ -136,17 +128,10 @@ def quickstart(
 
     from smopd.viewer import accuracy_table, show_conversation_pair
 
-    console = Console(highlight=False)
     if data.conversations:
-        show_conversation_pair(console, data.conversations[0])
-    console.print(accuracy_table(data.accuracies, data.comparisons))
-    console.print(f"Report: {report.resolve()}\n", markup=False, soft_wrap=True)
-    console.print(
-        "A real model, on a GPU, with your own files (see docs/data.md for their form):\n"
-        "  smopd train qwen3-1.7b --set data.train=train.jsonl --out runs/qwen3\n"
-        "  smopd eval runs/qwen3 --data lic_math.json",
-        markup=False,
-    )
+        show_conversation_pair(Console(highlight=False), data.conversations[0])
+    show(accuracy_table(data.accuracies, data.comparisons))
+    print(f"Report: {report.resolve()}\n\n{NEXT}")
 
 
 @app.command()
@@ -161,11 +146,7 @@ def train(
 ) -> None:
     """Train a run, or continue it where it stopped: the same command does both.
 
-    Examples:
-
-      smopd train pocket --method baseline
-
-      smopd train qwen3-4b --set data.train=train.jsonl --set seed=123 --dry-run
+    Example: smopd train qwen3-4b --method baseline --set data.train=train.jsonl --set seed=123 --dry-run
     """
     config = _config(recipe, set_, method, dry_run)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
@@ -197,16 +178,9 @@ def report(
 ) -> None:
     """Write the report of a run (report.html) or of a study (page, Markdown, LaTeX, figures), or audit it.
 
-    The audit verifies every reply anew, names every number that is not what they give, and then fails (exit
-    code 1).
+    The audit verifies every reply anew, names every number they do not give, and then fails (exit code 1).
 
-    Examples:
-
-      smopd report runs/quickstart
-
-      smopd report runs/miniature
-
-      smopd report runs/miniature --audit
+    Example: smopd report runs/quickstart --audit
     """
     if audit:
         from smopd.cli.progress import track

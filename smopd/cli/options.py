@@ -39,6 +39,14 @@ def emit(value: dict[str, Any]) -> None:
     print(json.dumps(value, ensure_ascii=False))
 
 
+def show(*parts: Any) -> None:
+    """Tables of rich, or text, on standard output."""
+    from rich.console import Console
+
+    for part in parts:
+        Console(highlight=False).print(part, markup=not isinstance(part, str))
+
+
 def permit(unsandboxed: bool) -> None:
     """What --allow-unsandboxed does."""
     if unsandboxed:

@@ -7,13 +7,9 @@ import typer
 
 from smopd.cli.options import Json, Set, emit
 
-Recipes = typer.Argument(
-    metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table, a row each."
-)
+Recipes = typer.Argument(metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table.")
 GpuName = typer.Option(help="h100, h200, a100-80, rtx-pro-6000, rtx4090, ... (a wrong name lists all).")
-ModelConfig = typer.Option(
-    help="A transformers config.json, or its folder, in place of what model.path names."
-)
+ModelConfig = typer.Option(help="A transformers config.json, or its folder, in place of model.path's.")
 Mfu = typer.Option(min=0.01, max=1, help="Share of the published rate that prefill and scoring reach.")
 Middle = typer.Option(min=1, help="Mean tokens of a middle reply; default 75% of rollout.middle_tokens.")
 Answer = typer.Option(min=1, help="Mean tokens of an answer; default 35% of rollout.answer_tokens.")
@@ -39,8 +35,6 @@ def plan(
       smopd plan qwen3-4b --gpu rtx4090
 
       smopd plan qwen3-1.7b qwen3-4b qwen3-8b --gpu rtx-pro-6000 --set engine.kind=vllm
-
-      smopd plan qwen3-8b --set model.path=Qwen/Qwen3-32B --set engine.kind=vllm-http --gpu h100 --gpus 8
 
       smopd plan qwen3-8b --model-config my-model/config.json --json
     """

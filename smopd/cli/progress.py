@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -17,13 +17,10 @@ console = Console(stderr=True, highlight=False, quiet=silent())
 
 
 class Progress:
-    """One counted piece of work. Plain lines come every `plain_every` seconds, and for the last count.
-
-    With `eta` False the time left is for the note to say: counts of unequal pieces do not tell it.
-    """
+    """One counted piece of work; plain lines every `plain_every` s. Without `eta` the note says the rest."""
 
     def __init__(
-        self, what: str, total: int, done: int = 0, plain_every: float = 10.0, eta: bool = True
+        self, what: str, total: int, done: int = 0, plain_every: float = 10, eta: bool = True
     ) -> None:
         self.what, self.total, self.done, self.eta, self.plain_every = what, total, done, eta, plain_every
         self._began, self._last, self._first = time.monotonic(), time.monotonic(), done
@@ -66,20 +63,11 @@ def track(what: str, total: int = 0, done: int = 0, eta: bool = True) -> Iterato
     if total:
         with Progress(what, total, done, eta=eta) as progress:
             yield progress.update
-    else:
-        with waiting(what):
-            yield lambda done, note="": None
-
-
-@contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """A spinner for work of unknown length; one line where there is no terminal."""
-    if console.is_terminal:
-        with console.status(what):
-            yield
-    else:
+        return
+    if not console.is_terminal:
         console.print(what, markup=False)
-        yield
+    with console.status(what) if console.is_terminal else nullcontext():
+        yield lambda done, note="": None
 
 
 def training_note(row: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from smopd.evaluation.metrics import summarise
 from smopd.evaluation.simulated import SimulatedUser
 from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
 from smopd.files import digest, file_digest
-from smopd.models import weights_digest
+from smopd.models.loading import weights_digest
 from smopd.rollout.assembly import evaluation_driver
 from smopd.rollout.engine import traits_of
 from smopd.rollout.openai import ChatDriver

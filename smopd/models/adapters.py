@@ -1,9 +1,4 @@
-"""Student and teacher as two LoRA adapters on the same frozen base.
-
-The teacher is a float32 copy of the student (A and B), outside the optimizer and the gradient norm, moved by
-an exponential average after every step. PEFT makes an adapter trainable when it is switched on, so switching
-is done here, in one place, and puts `requires_grad` back.
-"""
+"""Student and teacher as two LoRA adapters on the same frozen base."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -81,24 +76,15 @@ def update_teacher(model: torch.nn.Module, decay: float) -> None:
 
 
 def use_student(model: PeftModel) -> None:
-    """Make the student the active adapter and the only trainable one."""
+    """Make the student the active adapter and the only trainable one: PEFT makes an active one trainable."""
     model.set_adapter(STUDENT)
     for parameter in teacher_parameters(model).values():
         parameter.requires_grad_(False)
 
 
 @contextmanager
-def as_teacher(model: PeftModel) -> Iterator[None]:
-    """The averaged adapter scores inside this block, without gradient or dropout."""
-    with teacher_weights(model, "ema"):
-        yield
-
-
-@contextmanager
 def teacher_weights(model: PeftModel, kind: str) -> Iterator[None]:
-    """Inside, the model scores without gradient or dropout as a teacher: `ema`, the averaged adapter; `base`,
-    no adapter at all; `student`, the student as it is now.
-    """
+    """Score without gradient or dropout as `ema` (averaged adapter), `base` (no adapter) or `student`."""
     if kind == "ema":
         model.set_adapter(TEACHER, inference_mode=True)
     try:
@@ -122,10 +108,7 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def merged(model: torch.nn.Module) -> Iterator[None]:
-    """The student's adapter folded into the base weights inside this block: one matrix product a layer.
-
-    The weights before are kept and put back: subtracting what was added would leave rounding behind.
-    """
+    """The student's adapter folded into the base weights inside this block: one matrix product a layer."""
     layers = [m for m in model.modules() if isinstance(m, LoraLayer)]
     weights = [layer.get_base_layer().weight for layer in layers]
     kept = [weight.data for weight in weights]
@@ -151,7 +134,6 @@ def load_parameters(into: dict[str, torch.nn.Parameter], path: Path) -> None:
     """Fill adapter matrices from a safetensors file with exactly the same names and shapes."""
     saved = load_file(path)
     if set(saved) != set(into):
-        problem = "holds other adapter matrices than this model has; it belongs to another run"
-        raise UserError(f"{path}: {problem}")
+        raise UserError(f"{path}: holds other adapter matrices than this model; it belongs to another run")
     for name, tensor in saved.items():
         into[name].copy_(tensor)

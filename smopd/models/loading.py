@@ -1,8 +1,4 @@
-"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package (`pocket`).
-
-Whatever a family needs that its config tells is settled here: attention that only the eager implementation
-computes, base weights in fewer bits, the names of the layers that adapters are for.
-"""
+"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package (`pocket`)."""
 
 import hashlib
 import json
@@ -15,15 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    BitsAndBytesConfig,
-    GenerationConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GenerationConfig
+from transformers.modeling_utils import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from smopd.chat import Renderer
@@ -89,11 +79,7 @@ def load_generation_config(config: Settings) -> GenerationConfig | None:
 
 
 def lora_targets(model: torch.nn.Module, targets: Sequence[str]) -> list[str]:
-    """`lora.targets` as names of linear layers that this model has; "all-linear": all of them but the head.
-
-    PEFT is content when one of the names fits; a name that fits nothing is an error here, since the paper's
-    seven projections would silently become two in a family that joins them under other names.
-    """
+    """`lora.targets` as linear layers of this model, each of them there; "all-linear": all but the head."""
     head = getattr(model, "get_output_embeddings", lambda: None)()
     layers = dict(model.named_modules())
     linear = [n for n, m in layers.items() if isinstance(m, torch.nn.Linear) and m is not head]
@@ -102,10 +88,9 @@ def lora_targets(model: torch.nn.Module, targets: Sequence[str]) -> list[str]:
     if list(targets) == ["all-linear"]:
         return there
     if missing := [t for t in targets if not any(n == t or n.endswith(f".{t}") for n in layers)]:
-        raise UserError(
-            f"lora.targets: this model has no layer named {', '.join(missing)}; its linear layers are: "
-            f"{', '.join(there)} (--set 'lora.targets={json.dumps(there)}')"
-        )
+        instead = f"{', '.join(there)} (--set 'lora.targets={json.dumps(there)}')"
+        problem = f"this model has no layer named {', '.join(missing)}; its linear layers are"
+        raise UserError(f"lora.targets: {problem}: {instead}")
     return list(targets)
 
 
@@ -118,7 +103,6 @@ def weights_digest(config: Settings) -> str | None:
 
 
 def _source(config: Settings) -> tuple[str, dict[str, str]]:
-    """Where transformers finds the model, and what it has to be told of a GGUF file."""
     path = str(MODEL_DIR) if config.model.path == "pocket" else config.model.path
     folder = Path(path).expanduser()
     transformers_logging.disable_progress_bar()
@@ -126,8 +110,8 @@ def _source(config: Settings) -> tuple[str, dict[str, str]]:
         return str(folder.parent), {"gguf_file": folder.name}
     if folder.is_dir():
         if not (folder / "config.json").exists():
-            expected = "expected a Hugging Face model folder"
-            raise UserError(f"model.path: the folder {folder} holds no config.json; {expected}")
+            missing = f"the folder {folder} holds no config.json"
+            raise UserError(f"model.path: {missing}; expected a Hugging Face model folder")
         return str(folder), {}
     if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") != 1:
         raise UserError(f"model.path: {path}: no such model folder (a hub model is named owner/name)")
@@ -145,7 +129,6 @@ def _cap_attention(model: PreTrainedModel) -> None:
 
 
 def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
-    """What transformers has to be told for a base in fewer bits; nothing for a plain one."""
     kind = config.model.quantize
     if kind == "none":
         return {}
@@ -158,17 +141,14 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
     if config.train.shard:
         raise UserError(f"train.shard: weights in {kind} cannot be split among processes; {both}")
     if find_spec("bitsandbytes") is None:
-        package = "the package bitsandbytes: pip install 'smopd[quantized]'"
-        raise UserError(f"model.quantize: {kind} needs {package}")
+        raise UserError(f"model.quantize: {kind} needs bitsandbytes: pip install 'smopd[quantized]'")
     if not torch.cuda.is_available():
         raise UserError(f"model.quantize: {kind} needs a GPU, and torch sees none; leave it at none")
-    if kind == "int8":
-        bits = BitsAndBytesConfig(load_in_8bit=True)
-    else:
-        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
-        dtype = getattr(torch, config.model.dtype)
-        bits = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype, **nf4)
-    return {"quantization_config": bits, "device_map": {"": torch.device(device)}}
+    bits: dict[str, Any] = {"load_in_8bit": True}
+    if kind == "nf4":
+        bits = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+        bits["bnb_4bit_compute_dtype"] = getattr(torch, config.model.dtype)
+    return {"quantization_config": BitsAndBytesConfig(**bits), "device_map": {"": torch.device(device)}}
 
 
 @contextmanager

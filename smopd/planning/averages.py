@@ -1,9 +1,5 @@
-"""How long the conversations of a data set are: turns, tokens of shards and prompts, what the chat template
-adds, reply lengths.
-
-Taken from the recipe's data and the model's tokenizer where both are on this machine, else from `DEFAULTS`,
-which tools/average_lengths.py prints for LiC math and Qwen3's tokenizer. Reply lengths are not known before a
-run: they are an assumption, a share of the recipe's limits, and options of `smopd plan`.
+"""How long conversations are, in turns and tokens: measured where data and tokenizer are on this machine,
+else `DEFAULTS` (tools/average_lengths.py prints them). Reply lengths are assumed, or options of `smopd plan`.
 """
 
 from collections import Counter
@@ -50,23 +46,18 @@ class Averages:
 
 
 DEFAULTS = Averages(
-    turns={4: 16, 5: 20, 6: 16, 7: 11, 8: 5, 9: 1},
-    shard=12.3,
-    full=67.0,
-    system=41.0,
+    turns={4: 16, 5: 20, 6: 16, 7: 11, 8: 5, 9: 1}, shard=12.3, full=67.0, system=41.0,
     template=Template(start=5, user=5, prompt=7, lost=4, close=2, repeats=True),
     source="LiC math with Qwen3's tokenizer (smopd's defaults)",
-)
+)  # fmt: skip
 
 
 def find_averages(config: Config, middle: float | None = None, answer: float | None = None) -> Averages:
     """Averages of the recipe's data, or the defaults; `middle` and `answer`: mean reply lengths."""
     limits = config.rollout
-    return replace(
-        _measured(config) or DEFAULTS,
-        middle=min(middle or MIDDLE_SHARE * limits.middle_tokens, limits.middle_tokens),
-        answer=min(answer or ANSWER_SHARE * limits.answer_tokens, limits.answer_tokens),
-    )
+    middle = min(middle or MIDDLE_SHARE * limits.middle_tokens, limits.middle_tokens)
+    answer = min(answer or ANSWER_SHARE * limits.answer_tokens, limits.answer_tokens)
+    return replace(_measured(config) or DEFAULTS, middle=middle, answer=answer)
 
 
 def measure(examples: Sequence["Example"], renderer: "Renderer", source: str = "") -> Averages:
@@ -76,14 +67,10 @@ def measure(examples: Sequence["Example"], renderer: "Renderer", source: str = "
         return sum(len(renderer.encode(text)) for text in texts) / len(texts)
 
     some = examples[:: max(1, len(examples) // SAMPLE)]
-    return Averages(
-        turns=dict(sorted(Counter(len(e.shards) for e in some).items())),
-        shard=mean([s for e in some for s in e.shards]),
-        full=mean([e.full for e in some]),
-        system=mean([e.system for e in some]),
-        template=template_of(renderer, any(e.system for e in some)),
-        source=source,
-    )
+    turns = dict(sorted(Counter(len(e.shards) for e in some).items()))
+    shard, full = mean([s for e in some for s in e.shards]), mean([e.full for e in some])
+    template = template_of(renderer, any(e.system for e in some))
+    return Averages(turns, shard, full, mean([e.system for e in some]), template, source=source)
 
 
 def template_of(renderer: "Renderer", with_system: bool = True) -> Template:

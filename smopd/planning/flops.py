@@ -1,8 +1,4 @@
-"""Operations of a step by part: two for every weight and token of a matrix product.
-
-Counted like torch's FlopCounterMode. Base and adapters are kept apart, because the adapters' products run in
-float32. Elementwise work, norms and the sampler are left out: they cost bandwidth, not operations.
-"""
+"""Operations of a step by part, counted like torch's FlopCounterMode: two a weight and token of a product."""
 
 from dataclasses import dataclass
 
@@ -44,10 +40,7 @@ def forward(shape: Shape, adapter: int, tokens: float, pairs: float) -> Flops:
 
 
 def backward(shape: Shape, adapter: int, tokens: float, pairs: float, targets: Names = PROJECTIONS) -> Flops:
-    """The student's: gradients by inputs for the frozen base, by inputs and by weights for the adapter.
-
-    The first layer's queries, keys and values read the frozen embeddings, whose gradient is not computed.
-    """
+    """Gradients by inputs for the frozen base, by inputs and by weights for the adapter."""
     sizes = shape.projections()
     first = ("q_proj", "k_proj", "v_proj")
     unwanted = sum(sizes[name][0] * sizes[name][1] for name in first)
@@ -73,10 +66,10 @@ def step_flops(config: Config, shape: Shape, load: Load) -> dict[str, Flops]:
     student_backward = backward(shape, adapter, student.tokens, student.pairs, targets)
     if config.train.recompute:
         student_backward += student_forward
-    decode = forward(shape, sampling, sampled.tokens, sampled.read)
+    decode = forward(shape, sampling, sampled.tokens, sampled.read) + head(shape, sampled.tokens, 1)
     return {
         "rollout prefill": forward(shape, sampling, sampled.prefilled, sampled.prefill_pairs),
-        "rollout decode": decode + head(shape, sampled.tokens, 1),
+        "rollout decode": decode,
         "teacher forward": forward(shape, adapter, teacher.tokens, teacher.pairs),
         "student forward": student_forward,
         "student backward": student_backward,

@@ -1,7 +1,4 @@
-"""GPUs as data: what their makers publish. Dense rates, without sparsity; memory in decimal gigabytes.
-
-It leaves out what a rate is worth in practice (`smopd/planning/timing.py` has the assumptions).
-"""
+"""GPUs as data, as their makers publish them: dense rates, without sparsity; memory in decimal gigabytes."""
 
 from dataclasses import dataclass
 
@@ -25,22 +22,20 @@ class Gpu:
         return (self.float32 if dtype == "float32" else self.bfloat16) * 1e12
 
 
-GPUS = {
-    gpu.name: gpu
-    for gpu in (
-        Gpu("rtx-pro-6000", 96, 504, 126, 1792, 64),  # Blackwell workstation edition: what the paper used
-        Gpu("h100", 80, 989, 67, 3350, 450),
-        Gpu("h100-96", 96, 989, 67, 3350, 450),
-        Gpu("h200", 141, 989, 67, 4800, 450),
-        Gpu("a100-80", 80, 312, 19.5, 2039, 300),
-        Gpu("a100-40", 40, 312, 19.5, 1555, 300),
-        Gpu("l40s", 48, 362, 91.6, 864, 32),
-        Gpu("rtx4090", 24, 165, 82.6, 1008, 32),
-        Gpu("rtx3090", 24, 71, 35.6, 936, 32),
-        Gpu("a10g", 24, 70, 35, 600, 32),
-        Gpu("cpu", 16, 0.1, 0.1, 20, 10),  # two ordinary cores: an order of magnitude, no more
-    )
-}
+_PUBLISHED = (
+    Gpu("rtx-pro-6000", 96, 504, 126, 1792, 64),  # Blackwell workstation edition: what the paper used
+    Gpu("h100", 80, 989, 67, 3350, 450),
+    Gpu("h100-96", 96, 989, 67, 3350, 450),
+    Gpu("h200", 141, 989, 67, 4800, 450),
+    Gpu("a100-80", 80, 312, 19.5, 2039, 300),
+    Gpu("a100-40", 40, 312, 19.5, 1555, 300),
+    Gpu("l40s", 48, 362, 91.6, 864, 32),
+    Gpu("rtx4090", 24, 165, 82.6, 1008, 32),
+    Gpu("rtx3090", 24, 71, 35.6, 936, 32),
+    Gpu("a10g", 24, 70, 35, 600, 32),
+    Gpu("cpu", 16, 0.1, 0.1, 20, 10),  # two ordinary cores: an order of magnitude, no more
+)
+GPUS = {gpu.name: gpu for gpu in _PUBLISHED}
 
 
 def find_gpu(name: str) -> Gpu:

@@ -1,14 +1,9 @@
-"""What a step has to compute, in tokens: conversations of average length, played and scored as the plan says.
-
-No text is needed, only lengths: every message of a typical conversation gets token numbers of its own, the
-template's repetitions are repeated, the plan's terms name the teacher's contexts, and `PrefixTree` packs the
-result. It leaves out what the tokens cost (`flops.py`, `memory.py`, `timing.py`).
-"""
+"""What a step has to compute, in tokens: conversations of average length, scored as the plan says."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, product
 from math import ceil, prod
 
 from smopd.chat.messages import Message
@@ -150,7 +145,6 @@ def pack(sequences: Sequences, row_tokens: int, tree_attention: bool = True) -> 
 
 
 def _attended(tree: PrefixTree) -> tuple[int, int]:
-    """Query-key pairs that attention over a tree computes, and the tokens of all its paths."""
     pairs = paths = 0
     segments = tree.segments()
     for segment in segments:
@@ -194,9 +188,7 @@ def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
 
 
 def largest_load(config: Config, lengths: Averages) -> tuple[Packed, int]:
-    """The student's rows of the largest micro-batch (most turns, replies at their limit, every branch that can
-    come beside the first play), and the rows of gradients that its losses keep.
-    """
+    """Student rows of the largest micro-batch (longest replies, every branch), and its gradient rows."""
     plan = plan_of(config)
     branches = [p for p in plan.plays[1:] if p.share and not p.instead]
     certain = replace(plan, plays=(plan.plays[0], *(replace(p, share=1.0) for p in branches)))
@@ -211,7 +203,6 @@ def largest_load(config: Config, lengths: Averages) -> tuple[Packed, int]:
 
 
 def _shares(plan: Plan) -> dict[str, float]:
-    """How many of the rollouts have each play."""
     first, *branches = plan.plays
     alone = prod(1 - play.share for play in branches if play.instead)
     return {first.view: alone, **{play.view: play.share for play in branches}}
@@ -230,31 +221,24 @@ class _Played:
     ) -> None:
         self.config, self.plan = config, plan
         self.examples = [TypicalExample(lengths, t, k) for k, t in enumerate(turns)]
-        verbatim = config.chat.history == "verbatim"
-        self.conversations = {
-            play.view: [e.play(play.view, middle, answer, verbatim) for e in self.examples]
-            for play in plan.plays
-        }
+        self.conversations: dict[str, list[Conversation]] = {}
+        self.rollouts: dict[str, list[Rollout]] = {}
         # Half of the answers right, so that terms about either kind have something to do.
         verdicts = [Verdict(k % 2 == 0, None, "ok", "") for k in range(len(turns))]
-        self.rollouts = {
-            play.view: [
-                Rollout(c.example, (c,), (verdict,))
-                for c, verdict in zip(self.conversations[play.view], verdicts, strict=True)
-            ]
-            for play in plan.plays
-        }
+        verbatim = config.chat.history == "verbatim"
+        for view in (play.view for play in plan.plays):
+            played = [example.play(view, middle, answer, verbatim) for example in self.examples]
+            self.conversations[view] = played
+            self.rollouts[view] = [Rollout(c.example, (c,), (verdicts[k],)) for k, c in enumerate(played)]
 
     def units(self, play: Play, chosen: range) -> tuple[list[Unit], list[Reply]]:
-        """What is computed for one play of some rollouts."""
         moment = Moment(self.config.train.steps, self.config.train.steps)
         rollouts = self.rollouts[play.view]
-        peers = Peers(rollouts)
-        replies, units, _ = units_of([rollouts[k].replies() for k in chosen], self.plan, moment, peers)
+        chosen_replies = [rollouts[k].replies() for k in chosen]
+        replies, units, _ = units_of(chosen_replies, self.plan, moment, Peers(rollouts))
         return units, replies
 
     def packed(self, chosen: range) -> tuple[Packed, Packed]:
-        """The student's and the teacher's passes over a micro-batch."""
         row_tokens, tree = self.config.train.row_tokens, self.config.model.attention == "sdpa"
         of_play: list[tuple[Sequences, Sequences]] = []
         by_id = {e.example.id: e for e in self.examples}
@@ -290,22 +274,18 @@ class _Played:
                 share = expected / len(played)
             if not share:
                 continue
-            for turn, last in [
-                (t, last) for t in range(max(len(c.turns) for c in played)) for last in (False, True)
-            ]:
+            for turn, last in product(range(max(len(c.turns) for c in played)), (False, True)):
                 now = [c for c in played if turn < len(c.turns) and (turn == len(c.turns) - 1) == last]
                 limit = limits.answer_tokens if last else limits.middle_tokens
                 for first in range(0, len(now), size):
                     some = [c.turns for c in now[first : first + size]]
-                    before = (
-                        [(t[turn - 1].context, t[turn - 1].reply) for t in some] if turn and reuses else None
-                    )
+                    cached = some if turn and reuses else []
+                    before = [(t[turn - 1].context, t[turn - 1].reply) for t in cached]
                     call = _call([(t[turn].context, t[turn].reply) for t in some], limit, share, before)
                     yield replace(call, steps=share * call.steps) if number else call
 
 
-def _call(sequences: Sequences, limit: int, share: float, before: Sequences | None = None) -> Sampled:
-    """A call for `share` of these replies; `before`: the turns that are still cached."""
+def _call(sequences: Sequences, limit: int, share: float, before: Sequences) -> Sampled:
     tokens = read = prefilled = pairs = 0.0
     for k, (context, reply) in enumerate(sequences):
         cached = common_prefix([*before[k][0], *before[k][1]], context) if before else 0

@@ -1,10 +1,5 @@
-"""Memory by part, from shapes and settings alone.
-
-What the student's pass keeps was read off the saved tensors of Qwen3 and Llama bodies in float32 and
-bfloat16, and a test reads it off again. A micro-batch is differentiated when all of its rows have been
-through the model, so all of its packed tokens count; `train.row_tokens` bounds only what one row needs for
-itself. Left out: temporaries of single operations and what the allocator cannot use; `RESERVE` stands for
-both.
+"""Memory by part, from shapes and settings alone. What the student's pass keeps was read off saved tensors,
+and a test reads it off again. All packed tokens of a micro-batch count.
 """
 
 from dataclasses import dataclass
@@ -21,7 +16,7 @@ from smopd.rollout.kv import GROWTH
 from smopd.scoring.kernel import CHUNK_BYTES
 
 FLOAT = 4
-# Assumptions: bytes of the CUDA context and libraries; share of the GPU that cannot be used.
+# Assumptions: bytes of the CUDA context and libraries; share of the GPU for temporaries and fragments.
 CONTEXT, RESERVE = 1.0e9, 0.05
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Bytes a weight of a quantized layer: nf4 with its scales quantized again (4.127 bits), int8.
@@ -137,15 +132,11 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
     if sharded:  # one layer is gathered at a time; embeddings and head are gathered beside it
         head = shape.head * width
         base = min(whole, whole / gpus + (whole - head) / shape.layers + head)
-    weights = {
-        "base weights": base,
-        "adapters, student and teacher": 2 * adapter,
-        "gradients and optimizer": 4 * adapter,  # the gradient, the micro-batch's, two moments
-    }
-    scoring = {
-        "activations, student pass": activation_bytes(config, shape, student),
-        "head": head_bytes(config, shape, replies),
-    }
+    # Of the optimizer: the gradient, the micro-batch's, two moments.
+    adapters = {"adapters, student and teacher": 2 * adapter, "gradients and optimizer": 4 * adapter}
+    weights = {"base weights": base, **adapters}
+    activations, head_part = activation_bytes(config, shape, student), head_bytes(config, shape, replies)
+    scoring = {"activations, student pass": activations, "head": head_part}
     reserve = 0.5e9 if gpu.name == "cpu" else CONTEXT + RESERVE * room
     sampling = {}
     if traits.in_place:
@@ -158,11 +149,8 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
         sampling["engine (vLLM's share)"] = engine.memory * gpu.memory * 1e9
     always = sum(weights.values()) + reserve
     awake = 0.0 if traits.in_place or engine.sleep else sum(sampling.values())
-    return Memory(
-        parts=weights | scoring | {"framework reserve": reserve} | sampling,
-        rollout=always + sum(sampling.values()),
-        scoring=always + sum(scoring.values()) + awake,
-    )
+    parts = weights | scoring | {"framework reserve": reserve} | sampling
+    return Memory(parts, always + sum(sampling.values()), always + sum(scoring.values()) + awake)
 
 
 def memory_comment(config: Config) -> str:
@@ -171,11 +159,8 @@ def memory_comment(config: Config) -> str:
         parts = memory(config, find_shape(config)[0], GPUS["cpu"], find_averages(config)).parts
     except UserError as error:
         return f"# memory: not known ({str(error).splitlines()[0]})\n"
-    shown = {
-        "weights": parts["base weights"],
-        "adapters and optimizer": parts["adapters, student and teacher"] + parts["gradients and optimizer"],
-        "activations of the longest micro-batch": parts["activations, student pass"],
-        "head": parts["head"],
-    }
-    listed = "; ".join(f"{name} {size / 1e6:,.0f}" for name, size in shown.items())
+    adapters = parts["adapters, student and teacher"] + parts["gradients and optimizer"]
+    names = ("weights", "adapters and optimizer", "activations of the longest micro-batch", "head")
+    sizes = (parts["base weights"], adapters, parts["activations, student pass"], parts["head"])
+    listed = "; ".join(f"{name} {size / 1e6:,.0f}" for name, size in zip(names, sizes, strict=True))
     return f"# memory, MB: {listed} (smopd plan tells more)\n"

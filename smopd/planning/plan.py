@@ -1,9 +1,5 @@
-"""A plan: memory, work and minutes of a recipe on given GPUs, and what to change where it does not fit.
+"""A plan: memory, work and minutes of a recipe on given GPUs, and what to change where it does not fit."""
 
-It leaves out how a plan is told (`report.py`).
-"""
-
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -90,9 +86,8 @@ def make_plan(
     changes = fitting_changes(config, shape, gpu, lengths, gpus) if needs.peak > room else []
     after = memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
     times = step_times(config, shape, gpu, load, gpus, mfu)
-    return Plan(
-        config, shape, gpu, gpus, lengths, load, needs, times, at_limits, replicated, changes, after, mfu
-    )
+    results = (load, needs, times, at_limits, replicated, changes, after, mfu)
+    return Plan(config, shape, gpu, gpus, lengths, *results)
 
 
 def changed(config: Config, *changes: Change) -> Config:
@@ -125,24 +120,21 @@ def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, g
     return chosen
 
 
-def _proposals(config: Config, gpus: int) -> Iterator[Change]:
-    """In the order of what they cost."""
-    traits = traits_of(config.engine.kind)
-    if not traits.remote and not traits.in_place and not config.engine.sleep:
-        yield "engine.sleep", True
-    if config.train.micro_batch > 1:
-        yield "train.micro_batch", 1
-    if not config.train.recompute:
-        yield "train.recompute", True
-    # Wide rows repeat fewer tokens, narrow ones need less for recomputation: the data decide which is better.
-    for width in (8192, 1024):
-        yield "train.row_tokens", width
-    if config.rollout.merge:
-        yield "rollout.merge", False
-    if not traits.remote:
-        yield "engine.kind", "vllm-http"
-    if gpus > 1 and not config.train.shard:
-        yield "train.shard", True
+def _proposals(config: Config, gpus: int) -> list[Change]:
+    traits, sharded = traits_of(config.engine.kind), config.train.shard
+    local_vllm = not traits.remote and not traits.in_place
     # Sharded weights are split by rows of numbers; packed 4-bit ones have none.
-    if gpus == 1 and config.model.quantize == "none" and config.model.dtype != "float32":
-        yield "model.quantize", "nf4"
+    packs = gpus == 1 and config.model.quantize == "none" and config.model.dtype != "float32"
+    in_order_of_cost: list[tuple[bool, str, Any]] = [
+        (local_vllm and not config.engine.sleep, "engine.sleep", True),
+        (config.train.micro_batch > 1, "train.micro_batch", 1),
+        (not config.train.recompute, "train.recompute", True),
+        # Wide rows repeat fewer tokens, narrow ones need less for recomputation: the data decide.
+        (True, "train.row_tokens", 8192),
+        (True, "train.row_tokens", 1024),
+        (config.rollout.merge, "rollout.merge", False),
+        (not traits.remote, "engine.kind", "vllm-http"),
+        (gpus > 1 and not sharded, "train.shard", True),
+        (packs, "model.quantize", "nf4"),
+    ]
+    return [(key, value) for possible, key, value in in_order_of_cost if possible]

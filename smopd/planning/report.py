@@ -19,42 +19,27 @@ def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
     """Everything, in bytes, operations, tokens and seconds."""
     load, needs, lengths = plan.load, plan.memory, plan.lengths
     return {
-        "recipe": recipe,
-        "model": plan.config.model.path,
+        "recipe": recipe, "model": plan.config.model.path,
         "shape": {**vars(plan.shape), "parameters": plan.shape.parameters, "source": source},
-        "gpu": vars(plan.gpu),
-        "gpus": plan.gpus,
-        "sharded": plan.sharded,
+        "gpu": vars(plan.gpu), "gpus": plan.gpus, "sharded": plan.sharded,
         "memory": {
-            **vars(needs),
-            "peak": needs.peak,
-            "largest": plan.largest,
-            "fits": plan.fits,
-            "replicated_peak": plan.replicated,
-            "usual_activations": plan.usual_activations,
-            "changes": dict(plan.changes),
-            "changed_peak": plan.changed_peak,
+            **vars(needs), "peak": needs.peak, "largest": plan.largest, "fits": plan.fits,
+            "replicated_peak": plan.replicated, "usual_activations": plan.usual_activations,
+            "changes": dict(plan.changes), "changed_peak": plan.changed_peak,
         },
         "tokens": {
-            "rollouts": load.rollouts,
-            "sampled": load.sampled.tokens,
-            "prefilled": load.sampled.prefilled,
-            "student_packed": load.student.tokens,
-            "teacher_packed": load.teacher.tokens,
-            "scored": load.scored,
-            "decode_steps": load.sampled.steps,
+            "rollouts": load.rollouts, "sampled": load.sampled.tokens, "prefilled": load.sampled.prefilled,
+            "student_packed": load.student.tokens, "teacher_packed": load.teacher.tokens,
+            "scored": load.scored, "decode_steps": load.sampled.steps,
         },
         "flops": {name: vars(flops) for name, flops in plan.times.flops.items()},
-        "seconds": plan.times.seconds,
-        "bound": plan.times.bound,
+        "seconds": plan.times.seconds, "bound": plan.times.bound,
         "minutes": {"run": plan.minutes, "run_at_limits": plan.minutes_at_limits},
         "assumptions": {
-            "mfu": plan.mfu,
-            "middle_reply": lengths.middle,
-            "answer_reply": lengths.answer,
+            "mfu": plan.mfu, "middle_reply": lengths.middle, "answer_reply": lengths.answer,
             "data": lengths.source,
         },
-    }
+    }  # fmt: skip
 
 
 def text(recipe: str, plan: Plan) -> str:
@@ -65,9 +50,9 @@ def text(recipe: str, plan: Plan) -> str:
     split = ""
     if plan.gpus > 1:
         split = ", base weights sharded (FSDP2)" if plan.sharded else ", base weights on every GPU"
+    gpus = f"{plan.gpus} x {plan.gpu.name} ({plan.gpu.memory:g} GB){split}; engine {config.engine.kind}"
     lines = [
-        f"{recipe}: {_model(plan)}, {size} weights, {config.model.dtype}; {plan.gpus} x {plan.gpu.name} "
-        f"({plan.gpu.memory:g} GB){split}; engine {config.engine.kind}",
+        f"{recipe}: {_model(plan)}, {size} weights, {config.model.dtype}; {gpus}",
         "",
         f"{'memory on each GPU':<34}{'GB':>8}",
         *(f"{name:<34}{size / GB:>8.1f}" for name, size in plan.memory.parts.items()),
@@ -82,13 +67,10 @@ def text(recipe: str, plan: Plan) -> str:
         "  bound by",
     ]
     tokens = {
-        "rollout prefill": load.sampled.prefilled,
-        "rollout decode": load.sampled.tokens,
-        "teacher forward": load.teacher.tokens,
-        "student forward": load.student.tokens,
-        "student backward": load.student.tokens,
-        "head": load.scored,
-    }
+        "rollout prefill": load.sampled.prefilled, "rollout decode": load.sampled.tokens,
+        "teacher forward": load.teacher.tokens, "student forward": load.student.tokens,
+        "student backward": load.student.tokens, "head": load.scored,
+    }  # fmt: skip
     for name, seconds in plan.times.seconds.items():
         work = _count(plan.times.flops[name].total / 1e12) if name in plan.times.flops else ""
         some = f"{tokens[name]:,.0f}" if name in tokens else ""
@@ -110,9 +92,8 @@ def _verdict(plan: Plan) -> list[str]:
     replicated, changed = plan.replicated / GB, plan.changed_peak / GB
     lines = []
     if plan.sharded and replicated > room:
-        lines.append(
-            f"whole weights on every GPU would need {replicated:.1f} GB: planned with train.shard=true"
-        )
+        whole = f"whole weights on every GPU would need {replicated:.1f} GB"
+        lines.append(f"{whole}: planned with train.shard=true")
     largest = f"largest part: {plan.largest}, {plan.memory.parts[plan.largest] / GB:.1f} GB"
     if plan.fits:
         return [*lines, f"fits: {peak:.1f} of {room:g} GB; {largest}"]
@@ -127,7 +108,6 @@ def _verdict(plan: Plan) -> list[str]:
 
 
 def _engine(plan: Plan) -> list[str]:
-    """What is to be said of the GPUs that sample."""
     engine, traits = plan.config.engine, traits_of(plan.config.engine.kind)
     least = server_bytes(plan.config, plan.shape, plan.lengths) / GB
     if traits.remote:
@@ -153,14 +133,11 @@ def table(plans: list[Plan]) -> str:
             f"{plan.memory.peak / GB:.1f} of {plan.gpu.memory:g}",
             "yes" if plan.fits else "no",
             plan.largest,
-            f"{load.sampled.tokens:,.0f}",
-            f"{load.student.tokens:,.0f}",
-            f"{load.teacher.tokens:,.0f}",
+            *(f"{part.tokens:,.0f}" for part in (load.sampled, load.student, load.teacher)),
             f"{plan.times.total_flops / 1e15:.2f}",
             f"{plan.times.step:.1f}",
             f"{sampling / plan.times.step:.0%}",
-            f"{plan.minutes:,.0f}",
-            f"{plan.minutes_at_limits:,.0f}",
+            *(f"{minutes:,.0f}" for minutes in (plan.minutes, plan.minutes_at_limits)),
         ]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)

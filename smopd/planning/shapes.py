@@ -1,9 +1,4 @@
-"""The shape of a decoder: the few numbers of a model's config that memory and operations depend on.
-
-They come from a config on this machine or, where it holds none, from the published numbers of a few models
-below. It leaves out models whose layers are not a plain dense decoder's (mixtures of experts, recurrent
-layers): those are refused, not guessed at.
-"""
+"""The shape of a dense decoder: the few numbers of a config that memory and operations depend on."""
 
 import json
 import re
@@ -119,8 +114,8 @@ def read_shape(path: Path) -> Shape:
         raise UserError(f"--model-config {path}: cannot be read ({type(error).__name__}); {advice}") from None
     except (ValueError, TypeError, KeyError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
-        message = f"--model-config {path}: transformers does not understand it ({why}); {advice}"
-        raise UserError(message) from None
+        problem = f"transformers does not understand it ({why})"
+        raise UserError(f"--model-config {path}: {problem}; {advice}") from None
     return shape_of(model, str(path))
 
 
@@ -142,8 +137,7 @@ def find_shape(config: Config) -> tuple[Shape, str]:
         for pattern, shape in SHAPES.items():
             if re.match(pattern + r"(-|$)", last):
                 return shape, "published numbers"
-        raise UserError(
-            f"model.path: {name}: its config is not on this machine, and its shape is none of those smopd "
-            "knows; give --model-config with its config.json (or the folder of it)"
-        ) from None
+        problem = "its config is not on this machine, and its shape is none of those smopd knows"
+        advice = "give --model-config with its config.json (or the folder of it)"
+        raise UserError(f"model.path: {name}: {problem}; {advice}") from None
     return shape_of(model, name), "its config"

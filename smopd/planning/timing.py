@@ -1,9 +1,5 @@
-"""From operations and bytes to seconds. Every assumption has a name here; none was measured on a GPU.
-
-Prefill and scoring are bound by computing, at a share of the GPU's rate (`MFU`, --mfu), or by how fast Python
-issues the work of a layer; sampling is bound by reading the weights and the cache once a token, or by the
-same issuing. Left out: verifiers, files, padding, the first compilation, processes that wait for the slowest
-one, and elementwise kernels.
+"""From operations and bytes to seconds. Every assumption has a name here; none was measured on a GPU. Left
+out: verifiers, files, padding, compilation, processes that wait for the slowest one, elementwise kernels.
 """
 
 from dataclasses import dataclass
@@ -19,9 +15,8 @@ from smopd.rollout.engine import traits_of
 
 MFU = 0.35  # share of the published rate that matrix products of a few thousand tokens reach
 BANDWIDTH = 0.8  # share of the published bandwidth
-# Seconds that Python and torch need to issue one decoder layer's work, whatever its size: with an adapter
-# beside every projection, with the adapter merged (tools/issue_time.py measures both), and replayed from a
-# CUDA graph.
+# Seconds that torch needs to issue one decoder layer's work, whatever its size: with an adapter beside every
+# projection, with the adapter merged (tools/issue_time.py measures both), replayed from a CUDA graph.
 ISSUE, ISSUE_MERGED, ISSUE_GRAPH = 1.5e-3, 1.1e-3, 1.0e-4
 
 
@@ -84,13 +79,14 @@ def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1
     if sharded and traits.in_place:
         seconds["rollout decode"] += gather  # whole weights for as long as it samples
     # A backward pass issues about twice the work; checkpointing puts a forward pass in front of it.
-    passes = [
-        ("teacher forward", load.teacher.rows, 1),
-        ("student forward", load.student.rows, 1),
-        ("student backward", load.student.rows, 3 if config.train.recompute else 2),
-    ]
-    for name, rows, often in passes:
-        issuing = often * ISSUE * shape.layers * rows
+    often = {
+        "teacher forward": 1,
+        "student forward": 1,
+        "student backward": 3 if config.train.recompute else 2,
+    }
+    for name, times in often.items():
+        rows = load.teacher.rows if name == "teacher forward" else load.student.rows
+        issuing = times * ISSUE * shape.layers * rows
         add(name, computing=computing(work[name]), issuing=issuing, gathering=gather * rows)
     add("head", computing=computing(work["head"]))
     exchanged = 2 * adapter / (gpu.link * 1e9) if gpus > 1 else 0.0

@@ -1,7 +1,4 @@
-"""Replies: engines behind one small protocol, and the driver that plays conversations with them.
-
-Names are looked up when they are first asked for: a method's declaration needs `Play`, not transformers.
-"""
+"""Replies: engines behind one small protocol, and the driver that plays conversations with them."""
 
 from smopd.lazy import lazy_names
 

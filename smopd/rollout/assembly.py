@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel
+from torch.nn import Module
 
 from smopd.chat import Renderer
 from smopd.errors import UserError
@@ -36,18 +37,18 @@ def make_engine(
     renderer: Renderer,
     batch: int,
     folder: Path,
-    model: torch.nn.Module | None = None,
+    model: Module | None = None,
     rank: int = 0,
 ) -> Engine:
-    """The engine that the settings name.
-
-    `model` is what an engine in place samples with; the others have weights of their own and are given
-    adapters up to `rank` (0: none will come), on their way in `folder`.
-    """
+    """The engine that the settings name: around `model`, or with adapters up to `rank` through `folder`."""
     refuse_endpoint(settings)
     kind, traits = settings.engine.kind, traits_of(settings.engine.kind)
     if kind not in TRAITS:
-        return _users_engine(Path(kind), settings, renderer, model)
+        make = getattr(load_python(Path(kind)), "make_engine", None)
+        if not callable(make):
+            raise UserError(f"engine.kind: {kind} has no function make_engine(settings, renderer, model)")
+        engine: Engine = make(settings, renderer, model)
+        return engine
     if traits.in_place:
         assert model is not None
         return HFEngine(model, renderer.end_ids, batch, settings.engine.cache_mb)
@@ -58,17 +59,6 @@ def make_engine(
     from smopd.rollout.vllm_local import VLLMEngine
 
     return VLLMEngine(settings, renderer.end_ids, rank)
-
-
-def _users_engine(
-    file: Path, settings: Settings, renderer: Renderer, model: torch.nn.Module | None
-) -> Engine:
-    """The engine that a Python file of the user's makes."""
-    make = getattr(load_python(file), "make_engine", None)
-    if not callable(make):
-        raise UserError(f"engine.kind: {file} has no function make_engine(settings, renderer, model)")
-    engine: Engine = make(settings, renderer, model)
-    return engine
 
 
 def training_driver(settings: Settings, renderer: Renderer, model: PeftModel, folder: Path) -> Driver:
@@ -90,9 +80,7 @@ def evaluation_sampling(settings: Settings) -> Sampling:
 def evaluation_driver(
     settings: Settings, adapter: Path | None = None, track: Track = quiet
 ) -> Iterator[Driver | ChatDriver]:
-    """Plays an evaluation's conversations inside this block: with the engine and the model of the settings,
-    an adapter on it if given, or with an endpoint, which needs neither.
-    """
+    """Plays an evaluation's conversations inside this block, with an adapter if given."""
     kind, sampling, limit = settings.engine.kind, evaluation_sampling(settings), settings.eval.middle_tokens
     if not traits_of(kind).token_ids:
         if adapter:

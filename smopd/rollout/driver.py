@@ -12,6 +12,8 @@ from smopd.rollout.engine import Engine, Sampling, Session, Stop
 from smopd.rollout.play import numbered
 from smopd.seeds import derive
 
+Seed = Sequence[int | str]
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -53,10 +55,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Driver:
-    """Plays conversations with one engine, one template and one way of sampling.
-
-    `sampling.max_tokens` bounds the reply to the last user turn, `middle_tokens` the ones before.
-    """
+    """Plays conversations with one engine; `middle_tokens` bounds every reply but a conversation's last."""
 
     engine: Engine
     renderer: Renderer
@@ -65,15 +64,9 @@ class Driver:
     history: History = "template"
 
     def play(
-        self,
-        examples: Sequence[Example],
-        view: View,
-        seed: Sequence[int | str],
-        samples: Sequence[int] | None = None,
+        self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None
     ) -> list[Conversation]:
-        """Every example told in one view, the model's own replies in the history; `samples` tell equal ones
-        apart.
-        """
+        """Every example told in one view, the replies in the history; `samples` tell equal examples apart."""
         numbers = samples or [0] * len(examples)
         messages = [user_turns(e, view) for e in examples]
         played = [self.open(e, view, seed, n) for e, n in zip(examples, numbers, strict=True)]
@@ -84,7 +77,7 @@ class Driver:
             self.reply([played[i] for i in now], [messages[i][turn] for i in now], seeds, last)
         return played
 
-    def open(self, example: Example, view: View, seed: Sequence[int | str], sample: int = 0) -> Conversation:
+    def open(self, example: Example, view: View, seed: Seed, sample: int = 0) -> Conversation:
         """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
         context = DirtyContext(self.renderer, example, self.history)
         name = "/".join(map(str, numbered((derive(*seed), example.id), sample)))
@@ -107,9 +100,8 @@ class Driver:
         sessions = None if single else [Session(c.session, not last) for c, *_, last in asked]
         seeds = [seed for _, _, seed, _ in asked]
         drawn = self.engine.generate(prompts, seeds, replace(self.sampling, max_tokens=limit), sessions)
-        for (conversation, user, *_), context, prompt, reply in zip(
-            asked, contexts, prompts, drawn, strict=True
-        ):
+        rows = zip(asked, contexts, prompts, drawn, strict=True)
+        for (conversation, user, *_), context, prompt, reply in rows:
             context.answer(reply.ids)
             text = self.renderer.decode(reply.ids)
             conversation.asked.append(user)

@@ -31,12 +31,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What an engine returned for one prompt: the sampled ids, an end-of-turn token included.
-
-    `logps`: the model's log-probability of each of them, natural, at temperature 1 and over the whole
-    vocabulary (before top-k and top-p): what the training pass will compute for the same tokens. They take no
-    part in comparisons, since their rounding differs with the batch.
-    """
+    """What an engine sampled, an end token included. `logps`: temperature 1, untruncated, as in training."""
 
     ids: tuple[int, ...]
     stop: Stop
@@ -99,10 +94,7 @@ def traits_of(kind: str) -> Traits:
 
 
 class Engine(Protocol):
-    """Samples a reply to each prompt, which depends on the prompt and its seed alone, not on the batch.
-
-    An engine that extends this class has to `generate`; the rest does nothing unless it is overridden.
-    """
+    """Samples a reply to each prompt, which depends on the prompt and its seed alone, not on the batch."""
 
     traits: Traits
     usage: Usage  # stays empty where an engine cannot know

@@ -1,9 +1,5 @@
-"""The transformers engine: its own sampling loop, with keys and values kept from turn to turn.
-
-A conversation's next prompt begins, as far as the template lets it, with tokens that went through the model a
-turn ago; only what follows the longest common prefix is computed. Rows that have ended leave the batch. Each
-reply has its own stream of uniform numbers, so its tokens depend neither on the batch nor on what was kept.
-Models that this cannot serve are sampled as `StockEngine` does. Whichever adapter is active samples.
+"""The transformers engine: its own sampling loop, with keys and values kept from turn to turn, so that only
+what follows a shared prefix is computed. Models that this cannot serve are sampled as `StockEngine` does.
 """
 
 import logging
@@ -13,6 +9,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel
+from torch.nn import Module
 
 from smopd.models.adapters import evaluating
 from smopd.rollout.engine import Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
@@ -41,15 +38,9 @@ class _Row:
 
 
 class HFEngine(StockEngine):
-    """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts.
+    """Samples `batch` prompts at once. `cache_mb`: half for a batch, half between turns; 0 bounds nothing."""
 
-    `cache_mb` bounds keys and values: half for the batch being sampled, half for conversations between turns,
-    the oldest of which are dropped. 0 keeps nothing between turns and bounds nothing.
-    """
-
-    def __init__(
-        self, model: torch.nn.Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096
-    ) -> None:
+    def __init__(self, model: Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096) -> None:
         base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
         super().__init__(base, end_ids, batch)
         self.limit = cache_mb * 2**20
@@ -93,7 +84,6 @@ class HFEngine(StockEngine):
         return _Row(list(prompt), uniforms(seed, sampling.max_tokens), session, kept, shared)
 
     def _fitting(self, rows: list[_Row], sampling: Sampling) -> int:
-        """How many of the first rows make one batch."""
         if not self.limit:
             return min(self.batch, len(rows))
         count, longest = 1, len(rows[0].prompt)
@@ -105,7 +95,6 @@ class HFEngine(StockEngine):
         return count
 
     def _token_bytes(self) -> int:
-        """Of one token's keys and values in all layers."""
         config: Any = self.model.config
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -115,8 +104,7 @@ class HFEngine(StockEngine):
         """Fill in the rows' replies, all of them in one batch at the start."""
         device = self.model.device
         longest = max(len(row.prompt) for row in rows)
-        # Every row computes as many tokens as the one with most to do: rows with less repeat some, where
-        # padding would be.
+        # All rows compute as many tokens: those with less to do repeat some, where padding would be.
         block = max(len(row.prompt) - row.shared for row in rows)
         for row in rows:
             row.start = longest - len(row.prompt)
@@ -148,7 +136,6 @@ class HFEngine(StockEngine):
         self._keep(list(enumerate(rows)), cache)
 
     def _forward(self, ids_BQ: torch.Tensor, rows: list[_Row], cache: BatchCache) -> torch.Tensor:
-        """Logits behind the last of the new columns."""
         columns = torch.arange(cache.get_seq_length() + ids_BQ.shape[1], device=ids_BQ.device)
         new = columns[cache.get_seq_length() :]
         starts_B1 = torch.tensor([[row.start] for row in rows], device=ids_BQ.device)
@@ -163,20 +150,13 @@ class HFEngine(StockEngine):
         else:
             lowest = torch.finfo(self.model.dtype).min
             mask = torch.zeros_like(mask, dtype=self.model.dtype).masked_fill(~mask, lowest)
-        output = self.model(
-            input_ids=ids_BQ,
-            attention_mask=mask,
-            position_ids=(new - starts_B1).clamp_min(0),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-            **extra,
-        )
+        extra |= {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
+        places = (new - starts_B1).clamp_min(0)
+        output = self.model(input_ids=ids_BQ, attention_mask=mask, position_ids=places, **extra)
         logits: torch.Tensor = output.logits[:, -1]
         return logits
 
     def _keep(self, rows: list[tuple[int, _Row]], cache: BatchCache) -> None:
-        """Put aside what the next turn of these conversations may use."""
         for place, row in rows:
             if self.limit and row.session and row.session.more:
                 # The last token was sampled but never went through the model.

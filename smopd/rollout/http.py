@@ -1,8 +1,4 @@
-"""JSON over HTTP for the engines that talk to servers: addresses, keys, one request with a deadline, an error
-that says whether to try again.
-
-Trying again is the callers'. Redirects are refused: they would carry the key to another host.
-"""
+"""JSON over HTTP for engines with servers: no retries, and no redirects, which would carry the key away."""
 
 import asyncio
 import functools
@@ -23,16 +19,14 @@ import httpx
 from smopd.errors import UserError
 
 T = TypeVar("T")
+Body = Mapping[str, Any] | None  # sent as JSON
 
 LARGEST = 64 * 2**20  # bytes of an answer
 EXPLANATION = 4000  # bytes that are read of a refusal
 
 
 class Unreachable(Exception):
-    """No answer (connection, time-out, server error, too many requests): it may come elsewhere or later.
-
-    `status` is that of the answer, if there was one; `retry_after` are the seconds that the server asks for.
-    """
+    """No answer (connection, time-out, 5xx, 429): it may come elsewhere, or after `retry_after` seconds."""
 
     def __init__(self, message: str, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -82,26 +76,15 @@ class Cancellation(threading.Event):
 
 
 class Client:
-    """Sends the key of an environment variable, which no message shows: servers like to repeat what they get.
-
-    `proxies`: https goes through the proxy that the environment names, if any. That is for the outside world;
-    plain http is a machine of one's own.
-    """
+    """Sends the key of an environment variable, which no message shows. `proxies`: https may use a proxy."""
 
     def __init__(self, key_variable: str, proxies: bool = False) -> None:
         self.key, self.proxies = _api_key(key_variable), proxies
 
     def request(
-        self,
-        url: str,
-        body: Mapping[str, Any] | None = None,
-        timeout: float = 60.0,
-        cancellation: Cancellation | None = None,
+        self, url: str, body: Body = None, timeout: float = 60.0, cancellation: Cancellation | None = None
     ) -> Any:
-        """POST `body` as JSON, or GET without one; the decoded answer (None for an empty one).
-
-        `timeout` is for everything from the connection to the last byte.
-        """
+        """POST `body` as JSON, or GET without one; the decoded answer, None if empty, within `timeout`."""
         cancellation = cancellation or Cancellation()
         try:
             status, headers, content = _run(lambda: self._exchange(url, body, timeout, cancellation))
@@ -126,7 +109,7 @@ class Client:
         return text.replace(self.key, "***") if self.key else text
 
     async def _exchange(
-        self, url: str, body: Mapping[str, Any] | None, timeout: float, cancellation: Cancellation
+        self, url: str, body: Body, timeout: float, cancellation: Cancellation
     ) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and body. httpx's own time-outs start again with every byte: they bound nothing."""
         # A compressed answer could outgrow the limit while it is unpacked, so none is asked for.
@@ -139,11 +122,8 @@ class Client:
         status, headers, content = 0, httpx.Headers(), bytearray()
         try:
             with cancellation.applies():
-                async with (
-                    asyncio.timeout(timeout),
-                    client,
-                    client.stream(method, url, content=data, headers=sent) as answer,
-                ):
+                stream = client.stream(method, url, content=data, headers=sent)
+                async with asyncio.timeout(timeout), client, stream as answer:
                     status, headers = answer.status_code, answer.headers
                     async for part in answer.aiter_raw():
                         content += part
@@ -160,10 +140,10 @@ class Client:
 
 def base_url(url: str) -> str:
     """The address in front of /v1, from a URL with or without it."""
+    where = "--url (engine.servers)"
     cut = url.strip().rstrip("/").removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
     if "@" in cut:  # not shown: what stands before it is a secret
-        where = "a key belongs into the environment"
-        raise UserError(f"--url (engine.servers): a user or a password in a URL; {where}")
+        raise UserError(f"{where}: a user or a password in a URL; a key belongs into the environment")
     try:
         parts = urlsplit(cut)
         host = parts.hostname and parts.hostname.encode("idna")
@@ -173,13 +153,11 @@ def base_url(url: str) -> str:
         usable = False
     if not usable:
         shown = cut.partition("?")[0]  # some services take their key in the query
-        expected = "expected one such as http://localhost:8000"
-        raise UserError(f"--url (engine.servers): {shown!r} is no base URL; {expected}")
+        raise UserError(f"{where}: {shown!r} is no base URL; expected one such as http://localhost:8000")
     return cut
 
 
 def _api_key(name: str) -> str:
-    """The key in an environment variable, empty if it is not set."""
     key = os.environ.get(name, "").strip() if name else ""
     if not (key.isascii() and key.isprintable()):  # httpx's own complaint would show it
         problem = "not a key: it holds more than plain characters"
@@ -193,7 +171,6 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def _run(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of a coroutine, on an event loop of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -207,7 +184,6 @@ def _run(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """With the system's certificates, read once."""
     return ssl.create_default_context()
 
 
@@ -228,9 +204,7 @@ def _decoded(text: str) -> Any:
         return None
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):
-        # Some calls of vLLM answer with a sentence. Anything else is garbage, and the caller will not find
-        # its fields in it.
+    except (ValueError, RecursionError):  # some calls of vLLM answer with a sentence
         return text
 
 

@@ -1,9 +1,5 @@
-"""Keys and values of a batch while it is sampled, and of single conversations between their turns.
-
-A batch stands right-aligned in one buffer a layer, with room to grow: a new token is written into its column,
-nothing is copied. What a conversation leaves behind is its own columns and the tokens they belong to, without
-padding, so the next turn may put it into any batch. Shapes: B rows, H key/value heads, C columns, D head
-width.
+"""Keys and values of a batch while it is sampled (right-aligned, one buffer a layer, with room to grow), and
+of single conversations between turns. Shapes: B rows, H key/value heads, C columns, D head width.
 """
 
 from collections.abc import Sequence
@@ -80,14 +76,12 @@ class BatchCache(Cache):
     def __init__(
         self, layers: int, columns: int, room: int, rows: Sequence[tuple[Kept | None, int, int]]
     ) -> None:
-        """`columns` in use, `room` behind them. A row: what was kept of its conversation, its first column,
-        and how many of the first tokens kept are used.
-        """
+        """`columns` in use, `room` behind them. A row: what was kept, its first column, tokens kept."""
         example = next((kept.layers for kept, _, count in rows if kept and count), None)
         made = []
         for number in range(layers):
             first = None
-            if example is not None:
+            if example:
                 _, heads, _, width = example[number].shape
                 first = example[number].new_zeros(2, len(rows), heads, columns + room, width)
                 for row, (kept, start, count) in enumerate(rows):

@@ -1,9 +1,4 @@
-"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model and no tokenizer.
-
-`ChatEndpoint` sends one request at a time from many threads, to whichever server is least busy, and tries
-again what failed. `ChatDriver` plays conversations with it, each at its own pace. Only temperature, token
-limit and seed are sent: every further setting is refused by some endpoint.
-"""
+"""Evaluation against any OpenAI-compatible chat endpoint: messages in, text out, no model, no tokenizer."""
 
 import logging
 import threading
@@ -13,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from smopd.chat.template import Message
+from smopd.chat.messages import Message, system_messages
+from smopd.chat.messages import user as user_message
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
 from smopd.errors import EngineLost, UserError
-from smopd.rollout.driver import Conversation, Turn
+from smopd.rollout.driver import Conversation, Seed, Turn
 from smopd.rollout.engine import TRAITS, Sampling, Stop
 from smopd.rollout.http import Cancellation, Cancelled, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import LONGEST_PAUSE, LONGEST_WAIT, side_by_side
@@ -28,6 +24,7 @@ log = logging.getLogger("smopd")
 T = TypeVar("T")
 Messages = Sequence[Message]
 Body = dict[str, Any] | None
+Cancel = Cancellation | None
 
 SHOWN = 500  # characters of a server's words that go into a message
 
@@ -43,11 +40,7 @@ class _Server:
 
 
 class ChatEndpoint:
-    """The servers of `[engine]`, asked for one chat completion at a time. Safe to call from many threads.
-
-    `unreadable` counts the replies that are empty because no try brought an answer with a text in it. `pause`
-    is the wait after a first failure, in seconds; it doubles with every further one.
-    """
+    """The servers of `[engine]`, asked for a completion at a time; `unreadable`: replies without a text."""
 
     traits = TRAITS["openai"]
 
@@ -56,12 +49,11 @@ class ChatEndpoint:
             advice = "give its base URL with --url, e.g. --url http://localhost:8000"
             raise UserError(f"engine.servers: no endpoint is named; {advice}")
         self.settings, self.pause = settings, pause
-        self.unreadable = 0
+        self._limit, self.unreadable = "max_tokens", 0
         self._servers = [_Server(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
         self._client = Client(settings.api_key_env, proxies=True)
         self._changed = threading.Condition()
         self._name, self._naming = settings.model, threading.Lock()
-        self._limit = "max_tokens"
 
     def __repr__(self) -> str:
         return f"ChatEndpoint({', '.join(server.url for server in self._servers)})"
@@ -82,11 +74,9 @@ class ChatEndpoint:
                 self._name = names[0]
             return self._name
 
-    def reply(
-        self, messages: Messages, sampling: Sampling, seed: int, cancellation: Cancellation | None = None
-    ) -> Turn:
+    def reply(self, messages: Messages, sampling: Sampling, seed: int, cancellation: Cancel = None) -> Turn:
         """The reply to a conversation. An answer that stays unreadable is an empty reply."""
-        # A seed of 31 bits is one that every server takes.
+        # Every further setting is refused by some endpoint; a seed of 31 bits is one that every server takes.
         body = {"model": self.model(), "messages": list(messages), "seed": seed % 2**31}
         body["temperature"] = sampling.temperature
 
@@ -119,7 +109,7 @@ class ChatEndpoint:
         side_by_side(lambda item: work(item, cancellation), items, self.width, cancellation)
 
     def _ask(
-        self, path: str, body: Body, read: Callable[[Any], T | None], cancellation: Cancellation | None = None
+        self, path: str, body: Body, read: Callable[[Any], T | None], cancellation: Cancel = None
     ) -> T | None:
         """What `read` makes of the answer; None when it can make nothing of that of the last try."""
         cancellation = cancellation or Cancellation()
@@ -131,7 +121,8 @@ class ChatEndpoint:
             try:
                 answer = self._client.request(server.url + path, body, self.settings.timeout, cancellation)
             except Rejected as error:
-                raise self._refused(server, path, error) from None
+                hint = self._hint(server, error.status)
+                raise UserError(f"{server.url}{path}: refused: {str(error)[:SHOWN]}\n{hint}") from None
             except Unreachable as error:
                 failure = error
                 if error.retry_after is not None:
@@ -156,7 +147,6 @@ class ChatEndpoint:
         raise AssertionError("the last try returns or raises")
 
     def _take(self, cancellation: Cancellation) -> _Server:
-        """A place at the least busy server, waiting for one if need be."""
         with self._changed:
             while not cancellation.is_set():
                 sound = [server for server in self._servers if not server.failed]
@@ -180,20 +170,13 @@ class ChatEndpoint:
             self._changed.notify()
 
     def _lost(self, error: Unreachable) -> EngineLost:
-        tries, asked = self.settings.retries + 1, " or ".join(server.url for server in self._servers)
-        return EngineLost(
-            f"no answer from {asked} in {tries} {'tries' if tries > 1 else 'try'}, "
-            f"the last: {str(error)[:SHOWN]}\n"
-            "see that the server runs, then start the same command again; for a busy one lower "
-            "engine.concurrency or raise engine.timeout and engine.retries (--set)"
-        )
-
-    def _refused(self, server: _Server, path: str, error: Rejected) -> UserError:
-        hint = self._hint(server, error.status)
-        return UserError(f"{server.url}{path}: refused: {str(error)[:SHOWN]}\n{hint}")
+        count, asked = self.settings.retries + 1, " or ".join(server.url for server in self._servers)
+        tries = f"{count} {'tries' if count > 1 else 'try'}"
+        advice = "see that the server runs, then start the same command again; for a busy one lower "
+        advice += "engine.concurrency or raise engine.timeout and engine.retries (--set)"
+        return EngineLost(f"no answer from {asked} in {tries}, the last: {str(error)[:SHOWN]}\n{advice}")
 
     def _hint(self, server: _Server, status: int) -> str:
-        """What the user can do about a refusal."""
         name = self.settings.api_key_env
         if status in (401, 403) and self._client.key:
             one = "put one that may use this model into that environment variable"
@@ -223,23 +206,20 @@ class ChatEndpoint:
 
 @dataclass(frozen=True)
 class ChatDriver:
-    """Plays conversations with an endpoint; the counterpart of `Driver` where there are no token ids.
-
-    `sampling.max_tokens` bounds the reply to the last user turn, `middle_tokens` the ones before.
-    """
+    """Plays conversations with an endpoint; the counterpart of `Driver` where there are no token ids."""
 
     endpoint: ChatEndpoint
     sampling: Sampling
     middle_tokens: int
 
-    def play(self, examples: Sequence[Example], view: View, seed: Sequence[int | str]) -> list[Conversation]:
+    def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
         """Every example told in one view, the model's own replies in the history."""
         played = [self.open(e, view, seed) for e in examples]
         with self._counting(played):
             self.endpoint.each(lambda c, cancellation: self._converse(c, seed, cancellation), played)
         return played
 
-    def open(self, example: Example, view: View, seed: Sequence[int | str]) -> Conversation:
+    def open(self, example: Example, view: View, seed: Seed) -> Conversation:
         """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
         return Conversation(example, view)
 
@@ -253,19 +233,15 @@ class ChatDriver:
 
     @contextmanager
     def _counting(self, conversations: Sequence[Conversation]) -> Iterator[None]:
-        """Says at the end how many replies could not be read."""
         self.endpoint.model()  # asked for here, once: the threads only read it
         before = self.endpoint.unreadable
         yield
         empty = self.endpoint.unreadable - before
         if empty:
-            replies = sum(len(c.turns) for c in conversations)
-            message = "%d of %d replies could not be read, after all tries, and count as empty"
-            log.warning(message, empty, replies)
+            share = f"{empty} of {sum(len(c.turns) for c in conversations)} replies"
+            log.warning("%s could not be read, after all tries, and count as empty", share)
 
-    def _converse(
-        self, conversation: Conversation, seed: Sequence[int | str], cancellation: Cancellation
-    ) -> None:
+    def _converse(self, conversation: Conversation, seed: Seed, cancellation: Cancellation) -> None:
         example, view = conversation.example, conversation.view
         users = user_turns(example, view)
         for turn, user in enumerate(users):
@@ -273,21 +249,19 @@ class ChatDriver:
             self._turn(conversation, user, drawn, turn == len(users) - 1, cancellation)
 
     def _turn(
-        self, conversation: Conversation, user: str, seed: int, last: bool, cancellation: Cancellation
+        self, played: Conversation, user: str, seed: int, last: bool, cancellation: Cancellation
     ) -> None:
-        system = conversation.example.system
-        messages: list[Message] = [{"role": "system", "content": system}] if system else []
-        for asked, turn in zip(conversation.asked, conversation.turns, strict=True):
-            messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": turn.text}]
-        messages.append({"role": "user", "content": user})
+        messages = system_messages(played.example)
+        for asked, turn in zip(played.asked, played.turns, strict=True):
+            messages += [user_message(asked), {"role": "assistant", "content": turn.text}]
         limit = self.sampling.max_tokens if last else self.middle_tokens
         sampling = replace(self.sampling, max_tokens=limit)
-        conversation.turns.append(self.endpoint.reply(messages, sampling, seed, cancellation))
-        conversation.asked.append(user)
+        reply = self.endpoint.reply([*messages, user_message(user)], sampling, seed, cancellation)
+        played.turns.append(reply)
+        played.asked.append(user)
 
 
 def _chat_reply(answer: Any) -> Turn | None:
-    """The first choice of a chat completion, None if there is no text to be result."""
     try:
         choice = answer["choices"][0]
         text, finish = choice["message"].get("content"), choice.get("finish_reason")
@@ -306,7 +280,6 @@ def _chat_reply(answer: Any) -> Turn | None:
 
 
 def _names(answer: Any) -> list[str] | None:
-    """The ids of a model list, None if it is none."""
     try:
         return [str(model["id"]) for model in answer["data"]]
     except (KeyError, TypeError):

@@ -1,9 +1,5 @@
-"""Many requests over several servers: least busy first, bounded at each, failed ones elsewhere, silent
-servers set aside.
-
-A request is asked of one server after another, by one thread, until one answers; whoever waits for a free
-server looks at those that were set aside. What a request is, and how a server is asked whether it is well, is
-the caller's. Only `Unreachable` is tried again; any other error ends the call, and no thread outlives it.
+"""Many requests over several servers: least busy first, bounded at each, silent servers set aside. Only
+`Unreachable` is tried again, elsewhere; any other error ends the call, and no thread outlives it.
 """
 
 import logging
@@ -59,13 +55,10 @@ class Server:
     """One base URL and how it fares. Everything here is read and written under the pool's lock."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
-        self.in_flight = 0
+        self.url, self.in_flight = url, 0
         self.aside = ""  # why no request goes there; empty while it is used
         self.strikes = 0  # times set aside or found ill since its last good answer: the pauses grow with them
-        self.failed_probes = 0  # in a row
-        self.probe_at = 0.0
-        self.probing = False
+        self.failed_probes, self.probe_at, self.probing = 0, 0.0, False
         self.epoch = 0  # counts how often it was set aside
 
 
@@ -73,18 +66,14 @@ S = TypeVar("S", bound=Server)
 
 
 class Pool(Generic[S]):
-    """The servers. `probe` raises when one is not well, `pause` are the seconds after a first failure,
-    `cancellation` is for the requests of the present call.
-    """
+    """The servers. `probe` raises when one is not well, `pause` are the seconds after a first failure."""
 
     def __init__(
         self, servers: Sequence[S], concurrency: int, retries: int, probe: Callable[[S], None], pause: float
     ) -> None:
-        self.servers = list(servers)
+        self.servers, self._probe = list(servers), probe
         self.concurrency, self.retries, self.pause = concurrency, retries, pause
-        self.cancellation = Cancellation()
-        self._probe = probe
-        self._changed = threading.Condition()
+        self.cancellation, self._changed = Cancellation(), threading.Condition()
         self._homes: dict[str, Server] = {}
 
     @property
@@ -113,18 +102,11 @@ class Pool(Generic[S]):
     def map(
         self, send: Callable[[S, int], T], keys: Sequence[int], sessions: Sequence[str] | None = None
     ) -> list[T]:
-        """`send(server, index)` for every key, in their order.
-
-        A key is what the request's pauses derive from; requests of one session prefer the server that had the
-        last of them.
-        """
+        """`send(server, index)` for every key, in order. A session prefers the server of its last request."""
         names = sessions or [""] * len(keys)
         self.cancellation = Cancellation()
-        width = self.concurrency * len(self.servers)
-        numbers = range(len(keys))
-        return side_by_side(
-            lambda i: self._ask(send, i, keys[i], names[i]), numbers, width, self.cancellation
-        )
+        rows, width = range(len(keys)), self.concurrency * len(self.servers)
+        return side_by_side(lambda i: self._ask(send, i, keys[i], names[i]), rows, width, self.cancellation)
 
     def set_aside(self, server: Server, error: Unreachable) -> None:
         """Send nothing there until a probe finds it well again."""
@@ -196,7 +178,6 @@ class Pool(Generic[S]):
         raise Cancelled
 
     def _look_at(self, server: S) -> None:
-        """Probe a server that was set aside, and use it again if it is well."""
         why = ""
         try:
             self._probe(server)
@@ -228,7 +209,5 @@ class Pool(Generic[S]):
     def _lost(self, why: str = "") -> EngineLost:
         urls = ", ".join(s.url for s in self.servers)
         reasons = "\n  ".join(dict.fromkeys([why] if why else [s.aside for s in self.servers if s.aside]))
-        return EngineLost(
-            f"no rollout server answers ({urls}); the last words:\n  {reasons}\n"
-            "nothing is wrong with the run: start the servers, then the same command continues it"
-        )
+        advice = "nothing is wrong with the run: start the servers, then the same command continues it"
+        return EngineLost(f"no rollout server answers ({urls}); the last words:\n  {reasons}\n{advice}")

@@ -1,11 +1,9 @@
-"""One token from one row of logits: temperature, top-k, top-p, then the token at which a uniform number
-falls.
-
-The number comes from outside, one a token, so a draw depends on the row and its own stream and on nothing
-else. Shapes: B rows, V vocabulary, K candidates.
+"""One token from a row of logits: temperature, top-k, top-p, then the token at which a uniform number falls.
+The numbers come from outside, one a token. Shapes: B rows, V vocabulary, K candidates.
 """
 
 import torch
+from torch import Tensor
 
 from smopd.rollout.engine import Sampling
 from smopd.seeds import torch_generator
@@ -16,9 +14,7 @@ def uniforms(seed: int, count: int) -> torch.Tensor:
     return torch.rand(count, generator=torch_generator(seed), dtype=torch.float64)
 
 
-def pick(
-    logits_BV: torch.Tensor, sampling: Sampling, uniforms_B: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def pick(logits_BV: Tensor, sampling: Sampling, uniforms_B: Tensor | None) -> tuple[Tensor, Tensor]:
     """Chosen ids [B], their log-probabilities [B] at temperature 1, untruncated. No numbers: greedy."""
     logits_BV = logits_BV if logits_BV.dtype == torch.float64 else logits_BV.float()
     if uniforms_B is None or sampling.temperature == 0:

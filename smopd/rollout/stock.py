@@ -1,10 +1,7 @@
-"""The plain transformers engine: `generate` from scratch for every turn, left-padded.
-
-The reference that `smopd.rollout.hf` is compared with, and its fallback for models whose attention is more
-than a mask (a sliding window shorter than the context, recurrent layers).
-"""
+"""The plain transformers engine: left-padded `generate` from scratch; the reference and fallback of hf.py."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
@@ -64,10 +61,8 @@ class StockEngine(Engine):
         ends = {"eos_token_id": self.end_ids, "pad_token_id": pad}
         config = GenerationConfig(max_new_tokens=limit, do_sample=False, num_beams=1, **ends)
         processors = LogitsProcessorList([drawn])
-        output = self.model.generate(  # type: ignore[operator]
-            input_ids=ids, attention_mask=mask, generation_config=config, logits_processor=processors
-        )
-        assert isinstance(output, torch.Tensor)
+        how: Any = {"generation_config": config, "logits_processor": processors}
+        output: Any = self.model.generate(input_ids=ids, attention_mask=mask, **how)  # type: ignore[operator]
         logps = torch.stack(drawn.logps, dim=1).tolist()
         tokens = sum(map(len, prompts))
         self.usage.add(tokens, 0, ids.numel() - tokens)

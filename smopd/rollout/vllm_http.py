@@ -1,31 +1,24 @@
-r"""The engine of vLLM servers: token-id prompts over HTTP, and the adapter of the current version loaded at
-each of them.
-
-Every request names the adapter of the version it is for, under a name that no other weights ever had, and an
-answer has to name it back: a step cannot be built from mixed versions. A server that was restarted does not
-know the name and is given the adapter again. It leaves out balancing and retries (`smopd/rollout/pool.py`)
-and the starting of servers, which is the user's:
-
-    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True \
-        vllm serve MODEL --enable-lora --max-lora-rank R --generation-config vllm
+"""The engine of vLLM servers: token-id prompts over HTTP. Every request names the adapter of its version,
+under a name that no other weights ever had, and an answer has to name it back.
 """
 
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from smopd.errors import UserError
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
-from smopd.rollout.http import Client, Rejected, Unreachable, base_url
+from smopd.rollout.http import Body, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
 from smopd.rollout.vllm_shared import Adapter, AdapterStore, Replies, max_rank, served_model
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
 
+Encode = Callable[[str], Sequence[int]]
 PROBE_SECONDS = 10.0  # for the calls a sound server answers at once
 # Another tokenizer will hardly cut this the same way.
 PROBE_TEXT = "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"
@@ -37,30 +30,19 @@ class _Served(Server):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.base = self.root = ""  # the served model's name, and where it stands
-        self.loaded = ""
-        self.loads = 0
+        self.loaded, self.loads, self.loading = "", 0, threading.Lock()
         self.held: set[str] = set()  # adapters of ours that it may hold, the loaded one included
-        self.loading = threading.Lock()
 
 
 class VLLMServers(Engine):
-    """Samples at the servers of `[engine]`. `folder` takes the adapters where `engine.adapters` names none.
-
-    `encode`: if given, each server's tokenizer is compared with it. `rank`: the largest of the adapters to
-    come, 0 for the base alone. `pause`: seconds after a first failure; they double with every further one.
-    """
+    """Samples at the servers of `[engine]`. `folder` takes adapters where `engine.adapters` names none."""
 
     traits = TRAITS["vllm-http"]
 
     def __init__(
-        self,
-        config: Settings,
-        end_ids: Sequence[int],
-        folder: Path,
-        encode: Callable[[str], Sequence[int]] | None = None,
-        rank: int = 0,
-        pause: float = 1.0,
-    ) -> None:
+        self, config: Settings, end_ids: Sequence[int], folder: Path, encode: Encode | None = None,
+        rank: int = 0, pause: float = 1.0,
+    ) -> None:  # fmt: skip
         settings = config.engine
         if not settings.servers:
             raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
@@ -76,7 +58,10 @@ class VLLMServers(Engine):
         self._pool.start()
         self._store.sweep()
         for server in servers:
-            self._warn_of_another_model(server)
+            # By the last part of the path only: on another machine the same model may stand elsewhere.
+            if server.root and PurePath(server.root).name != PurePath(self._model).name:
+                message = "%s serves %s; it has to be the model.path of this run, %s"
+                log.warning(message, server.url, server.root, self._model)
 
     def __repr__(self) -> str:
         return f"VLLMServers({', '.join(server.url for server in self._pool.servers)})"
@@ -134,13 +119,10 @@ class VLLMServers(Engine):
                         server.loaded = ""
                 continue
             return self._read(server, answer, model, prompt, sampling.max_tokens), _cached(answer)
-        raise Unreachable(
-            f"{server.url}: loads the adapter and then does not know it; "
-            "is this one server process? (--api-server-count 1)"
-        )
+        problem = "loads the adapter and then does not know it; is this one server process?"
+        raise Unreachable(f"{server.url}: {problem} (--api-server-count 1)")
 
     def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Sampled:
-        """The reply in an answer; Unreachable if it is none to this request."""
         try:
             if answer["model"] != model:
                 raise ValueError(f"asked for {model!r}, it answers as {answer['model']!r}")
@@ -212,34 +194,28 @@ class VLLMServers(Engine):
         server.held |= {name for name in known if self._store.abandoned(name)}
         if server.loaded not in known:  # it was restarted
             server.loaded = ""
-        if self._rank:
-            self._check_updating(server)
+        if self._rank and not self._updates(server):
+            advice = f"start it with\n  {self._command()}"
+            raise UserError(f"{server.url}: takes no adapters while it runs; {advice}")
         if self._encode:
             self._check_tokenizer(server, self._encode)
 
-    def _check_updating(self, server: _Served) -> None:
+    def _updates(self, server: _Served) -> bool:
         try:
             self._call(server, "/v1/load_lora_adapter", timeout=PROBE_SECONDS)
         except Rejected as error:
-            if error.status == 404:
-                advice = f"start it with\n  {self._command()}"
-                raise UserError(f"{server.url}: takes no adapters while it runs; {advice}") from None
+            return error.status != 404
+        return True
 
-    def _check_tokenizer(self, server: _Served, encode: Callable[[str], Sequence[int]]) -> None:
+    def _check_tokenizer(self, server: _Served, encode: Encode) -> None:
         body = {"model": server.base, "prompt": PROBE_TEXT, "add_special_tokens": False}
         try:
             cut = self._call(server, "/tokenize", body, PROBE_SECONDS)["tokens"]
         except (Rejected, KeyError, TypeError):
             return  # switched off there, which proves nothing
         if cut != list(encode(PROBE_TEXT)):
-            other = f"its model {server.base} has another tokenizer than model.path = {self._model}"
-            raise UserError(f"{server.url}: {other}")
-
-    def _warn_of_another_model(self, server: _Served) -> None:
-        """By the last part of the path only: on another machine the same model may stand elsewhere."""
-        if server.root and PurePath(server.root).name != PurePath(self._model).name:
-            message = "%s serves %s; it has to be the model.path of this run, %s"
-            log.warning(message, server.url, server.root, self._model)
+            other = f"another tokenizer than model.path = {self._model}"
+            raise UserError(f"{server.url}: its model {server.base} has {other}")
 
     def _well(self, server: _Served) -> bool:
         try:
@@ -249,11 +225,9 @@ class VLLMServers(Engine):
         return True
 
     def _not_loaded(self, server: _Served, words: str) -> UserError:
-        return UserError(
-            f"{server.url}: does not load the adapter: {words}\n"
-            f"every server has to read {self._store.root} under this very path "
-            f"(engine.adapters names another folder), and to be started with\n  {self._command()}"
-        )
+        read = f"read {self._store.root} under this very path (engine.adapters names another folder)"
+        needs = f"every server has to {read}, and to be started with\n  {self._command()}"
+        return UserError(f"{server.url}: does not load the adapter: {words}\n{needs}")
 
     def _refusal(self, server: _Served, error: Rejected) -> UserError:
         hint = ""
@@ -265,20 +239,16 @@ class VLLMServers(Engine):
         return UserError(f"{server.url}: refused: {error}{hint}")
 
     def _command(self) -> str:
-        lora = f"--enable-lora --max-lora-rank {self._rank}"
-        serve = f"vllm serve {self._model} {lora} --generation-config vllm"
-        return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True {serve}"
+        options = f"--enable-lora --max-lora-rank {self._rank} --generation-config vllm"
+        return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} {options}"
 
-    def _call(
-        self, server: Server, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None
-    ) -> Any:
+    def _call(self, server: Server, path: str, body: Body = None, timeout: float | None = None) -> Any:
         """One request, which ends with the call of the pool that it is part of."""
         seconds = timeout or self._settings.timeout
         return self._client.request(server.url + path, body, seconds, self._pool.cancellation)
 
 
 def _cached(answer: Any) -> int | None:
-    """How many of the prompt's tokens the server had computed before, if it tells."""
     try:
         return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
     except (KeyError, TypeError, ValueError):

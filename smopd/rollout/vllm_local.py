@@ -1,9 +1,4 @@
-"""The engine of vLLM inside this process: one GPU samples and trains.
-
-vLLM is imported only when the engine is made, and made to keep off what is the trainer's: standard output,
-random states, the number of threads. It leaves out several GPUs or machines: those are servers
-(`smopd/rollout/vllm_http.py`).
-"""
+"""The engine of vLLM inside this process: one GPU samples and trains."""
 
 import gc
 import logging
@@ -27,9 +22,7 @@ from smopd.seeds import derive
 from smopd.settings import Settings
 
 SETTINGS = {
-    # In this process, not in a child: the trainer may hold a CUDA context, which no fork survives; Ctrl-C
-    # would reach the child too and end it while the trainer saves; and nothing of it can be left over when
-    # the trainer is killed.
+    # Not in a child: no fork survives the trainer's CUDA context, and Ctrl-C would end it while it saves.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # standard output is for results
 }
@@ -38,10 +31,7 @@ DEFAULTS = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 
 
 class VLLMEngine(Engine):
-    """Samples with vLLM, from the adapter of the last `refresh`, or from the base before the first.
-
-    `rank`: the largest of the adapters to come, 0 for the base alone.
-    """
+    """Samples with vLLM from the adapter of the last `refresh`; `rank`: the largest, 0 for the base alone."""
 
     traits = TRAITS["vllm"]
 
@@ -52,8 +42,7 @@ class VLLMEngine(Engine):
         self._store = AdapterStore(Path(self._folder.name), Path(self._folder.name))
         self._adapter: Adapter | None = None
         self._request: Any = None
-        self._swaps = 0
-        self._asleep = False
+        self._swaps, self._asleep = 0, False
         settings: dict[str, Any] = {
             "model": served_model(config), "dtype": config.model.dtype,
             "gpu_memory_utilization": config.engine.memory, "max_model_len": config.engine.max_length or None,
@@ -96,7 +85,9 @@ class VLLMEngine(Engine):
             with _own_random_state():
                 outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
         except BaseException as error:
-            self._abort()
+            # What was asked for must not come back among the next replies.
+            engine = self._llm.llm_engine
+            engine.abort_request(list(engine.output_processor.request_states), internal=True)
             if isinstance(error, ValueError | self._vllm.exceptions.VLLMClientError):
                 hint = "engine.max_length bounds context and reply"
                 raise UserError(f"vLLM refuses to sample: {error}\n{hint}") from None
@@ -112,10 +103,7 @@ class VLLMEngine(Engine):
         return replies
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """Load the adapter, drop the one before and everything computed with it.
-
-        vLLM takes a number it knows for the adapter it knows, whatever the path: so each has its own number.
-        """
+        """Load the adapter, drop the one before and everything computed with it."""
         self._wake_up()
         old, new = self._adapter, self._store.write(version, save)
         engine = self._llm.llm_engine
@@ -157,14 +145,8 @@ class VLLMEngine(Engine):
             self._llm.wake_up()
             self._asleep = False
 
-    def _abort(self) -> None:
-        """After Ctrl-C or a refused prompt: what was asked for must not come back among the next replies."""
-        engine = self._llm.llm_engine
-        engine.abort_request(list(engine.output_processor.request_states), internal=True)
-
 
 def _import_vllm() -> Any:
-    """The package with the modules that are used, or how to get it."""
     try:
         import vllm
         import vllm.exceptions

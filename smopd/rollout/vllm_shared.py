@@ -1,7 +1,4 @@
-"""What the two vLLM engines share: how a reply is asked for and read, model and rank, adapters on disk.
-
-Nothing here imports vLLM.
-"""
+"""What the two vLLM engines share: requests, replies, model and rank, adapters on disk. Imports no vLLM."""
 
 import contextlib
 import hashlib
@@ -55,11 +52,7 @@ class Replies:
         self._warned = False
 
     def fields(self, sampling: Sampling, seed: int) -> dict[str, Any]:
-        """vLLM's names for one request, for `SamplingParams` and for the completions call alike.
-
-        Every field that a model's generation_config.json can set is given, so that the defaults of a server
-        never colour a rollout; ignore_eos, because which tokens end a reply is said by `stop_token_ids`.
-        """
+        """vLLM's names for one request, every one that a server's defaults could set otherwise."""
         return {
             "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
             "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
@@ -78,10 +71,8 @@ class Replies:
             raise ValueError("tokens behind the end of the turn")
         ended = ids[-1] in self.end_ids
         if finish == "stop" and not ended:
-            raise UserError(
-                f"vLLM ended a reply at token {ids[-1]}, which ends no turn of this model "
-                f"(those are {sorted(self.end_ids)}): start the server with --generation-config vllm"
-            )
+            where = f"at token {ids[-1]}, which ends no turn of this model (those are {sorted(self.end_ids)})"
+            raise UserError(f"vLLM ended a reply {where}: start the server with --generation-config vllm")
         if len(ids) < limit and not ended and not self._warned:
             self._warned = True
             cut = f"replies are cut before their limit of {limit} tokens"
@@ -98,10 +89,7 @@ class Adapter:
 
 
 class AdapterStore:
-    """Adapter folders under a root that other runs may use too, named after the run, the process, a count.
-
-    A process that was killed leaves its folders behind; `sweep` removes those of the same run.
-    """
+    """Adapter folders under a root that runs may share, named after run, process and a count."""
 
     _alive: set[str] = set()  # noqa: RUF012 - the stores of this process, shared on purpose
 

@@ -1,13 +1,6 @@
 """One checkpoint: a folder that is complete or absent, with checksums that tell whether it was damaged.
-
-    adapter_model.safetensors, adapter_config.json   the student, in plain PEFT format
-    teacher.safetensors                              the teacher's matrices
-    optimizer.safetensors, optimizer.json            the optimizer's tensors; its groups and other values
-    state.json                                       step, hash of the settings, version
-    checksums.json                                   SHA-256 of every file; written last
-
-Nothing is pickled, and the same state gives the same bytes. It leaves out which checkpoint is used and kept
-(run_folder.py).
+adapter_*: the student, in plain PEFT format; teacher.safetensors; optimizer.*: its tensors, its other values;
+state.json: step, hash of the settings, version; checksums.json, written last. Nothing is pickled.
 """
 
 import hashlib
@@ -47,7 +40,11 @@ def write(final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optim
     try:
         partial.mkdir(parents=True)
         save_adapter(model, partial)
-        _sort_adapter_config(partial / "adapter_config.json", model)
+        # PEFT writes sets in the order of the process's string hashes.
+        settings = model.peft_config[STUDENT].to_dict().items()
+        sets = {key: sorted(value) for key, value in settings if isinstance(value, set)}
+        adapter = partial / "adapter_config.json"
+        write_json(adapter, json.loads(adapter.read_text(encoding="utf-8")) | sets)
         save_teacher(model, partial / "teacher.safetensors")
         _save_optimizer(optimizer, partial)
         state = {"step": step, "settings": settings_hash(config), "smopd": code_version()}
@@ -118,13 +115,6 @@ def load(folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, confi
         why = (str(error).strip().splitlines() or [repr(error)])[0]
         raise UserError(f"{folder}: does not fit this model: {why}") from None
     return int(state["step"])
-
-
-def _sort_adapter_config(path: Path, model: PeftModel) -> None:
-    """PEFT writes sets in the order of the process's string hashes."""
-    written = json.loads(path.read_text(encoding="utf-8"))
-    sets = {k: sorted(v) for k, v in model.peft_config[STUDENT].to_dict().items() if isinstance(v, set)}
-    write_json(path, written | sets)
 
 
 def _save_optimizer(optimizer: torch.optim.Optimizer, folder: Path) -> None:

@@ -1,9 +1,4 @@
-"""A trained run as a plain model folder: the adapter folded into its base, tokenizer, model card.
-
-What comes out loads with transformers, vLLM or any converter, and needs neither PEFT nor smopd. A base that
-was trained in fewer bits is loaded in full for this: the adapter is folded into the weights its makers
-published. It leaves out uploading.
-"""
+"""A trained run as a plain model folder: the adapter folded into its full base, tokenizer, model card."""
 
 import json
 import re
@@ -22,7 +17,7 @@ from smopd.errors import UserError
 from smopd.evaluation.store import data_digest, load_identity, load_summary
 from smopd.files import file_digest, read_jsonl, write_text
 from smopd.formatting import interval, percent
-from smopd.models import load_generation_config, load_model, resolve_adapter
+from smopd.models.loading import load_generation_config, load_model, resolve_adapter
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -61,7 +56,6 @@ def export(source: Path, out: Path, checkpoint: str = "", dtype: str = "") -> di
 
 
 def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
-    """The run folder, where there is one, and the adapter to fold."""
     source = source.expanduser()
     run: Path | None = source.parent.parent if source.parent.name == "checkpoints" else source
     run = run if run and (run / "config.toml").exists() else None
@@ -75,7 +69,6 @@ def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
 
 
 def _config_of(adapter: Path) -> Config:
-    """An adapter without a run names its base itself."""
     settings = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     base = settings.get("base_model_name_or_path")
     if not base:
@@ -101,24 +94,20 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
     head += "tags: [smopd, self-distillation, multi-turn]\n" + (f"base_model: {base}\n" if hub else "")
     parts = [f"---\n{head}---", f"# {name}"]
     method = f" with smopd's method `{config.method}`, seed {config.seed}" if run else ""
-    parts.append(
+    parts += [
         f"`{base}` after multi-turn on-policy self-distillation (SMOPD, arXiv 2608.14647){method}: trained "
         "to answer a task told over several turns as it answers the task told at once. The LoRA adapter is "
-        f"folded into the weights ({dtype}); exported by smopd {version('smopd')}."
-    )
-    parts.append(
+        f"folded into the weights ({dtype}); exported by smopd {version('smopd')}.",
         f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model "
-        "too. State them here before you publish it."
-    )
+        "too. State them here before you publish it.",
+    ]
     if run:
         parts += [_training(config, adapter, run), *_evaluations(adapter, run)]
         data = {name: _public(getattr(config.data, name)) for name in ("train", "eval", "databases")}
         verifiers = [_public(name) for name in config.data.verifiers]
         model = {"path": base, "adapter": _public(config.model.adapter)}
-        public = {
-            "model": config.model.model_copy(update=model),
-            "data": config.data.model_copy(update={**data, "verifiers": verifiers}),
-        }
+        public_data = config.data.model_copy(update={**data, "verifiers": verifiers})
+        public = {"model": config.model.model_copy(update=model), "data": public_data}
         tables = re.split(r"\n(?=\[)", to_toml(config.model_copy(update=public)).strip())
         # Addresses are nobody's business.
         kept = [table.strip() for table in tables if not table.startswith(("[engine]", "[user]"))]
@@ -130,7 +119,7 @@ def _training(config: Config, adapter: Path, run: Path) -> str:
     state = adapter / "state.json"
     step = json.loads(state.read_text(encoding="utf-8"))["step"] if state.exists() else None
     lines = [f"- step {step} of {config.train.steps}, {config.train.rollouts} conversations a step"]
-    lines.append(f"- seed {config.seed}")
+    lines += [f"- seed {config.seed}"]
     if config.model.quantize != "none":
         lines.append(f"- base weights in {config.model.quantize} while training")
     lines.append(f"- training data: {_data(config.data.train)}")
@@ -162,7 +151,6 @@ def _evaluations(adapter: Path, run: Path) -> list[str]:
 
 
 def _data(name: str) -> str:
-    """A data set by name, and by content where it is at hand."""
     path = Path(name).expanduser()
     if path.is_file():
         return f"`{path.name}`, sha256 {file_digest(path)}"

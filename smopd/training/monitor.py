@@ -1,11 +1,5 @@
-"""Watching a run while it trains: evaluations every few steps, the best of them, when to stop early, and
-trackers.
+"""Watching a run while it trains: evaluations every few steps, the best of them, early stopping, trackers."""
 
-Evaluations are written beside the metrics and decide nothing but when to stop and which checkpoint is kept as
-the best. It leaves out the evaluations before and after a run, which are `smopd eval`'s.
-"""
-
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
@@ -30,11 +24,8 @@ class Monitor:
 
     def __init__(self, trainer: "Trainer") -> None:
         self.trainer, self.settings = trainer, trainer.config.train
-        self.examples = (
-            prepared_examples(trainer.config, "eval")[: self.settings.eval_limit]
-            if self.settings.eval_every
-            else []
-        )
+        every, limit = self.settings.eval_every, self.settings.eval_limit
+        self.examples = prepared_examples(trainer.config, "eval")[:limit] if every else []
         self.trackers: list[GeneralTracker] = []
 
     def __enter__(self) -> "Monitor":
@@ -42,36 +33,28 @@ class Monitor:
         for name in self.settings.trackers if self.trainer.processes.first else []:
             kind: Any = LOGGER_TYPE_TO_CLASS[name]
             # The folder is the run: its name is what one looks for among many.
-            made = (
-                kind(folder.name, str(folder / "tracking"))
-                if kind.requires_logging_directory
-                else kind("smopd", name=folder.name)
-            )
+            local = kind.requires_logging_directory
+            made = kind(folder.name, str(folder / "tracking")) if local else kind("smopd", name=folder.name)
             try:
                 made.start()
             except ImportError as error:
-                raise UserError(
-                    f"train.trackers: {name} is not installed ({error}): pip install 'smopd[track]'"
-                ) from None
-            made.store_init_configuration(
-                {key: _scalar(value) for key, value in flatten(config.model_dump()).items()}
-            )
+                problem = f"{name} is not installed ({error}): pip install 'smopd[track]'"
+                raise UserError(f"train.trackers: {problem}") from None
+            settings = flatten(config.model_dump()).items()
+            plain = (bool, int, float, str)
+            made.store_init_configuration({k: v if isinstance(v, plain) else str(v) for k, v in settings})
             self.trackers.append(made)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for tracker in self.trackers:
             tracker.finish()
 
     def log(self, row: dict[str, Any]) -> None:
         """Pass one step's row on."""
+        numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
         for tracker in self.trackers:
-            tracker.log(
-                {key: value for key, value in row.items() if isinstance(value, (int, float))},
-                step=row["step"],
-            )
+            tracker.log(numbers, step=row["step"])
 
     def due(self, step: int) -> bool:
         """Whether an evaluation follows this step."""
@@ -87,24 +70,20 @@ class Monitor:
     def evaluate(self, step: int) -> None:
         """Play the examples, each process its share, and keep the result and perhaps the checkpoint."""
         trainer, settings = self.trainer, self.trainer.config.eval
-        driver = Driver(
-            trainer.engine, trainer.renderer, evaluation_sampling(trainer.config), settings.middle_tokens,
-            trainer.config.chat.history,
-        )  # fmt: skip
+        limits = evaluation_sampling(trainer.config), settings.middle_tokens
+        driver = Driver(trainer.engine, trainer.renderer, *limits, trainer.config.chat.history)
+        examples = trainer.processes.share(self.examples)
         trainer.model.eval()
         with trainer.sampling(step):
-            own = evaluate(
-                driver, trainer.processes.share(self.examples), VIEWS, 1, trainer.config.seed, settings.batch
-            )
-        outcomes: list[Outcome] = trainer.processes.gather(own)
+            share = evaluate(driver, examples, VIEWS, 1, trainer.config.seed, settings.batch)
+        outcomes: list[Outcome] = trainer.processes.gather(share)
         if not trainer.processes.first:
             return
         views = summarise(outcomes)["views"]
-        found = {view: views[view]["accuracy"] for view in VIEWS}
         for view in VIEWS:
-            trainer.folder.record_evaluation(step, view, found[view])
+            trainer.folder.record_evaluation(step, view, views[view]["accuracy"])
         trainer.folder.prune(self.settings.keep_checkpoints)
-        self.log({"step": step, **{f"eval/{view}": value for view, value in found.items()}})
+        self.log({"step": step, **{f"eval/{view}": views[view]["accuracy"] for view in VIEWS}})
 
     def enough(self) -> bool:
         """Whether the last evaluations brought nothing better, as often as the run's patience allows."""
@@ -114,7 +93,3 @@ class Monitor:
         values = self.trainer.processes.broadcast([row["value"] for row in rows if row["metric"] == VIEWS[0]])
         best = values.index(max(values)) if values else 0
         return len(values) - 1 - best >= self.settings.patience
-
-
-def _scalar(value: Any) -> Any:
-    return value if isinstance(value, (bool, int, float, str)) else str(value)

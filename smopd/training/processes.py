@@ -1,7 +1,5 @@
 """The processes of a run: the share of each, collective operations, and which of them writes files.
-
-`torchrun` or `accelerate launch` starts them; without a launcher there is one, and a collective operation
-returns what it was given. It leaves out sharded weights (sharding.py).
+`torchrun` or `accelerate launch` starts them; without a launcher a collective returns what it was given.
 """
 
 import os

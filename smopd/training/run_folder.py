@@ -1,12 +1,6 @@
 """A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
-
-    config.toml         the settings                       rollouts/       the conversations of each step
-    metrics.jsonl       a row a step, no times in it       tokens/         on request, see tokens.py
-    timings.jsonl       the seconds of each step           checkpoints/    see checkpoint.py
-    evaluations.jsonl   accuracy while training            eval/           accuracy before and after training
-                                                           report.html     from `smopd report`
-
-It leaves out what a run does; it knows where its files are, and refuses a folder that holds something else.
+config.toml, metrics.jsonl (a row a step), timings.jsonl, evaluations.jsonl (while training), rollouts/,
+tokens/ (on request), checkpoints/, eval/ (before and after), report.html (from `smopd report`).
 """
 
 import logging
@@ -136,10 +130,7 @@ class RunFolder:
             write_jsonl(self.evaluations_file, [*others, {"step": step, "metric": metric, "value": value}])
 
     def best(self, steps: set[int] | None = None) -> tuple[int, float] | None:
-        """Step and value of the highest evaluation (the first of equal ones) of the metric recorded first.
-
-        `steps`: only evaluations of these.
-        """
+        """Step and value of the first highest evaluation (among `steps`) of the metric recorded first."""
         rows = self.evaluations()
         rows = [row for row in rows if row["metric"] == rows[0]["metric"] and math.isfinite(row["value"])]
         values = {row["step"]: row["value"] for row in rows if steps is None or row["step"] in steps}

@@ -1,9 +1,6 @@
-"""Frozen weights sharded over the processes (FSDP2): each keeps a part and gathers one layer at a time.
-
-The adapters stay whole everywhere, so optimizer, EMA teacher and checkpoints are those of replicated weights.
-Every pass through sharded layers is a collective operation, hence all processes must make the same number of
-passes: `Aligned` adds empty ones where one has fewer. Rollouts of the hf engine are the exception: their
-length cannot be known, so the weights are whole while they last.
+"""Frozen weights sharded over the processes (FSDP2), adapters whole. Every pass is collective, so all
+processes must make the same number of passes: `Aligned` adds empty ones. The hf engine samples with whole
+weights.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +10,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn import Module
 
 from smopd.errors import UserError
 from smopd.scoring import kernel, passes
@@ -21,6 +19,8 @@ from smopd.scoring.plain import Scored
 from smopd.scoring.tree import rows_within
 from smopd.training.processes import Processes
 from smopd.training.scores import ScoringPath
+
+Device = torch.device | str
 
 
 def shard(model: PeftModel) -> None:
@@ -41,10 +41,7 @@ def shard(model: PeftModel) -> None:
 
 
 class Aligned:
-    """`reply_hidden` with as many passes as the process with the most rows needs.
-
-    The student's empty passes are added to the loss with weight zero: they, too, must run backward.
-    """
+    """`reply_hidden` with as many passes as the process with the most rows needs."""
 
     def __init__(self, processes: Processes) -> None:
         self.processes = processes
@@ -55,11 +52,7 @@ class Aligned:
         return ScoringPath(self.reply_hidden, kernel.token_stats, whole, always=True)
 
     def reply_hidden(
-        self,
-        body: torch.nn.Module,
-        sequences: Sequence[Scored],
-        device: torch.device | str = "cpu",
-        row_tokens: int = 2048,
+        self, body: Module, sequences: Sequence[Scored], device: Device = "cpu", row_tokens: int = 2048
     ) -> torch.Tensor:
         """[N, d] hidden states that predict the reply tokens, as `passes.reply_hidden`. Collective."""
         full = [(*context, *reply) for context, reply in sequences]
