@@ -1,9 +1,8 @@
 """Splits requests into shards by asking a language model behind an OpenAI-compatible endpoint.
 
-Every answer passes the checks that the rules pass too (`check_shards`). One that fails is asked for again
-with the reason told; after the last try the rule-based shards are taken, or the request is dropped, and
-counted. Results go to a cache file as they come, so an interrupted build goes on without asking twice. It
-leaves out where the endpoint is and how it is reached: the caller brings an `Endpoint`.
+Every answer passes `check_shards`, as the rules' shards do. One that fails is asked for again with the reason
+told; after the last try the rule-based shards are taken, or the request is dropped. Results go to a cache
+file as they come, so an interrupted build goes on without asking twice.
 """
 
 import hashlib
@@ -41,14 +40,10 @@ WARM = 0.7  # temperature from the second try on: the same words again would fai
 
 
 class Endpoint(Protocol):
-    """A chat endpoint as far as it is used here; `each` gives every item a handle that cancels its request."""
+    """A chat endpoint as far as it is used here; `each` gives every item a handle to cancel its request."""
 
     def model(self) -> str: ...
-
-    def text(
-        self, messages: Any, temperature: float, max_tokens: int, seed: int, cancellation: Any
-    ) -> str: ...
-
+    def text(self, messages: Any, temperature: float, max_tokens: int, seed: int, cancel: Any) -> str: ...
     def each(self, work: Callable[[Any, Any], None], items: Sequence[Any]) -> None: ...
 
 
@@ -81,8 +76,8 @@ class LlmSharder:
         requests = [normalise(text) for text in texts]
         keys = [self._key(text) for text in requests]
         self.counts["from the cache"] += sum(key in self._known for key in keys)
-        pairs = dict(zip(keys, requests, strict=True))
-        todo = [(k, text) for k, text in pairs.items() if k not in self._known and len(text) <= LONGEST]
+        new = {k: text for k, text in zip(keys, requests, strict=True) if k not in self._known}
+        todo = [(key, text) for key, text in new.items() if len(text) <= LONGEST]
         done = 0
 
         def work(pair: tuple[str, str], cancellation: Any) -> None:
@@ -96,9 +91,8 @@ class LlmSharder:
         if todo:
             with self.track("shards by the model", len(todo)) as update:
                 self.endpoint.each(work, todo)
-        return [
-            self._result(self._known.get(key, {}), text) for key, text in zip(keys, requests, strict=True)
-        ]
+        pairs = zip(keys, requests, strict=True)
+        return [self._result(self._known.get(key, {}), text) for key, text in pairs]
 
     def _key(self, text: str) -> str:
         """What a result depends on: the request, the prompt, the model, the tries and the seed."""

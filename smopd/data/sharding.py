@@ -1,9 +1,8 @@
 """Splits a request into the turns of a conversation by rule, and checks any split, whoever made it.
 
-The rule (CCOPD's, as far as it goes): normalise white space; split into sentences; where these are fewer than
-three, split them at connectives too, and a single sentence at other clauses; the goal goes first, the rest in
-order. Every word of the request stays, as it was written. It leaves out rewording: "it" is not replaced by
-what it stands for, which an LLM does better (`smopd.data.llm_sharding`).
+The rule (CCOPD's, as far as it goes): split into sentences; where these are fewer than three, at connectives
+too, and a single sentence at other clauses; the goal goes first, the rest in order. Every word stays. It
+leaves out rewording, which an LLM does better (`smopd.data.llm_sharding`).
 """
 
 import re
@@ -18,16 +17,11 @@ LONGEST = 1200  # characters of a request
 FEW = 3  # with fewer sentences than this, they are split at connectives too
 
 
-class Unfit(ValueError):
-    """A request that cannot be told in shards; the text is the reason, by which requests are counted."""
-
-
 def normalise(text: str) -> str:
     """The text in one line, single spaces between words, without quotes around the whole of it."""
     text = " ".join(text.split())
-    if len(text) > 1 and text[0] == text[-1] == '"' and '"' not in text[1:-1]:
-        text = text[1:-1].strip()
-    return text
+    quoted = len(text) > 1 and text[0] == text[-1] == '"' and '"' not in text[1:-1]
+    return text[1:-1].strip() if quoted else text
 
 
 def pieces(text: str) -> list[str]:
@@ -53,27 +47,19 @@ def pieces(text: str) -> list[str]:
     return [ahead, *rest]
 
 
-def shard(text: str) -> tuple[str, ...]:
-    """The shards of a request by rule; `Unfit` says why there are none."""
+def shard(text: str) -> tuple[str, ...] | str:
+    """The shards of a request by rule, or the reason why there are none, by which requests are counted."""
     if len(normalise(text)) > LONGEST:
-        raise Unfit(f"over {LONGEST} characters")
-    found = pieces(text)
-    if len(found) < 2:
-        raise Unfit("fewer than two shards")
-    if problem := check_shards(text, found):
-        raise Unfit(problem.split(":")[0])
-    return tuple(found)
+        return f"over {LONGEST} characters"
+    if len(found := pieces(text)) < 2:
+        return "fewer than two shards"
+    problem = check_shards(text, found)
+    return problem.split(":")[0] if problem else tuple(found)
 
 
 def by_rule(texts: Sequence[str]) -> list[tuple[str, ...] | str]:
     """For each text its shards by rule, or the reason why there are none."""
-    results: list[tuple[str, ...] | str] = []
-    for text in texts:
-        try:
-            results.append(shard(text))
-        except Unfit as reason:
-            results.append(str(reason))
-    return results
+    return [shard(text) for text in texts]
 
 
 def _joined(told: list[str]) -> list[str]:
@@ -94,12 +80,9 @@ _FURTHER = re.compile(
 )
 # A question that asks for nothing of its own.
 _COURTESY = re.compile(
-    r"(?i)(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|"
-    r"out)\b.*)?\?|(?:can|could|would) you .{0,40}\b(?:this|that|these|those|it)(?: for me| please|, "
-    r"please)?\?"
+    r"(?i)(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|out)\b.*"
+    r")?\?|(?:can|could|would) you .{0,40}\b(?:this|that|these|those|it)(?: for me| please|, please)?\?"
 )
-
-
 _RELATIVE = re.compile(r"(?:who|whose|that|which)\s+(\w+)", re.IGNORECASE)
 _SUBORDINATE = re.compile(r"(?:who|whose|that|which|when|where|while|if)\b", re.IGNORECASE)
 _ONE = re.compile(r"(?:has|is|was|does|doesn't|hasn't|isn't|wasn't|\w+[^su\W]s)", re.IGNORECASE)
@@ -194,14 +177,11 @@ def _stem(word: str) -> str:
     return re.sub(r"(?:ing|ies|ied|es|ed|ly|s|d|e|y|er)$", "", word) if len(word) > 3 else word
 
 
-def check_shards(
-    full: str, shards: list[str] | tuple[str, ...], most_new: float = 0.0, goal: bool = True
-) -> str | None:
+def check_shards(full: str, shards: Sequence[str], most_new: float = 0.0, goal: bool = True) -> str | None:
     """What is wrong with a split, None if nothing: facts lost, facts added, or no goal in front.
 
     Numbers, names, quoted strings and code identifiers of the request must all occur in the shards; numbers
-    and names in the shards must come from it, and so must all but a share `most_new` of the other content
-    words. `goal=False` leaves the last check out.
+    and names in the shards must come from it, and so must all but a share `most_new` of the other words.
     """
     full, told = normalise(full), normalise(" ".join(shards))
     have, wanted = numbers(told), numbers(full)

@@ -23,9 +23,8 @@ def prepared_examples(config: Config, split: Literal["train", "eval"]) -> list[E
             task.require()
         prompt, place = prompts.get(task.name), task.placeholder
         if prompt and place and place.name not in prompt:
-            raise UserError(
-                f"prompts.{task.name}: must contain {place.name}, or the model would never see them"
-            )
+            unseen = "or the model would never see them"
+            raise UserError(f"prompts.{task.name}: must contain {place.name}, {unseen}")
     return [
         replace(e, system=tasks.fill(prompts[e.task], e.answer)) if prompts.get(e.task) else e
         for e in examples

@@ -181,37 +181,30 @@ class _Gone(BaseException):
     """The program ended, or spoke out of turn."""
 
 
+def _asking(name: str) -> Callable[..., Any]:
+    return lambda self, *args, **named: self._ask(name, self, *args, **named)
+
+
 class _Remote:
     """Something of the program's that is no plain data. It equals only itself, whatever it says of itself."""
 
     def __init__(self, ask: Callable[..., Any], number: int) -> None:
         vars(self).update(_ask=ask, _number=number)
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        return self._ask("call", self, *args, **named)
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return self._ask("getattr", self, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._ask("setattr", self, name, value)
-
     def __iter__(self) -> Iterator[Any]:
         return iter(self._ask("list", self))
-
-    def __next__(self) -> Any:
-        return self._ask("next", self)
-
-    def __len__(self) -> int:
-        return self._ask("len", self)
 
     def __bool__(self) -> bool:
         return True
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._ask("getitem", self, key)
+    __call__, __setattr__, __next__, __len__, __getitem__ = map(
+        _asking, ("call", "setattr", "next", "len", "getitem")
+    )
 
 
 class Tests:

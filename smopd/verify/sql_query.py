@@ -1,7 +1,4 @@
-"""Finding the SQL of a reply, and running a query where it can only read and is stopped in time.
-
-It leaves out what SQLite's grammar does not take for a query.
-"""
+"""Finding the SQL of a reply, and running a query where it can only read and is stopped in time."""
 
 import re
 import sqlite3
@@ -29,6 +26,7 @@ _LIMITS = {
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 # Nothing stops the padding of the last two.
 _REFUSED = {"load_extension", "randomblob", "zeroblob", "fts3_tokenizer", "printf", "format"}
+_AFFINITY = {"int": "INTEGER", "real": "REAL", "text": "TEXT", "date": "TEXT"}
 BAD_QUERY = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
 # --- finding the query
@@ -69,7 +67,6 @@ def extract_sql(text: str) -> str | None:
 
 
 def _last_query(text: str, fenced: bool) -> str | None:
-    """The last stretch of the text that SQLite's grammar takes for a query."""
     text = text[-MOST_CHARACTERS:]
     every = [match.start() for match in _START.finditer(text)]
     outer = [at for at in every if not text[max(0, at - 30) : at].rstrip().lower().endswith(_INNER)]
@@ -98,7 +95,6 @@ def _statement_end(text: str, start: int, fenced: bool) -> int:
 
 
 def _is_query(text: str) -> bool:
-    """Whether SQLite's grammar takes the text; whatever its names mean."""
     if not text or copies(text) > MOST_COPIES:
         return bool(text)
     try:
@@ -156,9 +152,6 @@ def open_database(path: Path | None = None, tables: Tables | None = None) -> sql
         connection.setlimit(limit, value)
     connection.set_authorizer(_guard)
     return connection
-
-
-_AFFINITY = {"int": "INTEGER", "real": "REAL", "text": "TEXT", "date": "TEXT"}
 
 
 def run_query(db: sqlite3.Connection, query: str, deadline: float, most: int) -> tuple[int, list[Row]]:

@@ -1,8 +1,7 @@
 """Small databases for a schema that tell a wrong query from a right one, for lack of the real ones.
 
-Rows are drawn so that what a query looks at matters: constants and near misses, few distinct values (ties,
-duplicates), parents without children, NULLs where allowed, groups as large as the thresholds. Keys hold, no
-foreign key dangles. It leaves out CHECK constraints, defaults, and any likeness to real data.
+Rows hold a query's constants and near misses, ties and duplicates, parents without children, NULLs where
+allowed, groups as large as the thresholds. Keys hold. It leaves out CHECK constraints and defaults.
 """
 
 import random
@@ -51,8 +50,7 @@ def synthesise(
         wanted = profile.rows if name in central else min(profile.rows, 4)
         if name in central and profile.rows > 9:  # enough for the thresholds, except in the small databases
             wanted = min(_MOST_ROWS, max(wanted, 3 * facts.most))
-        if profile.childless and table.foreign:
-            wanted = 0
+        wanted = 0 if profile.childless and table.foreign else wanted
         done[name] = _rows(name, table, draw.randint((wanted + 1) // 2, wanted), done, pools)
     return {name: [tuple(row[c] for c in schema[name].columns) for row in done[name]] for name in done}
 
@@ -136,14 +134,12 @@ class _Pools:
                 kind = "real" if (name, column) in facts.numeric and kind in ("text", "date") else kind
                 self._kinds[group] = max(kind, self._kinds.get(group, kind), key=ranks.index)
         self.fitting = False  # whether a row should satisfy all comparisons with constants, or each by chance
-        self._planted: dict[Key, list[Value]] = {}
-        self._exact: dict[Key, list[Value]] = {}
+        self._planted, self._exact, self._filler = (dict[Key, list[Value]]() for _ in range(3))
         for key, constant, pattern in sorted(facts.constants):
             group = self._find(key)
             near = _matches(constant, draw) if pattern else _near(constant, self._kinds[group])
             self._planted.setdefault(group, []).extend(near)
             self._exact.setdefault(group, []).extend(near[:4] if pattern else near[:1])
-        self._filler: dict[Key, list[Value]] = {}
 
     def _find(self, key: Key) -> Key:
         while self._group[key] != key:

@@ -1,7 +1,6 @@
 """What a task declares about itself: its answers, its prompt, how a reply is judged, how data of it are read.
 
-A built-in task is one file in `smopd/verify/tasks`; a user's own becomes a Task in `smopd/verify/own.py`. The
-rest of the package asks the declaration and never compares a task's name.
+The rest of the package asks the declaration and never compares a task's name.
 """
 
 import json

@@ -1,9 +1,8 @@
 """A pool of warm processes for verdicts that may hang, crash or eat memory.
 
-Here is our side; what a process does is in `worker.py`. A process is a fresh interpreter in a session of its
-own (Ctrl-C does not reach it) and judges one job at a time; past the time limit it is killed with its process
-group, and another is started when next needed. It is no wall against malice: model-written programs go to the
-sandbox (`sandbox.py`).
+Here is our side; what a process does is in `worker.py`. It is a fresh interpreter in its own session, judges
+one job at a time, and is killed with its process group past the time limit. It is no wall against malice:
+model-written programs go to the sandbox (`sandbox.py`).
 """
 
 import atexit
@@ -36,13 +35,10 @@ _INSIDE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import smopd
 
 @dataclass(frozen=True)
 class Kind:
-    """What a process is started for: a module whose `worker` gives the function that judges a job.
-
-    `file` and `source` are of a file of the user's verifiers, and passed to `worker`.
-    """
+    """What a process is started for: a module whose `worker` gives the function that judges a job."""
 
     module: str
-    file: str = ""
+    file: str = ""  # of the user's verifiers, passed to `worker` with its text
     source: str = ""
 
 
@@ -65,11 +61,6 @@ def width() -> int:
 
 _idle: dict[Kind, list["_Worker"]] = collections.defaultdict(list)
 _places = threading.BoundedSemaphore(width())
-
-
-def ask(job: Job) -> Verdict:
-    """The verdict on one job; waits for a free place."""
-    return ask_all([job])[0]
 
 
 def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
@@ -95,8 +86,7 @@ def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
     return verdicts
 
 
-class _NotStartedError(Exception):
-    """A worker that never became ready."""
+class _NotStartedError(Exception): ...
 
 
 def _take(kind: Kind) -> "_Worker":
@@ -120,9 +110,8 @@ class _Worker:
         env = {**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         try:
             command = [sys.executable, "-P", "-X", "utf8", "-c", _INSIDE, json.dumps(path)]
-            self.process = subprocess.Popen(
-                command, stdin=-1, stdout=-1, stderr=self.errors, env=env, start_new_session=True, bufsize=0
-            )
+            pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": self.errors, "bufsize": 0}
+            self.process = subprocess.Popen(command, **pipes, env=env, start_new_session=True)
         except OSError as error:
             raise _NotStartedError(str(error)) from None
         ready = self.exchange(json.dumps(asdict(kind)).encode(), _START_LIMIT)
@@ -132,7 +121,6 @@ class _Worker:
             raise _NotStartedError(ready["failed"] if ready else ending)
 
     def judge(self, job: Job) -> Verdict:
-        """The verdict on a job, whatever becomes of the process."""
         try:
             limits = {"timeout": job.timeout, "memory": job.memory_mb << 20}
             message = json.dumps({"call": dict(job.call), "number": self.number, **limits}).encode()
@@ -183,13 +171,14 @@ class _Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe:
-                pipe.close()
+        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+            pipe.close()
         self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
         last = self.errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
         self.errors.close()
-        return f"{_ending(code)}{': ' if last else ''}{last}"
+        ending = "it closed its pipe" if code is None else f"exit code {code}"
+        ending = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else ending
+        return f"{ending}{': ' if last else ''}{last}"
 
 
 def _await(fd: int, event: int, deadline: float) -> None:
@@ -207,12 +196,6 @@ def _read(fd: int, size: int, deadline: float) -> bytes:
             raise EOFError
         data += piece
     return bytes(data)
-
-
-def _ending(code: int | None) -> str:
-    if code is None:
-        return "it closed its pipe"
-    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
 def close(kind: Kind | None = None) -> None:

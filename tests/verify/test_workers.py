@@ -16,7 +16,7 @@ import pytest
 
 from smopd.verify import workers
 from smopd.verify.verdict import Verdict
-from smopd.verify.workers import Job, Kind, ask, ask_all
+from smopd.verify.workers import Job, Kind, ask_all
 
 SOURCE = textwrap.dedent("""
     import os, signal, subprocess, sys, time
@@ -31,6 +31,10 @@ KIND = Kind("smopd.verify.own", "x.py", SOURCE)
 
 def job(expression: str, timeout: float = 30.0, memory_mb: int = 1024) -> Job:
     return Job(KIND, {"task": "x", "answer": {}, "reply": expression}, timeout, memory_mb, "shown")
+
+
+def ask(job: Job) -> Verdict:
+    return ask_all([job])[0]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,7 +1,4 @@
-"""The task database: a query in SQLite's SQL must give what a reference query gives.
-
-It leaves out how the two are compared (`smopd/verify/database.py`).
-"""
+"""The task database: a query in SQLite's SQL must give what a reference query gives (verify/database.py)."""
 
 from pathlib import Path
 from typing import Any
@@ -29,8 +26,9 @@ def use_databases(folder: str | Path | None) -> None:
     if place and not place.exists():
         raise UserError(f"{folder}: no such folder of databases")
     if place and place.is_dir() and not [*place.glob("*/*.sqlite"), *place.glob("*.sqlite")]:
-        expected = "expected DB_ID/DB_ID.sqlite, as in Spider's database folder"
-        raise UserError(f"{folder}: holds no .sqlite files; {expected}")
+        raise UserError(
+            f"{folder}: holds no .sqlite files; expected DB_ID/DB_ID.sqlite, as in Spider's database folder"
+        )
     _databases = place
 
 
@@ -71,14 +69,7 @@ def _reference_problem(answer: Answer) -> str | None:
 
 
 TASK = Task(
-    "database",
-    fields=("reference_sql", "schema_sql"),
-    judge=_judge,
-    judge_many=_judge_many,
-    system=SYSTEM,
-    placeholder=SCHEMA,
-    from_lic=_from_lic,
-    answer_form="The answer is the whole SQL query.",
-    reference_problem=_reference_problem,
-    references_checked=100,  # each takes a hundredth of a second or two
-)
+    "database", ("reference_sql", "schema_sql"), judge=_judge, judge_many=_judge_many, system=SYSTEM,
+    placeholder=SCHEMA, from_lic=_from_lic, answer_form="The answer is the whole SQL query.",
+    reference_problem=_reference_problem, references_checked=100,  # each takes 0.01 to 0.02 s
+)  # fmt: skip
