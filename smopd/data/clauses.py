@@ -1,42 +1,31 @@
-"""Where a text may be cut: the ends of its sentences, and within one sentence the places where a clause
-begins.
+"""Where a text may be cut: the ends of its sentences, and the places in one where a clause begins.
 
 Never inside quotes, brackets or code. The rules are lists of words, made by reading results on GSM8K, Spider,
-BFCL and MBPP: no grammar is parsed, so some cuts read oddly. It leaves out what is done with the pieces: that
-is `smopd.data.sharding`.
+BFCL and MBPP: no grammar is parsed, so some cuts read oddly.
 """
 
 import re
 from itertools import pairwise
 
 # --- what stays whole
-_QUOTED = re.compile(
-    r"```.*?```|`[^`]+`|(?<![\w\"])\"[^\"]+\"(?![\w\"])|“[^”]*”|‘[^’]*’(?!\w)|(?<![\w'])'(?=\S)(?:[^']|"
-    r"'(?=\w))*'(?!\w)|https?://\S+"
+_QUOTED_OR_BRACKET = re.compile(
+    r"(?P<quoted>```.*?```|`[^`]+`|(?<![\w\"])\"[^\"]+\"(?![\w\"])|“[^”]*”|‘[^’]*’(?!\w)"
+    r"|(?<![\w'])'(?=\S)(?:[^']|'(?=\w))*'(?!\w)|https?://\S+)|[()\[\]{}]"
 )
 _CLOSERS = {")": "(", "]": "[", "}": "{"}
 
 
 def whole_spans(text: str) -> list[tuple[int, int]]:
     """(start, end) of every quotation, bracket, code and address, none inside another."""
-    spans = [m.span() for m in _QUOTED.finditer(text)]
-    quoted = iter([*spans, (len(text), len(text))])
-    begin, end = next(quoted)
-    opened: list[tuple[str, int]] = []
-    found: list[tuple[int, int]] = []
-    at = 0
-    while at < len(text):
-        if at == begin:
-            at = end
-            begin, end = next(quoted)
-            continue
-        if text[at] in "([{":
-            opened.append((text[at], at))
-        elif text[at] in _CLOSERS and opened and opened[-1][0] == _CLOSERS[text[at]]:
-            found.append((opened.pop()[1], at + 1))
-        at += 1
-    outer: list[tuple[int, int]] = []
-    for span in sorted([*spans, *found], key=lambda s: (s[0], -s[1])):
+    opened, found, outer = list[re.Match[str]](), list[tuple[int, int]](), list[tuple[int, int]]()
+    for m in _QUOTED_OR_BRACKET.finditer(text):
+        if m["quoted"]:
+            found.append(m.span())
+        elif m[0] not in _CLOSERS:
+            opened.append(m)
+        elif opened and opened[-1][0] == _CLOSERS[m[0]]:
+            found.append((opened.pop().start(), m.end()))
+    for span in sorted(found, key=lambda s: (s[0], -s[1])):
         if not outer or span[0] >= outer[-1][1]:
             outer.append(span)
     return outer
@@ -73,21 +62,18 @@ def sentences(text: str) -> list[str]:
 
 
 def _ends(before: str, end: re.Match[str], after: str) -> bool:
-    """Does a sentence end at this mark?"""
     if not after or not before.strip():
         return False
-    next_word = m[0].lower() if (m := re.match(r"[^\w$]*(\w[\w']*)", after)) else ""
-    next_word = next_word.strip("\"'“‘([")
+    following = re.match(r"[^\w$]*(\w[\w']*)", after)
+    next_word = following[0].lower().strip("\"'“‘([") if following else ""
     if not end["gap"]:  # no space after the mark: a sentence only where the next word says so
         return next_word in _STARTERS
     lower = re.match(r"[\"'“‘(\[]*[a-z]", after) is not None
     if "?" in end["mark"] or "!" in end["mark"]:
         return not (lower and end["close"])  # "Why?" he asked
     last = re.sub(r"^\W+", "", before.split()[-1])
-    if re.fullmatch(r"\d+", last) and len(before.split()) == 1:
-        return False  # "1. clone": an enumeration
-    if lower:
-        return False
+    if lower or (re.fullmatch(r"\d+", last) and len(before.split()) == 1):
+        return False  # "1. clone" is an enumeration
     word = last.lower()
     if word in _AMBIGUOUS or re.fullmatch(r"(?:[A-Za-z]\.)*[A-Z]", last):
         return next_word in _STARTERS and not (word == "no" and next_word.isdigit())
@@ -254,8 +240,7 @@ def _long_enough(piece: str) -> bool:
 
 def _first_cut(sentence: str) -> list[int]:
     """Where the question begins after a condition: "If there are 3, how many ...?"."""
-    spans = whole_spans(sentence)
-    leading = _LEADING.match(sentence)
+    spans, leading = whole_spans(sentence), _LEADING.match(sentence)
     found = [leading.end()] if leading else []
     for later in _LATER_ASK.finditer(sentence):
         # In "how long, in years, will it take" the question has begun before.
@@ -265,8 +250,7 @@ def _first_cut(sentence: str) -> list[int]:
 
 
 def _cuts(marker: re.Pattern[str], sentence: str) -> list[int]:
-    spans = whole_spans(sentence)
-    found = []
+    spans, found = whole_spans(sentence), []
     for m in marker.finditer(sentence):
         before = re.findall(r"[\w'$.%-]+|[\"”)\]]", sentence[: m.start()])
         after = [w.lower() for w in re.findall(r"[\w'$-]+", sentence[m.end() :])[:3]]
@@ -293,8 +277,6 @@ _OBJECT = re.compile(r"\b(?:that|what|which|where) (?:the|an?) [\w' ]{1,30}$", r
 _PREPOSITIONS = _set(
     "for in by of at from near on after before around over against into with during within among under"
 )
-
-
 _SUBJECTS = _set("the a an he she they it i we of you with in for")
 _THAN = _set("less more greater rather older younger higher lower since by")  # "then" misspelt for "than"
 

@@ -120,7 +120,6 @@ def parse_item(item: Any, where: str) -> Example:
 
 
 def _lic_fields(item: Record) -> dict[str, Any]:
-    """The fields of an example from an item of Lost in Conversation."""
     shards, name = item["shards"], item["task"]
     if not isinstance(shards, list) or not all(isinstance(s, dict) and "shard" in s for s in shards):
         raise item.error("shards", "expected a list of objects with a 'shard'")

@@ -72,7 +72,6 @@ def _cells(group: dict[str, Any]) -> list[str]:
 
 
 def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
-    """The histogram of shards, its tail in one bar."""
     counts = list(group["shards"]["histogram"].items())
     if len(counts) <= _MOST_BARS:
         return counts

@@ -189,7 +189,6 @@ _suites_lock = threading.Lock()
 
 
 def _suite(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> _Suite:
-    """The databases of a reference, from the cache or new."""
     key = (ddl, query, files)
     with _suites_lock:
         suite = _suites.get(key)
@@ -349,10 +348,7 @@ def shows_something(answer: Answer) -> str | None:
 
 def _untyped_result(query: str, tables: Tables) -> str:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for name, (columns, rows) in tables.items():
-            names = [f'"{column}"' for column in columns]
-            connection.execute(f'CREATE TABLE "{name}" ({", ".join(names)})')
-            connection.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(names))})', rows)
+        sql.create_tables(connection, tables, typed=False)
         # Steps of SQLite's machine are a limit that is the same on every computer.
         connection.set_progress_handler(lambda: True, _CHECK_STEPS)
         return repr(connection.execute(query).fetchmany(100_000))

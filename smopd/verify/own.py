@@ -115,7 +115,6 @@ def _read(path: Path, name: str) -> str:
 
 
 def _run(file: str, source: str, name: str) -> list[_Marked]:
-    """The marked functions of a file; whatever goes wrong in it is a UserError with a line."""
     try:
         marked = _execute(file, source)
     except (Exception, SystemExit) as error:

@@ -39,9 +39,10 @@ def write(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view[: 1 << 20]) :]
 
 
-def take(fd: int, size: int) -> bytes:
+def take(fd: int, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
     data = bytearray()
     while len(data) < size:
+        wait()
         if not (piece := os.read(fd, min(size - len(data), 1 << 20))):
             raise EOFError
         data += piece
@@ -52,11 +53,11 @@ def send(fd: int, data: bytes) -> None:
     write(fd, struct.pack("!I", len(data)) + data)
 
 
-def receive(fd: int, first: bytes = b"") -> bytes:
-    (size,) = struct.unpack("!I", first + take(fd, 4 - len(first)))
+def receive(fd: int, first: bytes = b"", wait: Callable[[], None] = lambda: None) -> bytes:
+    (size,) = struct.unpack("!I", first + take(fd, 4 - len(first), wait))
     if size > _MESSAGE:
         raise ValueError("a message too large")
-    return take(fd, size)
+    return take(fd, size, wait)
 
 
 _PLAIN = {

@@ -198,7 +198,6 @@ class _Pools:
 
 
 def _near(constant: str, kind: str) -> list[Value]:
-    """A constant and what a slightly different comparison would take for it."""
     try:
         number = float(constant)
         exact: int | float = int(number) if number.is_integer() else number

@@ -20,16 +20,17 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from smopd.errors import UserError
+from smopd.verify.sandbox_judge import receive
 from smopd.verify.verdict import Verdict
 
 MEMORY_MB = 2048  # for a job, beyond what its process takes when it is ready
 GRACE = 2.0  # seconds after a time limit within which the verdict on it is there
 _START_LIMIT = 120.0  # seconds to import what the jobs need
 _PIECE = select.PIPE_BUF  # bytes that a pipe ready for writing takes without blocking
-_MOST = 64 << 20  # bytes of an answer
 _INSIDE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import smopd.verify.worker as w; w.main()"
 
 
@@ -149,8 +150,8 @@ class _Worker:
             while left:
                 _await(to.fileno(), select.POLLOUT, deadline)
                 left = left[os.write(to.fileno(), left[:_PIECE]) :]
-            (size,) = struct.unpack("!I", _read(back.fileno(), 4, deadline))
-            answer = json.loads(_read(back.fileno(), size, deadline)) if size <= _MOST else None
+            wait = partial(_await, back.fileno(), select.POLLIN, deadline)
+            answer = json.loads(receive(back.fileno(), wait=wait))
         except TimeoutError:
             self.late = True
             return None
@@ -186,16 +187,6 @@ def _await(fd: int, event: int, deadline: float) -> None:
     poll.register(fd, event)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         raise TimeoutError
-
-
-def _read(fd: int, size: int, deadline: float) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        _await(fd, select.POLLIN, deadline)
-        if not (piece := os.read(fd, min(size - len(data), 1 << 20))):
-            raise EOFError
-        data += piece
-    return bytes(data)
 
 
 def close(kind: Kind | None = None) -> None:

@@ -183,14 +183,14 @@ def test_a_fork_does_not_speak_to_its_parents_processes() -> None:
 
 def test_an_interrupted_wait_leaves_no_answer_behind_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     ask(job("1"))
-    monkeypatch.setattr(workers, "_read", interrupted)
+    monkeypatch.setattr(workers, "receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ask(job("'stale'"))
     monkeypatch.undo()
     assert ask(job("'fresh'")).extracted == "fresh"
 
 
-def interrupted(*args: Any) -> bytes:
+def interrupted(*args: Any, **named: Any) -> bytes:
     raise KeyboardInterrupt
 
 

@@ -143,7 +143,6 @@ def _sharded(items: list[Item], sharder: Sharder | None, built: Built, track: Tr
 
 
 def _verified(examples: list[Example], items: dict[str, Item], built: Built, track: Track) -> list[Example]:
-    """The examples whose own reference verifies as correct."""
     if not examples:
         return []
     task = examples[0].task

@@ -99,7 +99,6 @@ def _answer_number(text: str) -> re.Match[str] | None:
 
 
 def _value(number: re.Match[str]) -> Fraction | None:
-    """The number exactly, or None where it is too large to be anybody's answer."""
     parts = []
     for text in (number["top"], number["bottom"] or "1"):
         mantissa, _, exponent = text.lower().partition("e")
