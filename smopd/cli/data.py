@@ -4,15 +4,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from smopd.cli.options import Json, emit
 from smopd.errors import UserError
-
-if TYPE_CHECKING:
-    from smopd.data.llm_sharding import LlmSharder
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
 Opt, Arg = typer.Option, typer.Argument
@@ -97,9 +94,9 @@ def data_build(
         card = write(built, out)
     if as_json:
         emit({"out": str(out), **card})
-        return
-    _print_card(card)
-    print(f"{card['examples']:,} examples in {out}; what they are: {out}.card.md")
+    else:
+        _print_card(card)
+        print(f"{card['examples']:,} examples in {out}; what they are: {out}.card.md")
 
 
 @data_app.command("check")
@@ -233,7 +230,7 @@ def _load(verifiers: list[Path] | None) -> None:
     load_verifiers(verifiers or ())
 
 
-def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> "LlmSharder | None":
+def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> Any:
     """The model behind an endpoint as a sharder, None for the rules."""
     for option, found, other in (("sharder", kind, "llm"), ("fallback", options["fallback"], "drop")):
         if found not in ("rule", other):

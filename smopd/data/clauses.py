@@ -1,11 +1,25 @@
 """Where a text may be cut: the ends of its sentences, and the places in one where a clause begins.
 
-Never inside quotes, brackets or code. The rules are lists of words, made by reading results on GSM8K, Spider,
-BFCL and MBPP: no grammar is parsed, so some cuts read oddly.
+Never inside quotes, brackets or code. The rules are lists of words (words.toml), made by reading results on
+GSM8K, Spider, BFCL and MBPP: no grammar is parsed, so some cuts read oddly.
 """
 
 import re
+import tomllib
 from itertools import pairwise
+from pathlib import Path
+
+WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+
+
+def word_set(name: str) -> frozenset[str]:
+    """The words of a list in words.toml."""
+    return frozenset(WORDS[name].split())
+
+
+def _any_of(name: str) -> str:
+    return "|".join(WORDS[name].split())
+
 
 # --- what stays whole
 _QUOTED_OR_BRACKET = re.compile(
@@ -32,23 +46,12 @@ def whole_spans(text: str) -> list[tuple[int, int]]:
 
 
 # --- sentences
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
 
 
-_ABBREVIATIONS = _set(
-    "mr mrs ms dr prof st jr sr vs etc e.g i.e cf no nos approx fig eq inc ltd co corp dept gov sen rep gen "
-    "col capt sgt lt avg mt ave blvd rd jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri "
-    "sat sun"
-)
-# After an initial or an abbreviation that can end a sentence, only these begin a new one.
-_STARTERS = _set(
-    "he she they it we i you the a an how what which who when where if each there his her their its this "
-    "that these those in on at after before for by so then but and however find calculate determine can "
-    "could please all one two every today yesterday"
-)
+_ABBREVIATIONS = word_set("abbreviations")
+_STARTERS = word_set("starters")
 _END = re.compile(r"(?P<mark>[.?!…]+)(?P<close>[\"'”’)\]}]*)(?P<gap>\s+|(?<=[a-z][.?!])(?=[A-Z][a-z]*\s))")
-_AMBIGUOUS = _set("no co st fig sat sun mar mon etc inc jr sr a.m p.m u.s u.k")  # these may end a sentence
+_AMBIGUOUS = word_set("ambiguous")
 
 
 def sentences(text: str) -> list[str]:
@@ -81,17 +84,7 @@ def _ends(before: str, end: re.Match[str], after: str) -> bool:
 
 
 # --- clauses
-COMMANDS = (
-    "find|list|show|give|return|tell|count|calculate|compute|determine|display|get|retrieve|report|output|"
-    "select|write|compare|provide|identify|state|name|describe|sort|order|rank|search|book|send|create|"
-    "generate|make|play|convert|check|estimate|fetch|look|explain|predict|analyze|analyse|update|change|add|"
-    "set|turn|schedule|plan|buy|reserve|recommend|suggest|locate|evaluate|solve|draw|plot|mix|translate|"
-    "remove|delete|open|start|stop|run|include|use|help|please|express|round|assume|suppose|simulate|view|"
-    "see|track|rent|figure|obtain|verify|assist|share|arrange|combine|print|summarize|cancel|choose|pick|"
-    "visualize|initiate|execute|kindly|let|upload|download|configure|modify|explore|discover|measure|detect|"
-    "extract|design|shuffle|perform|classify|fit|transfer|produce|switch|save|browse|apply|install|read|pay|"
-    "email|scan|register"
-)
+COMMANDS = _any_of("commands")
 _ASK = r"(?:how|what|which|who|whom|where|when|why|what's|who's|whose)"
 _POLITE = (
     r"(?:can|could|would|will|should|may|do|does|did|is|are|was|were|has|have|had)\s+(?:you|i|we|he|she|it|"
@@ -122,23 +115,10 @@ def asks(text: str) -> bool:
     return asked or _ASKING.match(text) is not None or _INNER_ASK.search(text) is not None
 
 
-_PLAIN_VERB = (
-    "is|are|was|were|has|have|had|does|did|will|costs?|buys?|bought|sells?|sold|gives?|gave|gets?|got|eats?|"
-    "ate|takes?|took|needs?|makes?|made"
-)
-_VERB = (
-    rf"(?:{_PLAIN_VERB}|do|would|can|could|should|must|wants?|spends?|spent|uses?|goes|went|pays?|paid|"
-    rf"earns?|finds?|found|adds?|loses?|lost|decides?|receives?|works?|runs?|ran|reads?|puts?|plans?|keeps?|"
-    rf"kept|leaves?|left|sends?|sent|starts?|returns?|gains?|picks?|plays?|drinks?|drank|\w{{3,}}ed)"
-)
-_PRONOUN = (
-    r"(?:he|she|they|it|we|i|you|there|his|her|their|its|my|our|your|each|this|that|these|those|both|another|"
-    r"every)"
-)
-_CLEAR_COMMANDS = (
-    "find|calculate|compute|determine|show|return|tell|retrieve|convert|check|give|provide|fetch|search for|"
-    "send|create"
-)
+_PLAIN_VERB = _any_of("plain_verb")
+_VERB = rf"(?:{_PLAIN_VERB}|{_any_of('other_verb')}|\w{{3,}}ed)"
+_PRONOUN = rf"(?:{_any_of('pronoun')})"
+_CLEAR_COMMANDS = _any_of("clear_commands") + "|search for"
 # What must follow "and" for it to join clauses; many a command is a noun too, so it needs its object.
 _CLAUSE = (
     rf"(?:then\b|also\b|finally\b|afterwards\b|{_PRONOUN}\s+(?:\w+\s+){{0,3}}?{_VERB}\b|(?:the\s+|"
@@ -187,32 +167,10 @@ _LEADING = re.compile(
     rf"{COMMANDS}|{_POLITE}|{_WISH})\b)"
 )
 _LATER_ASK = re.compile(rf",\s+(?=(?:and\s+)?(?:{_HOW}|{_POLITE})\b)", re.IGNORECASE)
-# Words after which no clause begins: the cut would leave them hanging.
-_HANGING = _set(
-    "of the a an is are was were be been to by for in on at from with and or not as than all those any how "
-    "what which that who whose if when while each every both only also very more less most least no its his "
-    "her their my our your this these please do does did have has had can could will would should must just "
-    "even about into over between per i he she we they it you me find show list give get know there same "
-    "using where such so but first given one ones anyone someone something everyone everything anything "
-    "function currently now"
-)
-_BEFORE_IF = _set(
-    "check see know determine find tell verify identify as even wonder decide only test what ask sure "
-    "whether and out or mind"
-)
-_BEFORE_WITH = re.compile(
-    r"(?i)(?:start|begin|end|deal|work|fill|associat|agree|shar|compar|replac|match|interact|familiar|"
-    r"consistent|com|meet|divid|play|provid|help|along|together|do|what|combin|involv|go|talk|stay|live|left|"
-    r"met|connect|align|cover|issu|relat|equal)\w*|\w+ed"
-)
-_BEFORE_PLACE = re.compile(
-    r"(?i)(?:live|lives|born|made|held|located|based|stay|stays|look|search|wait|pay|paid|ask|account|stand|"
-    r"call|known|responsible|order|apply|went|go|goes|comes?|came|move|equal|up|due|according|belongs?|"
-    r"listen|relative|similar|close|next|respect|respond|back|log|sign|turn|care|access|arrive|depart|fly|"
-    r"travel|drive|set|starts?|add|convert|change|out|as|rather|prior|contribute|increase|decrease|"
-    r"correspond|want|like|need|able|how|way|have|has|one|two|three|\d+|than|gets?|works?|check|participate|"
-    r"\w+ed|\w+ing)"
-)
+_HANGING = word_set("hanging")
+_BEFORE_IF = word_set("before_if")
+_BEFORE_WITH = re.compile(rf"(?i)(?:{_any_of('before_with')})\w*|\w+ed")
+_BEFORE_PLACE = re.compile(rf"(?i)(?:{_any_of('before_place')}|\d+|\w+ed|\w+ing)")
 
 
 def clauses(sentence: str, connectives_only: bool = False) -> list[str]:
@@ -268,17 +226,12 @@ _VERB_LAST = re.compile(
     r"\b(?:has|have|had|is|are|was|were|be|do|does|did|own|owns|like|get|made|most)\W*$|\w+ed the (?:most|"
     r"least)\W*$"
 )
-_JOINING = re.compile(
-    r"(?i)\b(?:sub\w*tract|multipl|divid|replac|compar|merg|combin|concat|mix|match|compatib|swap|share|"
-    r"associat|interchang|friend)\w*\b"
-)
+_JOINING = re.compile(rf"(?i)\b(?:{_any_of('joining')})\w*\b")
 _ONE_OF_TWO = re.compile(r"and (?:i|he|she|an? \w+) (?:are|were|have)\b", re.IGNORECASE)
 _OBJECT = re.compile(r"\b(?:that|what|which|where) (?:the|an?) [\w' ]{1,30}$", re.IGNORECASE)
-_PREPOSITIONS = _set(
-    "for in by of at from near on after before around over against into with during within among under"
-)
-_SUBJECTS = _set("the a an he she they it i we of you with in for")
-_THAN = _set("less more greater rather older younger higher lower since by")  # "then" misspelt for "than"
+_PREPOSITIONS = word_set("prepositions")
+_SUBJECTS = word_set("subjects")
+_THAN = word_set("than")
 
 
 def _fits(before: list[str], after: list[str], left: str, right: str) -> bool:

@@ -11,10 +11,11 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from smopd.data.sharding import LONGEST, by_rule, check_shards, normalise
+from smopd.data.sharding import LONGEST, check_shards, normalise, shard
 from smopd.errors import UserError
 from smopd.files import read_jsonl, write_jsonl
 from smopd.seeds import derive
@@ -47,29 +48,25 @@ class Endpoint(Protocol):
     def each(self, work: Callable[[Any, Any], None], items: Sequence[Any]) -> None: ...
 
 
+@dataclass
 class LlmSharder:
     """Texts to shards. `counts`: how many came from the model, the cache, the rules, and were dropped."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        cache: Path | None = None,
-        tries: int = 3,
-        fallback: Literal["rule", "drop"] = "rule",
-        seed: int = 0,
-        track: Track = quiet,
-    ) -> None:
-        if tries < 1:
-            raise UserError(f"--tries: expected at least 1, found {tries}")
-        self.endpoint, self.cache, self.tries, self.fallback = endpoint, cache, tries, fallback
-        self.seed, self.track = seed, track
-        self.counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._known: dict[str, dict[str, Any]] = {}
-        if cache is not None and cache.exists():
-            rows = read_jsonl(cache)  # a last line that was cut short is left out, here and in the file
+    endpoint: Endpoint
+    cache: Path | None = None
+    tries: int = 3
+    fallback: Literal["rule", "drop"] = "rule"
+    seed: int = 0
+    track: Track = quiet
+
+    def __post_init__(self) -> None:
+        if self.tries < 1:
+            raise UserError(f"--tries: expected at least 1, found {self.tries}")
+        self.counts, self._lock, self._known = Counter[str](), threading.Lock(), dict[str, dict[str, Any]]()
+        if self.cache is not None and self.cache.exists():
+            rows = read_jsonl(self.cache)  # a last line that was cut short is left out, here and in the file
             self._known = {row["key"]: row for row in rows if isinstance(row, dict) and "key" in row}
-            write_jsonl(cache, rows)
+            write_jsonl(self.cache, rows)
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, ...] | str]:
         """For each text its shards, or the reason why there are none."""
@@ -85,7 +82,11 @@ class LlmSharder:
             row = self._ask(*pair, cancellation)
             with self._lock:
                 done += 1
-                self._keep(row)
+                self._known[row["key"]] = row
+                if self.cache is not None:
+                    self.cache.parent.mkdir(parents=True, exist_ok=True)
+                    with self.cache.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 update(done)
 
         if todo:
@@ -113,23 +114,16 @@ class LlmSharder:
             messages = [*messages[:2], {"role": "assistant", "content": said}, again]
         return {"key": key, "tries": self.tries, "failed": problem}
 
-    def _keep(self, row: dict[str, Any]) -> None:
-        self._known[row["key"]] = row
-        if self.cache is not None:
-            self.cache.parent.mkdir(parents=True, exist_ok=True)
-            with self.cache.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
     def _result(self, row: dict[str, Any], text: str) -> tuple[str, ...] | str:
         if "shards" in row:
             self.counts["by the model"] += 1
             return tuple(row["shards"])
-        if self.fallback == "rule" or not row:  # without a row it was too long to ask
-            (found,) = by_rule([text])
-            self.counts["dropped" if isinstance(found, str) else "by rule instead"] += 1
-            return found
-        self.counts["dropped"] += 1
-        return f"model: {row['failed'].split(':')[0]}"
+        if self.fallback == "drop" and row:  # without a row it was too long to ask
+            self.counts["dropped"] += 1
+            return f"model: {row['failed'].split(':')[0]}"
+        found = shard(text)
+        self.counts["dropped" if isinstance(found, str) else "by rule instead"] += 1
+        return found
 
 
 def parse_list(said: str) -> tuple[str, ...] | str:

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from smopd.data.clauses import asks, clauses, sentences, whole_spans
+from smopd.data.clauses import WORDS, asks, clauses, sentences, whole_spans, word_set
 
 # For each text its shards, or the reason why there are none.
 Sharder = Callable[[Sequence[str]], list[tuple[str, ...] | str]]
@@ -122,23 +122,8 @@ def _led(piece: str, before: str) -> str:
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|(?<![\w.])\.\d+")
 _CODE = re.compile(r"\b\w*[A-Za-z]\w*(?:[._]\w*[A-Za-z]\w*)+\b|\b[a-z]+[A-Z]\w*\b|\b[A-Za-z]+\d\w*\b")
-_UP_TO_TWENTY = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty"
-)
-_COUNTED = {word: str(number) for number, word in enumerate(_UP_TO_TWENTY.split(" "))}
-_FUNCTION_WORDS = (
-    "a an the and or but if when while then so that this these those it its it's they them their theirs he "
-    "him his she her hers i me my mine we us our you your yours who whom whose which what how why where "
-    "there here one ones as at by for from in into of on onto to with without about after before between "
-    "over under than too very also just only even still yet not no nor do does did done doing is are was "
-    "were be been being am has have had having will would can could shall should may might must don't "
-    "doesn't didn't isn't aren't wasn't won't can't i'd i'm i've we're they're what's that's there's let's "
-    "please each every all any some both more most many much such same other another again first second next "
-    "last finally lastly secondly now well oh ok okay hi hello thanks thank need needs want wants like know "
-    "tell make sure use using used get give given because since until once per up out off down"
-)
-FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split(" "))
+_COUNTED = {word: str(number) for number, word in enumerate(WORDS["up_to_twenty"].split())}
+FUNCTION_WORDS = word_set("function_words")
 
 
 def numbers(text: str) -> Counter[str]:

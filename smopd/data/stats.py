@@ -2,12 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smopd.data.example import Example
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _MOST_BARS = 12  # of one histogram; the last takes the rest
 
@@ -43,8 +40,8 @@ def _group(examples: Sequence[Example]) -> dict[str, Any]:
     }
 
 
-def tables(facts: dict[str, Any]) -> list["Table"]:
-    """The description as tables for a terminal."""
+def tables(facts: dict[str, Any]) -> list[Any]:
+    """The description as rich tables for a terminal."""
     from rich.table import Table
 
     sizes = Table("task", title="Counts and lengths: mean (greatest)", title_justify="left")

@@ -273,7 +273,6 @@ def _files(place: Path, name: str) -> tuple[Path, ...]:
 
 # --- comparing
 def _difference(suite: _Suite, query: str, deadline: float) -> str:
-    """Where a query departs from the reference; an empty text where it nowhere does."""
     seen: list[tuple[_Expected, list[Row]]] = []
     orders: list[tuple[int, ...]] | None = None
     for connection, expected in _with_own(suite, query, deadline):

@@ -78,7 +78,12 @@ def load_verifiers(paths: Sequence[str | Path]) -> None:
     new: dict[str, tuple[_Marked, workers.Kind]] = {}
     files = {str(Path(path).expanduser().resolve()): str(path) for path in paths}
     for file, name in files.items():
-        source = _read(Path(file), name)
+        try:
+            source = importlib.util.decode_source(Path(file).read_bytes())
+        except FileNotFoundError:
+            raise UserError(f"{name}: no such file of verifiers") from None
+        except (OSError, UnicodeDecodeError, SyntaxError) as error:
+            raise UserError(f"{name}: cannot be read as Python: {error}") from None
         kind = workers.Kind(__name__, file, source)
         for marked in _run(file, source, name):
             task, here = marked.task, marked.place(name)
@@ -103,15 +108,6 @@ def unload_verifiers(files: Set[str] | None = None, kept: Set[workers.Kind] = fr
             tasks.forget(task)
             if kind not in kept:
                 workers.close(kind)
-
-
-def _read(path: Path, name: str) -> str:
-    try:
-        return importlib.util.decode_source(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{name}: no such file of verifiers") from None
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        raise UserError(f"{name}: cannot be read as Python: {error}") from None
 
 
 def _run(file: str, source: str, name: str) -> list[_Marked]:

@@ -168,9 +168,8 @@ def _visible(python: str) -> list[str]:
     wanted += [f"{top}/{lib}" for top in (sys.base_prefix, sys.base_exec_prefix) for lib in ("lib", "lib64")]
     wanted += ["/dev/null", "/dev/zero", "/dev/urandom"]
     found: list[str] = []
-    for path in wanted:
-        if os.path.exists(path) and not any(path == kept or path.startswith(kept + "/") for kept in found):
-            found.append(path)
+    for path in filter(os.path.exists, wanted):
+        found += [path] if not any(f"{path}/".startswith(f"{kept}/") for kept in found) else []
     return found
 
 
@@ -189,9 +188,8 @@ def _bubblewrap(paths: list[str]) -> list[str]:
     for folder in sorted(folders - {"/"}):  # bubblewrap would close them to everybody but the worker
         command += ["--perms", "0755", "--dir", folder]
     for path in paths:
-        if os.path.islink(path):
-            command += ["--symlink", os.readlink(path), path]
-        else:
-            command += ["--dev-bind" if path.startswith("/dev/") else "--ro-bind", path, path]
+        bind = "--dev-bind" if path.startswith("/dev/") else "--ro-bind"
+        link = os.path.islink(path)
+        command += ["--symlink", os.readlink(path), path] if link else [bind, path, path]
     command += ["--perms", "0755", "--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp"]
     return [*command, "--remount-ro", "/", "--chdir", "/tmp"]

@@ -265,7 +265,6 @@ def _kill_all(awaited: int, isolated: bool) -> int:
 
 
 def _limit(job: dict[str, Any], user: int) -> None:
-    """Give up rights and take on limits, for good."""
     limits = {"AS": job["memory"], "CPU": math.ceil(job["timeout"]) + 1, "NPROC": job["processes"]}
     limits |= {"FSIZE": 16 << 20, "NOFILE": 64, "CORE": 0}
     for name, value in limits.items():

@@ -186,7 +186,6 @@ def _link(facts: Facts, *groups: set[Key]) -> None:
 
 
 def _outputs(query: exp.Expr, schema: Schema) -> list[set[Key]]:
-    """The columns behind each output of a query."""
     query = query.unnest()
     if isinstance(query, exp.SetOperation):
         pairs = zip(_outputs(query.left, schema), _outputs(query.right, schema), strict=False)

@@ -151,7 +151,6 @@ class _Pools:
             self._group[self._find(key)] = self._find(keys[0])
 
     def pick(self, key: Key) -> Value:
-        """One value, likely not the only one of its kind."""
         group = self._find(key)
         planted = self._planted.get(group)
         if planted and self.fitting and self.draw.random() < 0.9:
@@ -165,11 +164,9 @@ class _Pools:
         return self.draw.choice(self._filler[group])
 
     def exact(self, key: Key, value: Value) -> bool:
-        """Whether the query compares the column with this very value."""
         return value in self._exact.get(self._find(key), ())
 
     def distinct(self, key: Key, count: int) -> list[Value]:
-        """Values for a column that is a key."""
         group = self._find(key)
         planted = list(dict.fromkeys([*self._planted.get(group, ()), *self._filler.get(group, ())]))
         self.draw.shuffle(planted)

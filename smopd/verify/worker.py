@@ -45,7 +45,13 @@ def main() -> None:
             job = json.loads(receive(jobs))
         except (EOFError, OSError):
             os._exit(0)
-        _limit(taken + job["memory"])
+        with contextlib.suppress(ImportError, ValueError, OSError):  # more than that raises a MemoryError
+            import resource
+
+            most = resource.getrlimit(resource.RLIMIT_AS)[1]
+            memory = taken + job["memory"]
+            memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
+            resource.setrlimit(resource.RLIMIT_AS, (memory, most))
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + _ORPHAN)
         answer: dict[str, Any] = {"number": job["number"]}
         try:
@@ -72,13 +78,3 @@ def line_in(error: BaseException, file: str) -> int:
     """The deepest line of a file that an exception passed; 0 where it passed none."""
     frames = traceback.walk_tb(error.__traceback__)
     return next((line for frame, line in reversed([*frames]) if frame.f_code.co_filename == file), 0)
-
-
-def _limit(memory: int) -> None:
-    """Limit the address space of the process, where the system can: more than that raises a MemoryError."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        most = resource.getrlimit(resource.RLIMIT_AS)[1]
-        memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
-        resource.setrlimit(resource.RLIMIT_AS, (memory, most))

@@ -69,13 +69,6 @@ def _reasons(domains: dict[str, Any], key: str) -> str:
     return "\n".join(f"- {domain}: {'; '.join(some) or 'none'}" for domain, some in reasons.items())
 
 
-def _size_row(domain: str, stats: dict[str, Any]) -> tuple[str, ...]:
-    counts = ", ".join(f"{shards}: {n:,}" for shards, n in stats["shards"]["histogram"].items())
-    digits = {"full_characters": 0, "shard_words": 1, "system_characters": 0}
-    spreads = [f"{stats[key]['mean']:.{d}f} ({stats[key]['max']:,})" for key, d in digits.items()]
-    return domain, f"{stats['shards']['mean']:.2f}", counts, *spreads
-
-
 _SIZES = (
     "domain | shards, mean | examples by number of shards | characters of the request, mean (max) | "
     "words a shard, mean (max) | characters of the system prompt, mean (max)"
@@ -90,7 +83,11 @@ def card_text(facts: dict[str, Any]) -> str:
         left_out = (sum(v["overlap"].values()), sum(v["rejected"].values()))
         counts.append((domain, v["source"]["name"], v["read"], *left_out, v["valid"], v["examples"]))
     files = [(f, v["read"], v["valid"], v["examples"]) for f, v in facts["files"].items()]
-    sizes = [_size_row(domain, stats) for domain, stats in facts["statistics"]["tasks"].items()]
+    sizes, digits = [], {"full_characters": 0, "shard_words": 1, "system_characters": 0}
+    for domain, stats in facts["statistics"]["tasks"].items():
+        histogram = ", ".join(f"{shards}: {n:,}" for shards, n in stats["shards"]["histogram"].items())
+        spreads = [f"{stats[key]['mean']:.{d}f} ({stats[key]['max']:,})" for key, d in digits.items()]
+        sizes.append((domain, f"{stats['shards']['mean']:.2f}", histogram, *spreads))
     compared = [f"- {e['file']} ({e['what']}, {e['items']:,} items)" for e in facts["evaluation"]]
     sources = [(domain, *v["source"].values()) for domain, v in domains.items()]
     sharded = ", ".join(f"{key} {value:,}" for key, value in facts["sharder"].items() if key != "kind")

@@ -75,7 +75,12 @@ def build(plan: Plan, sharder: Sharder | None = None, track: Track = quiet) -> B
         read[domain] = READERS[domain](plan.raw, built.rejected[domain])
         built.read[domain] = len(read[domain]) + built.rejected[domain].total()
         built.read_by_file += Counter(item.file for item in read[domain])
-    built.inputs = {name: sha256(plan.raw / name) for name in _inputs(plan)}
+    bfcl = [file for pair in readers.bfcl_files(plan.raw) for file in pair]
+    spider = [name for name in readers.SPIDER if (plan.raw / name).is_file()][:1]
+    files = {"math": [readers.GSM8K], "actions": bfcl, "code": [readers.MBPP]}
+    files["database"] = [*spider, readers.SPIDER_TABLES]
+    inputs = sorted(name for domain in plan.domains for name in files[domain])
+    built.inputs = {name: sha256(plan.raw / name) for name in inputs}
     out = overlap.held_out(plan.raw, plan.domains, plan.evals)
     built.evaluation = out.files
     valid: dict[str, list[Example]] = {}
@@ -92,14 +97,6 @@ def build(plan: Plan, sharder: Sharder | None = None, track: Track = quiet) -> B
         raise UserError(f"{plan.raw}: no valid example is left; rejected: {json.dumps(built.rejected)}")
     built.files = {e.id: built.files[e.id] for e in built.examples}
     return built
-
-
-def _inputs(plan: Plan) -> list[str]:
-    bfcl = [file for pair in readers.bfcl_files(plan.raw) for file in pair]
-    spider = [name for name in readers.SPIDER if (plan.raw / name).is_file()][:1]
-    files = {"math": [readers.GSM8K], "actions": bfcl, "code": [readers.MBPP]}
-    files["database"] = [*spider, readers.SPIDER_TABLES]
-    return sorted(name for domain in plan.domains for name in files[domain])
 
 
 def _without_overlap(items: list[Item], out: overlap.HeldOut, built: Built) -> list[Item]:

@@ -35,10 +35,7 @@ def gsm8k(raw: Path, rejected: Counter[str]) -> list[Item]:
 
 
 def mbpp(raw: Path, rejected: Counter[str]) -> list[Item]:
-    """Every task of mbpp.jsonl: the text, then its asserts, which tell the signature, one a shard.
-
-    As many asserts are shown as fit, in their order; all of them are the answer.
-    """
+    """Every task of mbpp.jsonl: its text, then the asserts that fit (they tell the signature), one a shard."""
     items = []
     for row in read_rows(need(raw, "code", MBPP)):
         text, tests = normalise(row.text("text")), row["test_list"]

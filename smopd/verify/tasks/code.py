@@ -153,10 +153,7 @@ def _functional(case: Mapping[str, Any]) -> str:
 
 # --- the code in a reply
 def extract_code(text: str, entry: str = "") -> str | None:
-    """The code of a reply: the last block that defines `entry`, else the last with any function, else None.
-
-    An empty `entry` asks for a whole program: the last block that is Python at all.
-    """
+    """The last block of a reply that defines `entry` (empty: that is Python), else any function, or None."""
     fallback = None
     for block in reversed(list(_fenced(text) if "```" in text else _unfenced(text))):
         names = _functions(block)
@@ -183,31 +180,27 @@ def _unfenced(text: str) -> Iterator[str]:
         while start >= done and end > start and parses < _MOST_PARSES:
             parses += 1
             code = "\n".join(lines[start:end])
-            error_line = 0 if len(code) > _MOST_CHARACTERS else _error_line(code)
-            if error_line is None:
+            tree = 0 if len(code) > _MOST_CHARACTERS else _tree(code)
+            if isinstance(tree, ast.Module):
                 done = end
                 yield code.strip()
                 break
-            end = min(end - 1, start + max(error_line - 1, 0))
+            end = min(end - 1, start + max(tree - 1, 0))
 
 
-def _error_line(code: str) -> int | None:
-    """The line where code stops being Python; None where it doesn't."""
+def _tree(code: str) -> ast.Module | int:
+    """The syntax tree, or the line where the code stops being Python (0 where none is known)."""
     try:
-        _parse(code)
-    except SyntaxError as error:
-        return error.lineno or 0
-    except (ValueError, RecursionError, MemoryError):
-        return 0
-    return None
+        return _parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return (isinstance(error, SyntaxError) and error.lineno) or 0
 
 
 def _functions(code: str) -> set[str] | None:
     """The functions that code defines, methods of a class Solution included; None where it is not Python."""
-    try:
-        body = _parse(code).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    if isinstance(tree := _tree(code), int):
         return None
+    body = tree.body
     classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == "Solution"]
     names: set[str] = set()
     for node in [*body, *(inner for found in classes for inner in found.body)]:

@@ -1,5 +1,6 @@
 """The task database: a query in SQLite's SQL must give what a reference query gives (verify/database.py)."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,7 @@ def use_databases(folder: str | Path | None) -> None:
 
 
 def _judge(answer: Answer, reply: str) -> Verdict:
-    from smopd.verify.database import verify_database
-
-    return verify_database(answer, reply, database=_databases)
+    return worker()(answer, reply, database=_databases)
 
 
 def _judge_many(answer: Answer, reply: str) -> Verdict | workers.Job:
@@ -49,7 +48,7 @@ def _judge_many(answer: Answer, reply: str) -> Verdict | workers.Job:
     return workers.Job(KIND, call, TIMEOUT + workers.GRACE, group=reference)
 
 
-def worker() -> Any:
+def worker() -> Callable[..., Verdict]:
     """What judges a job in a worker process."""
     from smopd.verify.database import verify_database
 

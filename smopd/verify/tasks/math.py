@@ -130,7 +130,6 @@ _SEVERAL = re.compile(r"[0-9)}\]]\s*+,\s*+[-(\[]?[0-9]|\\[{}]")
 
 
 def _is_number(reference: str) -> bool:
-    """Whether a reference is one number, be it with a unit, a currency or words around it."""
     bare = _bare(_plain(reference, powers=True))
     if re.search(r"[0-9]", bare) is None:
         return re.search(r"[0-9]", reference) is not None and "\\" not in reference
