@@ -212,10 +212,9 @@ def data_shard(
         counts = {"sharder": dict(by_model.counts)} if by_model else {}
         emit({"file": str(out), "examples": len(examples), "dropped": dropped, **counts})
         return
-    more = [f"... and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
-    print(
-        f"{len(examples)} examples in {out}; {len(dropped)} rows dropped", *reasons[:SHOWN], *more, sep="\n"
-    )
+    rest = [f"... and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
+    head = f"{len(examples)} examples in {out}; {len(dropped)} rows dropped"
+    print(head, *reasons[:SHOWN], *rest, sep="\n")
 
 
 def _new(out: Path, *beside: str) -> None:

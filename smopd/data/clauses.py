@@ -127,9 +127,8 @@ _CLAUSE = (
     rf"\d)\b|{_VERB}\b)"
 )
 _GAP = r"(?:,\s+|\s+)"
-CONNECTIVE = re.compile(
-    rf"(?i){_GAP}(?=(?:and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}))"
-)
+_JOINS = rf"and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}"
+CONNECTIVE = re.compile(rf"(?i){_GAP}(?=(?:{_JOINS}))")
 _SORTED = (
     r"(?:and )?(?:sorted|sort them|sort the results?|order them|ordered|listed|ranked|arranged|grouped|"
     r"group) (?:by|in|from|alphabetically|based)\b|(?:from|in) (?:the )?(?:\w+ )?(?:ascending|descending|"

@@ -11,6 +11,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -129,11 +130,9 @@ class LlmSharder:
 def parse_list(said: str) -> tuple[str, ...] | str:
     """The messages in a reply, or what is wrong with it."""
     said = said.rsplit("</think>", 1)[-1]
-    start, end = said.find("["), said.rfind("]")
-    try:
-        found = json.loads(said[start : end + 1]) if 0 <= start < end else None
-    except json.JSONDecodeError:
-        found = None
+    found = None
+    with suppress(json.JSONDecodeError):
+        found = json.loads(said[said.index("[") if "[" in said else len(said) : said.rfind("]") + 1])
     if not isinstance(found, list) or not all(isinstance(message, str) for message in found):
         return "it is no JSON list of texts"
     messages = tuple(m for message in found if (m := re.sub(r"\s+", " ", message).strip()))

@@ -150,4 +150,4 @@ def _example(item: Record) -> Example:
         raise item.error("answer", f"expected an object, found {type(answer).__name__}")
     if missing := task.missing(answer):
         raise item.error("answer", f"a {name} answer needs {missing}")
-    return Example(**{**item.fields, "shards": tuple(shards)})
+    return Example(**{**item, "shards": tuple(shards)})

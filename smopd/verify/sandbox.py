@@ -72,21 +72,16 @@ def available() -> tuple[Level, ...]:
 def require(level: Level | None = None) -> None:
     """A UserError where programs would run without isolation and nobody has permitted it."""
     if (level or isolation()) == "none" and not _permitted:
-        raise UserError(
-            "model-written programs need a sandbox, and neither bubblewrap nor namespaces work here: install "
-            "bubblewrap (apt-get install bubblewrap), or pass --allow-unsandboxed to run them with resource "
-            "limits only"
-        )
+        why = "model-written programs need a sandbox, and neither bubblewrap nor namespaces work here"
+        flag = "pass --allow-unsandboxed to run them with resource limits only"
+        raise UserError(f"{why}: install bubblewrap (apt-get install bubblewrap), or {flag}")
 
 
 def run(
     program: str, *, timeout: float, memory_mb: int = 512, tests: str = "", entry: str = "", stdin: str = "",
     level: Level | None = None,
 ) -> SandboxResult:  # fmt: skip
-    """Run a program; with `tests`, its status is theirs. They see its names, and `entry` as `candidate`.
-
-    Without tests "ok" only says that the program ended with exit code 0: judge its output.
-    """
+    """Run a program alone (judge its output) or with tests, which see its names and `entry` as `candidate`."""
     level = level or isolation()
     require(level)
     parts = [text.encode("utf-8", "surrogatepass") for text in (program, stdin, tests)]

@@ -203,9 +203,8 @@ class _Remote:
     def __bool__(self) -> bool:
         return True
 
-    __call__, __setattr__, __next__, __len__, __getitem__ = map(
-        _asking, ("call", "setattr", "next", "len", "getitem")
-    )
+    __call__, __setattr__, __next__ = map(_asking, ("call", "setattr", "next"))
+    __len__, __getitem__ = map(_asking, ("len", "getitem"))
 
 
 class Tests:

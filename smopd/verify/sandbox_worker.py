@@ -72,8 +72,7 @@ def _enter_namespaces(paths: list[str]) -> None:
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     if child := os.fork():
-        for fd in (0, 1, 2):
-            os.close(fd)
+        os.closerange(0, 3)
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
     _libc("prctl", _PDEATHSIG, signal.SIGKILL)
     _mount("none", "/", "none", _REC | _PRIVATE)

@@ -13,6 +13,7 @@ from typing import Any
 from smopd.verify.sql_schema import Facts, Key, Schema, Table
 
 Value = str | int | float | None
+Rows = list[dict[str, Value]]
 _WORDS = ["ash", "birch", "Cedar", "dogwood", "elm", "fir", "Ginkgo", "hazel", "iris", "kapok"]
 _WORDS += ["larch", "Maple", "oak"]
 _MOST_ROWS = 300
@@ -44,7 +45,7 @@ def synthesise(
     central = set(facts.tables)
     while more := {p for n in central for p, _ in schema[n].foreign.values()} - central:
         central |= more  # parents too: the children's keys come from them
-    done: dict[str, list[dict[str, Value]]] = {}
+    done: dict[str, Rows] = {}
     for name in _parents_first(schema):
         table = schema[name]
         wanted = profile.rows if name in central else min(profile.rows, 4)
@@ -67,9 +68,7 @@ def _parents_first(schema: Schema) -> list[str]:
     return order
 
 
-def _rows(
-    name: str, table: Table, count: int, done: Mapping[str, list[dict[str, Value]]], pools: "_Pools"
-) -> list[dict[str, Value]]:
+def _rows(name: str, table: Table, count: int, done: Mapping[str, Rows], pools: "_Pools") -> Rows:
     draw = pools.draw
     sources: dict[str, Sequence[Value]] = {}
     for column, (parent, key) in table.foreign.items():
@@ -84,8 +83,7 @@ def _rows(
         sources[column] = values[: max(1, min(len(values) * 2 // 3, enough))]
     singles = {u[0] for u in table.unique if len(u) == 1}
     fresh = {c: pools.distinct((name, c), count) for c in singles - sources.keys()}
-    rows: list[dict[str, Value]] = []
-    seen: set[tuple[Any, ...]] = set()
+    rows, seen = Rows(), set[tuple[Any, ...]]()
     for _ in range(count):
         # A row to repeat, so that two differ in their keys at most.
         old = draw.choice(rows) if rows and draw.random() < 0.2 else None
@@ -194,20 +192,19 @@ class _Pools:
         return draw.choice(_WORDS) if index else f"{draw.choice(_WORDS)} {draw.choice(_WORDS)}"
 
 
-def _near(constant: str, kind: str) -> list[Value]:
+def _near(text: str, kind: str) -> list[Value]:
     try:
-        number = float(constant)
+        number = float(text)
         exact: int | float = int(number) if number.is_integer() else number
     except (ValueError, OverflowError):
-        near: list[Value] = [constant, constant, constant.swapcase(), constant.lower()]
-        near += [constant + "s", constant[:-1]]
-        if len(constant) > 3 and constant[-1].isdigit():  # a date: the days around it
-            near += [constant[:-1] + str((int(constant[-1]) + step) % 10) for step in (1, 9)]
+        near: list[Value] = [text, text, text.swapcase(), text.lower(), text + "s", text[:-1]]
+        if len(text) > 3 and text[-1].isdigit():  # a date: the days around it
+            near += [text[:-1] + str((int(text[-1]) + step) % 10) for step in (1, 9)]
         return near
     if kind in ("int", "real"):
         return [exact, exact, exact - 1, exact + 1, *((exact + 0.5, exact - 0.5) if kind == "real" else ())]
     days: list[Value] = [f"{exact}-06-15", f"{exact}-12-31"] if 1000 <= exact < 3000 else []
-    return [constant, constant, str(exact - 1), str(exact + 1), *days]
+    return [text, text, str(exact - 1), str(exact + 1), *days]
 
 
 def _matches(pattern: str, draw: random.Random) -> list[Value]:

@@ -69,12 +69,6 @@ def _reasons(domains: dict[str, Any], key: str) -> str:
     return "\n".join(f"- {domain}: {'; '.join(some) or 'none'}" for domain, some in reasons.items())
 
 
-_SIZES = (
-    "domain | shards, mean | examples by number of shards | characters of the request, mean (max) | "
-    "words a shard, mean (max) | characters of the system prompt, mean (max)"
-)
-
-
 def card_text(facts: dict[str, Any]) -> str:
     """The card in Markdown."""
     domains, near, kind = facts["domains"], facts["near_duplicate"], facts["sharder"]["kind"]
@@ -92,6 +86,10 @@ def card_text(facts: dict[str, Any]) -> str:
     sources = [(domain, *v["source"].values()) for domain, v in domains.items()]
     sharded = ", ".join(f"{key} {value:,}" for key, value in facts["sharder"].items() if key != "kind")
     options = ", ".join(f"{key} {value}" for key, value in facts["options"].items() if key != "sharder")
+    size_heads = (
+        "domain | shards, mean | examples by number of shards | characters of the request, mean (max) | "
+        "words a shard, mean (max) | characters of the system prompt, mean (max)"
+    )
     parts = [
         f"# {facts['file']}",
         f"{facts['examples']:,} examples for training, each in two views: the whole request, and shards that "
@@ -100,7 +98,7 @@ def card_text(facts: dict[str, Any]) -> str:
         _table("domain | source | read | overlap | rejected | valid | in the set", counts),
         _table("file | items taken | valid | in the set", files),
         "## Shards and lengths",
-        _table(_SIZES, sizes),
+        _table(size_heads, sizes),
         "## Left out",
         _reasons(domains, "rejected"),
         "## Overlap with evaluation sets, removed",

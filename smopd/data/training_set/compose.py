@@ -175,7 +175,6 @@ def _verified(examples: list[Example], items: dict[str, Item], built: Built, tra
 
 
 def _chosen(valid: dict[str, list[Example]], plan: Plan) -> list[Example]:
-    """Equal shares of the total as far as the domains reach; in an order drawn by seed."""
     share, chosen = shares({domain: len(valid[domain]) for domain in valid}, plan.total), list[Example]()
     for domain, examples in valid.items():
         chosen += sorted(examples, key=lambda e: derive("choice", plan.seed, e.id))[: share[domain]]

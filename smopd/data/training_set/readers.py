@@ -35,7 +35,7 @@ def gsm8k(raw: Path, rejected: Counter[str]) -> list[Item]:
 
 
 def mbpp(raw: Path, rejected: Counter[str]) -> list[Item]:
-    """Every task of mbpp.jsonl: its text, then the asserts that fit (they tell the signature), one a shard."""
+    """Every task of mbpp.jsonl: its text, then the asserts that fit; they tell the signature, one a shard."""
     items = []
     for row in read_rows(need(raw, "code", MBPP)):
         text, tests = normalise(row.text("text")), row["test_list"]
@@ -72,7 +72,7 @@ def spider(raw: Path, rejected: Counter[str]) -> list[Item]:
     return items
 
 
-def spider_ddl(entry: Mapping[str, Any] | Record) -> str:
+def spider_ddl(entry: Mapping[str, Any]) -> str:
     """CREATE TABLE text for one entry of tables.json."""
     tables, columns = entry["table_names_original"], entry["column_names_original"]
     lines: list[list[str]] = [[] for _ in tables]

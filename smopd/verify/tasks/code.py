@@ -17,7 +17,7 @@ import textwrap
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -68,18 +68,16 @@ def verify_code(answer: Answer, text: str, *, timeout: float = TIMEOUT) -> Verdi
     if asked.tests:
         result = run(tests=asked.tests, entry=asked.entry, timeout=timeout)
     else:
-        result = _run_cases(run, asked.cases, timeout)
+        result = _run_cases(run, asked, timeout)
     if result.status in ("timeout", "error"):
         return Verdict(False, code, result.status, result.detail)
     return Verdict(result.status == "ok", code, "ok", result.detail)
 
 
-def _run_cases(
-    run: Callable[..., SandboxResult], cases: Sequence[tuple[str, str]], timeout: float
-) -> SandboxResult:
+def _run_cases(run: Callable[..., SandboxResult], asked: _Tests, timeout: float) -> SandboxResult:
     deadline = time.monotonic() + timeout
     result = SandboxResult("error", "no tests", "")
-    for number, (given, wanted) in enumerate(cases, 1):
+    for number, (given, wanted) in enumerate(asked.cases, 1):
         if (left := deadline - time.monotonic()) <= 0:
             return SandboxResult("timeout", f"out of time before case {number}", "")
         result = run(stdin=given, timeout=left)

@@ -27,9 +27,8 @@ def use_databases(folder: str | Path | None) -> None:
     if place and not place.exists():
         raise UserError(f"{folder}: no such folder of databases")
     if place and place.is_dir() and not [*place.glob("*/*.sqlite"), *place.glob("*.sqlite")]:
-        raise UserError(
-            f"{folder}: holds no .sqlite files; expected DB_ID/DB_ID.sqlite, as in Spider's database folder"
-        )
+        expected = "expected DB_ID/DB_ID.sqlite, as in Spider's database folder"
+        raise UserError(f"{folder}: holds no .sqlite files; {expected}")
     _databases = place
 
 
