@@ -1,36 +1,32 @@
 """`smopd data ...`: make, check and describe data sets."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from smopd.cli.options import Json, emit
 from smopd.errors import UserError
 
-if TYPE_CHECKING:
-    from smopd.data.llm_sharding import LlmSharder
-
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
 Opt, Arg = typer.Option, typer.Argument
 DataSet = Annotated[str, Arg(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")]
 Verifiers = Annotated[list[Path] | None, Opt(help="Python file with verifiers of your own. May be repeated.")]
-SharderOption = Annotated[
-    str, Opt("--sharder", help="rule: no model needed; llm: a model behind --url splits, the rules check.")
-]
+Kind = Annotated[str, Opt(help="rule: no model needed; llm: a model behind --url splits, the rules check.")]
 Url = Annotated[str, Opt(help="llm: base URL of an OpenAI-compatible endpoint, e.g. http://localhost:8000.")]
-Served = Annotated[
-    str, Opt("--served-model", help="llm: the served model's name; default the endpoint's first.")
-]
-KeyEnv = Annotated[str, Opt("--api-key-env", help="llm: environment variable that holds the key.")]
+Served = Annotated[str, Opt(help="llm: the served model's name; default the endpoint's first.")]
+KeyEnv = Annotated[str, Opt(help="llm: environment variable that holds the key.")]
 Concurrency = Annotated[int, Opt(min=1, help="llm: requests in flight.")]
 Tries = Annotated[int, Opt(min=1, help="llm: tries for one request, the reason of a failure told.")]
 Fallback = Annotated[str, Opt(help="llm: what becomes of a request after the last try, rule or drop.")]
 Cache = Annotated[Path | None, Opt(help="llm: file that keeps every result; default OUT.shards.jsonl.")]
 Evals = Annotated[list[str] | None, Opt("--eval", help="Evaluation file to keep clear of. May be repeated.")]
 Total = Annotated[int, Opt(min=0, help="How many examples, evenly over the domains; 0 = all there are.")]
+AnswerField = Annotated[str, Opt(help="Field of the answer: a number, '... #### n', any text, or an object.")]
+_PROMPT = "System prompt; default the row's field 'system', else the task's own."
 DOMAINS = "math,actions,database,code"
 SHOWN = 20  # rows or problems printed
 
@@ -66,7 +62,7 @@ def data_build(
     total: Total = 12165,
     seed: Annotated[int, Opt(help="Which examples are chosen, and their order.")] = 0,
     workers: Annotated[int, Opt(min=1, help="Reference programs run at once.")] = 2,
-    sharder: SharderOption = "rule",
+    sharder: Kind = "rule",
     url: Url = "",
     served_model: Served = "",
     api_key_env: KeyEnv = "OPENAI_API_KEY",
@@ -91,17 +87,16 @@ def data_build(
     chosen = tuple(d.strip() for d in domains.split(",") if d.strip())
     plan = Plan(raw, tuple(eval_ or ()), chosen, total, seed, sharder, workers)
     engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
-    cache = cache or out.with_name(f"{out.name}.shards.jsonl")
-    with _stoppable("nothing was written"):
-        by_model = _sharder(sharder, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
+    with _stoppable():
+        by_model = _sharder(sharder, out, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
         built = build(plan, by_model, track)
         built.sharder_counts = by_model.counts if by_model else built.sharder_counts
         card = write(built, out)
     if as_json:
         emit({"out": str(out), **card})
-        return
-    _print_card(card)
-    print(f"{card['examples']:,} examples in {out}; what they are: {out}.card.md")
+    else:
+        _print_card(card)
+        print(f"{card['examples']:,} examples in {out}; what they are: {out}.card.md")
 
 
 @data_app.command("check")
@@ -163,9 +158,8 @@ def data_stats(
         return
     from rich.console import Console
 
-    console = Console(highlight=False)
     for table in tables(facts):
-        console.print(table)
+        Console(highlight=False).print(table)
     if plot:
         print(f"Chart: {plot}")
 
@@ -176,16 +170,12 @@ def data_shard(
     out: Annotated[Path, Arg(help="JSONL file to write.")],
     task: Annotated[str, Opt(help="math, actions, database, code, or a task of your own.")],
     question: Annotated[str, Opt(help="Field of the question.")] = "question",
-    answer: Annotated[
-        str, Opt(help="Field of the answer: a number, '... #### n', any text, or an object.")
-    ] = "answer",
-    system: Annotated[
-        str | None, Opt(help="System prompt; default the row's field 'system', else the task's own.")
-    ] = None,
+    answer: AnswerField = "answer",
+    system: Annotated[str | None, Opt(help=_PROMPT)] = None,
     source: Annotated[str, Opt(help="What 'source' says; default the file's name.")] = "",
     seed: Annotated[int, Opt(help="llm: another seed, other samples.")] = 0,
     verifiers: Verifiers = None,
-    sharder: SharderOption = "rule",
+    sharder: Kind = "rule",
     url: Url = "",
     served_model: Served = "",
     api_key_env: KeyEnv = "OPENAI_API_KEY",
@@ -206,15 +196,14 @@ def data_shard(
 
     _new(out)
     _load(verifiers)
-    rows = read_pairs(pairs, task, question, answer, system)
+    rows = read_pairs(pairs, task, question, answer, system, source or pairs.name)
     if task not in tasks.scored():
-        needs = f"{task!r} has no verifier yet; whoever reads {out} needs one (--verifiers my.py)"
-        typer.echo(f"warning: {needs}", err=True)
+        needs = f"whoever reads {out} needs one (--verifiers my.py)"
+        typer.echo(f"warning: {task!r} has no verifier yet; {needs}", err=True)
     engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
-    cache = cache or out.with_name(f"{out.name}.shards.jsonl")
-    with _stoppable("nothing was written"):
-        by_model = _sharder(sharder, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
-        examples, dropped = shard_pairs(rows, task, source or pairs.name, by_model or by_rule)
+    with _stoppable():
+        by_model = _sharder(sharder, out, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
+        examples, dropped = shard_pairs(rows, by_model or by_rule)
     reasons = [f"{d['where']}: {d['reason']}" for d in dropped]
     if not examples:
         raise UserError(f"{pairs}: no row is left\n" + "\n".join(reasons[:SHOWN]))
@@ -223,31 +212,28 @@ def data_shard(
         counts = {"sharder": dict(by_model.counts)} if by_model else {}
         emit({"file": str(out), "examples": len(examples), "dropped": dropped, **counts})
         return
-    print(f"{len(examples)} examples in {out}; {len(dropped)} rows dropped")
-    more = [f"... and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
-    for line in reasons[:SHOWN] + more:
-        print(line)
+    rest = [f"... and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
+    head = f"{len(examples)} examples in {out}; {len(dropped)} rows dropped"
+    print(head, *reasons[:SHOWN], *rest, sep="\n")
 
 
 def _new(out: Path, *beside: str) -> None:
-    for path in (out, *(out.with_name(name) for name in beside)):
+    for path in (out, *map(out.with_name, beside)):
         if path.exists():
             raise UserError(f"{path}: exists; nothing was written")
 
 
 def _load(verifiers: list[Path] | None) -> None:
-    if verifiers:
-        from smopd.verify.own import load_verifiers
+    from smopd.verify import load_verifiers
 
-        load_verifiers(verifiers)
+    load_verifiers(verifiers or ())
 
 
-def _sharder(kind: str, engine: dict[str, Any], **options: Any) -> "LlmSharder | None":
+def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> Any:
     """The model behind an endpoint as a sharder, None for the rules."""
-    if kind not in ("rule", "llm"):
-        raise UserError(f"--sharder: expected rule or llm, found {kind!r}")
-    if options["fallback"] not in ("rule", "drop"):
-        raise UserError(f"--fallback: expected rule or drop, found {options['fallback']!r}")
+    for option, found, other in (("sharder", kind, "llm"), ("fallback", options["fallback"], "drop")):
+        if found not in ("rule", other):
+            raise UserError(f"--{option}: expected rule or {other}, found {found!r}")
     if kind == "rule":
         return None
     if not engine["servers"][0]:
@@ -257,16 +243,17 @@ def _sharder(kind: str, engine: dict[str, Any], **options: Any) -> "LlmSharder |
     from smopd.rollout.openai import ChatEndpoint
     from smopd.settings import Engine
 
+    options["cache"] = options["cache"] or out.with_name(f"{out.name}.shards.jsonl")
     return LlmSharder(ChatEndpoint(Engine(kind="openai", **engine)), **options, track=track)
 
 
 @contextmanager
-def _stoppable(what: str) -> Iterator[None]:
+def _stoppable() -> Iterator[None]:
     """Ctrl-C ends with a word and the exit code 130."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"stopped; {what}", err=True)
+        typer.echo("stopped; nothing was written", err=True)
         raise typer.Exit(130) from None
 
 
@@ -282,9 +269,8 @@ def _print_card(card: dict[str, Any]) -> None:
         left_out = (sum(facts["overlap"].values()), sum(facts["rejected"].values()))
         counts = (facts["read"], *left_out, facts["valid"], facts["examples"])
         table.add_row(domain, facts["source"]["name"], *(f"{n:,}" for n in counts))
-        reasons = {**facts["overlap"], **facts["rejected"]}
-        for reason in sorted(reasons, key=lambda reason: -reasons[reason]):
-            lines.append(f"{domain}: {reason}: {reasons[reason]:,}")
+        reasons = Counter({**facts["overlap"], **facts["rejected"]}).most_common()
+        lines += [f"{domain}: {reason}: {count:,}" for reason, count in reasons]
     console = Console(highlight=False)
     console.print(table)
     for line in [*lines, *(f"not verified: {note}" for note in card["unverified"])]:

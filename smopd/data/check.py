@@ -1,8 +1,7 @@
 """Is a data set sound? Lines that cannot be read are listed; what reads well but looks wrong is warned about.
 
-Errors keep the file from being used; warnings don't. References are checked where that is cheap: numbers and
-calls all, queries a sample, tests only as far as they are Python. It leaves out running code and asking a
-verifier of the user's.
+References are checked where that is cheap: numbers and calls all, queries a sample, tests only as far as they
+are Python. It leaves out running code and asking a verifier of the user's.
 """
 
 from collections import Counter, defaultdict
@@ -19,8 +18,7 @@ from smopd.errors import UserError
 from smopd.tracking import Track, quiet
 from smopd.verify import tasks
 
-MOST = 20  # problems listed
-SHOWN = 3  # examples named with a warning
+MOST, SHOWN = 20, 3  # problems listed, examples named with a warning
 
 
 @dataclass
@@ -35,16 +33,12 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object."""
-        shards = Counter(len(e.shards) for e in self.examples)
-        return {
-            "file": self.file,
-            "examples": len(self.examples),
-            "tasks": dict(Counter(e.task for e in self.examples)),
-            "shards": {str(number): count for number, count in sorted(shards.items())},
-            "errors": self.errors,
-            "broken": self.broken,
-            "warnings": [{"what": what, "count": n, "examples": some} for what, n, some in self.warnings],
-        }
+        shards = sorted(Counter(len(e.shards) for e in self.examples).items())
+        facts = {"file": self.file, "examples": len(self.examples)}
+        facts["tasks"] = dict(Counter(e.task for e in self.examples))
+        facts["shards"] = {str(number): count for number, count in shards}
+        warnings = [{"what": what, "count": n, "examples": some} for what, n, some in self.warnings]
+        return {**facts, "errors": self.errors, "broken": self.broken, "warnings": warnings}
 
 
 def check_file(path: str, against: str | None = None, track: Track = quiet) -> Report:
@@ -55,9 +49,7 @@ def check_file(path: str, against: str | None = None, track: Track = quiet) -> R
     else:
         _read(Path(path), report)
     if report.examples:
-        _warn(report, track)
-    if against and report.examples:
-        _compare(report, against)
+        _warn(report, against, track)
     return report
 
 
@@ -79,17 +71,20 @@ def _read(path: Path, report: Report) -> None:
         report.errors, report.broken = [f"{path}: holds no examples"], 1
 
 
-def _warn(report: Report, track: Track) -> None:
-    found: dict[str, list[str]] = defaultdict(list)
+def _warn(report: Report, against: str | None, track: Track) -> None:
+    found, overlaps = (defaultdict[str, list[str]](list) for _ in range(2))
     first: dict[Any, str] = {}
-    sampled = _sampled(report.examples)
+    sampled, out = _sampled(report.examples), held_out(None, (), [against] if against else [])
     with track("check", len(report.examples)) as update:
         for number, example in enumerate(report.examples, 1):
             for problem, detail in _problems(example, example.id in sampled, first):
                 found[problem].append(f"{example.id} ({detail})" if detail else example.id)
+            if against and (why := out.overlap(example.task, example.full, example.answer)):
+                overlaps[f"overlap with {against}: {why}"].append(example.id)
             if number % 100 == 0 or number == len(report.examples):
                 update(number)
-    report.warnings += [(what, len(ids), ids[:SHOWN]) for what, ids in found.items()]
+    warnings = [*found.items(), *sorted(overlaps.items())]
+    report.warnings = [(what, len(ids), ids[:SHOWN]) for what, ids in warnings]
 
 
 def _sampled(examples: list[Example]) -> set[str]:
@@ -99,8 +94,7 @@ def _sampled(examples: list[Example]) -> set[str]:
         by_task[example.task].append(example.id)
     chosen: set[str] = set()
     for name, ids in by_task.items():
-        task = tasks.find(name)
-        most = task.references_checked if task else 0
+        most = task.references_checked if (task := tasks.find(name)) else 0
         chosen.update(ids[:: -(-len(ids) // most)] if most else ids)
     return chosen
 
@@ -123,12 +117,3 @@ def _problems(example: Example, reference: bool, first: dict[Any, str]) -> Itera
         yield f"shards: {what}", detail
     if reference and (wrong := task.reference_problem(example.answer)):
         yield wrong, ""
-
-
-def _compare(report: Report, against: str) -> None:
-    out = held_out(None, (), [against])
-    found: dict[str, list[str]] = defaultdict(list)
-    for example in report.examples:
-        if why := out.overlap(example.task, example.full, example.answer):
-            found[f"overlap with {against}: {why}"].append(example.id)
-    report.warnings += [(what, len(ids), ids[:SHOWN]) for what, ids in sorted(found.items())]

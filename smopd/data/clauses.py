@@ -1,65 +1,57 @@
-"""Where a text may be cut: the ends of its sentences, and within one sentence the places where a clause
-begins.
+"""Where a text may be cut: the ends of its sentences, and the places in one where a clause begins.
 
-Never inside quotes, brackets or code. The rules are lists of words, made by reading results on GSM8K, Spider,
-BFCL and MBPP: no grammar is parsed, so some cuts read oddly. It leaves out what is done with the pieces: that
-is `smopd.data.sharding`.
+Never inside quotes, brackets or code. The rules are lists of words (words.toml), made by reading results on
+GSM8K, Spider, BFCL and MBPP: no grammar is parsed, so some cuts read oddly.
 """
 
 import re
+import tomllib
 from itertools import pairwise
+from pathlib import Path
+
+WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+
+
+def word_set(name: str) -> frozenset[str]:
+    """The words of a list in words.toml."""
+    return frozenset(WORDS[name].split())
+
+
+def _any_of(name: str) -> str:
+    return "|".join(WORDS[name].split())
+
 
 # --- what stays whole
-_QUOTED = re.compile(
-    r"```.*?```|`[^`]+`|(?<![\w\"])\"[^\"]+\"(?![\w\"])|“[^”]*”|‘[^’]*’(?!\w)|(?<![\w'])'(?=\S)(?:[^']|"
-    r"'(?=\w))*'(?!\w)|https?://\S+"
+_QUOTED_OR_BRACKET = re.compile(
+    r"(?P<quoted>```.*?```|`[^`]+`|(?<![\w\"])\"[^\"]+\"(?![\w\"])|“[^”]*”|‘[^’]*’(?!\w)"
+    r"|(?<![\w'])'(?=\S)(?:[^']|'(?=\w))*'(?!\w)|https?://\S+)|[()\[\]{}]"
 )
 _CLOSERS = {")": "(", "]": "[", "}": "{"}
 
 
 def whole_spans(text: str) -> list[tuple[int, int]]:
     """(start, end) of every quotation, bracket, code and address, none inside another."""
-    spans = [m.span() for m in _QUOTED.finditer(text)]
-    quoted = iter([*spans, (len(text), len(text))])
-    begin, end = next(quoted)
-    opened: list[tuple[str, int]] = []
-    found: list[tuple[int, int]] = []
-    at = 0
-    while at < len(text):
-        if at == begin:
-            at = end
-            begin, end = next(quoted)
-            continue
-        if text[at] in "([{":
-            opened.append((text[at], at))
-        elif text[at] in _CLOSERS and opened and opened[-1][0] == _CLOSERS[text[at]]:
-            found.append((opened.pop()[1], at + 1))
-        at += 1
-    outer: list[tuple[int, int]] = []
-    for span in sorted([*spans, *found], key=lambda s: (s[0], -s[1])):
+    opened, found, outer = list[re.Match[str]](), list[tuple[int, int]](), list[tuple[int, int]]()
+    for m in _QUOTED_OR_BRACKET.finditer(text):
+        if m["quoted"]:
+            found.append(m.span())
+        elif m[0] not in _CLOSERS:
+            opened.append(m)
+        elif opened and opened[-1][0] == _CLOSERS[m[0]]:
+            found.append((opened.pop().start(), m.end()))
+    for span in sorted(found, key=lambda s: (s[0], -s[1])):
         if not outer or span[0] >= outer[-1][1]:
             outer.append(span)
     return outer
 
 
 # --- sentences
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
 
 
-_ABBREVIATIONS = _set(
-    "mr mrs ms dr prof st jr sr vs etc e.g i.e cf no nos approx fig eq inc ltd co corp dept gov sen rep gen "
-    "col capt sgt lt avg mt ave blvd rd jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri "
-    "sat sun"
-)
-# After an initial or an abbreviation that can end a sentence, only these begin a new one.
-_STARTERS = _set(
-    "he she they it we i you the a an how what which who when where if each there his her their its this "
-    "that these those in on at after before for by so then but and however find calculate determine can "
-    "could please all one two every today yesterday"
-)
+_ABBREVIATIONS = word_set("abbreviations")
+_STARTERS = word_set("starters")
 _END = re.compile(r"(?P<mark>[.?!…]+)(?P<close>[\"'”’)\]}]*)(?P<gap>\s+|(?<=[a-z][.?!])(?=[A-Z][a-z]*\s))")
-_AMBIGUOUS = _set("no co st fig sat sun mar mon etc inc jr sr a.m p.m u.s u.k")  # these may end a sentence
+_AMBIGUOUS = word_set("ambiguous")
 
 
 def sentences(text: str) -> list[str]:
@@ -73,21 +65,18 @@ def sentences(text: str) -> list[str]:
 
 
 def _ends(before: str, end: re.Match[str], after: str) -> bool:
-    """Does a sentence end at this mark?"""
     if not after or not before.strip():
         return False
-    next_word = m[0].lower() if (m := re.match(r"[^\w$]*(\w[\w']*)", after)) else ""
-    next_word = next_word.strip("\"'“‘([")
+    following = re.match(r"[^\w$]*(\w[\w']*)", after)
+    next_word = following[0].lower().strip("\"'“‘([") if following else ""
     if not end["gap"]:  # no space after the mark: a sentence only where the next word says so
         return next_word in _STARTERS
     lower = re.match(r"[\"'“‘(\[]*[a-z]", after) is not None
     if "?" in end["mark"] or "!" in end["mark"]:
         return not (lower and end["close"])  # "Why?" he asked
     last = re.sub(r"^\W+", "", before.split()[-1])
-    if re.fullmatch(r"\d+", last) and len(before.split()) == 1:
-        return False  # "1. clone": an enumeration
-    if lower:
-        return False
+    if lower or (re.fullmatch(r"\d+", last) and len(before.split()) == 1):
+        return False  # "1. clone" is an enumeration
     word = last.lower()
     if word in _AMBIGUOUS or re.fullmatch(r"(?:[A-Za-z]\.)*[A-Z]", last):
         return next_word in _STARTERS and not (word == "no" and next_word.isdigit())
@@ -95,17 +84,7 @@ def _ends(before: str, end: re.Match[str], after: str) -> bool:
 
 
 # --- clauses
-COMMANDS = (
-    "find|list|show|give|return|tell|count|calculate|compute|determine|display|get|retrieve|report|output|"
-    "select|write|compare|provide|identify|state|name|describe|sort|order|rank|search|book|send|create|"
-    "generate|make|play|convert|check|estimate|fetch|look|explain|predict|analyze|analyse|update|change|add|"
-    "set|turn|schedule|plan|buy|reserve|recommend|suggest|locate|evaluate|solve|draw|plot|mix|translate|"
-    "remove|delete|open|start|stop|run|include|use|help|please|express|round|assume|suppose|simulate|view|"
-    "see|track|rent|figure|obtain|verify|assist|share|arrange|combine|print|summarize|cancel|choose|pick|"
-    "visualize|initiate|execute|kindly|let|upload|download|configure|modify|explore|discover|measure|detect|"
-    "extract|design|shuffle|perform|classify|fit|transfer|produce|switch|save|browse|apply|install|read|pay|"
-    "email|scan|register"
-)
+COMMANDS = _any_of("commands")
 _ASK = r"(?:how|what|which|who|whom|where|when|why|what's|who's|whose)"
 _POLITE = (
     r"(?:can|could|would|will|should|may|do|does|did|is|are|was|were|has|have|had)\s+(?:you|i|we|he|she|it|"
@@ -136,23 +115,10 @@ def asks(text: str) -> bool:
     return asked or _ASKING.match(text) is not None or _INNER_ASK.search(text) is not None
 
 
-_PLAIN_VERB = (
-    "is|are|was|were|has|have|had|does|did|will|costs?|buys?|bought|sells?|sold|gives?|gave|gets?|got|eats?|"
-    "ate|takes?|took|needs?|makes?|made"
-)
-_VERB = (
-    rf"(?:{_PLAIN_VERB}|do|would|can|could|should|must|wants?|spends?|spent|uses?|goes|went|pays?|paid|"
-    rf"earns?|finds?|found|adds?|loses?|lost|decides?|receives?|works?|runs?|ran|reads?|puts?|plans?|keeps?|"
-    rf"kept|leaves?|left|sends?|sent|starts?|returns?|gains?|picks?|plays?|drinks?|drank|\w{{3,}}ed)"
-)
-_PRONOUN = (
-    r"(?:he|she|they|it|we|i|you|there|his|her|their|its|my|our|your|each|this|that|these|those|both|another|"
-    r"every)"
-)
-_CLEAR_COMMANDS = (
-    "find|calculate|compute|determine|show|return|tell|retrieve|convert|check|give|provide|fetch|search for|"
-    "send|create"
-)
+_PLAIN_VERB = _any_of("plain_verb")
+_VERB = rf"(?:{_PLAIN_VERB}|{_any_of('other_verb')}|\w{{3,}}ed)"
+_PRONOUN = rf"(?:{_any_of('pronoun')})"
+_CLEAR_COMMANDS = _any_of("clear_commands") + "|search for"
 # What must follow "and" for it to join clauses; many a command is a noun too, so it needs its object.
 _CLAUSE = (
     rf"(?:then\b|also\b|finally\b|afterwards\b|{_PRONOUN}\s+(?:\w+\s+){{0,3}}?{_VERB}\b|(?:the\s+|"
@@ -161,9 +127,8 @@ _CLAUSE = (
     rf"\d)\b|{_VERB}\b)"
 )
 _GAP = r"(?:,\s+|\s+)"
-CONNECTIVE = re.compile(
-    rf"(?i){_GAP}(?=(?:and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}))"
-)
+_JOINS = rf"and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}"
+CONNECTIVE = re.compile(rf"(?i){_GAP}(?=(?:{_JOINS}))")
 _SORTED = (
     r"(?:and )?(?:sorted|sort them|sort the results?|order them|ordered|listed|ranked|arranged|grouped|"
     r"group) (?:by|in|from|alphabetically|based)\b|(?:from|in) (?:the )?(?:\w+ )?(?:ascending|descending|"
@@ -201,32 +166,10 @@ _LEADING = re.compile(
     rf"{COMMANDS}|{_POLITE}|{_WISH})\b)"
 )
 _LATER_ASK = re.compile(rf",\s+(?=(?:and\s+)?(?:{_HOW}|{_POLITE})\b)", re.IGNORECASE)
-# Words after which no clause begins: the cut would leave them hanging.
-_HANGING = _set(
-    "of the a an is are was were be been to by for in on at from with and or not as than all those any how "
-    "what which that who whose if when while each every both only also very more less most least no its his "
-    "her their my our your this these please do does did have has had can could will would should must just "
-    "even about into over between per i he she we they it you me find show list give get know there same "
-    "using where such so but first given one ones anyone someone something everyone everything anything "
-    "function currently now"
-)
-_BEFORE_IF = _set(
-    "check see know determine find tell verify identify as even wonder decide only test what ask sure "
-    "whether and out or mind"
-)
-_BEFORE_WITH = re.compile(
-    r"(?i)(?:start|begin|end|deal|work|fill|associat|agree|shar|compar|replac|match|interact|familiar|"
-    r"consistent|com|meet|divid|play|provid|help|along|together|do|what|combin|involv|go|talk|stay|live|left|"
-    r"met|connect|align|cover|issu|relat|equal)\w*|\w+ed"
-)
-_BEFORE_PLACE = re.compile(
-    r"(?i)(?:live|lives|born|made|held|located|based|stay|stays|look|search|wait|pay|paid|ask|account|stand|"
-    r"call|known|responsible|order|apply|went|go|goes|comes?|came|move|equal|up|due|according|belongs?|"
-    r"listen|relative|similar|close|next|respect|respond|back|log|sign|turn|care|access|arrive|depart|fly|"
-    r"travel|drive|set|starts?|add|convert|change|out|as|rather|prior|contribute|increase|decrease|"
-    r"correspond|want|like|need|able|how|way|have|has|one|two|three|\d+|than|gets?|works?|check|participate|"
-    r"\w+ed|\w+ing)"
-)
+_HANGING = word_set("hanging")
+_BEFORE_IF = word_set("before_if")
+_BEFORE_WITH = re.compile(rf"(?i)(?:{_any_of('before_with')})\w*|\w+ed")
+_BEFORE_PLACE = re.compile(rf"(?i)(?:{_any_of('before_place')}|\d+|\w+ed|\w+ing)")
 
 
 def clauses(sentence: str, connectives_only: bool = False) -> list[str]:
@@ -254,8 +197,7 @@ def _long_enough(piece: str) -> bool:
 
 def _first_cut(sentence: str) -> list[int]:
     """Where the question begins after a condition: "If there are 3, how many ...?"."""
-    spans = whole_spans(sentence)
-    leading = _LEADING.match(sentence)
+    spans, leading = whole_spans(sentence), _LEADING.match(sentence)
     found = [leading.end()] if leading else []
     for later in _LATER_ASK.finditer(sentence):
         # In "how long, in years, will it take" the question has begun before.
@@ -265,8 +207,7 @@ def _first_cut(sentence: str) -> list[int]:
 
 
 def _cuts(marker: re.Pattern[str], sentence: str) -> list[int]:
-    spans = whole_spans(sentence)
-    found = []
+    spans, found = whole_spans(sentence), []
     for m in marker.finditer(sentence):
         before = re.findall(r"[\w'$.%-]+|[\"”)\]]", sentence[: m.start()])
         after = [w.lower() for w in re.findall(r"[\w'$-]+", sentence[m.end() :])[:3]]
@@ -284,19 +225,12 @@ _VERB_LAST = re.compile(
     r"\b(?:has|have|had|is|are|was|were|be|do|does|did|own|owns|like|get|made|most)\W*$|\w+ed the (?:most|"
     r"least)\W*$"
 )
-_JOINING = re.compile(
-    r"(?i)\b(?:sub\w*tract|multipl|divid|replac|compar|merg|combin|concat|mix|match|compatib|swap|share|"
-    r"associat|interchang|friend)\w*\b"
-)
+_JOINING = re.compile(rf"(?i)\b(?:{_any_of('joining')})\w*\b")
 _ONE_OF_TWO = re.compile(r"and (?:i|he|she|an? \w+) (?:are|were|have)\b", re.IGNORECASE)
 _OBJECT = re.compile(r"\b(?:that|what|which|where) (?:the|an?) [\w' ]{1,30}$", re.IGNORECASE)
-_PREPOSITIONS = _set(
-    "for in by of at from near on after before around over against into with during within among under"
-)
-
-
-_SUBJECTS = _set("the a an he she they it i we of you with in for")
-_THAN = _set("less more greater rather older younger higher lower since by")  # "then" misspelt for "than"
+_PREPOSITIONS = word_set("prepositions")
+_SUBJECTS = word_set("subjects")
+_THAN = word_set("than")
 
 
 def _fits(before: list[str], after: list[str], left: str, right: str) -> bool:

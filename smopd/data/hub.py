@@ -16,24 +16,21 @@ _NAME = re.compile(r"hf:(?P<path>[^@:]+)(?:@(?P<config>[^:]+))?(?::(?P<split>[\w
 
 def hub_rows(name: str, fields: frozenset[str]) -> Iterator[tuple[str, Any]]:
     """(place, row) of every row of a split; `fields` are those of an example of ours."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        form = "a data set of the hub is named hf:OWNER/NAME, with @CONFIG and :SPLIT if need be"
-        raise UserError(f"{name}: {form}")
+    if (found := _NAME.fullmatch(name)) is None:
+        form = "hf:OWNER/NAME, with @CONFIG and :SPLIT if need be"
+        raise UserError(f"{name}: a data set of the hub is named {form}")
     try:
         import datasets
     except ImportError:
-        needs = "reading data sets of the hub needs the package datasets: pip install 'smopd[hf]'"
-        raise UserError(f"{name}: {needs}") from None
-    split = found["split"] or "train"
+        needs = "needs the package datasets: pip install 'smopd[hf]'"
+        raise UserError(f"{name}: reading data sets of the hub {needs}") from None
     try:
-        table = datasets.load_dataset(found["path"], found["config"], split=split)
+        table = datasets.load_dataset(found["path"], found["config"], split=found["split"] or "train")
     except Exception as error:  # whatever a loader of any kind may raise
         words = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(f"{name}: cannot be loaded: {words[0][:300]}") from None
     for number, row in enumerate(table, 1):
-        where = f"{name}, row {number}"
-        item = _without_empty(row)
+        where, item = f"{name}, row {number}", _without_empty(row)
         if "task_id" not in item:
             item = {key: value for key, value in item.items() if key in fields}
             if isinstance(item.get("answer"), str):

@@ -1,9 +1,8 @@
 """Splits requests into shards by asking a language model behind an OpenAI-compatible endpoint.
 
-Every answer passes the checks that the rules pass too (`check_shards`). One that fails is asked for again
-with the reason told; after the last try the rule-based shards are taken, or the request is dropped, and
-counted. Results go to a cache file as they come, so an interrupted build goes on without asking twice. It
-leaves out where the endpoint is and how it is reached: the caller brings an `Endpoint`.
+Every answer passes `check_shards`, as the rules' shards do. One that fails is asked for again with the reason
+told; after the last try the rule-based shards are taken, or the request is dropped. Results go to a cache
+file as they come, so an interrupted build goes on without asking twice.
 """
 
 import hashlib
@@ -12,10 +11,12 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from smopd.data.sharding import LONGEST, by_rule, check_shards, normalise
+from smopd.data.sharding import LONGEST, check_shards, normalise, shard
 from smopd.errors import UserError
 from smopd.files import read_jsonl, write_jsonl
 from smopd.seeds import derive
@@ -41,48 +42,40 @@ WARM = 0.7  # temperature from the second try on: the same words again would fai
 
 
 class Endpoint(Protocol):
-    """A chat endpoint as far as it is used here; `each` gives every item a handle that cancels its request."""
+    """A chat endpoint as far as it is used here; `each` gives every item a handle to cancel its request."""
 
     def model(self) -> str: ...
-
-    def text(
-        self, messages: Any, temperature: float, max_tokens: int, seed: int, cancellation: Any
-    ) -> str: ...
-
+    def text(self, messages: Any, temperature: float, max_tokens: int, seed: int, cancel: Any) -> str: ...
     def each(self, work: Callable[[Any, Any], None], items: Sequence[Any]) -> None: ...
 
 
+@dataclass
 class LlmSharder:
     """Texts to shards. `counts`: how many came from the model, the cache, the rules, and were dropped."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        cache: Path | None = None,
-        tries: int = 3,
-        fallback: Literal["rule", "drop"] = "rule",
-        seed: int = 0,
-        track: Track = quiet,
-    ) -> None:
-        if tries < 1:
-            raise UserError(f"--tries: expected at least 1, found {tries}")
-        self.endpoint, self.cache, self.tries, self.fallback = endpoint, cache, tries, fallback
-        self.seed, self.track = seed, track
-        self.counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._known: dict[str, dict[str, Any]] = {}
-        if cache is not None and cache.exists():
-            rows = read_jsonl(cache)  # a last line that was cut short is left out, here and in the file
+    endpoint: Endpoint
+    cache: Path | None = None
+    tries: int = 3
+    fallback: Literal["rule", "drop"] = "rule"
+    seed: int = 0
+    track: Track = quiet
+
+    def __post_init__(self) -> None:
+        if self.tries < 1:
+            raise UserError(f"--tries: expected at least 1, found {self.tries}")
+        self.counts, self._lock, self._known = Counter[str](), threading.Lock(), dict[str, dict[str, Any]]()
+        if self.cache is not None and self.cache.exists():
+            rows = read_jsonl(self.cache)  # a last line that was cut short is left out, here and in the file
             self._known = {row["key"]: row for row in rows if isinstance(row, dict) and "key" in row}
-            write_jsonl(cache, rows)
+            write_jsonl(self.cache, rows)
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, ...] | str]:
         """For each text its shards, or the reason why there are none."""
         requests = [normalise(text) for text in texts]
         keys = [self._key(text) for text in requests]
         self.counts["from the cache"] += sum(key in self._known for key in keys)
-        pairs = dict(zip(keys, requests, strict=True))
-        todo = [(k, text) for k, text in pairs.items() if k not in self._known and len(text) <= LONGEST]
+        new = {k: text for k, text in zip(keys, requests, strict=True) if k not in self._known}
+        todo = [(key, text) for key, text in new.items() if len(text) <= LONGEST]
         done = 0
 
         def work(pair: tuple[str, str], cancellation: Any) -> None:
@@ -90,15 +83,18 @@ class LlmSharder:
             row = self._ask(*pair, cancellation)
             with self._lock:
                 done += 1
-                self._keep(row)
+                self._known[row["key"]] = row
+                if self.cache is not None:
+                    self.cache.parent.mkdir(parents=True, exist_ok=True)
+                    with self.cache.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 update(done)
 
         if todo:
             with self.track("shards by the model", len(todo)) as update:
                 self.endpoint.each(work, todo)
-        return [
-            self._result(self._known.get(key, {}), text) for key, text in zip(keys, requests, strict=True)
-        ]
+        pairs = zip(keys, requests, strict=True)
+        return [self._result(self._known.get(key, {}), text) for key, text in pairs]
 
     def _key(self, text: str) -> str:
         """What a result depends on: the request, the prompt, the model, the tries and the seed."""
@@ -119,33 +115,24 @@ class LlmSharder:
             messages = [*messages[:2], {"role": "assistant", "content": said}, again]
         return {"key": key, "tries": self.tries, "failed": problem}
 
-    def _keep(self, row: dict[str, Any]) -> None:
-        self._known[row["key"]] = row
-        if self.cache is not None:
-            self.cache.parent.mkdir(parents=True, exist_ok=True)
-            with self.cache.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
     def _result(self, row: dict[str, Any], text: str) -> tuple[str, ...] | str:
         if "shards" in row:
             self.counts["by the model"] += 1
             return tuple(row["shards"])
-        if self.fallback == "rule" or not row:  # without a row it was too long to ask
-            (found,) = by_rule([text])
-            self.counts["dropped" if isinstance(found, str) else "by rule instead"] += 1
-            return found
-        self.counts["dropped"] += 1
-        return f"model: {row['failed'].split(':')[0]}"
+        if self.fallback == "drop" and row:  # without a row it was too long to ask
+            self.counts["dropped"] += 1
+            return f"model: {row['failed'].split(':')[0]}"
+        found = shard(text)
+        self.counts["dropped" if isinstance(found, str) else "by rule instead"] += 1
+        return found
 
 
 def parse_list(said: str) -> tuple[str, ...] | str:
     """The messages in a reply, or what is wrong with it."""
     said = said.rsplit("</think>", 1)[-1]
-    start, end = said.find("["), said.rfind("]")
-    try:
-        found = json.loads(said[start : end + 1]) if 0 <= start < end else None
-    except json.JSONDecodeError:
-        found = None
+    found = None
+    with suppress(json.JSONDecodeError):
+        found = json.loads(said[said.index("[") if "[" in said else len(said) : said.rfind("]") + 1])
     if not isinstance(found, list) or not all(isinstance(message, str) for message in found):
         return "it is no JSON list of texts"
     messages = tuple(m for message in found if (m := re.sub(r"\s+", " ", message).strip()))

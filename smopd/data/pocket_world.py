@@ -2,8 +2,7 @@
 
 Two families. `math`: a story whose stages must be applied in the order of the day, whatever order the user
 tells them in. `actions`: a function call whose arguments arrive over the turns. A task is a goal and 3 to 6
-facts, the goal first and the rest shuffled. Its split is a hash of its content without wording, so no task
-can appear in both. It leaves out how a model replies: that is tools/pocket/dialogues.py.
+facts, shuffled behind it. Its split is a hash of its content without wording, so no task can be in both.
 """
 
 from collections.abc import Iterator
@@ -29,11 +28,9 @@ LARGEST = 40  # every intermediate value stays within 1..LARGEST, one token each
 
 MATH_SYSTEM = "Solve the task and give a number."
 GOALS = (
-    "How many {items} does {name} have in the end?",
-    "Find the number of {items} that {name} has at last.",
-    "What is the final count of {items} for {name}?",
-    "Tell me how many {items} {name} ends with.",
-)
+    "How many {items} does {name} have in the end?", "Find the number of {items} that {name} has at last.",
+    "What is the final count of {items} for {name}?", "Tell me how many {items} {name} ends with.",
+)  # fmt: skip
 START = ("{name} starts with {n} {items}.", "At first {name} has {n} {items}.",
          "In the beginning there are {n} {items}.")  # fmt: skip
 # A stage's number follows its name at once: a small model binds the two far sooner.
@@ -47,14 +44,11 @@ LEADS = ("", "", "Also, ", "And ", "Oh, ", "Wait, ")
 
 VALUES: dict[str, tuple[str | int, ...]] = {
     "day": ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
-    "time": ("dawn", "breakfast", "lunch", "dinner", "midnight"),
-    "people": tuple(range(2, 10)),
-    "city": ("rome", "paris", "oslo", "cairo", "lima", "delhi"),
-    "color": ("red", "blue", "green", "black", "white"),
-    "size": ("small", "medium", "large"),
-    "owner": tuple(n.lower() for n in NAMES),
+    "time": ("dawn", "breakfast", "lunch", "dinner", "midnight"), "people": tuple(range(2, 10)),
+    "city": ("rome", "paris", "oslo", "cairo", "lima", "delhi"), "size": ("small", "medium", "large"),
+    "color": ("red", "blue", "green", "black", "white"), "owner": tuple(n.lower() for n in NAMES),
     "pay": ("cash", "card", "check"),
-}
+}  # fmt: skip
 SAY = {
     "day": ("It is for {v}.", "The day is {v}.", "Let us take {v}."),
     "time": ("It is at {v}.", "The time is {v}.", "Make the time {v}."),
@@ -113,10 +107,9 @@ def apply(op: str, value: int, n: int) -> int:
 def derivation(task: Task, known: frozenset[Fact] | set[Fact], start: int) -> list[tuple[Fact, int]]:
     """The known stages in the order of the day with the running value after each, from `start`."""
     value, steps = start, []
-    for fact in task.facts:
-        if fact.op and fact in known:
-            value = apply(fact.op, value, int(fact.value))
-            steps.append((fact, value))
+    for fact in (fact for fact in task.facts if fact.op and fact in known):
+        value = apply(fact.op, value, int(fact.value))
+        steps.append((fact, value))
     return steps
 
 
@@ -140,9 +133,8 @@ def _actions_task(r: Random) -> Task:
 
 
 def _led(lead: str, text: str) -> str:
-    if not lead:
-        return text
-    return lead + (text if text.split()[0] in (*NAMES, "I") else text[0].lower() + text[1:])
+    kept = not lead or text.split()[0] in (*NAMES, "I")
+    return lead + (text if kept else text[0].lower() + text[1:])
 
 
 def tell(task: Task, r: Random, identity: str) -> Told:

@@ -11,7 +11,7 @@ from typing import Any
 
 from smopd.data.example import Example
 from smopd.data.hub import hub_rows
-from smopd.data.pocket_world import SIZES, generate
+from smopd.data.pocket_world import SIZES, Split, generate
 from smopd.errors import UserError
 from smopd.verify import tasks
 from smopd.verify.task import Record
@@ -35,26 +35,24 @@ def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
         raise UserError(f"{name}: holds no examples")
     seen: dict[str, int] = {}
     for number, example in enumerate(examples, 1):
-        if example.id in seen:
-            both = f"example {number} and example {seen[example.id]}"
+        if (first := seen.setdefault(example.id, number)) != number:
+            both = f"example {number} and example {first}"
             raise UserError(f"{name}: {both} have the same id {example.id!r}; ids must differ")
-        seen[example.id] = number
     return examples if limit is None else examples[:limit]
 
 
 def scorable(examples: list[Example], name: str) -> list[Example]:
     """The same examples; a UserError if one is of a task without a verifier."""
     scored = tasks.scored()
-    for example in examples:
-        if example.task not in scored:
-            raise UserError(f"{name}: {example.id}: task {tasks.not_scored(example.task)}")
+    if bad := next((example for example in examples if example.task not in scored), None):
+        raise UserError(f"{name}: {bad.id}: task {tasks.not_scored(bad.task)}")
     return examples
 
 
 def _pocket(name: str) -> list[Example]:
-    found = re.fullmatch(r"pocket:(\w+)(?::(?:(\d+)-)?(\d+))?", name)
-    split = next((split for split in SIZES if found and split == found[1]), None)
-    if found and split:
+    found = re.fullmatch(r"pocket:(train|eval)(?::(?:(\d+)-)?(\d+))?", name)
+    if found:
+        split: Split = "train" if found[1] == "train" else "eval"
         first, last = int(found[2] or 1), int(found[3] or SIZES[split])
         if 1 <= first <= last:
             return generate(split, last)[first - 1 :]
@@ -122,7 +120,6 @@ def parse_item(item: Any, where: str) -> Example:
 
 
 def _lic_fields(item: Record) -> dict[str, Any]:
-    """The fields of an example from an item of Lost in Conversation."""
     shards, name = item["shards"], item["task"]
     if not isinstance(shards, list) or not all(isinstance(s, dict) and "shard" in s for s in shards):
         raise item.error("shards", "expected a list of objects with a 'shard'")
@@ -153,4 +150,4 @@ def _example(item: Record) -> Example:
         raise item.error("answer", f"expected an object, found {type(answer).__name__}")
     if missing := task.missing(answer):
         raise item.error("answer", f"a {name} answer needs {missing}")
-    return Example(**{**item.fields, "shards": tuple(shards)})
+    return Example(**{**item, "shards": tuple(shards)})

@@ -1,16 +1,15 @@
 """Splits a request into the turns of a conversation by rule, and checks any split, whoever made it.
 
-The rule (CCOPD's, as far as it goes): normalise white space; split into sentences; where these are fewer than
-three, split them at connectives too, and a single sentence at other clauses; the goal goes first, the rest in
-order. Every word of the request stays, as it was written. It leaves out rewording: "it" is not replaced by
-what it stands for, which an LLM does better (`smopd.data.llm_sharding`).
+The rule (CCOPD's, as far as it goes): split into sentences; where these are fewer than three, at connectives
+too, and a single sentence at other clauses; the goal goes first, the rest in order. Every word stays. It
+leaves out rewording, which an LLM does better (`smopd.data.llm_sharding`).
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from smopd.data.clauses import asks, clauses, sentences, whole_spans
+from smopd.data.clauses import WORDS, asks, clauses, sentences, whole_spans, word_set
 
 # For each text its shards, or the reason why there are none.
 Sharder = Callable[[Sequence[str]], list[tuple[str, ...] | str]]
@@ -18,16 +17,11 @@ LONGEST = 1200  # characters of a request
 FEW = 3  # with fewer sentences than this, they are split at connectives too
 
 
-class Unfit(ValueError):
-    """A request that cannot be told in shards; the text is the reason, by which requests are counted."""
-
-
 def normalise(text: str) -> str:
     """The text in one line, single spaces between words, without quotes around the whole of it."""
     text = " ".join(text.split())
-    if len(text) > 1 and text[0] == text[-1] == '"' and '"' not in text[1:-1]:
-        text = text[1:-1].strip()
-    return text
+    quoted = len(text) > 1 and text[0] == text[-1] == '"' and '"' not in text[1:-1]
+    return text[1:-1].strip() if quoted else text
 
 
 def pieces(text: str) -> list[str]:
@@ -53,27 +47,19 @@ def pieces(text: str) -> list[str]:
     return [ahead, *rest]
 
 
-def shard(text: str) -> tuple[str, ...]:
-    """The shards of a request by rule; `Unfit` says why there are none."""
+def shard(text: str) -> tuple[str, ...] | str:
+    """The shards of a request by rule, or the reason why there are none, by which requests are counted."""
     if len(normalise(text)) > LONGEST:
-        raise Unfit(f"over {LONGEST} characters")
-    found = pieces(text)
-    if len(found) < 2:
-        raise Unfit("fewer than two shards")
-    if problem := check_shards(text, found):
-        raise Unfit(problem.split(":")[0])
-    return tuple(found)
+        return f"over {LONGEST} characters"
+    if len(found := pieces(text)) < 2:
+        return "fewer than two shards"
+    problem = check_shards(text, found)
+    return problem.split(":")[0] if problem else tuple(found)
 
 
 def by_rule(texts: Sequence[str]) -> list[tuple[str, ...] | str]:
     """For each text its shards by rule, or the reason why there are none."""
-    results: list[tuple[str, ...] | str] = []
-    for text in texts:
-        try:
-            results.append(shard(text))
-        except Unfit as reason:
-            results.append(str(reason))
-    return results
+    return [shard(text) for text in texts]
 
 
 def _joined(told: list[str]) -> list[str]:
@@ -94,12 +80,9 @@ _FURTHER = re.compile(
 )
 # A question that asks for nothing of its own.
 _COURTESY = re.compile(
-    r"(?i)(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|"
-    r"out)\b.*)?\?|(?:can|could|would) you .{0,40}\b(?:this|that|these|those|it)(?: for me| please|, "
-    r"please)?\?"
+    r"(?i)(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|out)\b.*"
+    r")?\?|(?:can|could|would) you .{0,40}\b(?:this|that|these|those|it)(?: for me| please|, please)?\?"
 )
-
-
 _RELATIVE = re.compile(r"(?:who|whose|that|which)\s+(\w+)", re.IGNORECASE)
 _SUBORDINATE = re.compile(r"(?:who|whose|that|which|when|where|while|if)\b", re.IGNORECASE)
 _ONE = re.compile(r"(?:has|is|was|does|doesn't|hasn't|isn't|wasn't|\w+[^su\W]s)", re.IGNORECASE)
@@ -139,23 +122,8 @@ def _led(piece: str, before: str) -> str:
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|(?<![\w.])\.\d+")
 _CODE = re.compile(r"\b\w*[A-Za-z]\w*(?:[._]\w*[A-Za-z]\w*)+\b|\b[a-z]+[A-Z]\w*\b|\b[A-Za-z]+\d\w*\b")
-_UP_TO_TWENTY = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty"
-)
-_COUNTED = {word: str(number) for number, word in enumerate(_UP_TO_TWENTY.split(" "))}
-_FUNCTION_WORDS = (
-    "a an the and or but if when while then so that this these those it its it's they them their theirs he "
-    "him his she her hers i me my mine we us our you your yours who whom whose which what how why where "
-    "there here one ones as at by for from in into of on onto to with without about after before between "
-    "over under than too very also just only even still yet not no nor do does did done doing is are was "
-    "were be been being am has have had having will would can could shall should may might must don't "
-    "doesn't didn't isn't aren't wasn't won't can't i'd i'm i've we're they're what's that's there's let's "
-    "please each every all any some both more most many much such same other another again first second next "
-    "last finally lastly secondly now well oh ok okay hi hello thanks thank need needs want wants like know "
-    "tell make sure use using used get give given because since until once per up out off down"
-)
-FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split(" "))
+_COUNTED = {word: str(number) for number, word in enumerate(WORDS["up_to_twenty"].split())}
+FUNCTION_WORDS = word_set("function_words")
 
 
 def numbers(text: str) -> Counter[str]:
@@ -194,14 +162,11 @@ def _stem(word: str) -> str:
     return re.sub(r"(?:ing|ies|ied|es|ed|ly|s|d|e|y|er)$", "", word) if len(word) > 3 else word
 
 
-def check_shards(
-    full: str, shards: list[str] | tuple[str, ...], most_new: float = 0.0, goal: bool = True
-) -> str | None:
+def check_shards(full: str, shards: Sequence[str], most_new: float = 0.0, goal: bool = True) -> str | None:
     """What is wrong with a split, None if nothing: facts lost, facts added, or no goal in front.
 
     Numbers, names, quoted strings and code identifiers of the request must all occur in the shards; numbers
-    and names in the shards must come from it, and so must all but a share `most_new` of the other content
-    words. `goal=False` leaves the last check out.
+    and names in the shards must come from it, and so must all but a share `most_new` of the other words.
     """
     full, told = normalise(full), normalise(" ".join(shards))
     have, wanted = numbers(told), numbers(full)

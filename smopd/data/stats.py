@@ -1,31 +1,19 @@
-"""What a data set looks like: counts by task, shards per example, lengths. As numbers, tables or a chart.
-
-It leaves out whether the data are sound: that is `smopd.data.check`.
-"""
+"""What a data set looks like: counts by task, shards per example, lengths. As numbers, tables or a chart."""
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smopd.data.example import Example
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _MOST_BARS = 12  # of one histogram; the last takes the rest
 
 
 def _spread(values: Sequence[int]) -> dict[str, Any]:
     """Least, median, mean, 90th percentile and greatest, by nearest rank."""
-    ranked = sorted(values)
-    last = len(ranked) - 1
-    return {
-        "min": ranked[0],
-        "median": ranked[last // 2],
-        "mean": round(sum(ranked) / len(ranked), 2),
-        "p90": ranked[min(last, -(-9 * len(ranked) // 10) - 1)],
-        "max": ranked[-1],
-    }
+    ranked, n = sorted(values), len(values)
+    mean, p90 = round(sum(ranked) / n, 2), ranked[min(n - 1, -(-9 * n // 10) - 1)]
+    return {"min": ranked[0], "median": ranked[(n - 1) // 2], "mean": mean, "p90": p90, "max": ranked[-1]}
 
 
 def describe(examples: Sequence[Example]) -> dict[str, Any]:
@@ -39,8 +27,7 @@ def describe(examples: Sequence[Example]) -> dict[str, Any]:
 def _group(examples: Sequence[Example]) -> dict[str, Any]:
     if not examples:
         return {"examples": 0}
-    histogram = Counter(len(e.shards) for e in examples)
-    counts = {str(n): histogram[n] for n in sorted(histogram)}
+    counts = {str(n): count for n, count in sorted(Counter(len(e.shards) for e in examples).items())}
     return {
         "examples": len(examples),
         "shards": {**_spread([len(e.shards) for e in examples]), "histogram": counts},
@@ -53,8 +40,8 @@ def _group(examples: Sequence[Example]) -> dict[str, Any]:
     }
 
 
-def tables(facts: dict[str, Any]) -> list["Table"]:
-    """The description as tables for a terminal."""
+def tables(facts: dict[str, Any]) -> list[Any]:
+    """The description as rich tables for a terminal."""
     from rich.table import Table
 
     sizes = Table("task", title="Counts and lengths: mean (greatest)", title_justify="left")
@@ -62,8 +49,7 @@ def tables(facts: dict[str, Any]) -> list["Table"]:
         sizes.add_column(head, justify="right")
     groups = [*facts["tasks"].items(), *([("all", facts["all"])] if len(facts["tasks"]) > 1 else [])]
     for task, group in groups:
-        lengths = ("shards", "full_characters", "shard_words", "system_characters")
-        sizes.add_row(task, f"{group['examples']:,}", *(_cell(group[key]) for key in lengths))
+        sizes.add_row(task, *_cells(group))
     shards = Table("task", title="Shards per example", title_justify="left")
     shards.add_column("shards", justify="right")
     shards.add_column("examples", justify="right")
@@ -76,13 +62,13 @@ def tables(facts: dict[str, Any]) -> list["Table"]:
     return [sizes, shards]
 
 
-def _cell(spread: dict[str, Any]) -> str:
-    mean = spread["mean"]
-    return f"{mean:,.{0 if mean >= 100 else 1}f} ({spread['max']:,})"
+def _cells(group: dict[str, Any]) -> list[str]:
+    spreads = [group[key] for key in ("shards", "full_characters", "shard_words", "system_characters")]
+    means = [f"{s['mean']:,.{0 if s['mean'] >= 100 else 1}f} ({s['max']:,})" for s in spreads]
+    return [f"{group['examples']:,}", *means]
 
 
 def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
-    """The histogram of shards, its tail in one bar."""
     counts = list(group["shards"]["histogram"].items())
     if len(counts) <= _MOST_BARS:
         return counts
@@ -99,21 +85,15 @@ def plot(told: dict[str, Any], name: str, as_html: bool) -> str:
     def chart(title: str, groups: dict[str, Any]) -> str:
         bars = []
         for task, group in groups.items():
-            heading = f"{task} ({group['examples']:,})"
             for label, count in _bars(group):
                 share = count / group["examples"]
-                bars.append(Bar(heading, label, share, text=f"{share:.0%}"))
+                bars.append(Bar(f"{task} ({group['examples']:,})", label, share, text=f"{share:.0%}"))
         return bar_chart(f"{title}: shards per example", bars)
 
     if not as_html:
         return standalone(chart(name, told["tasks"]))
     names = ("task", "examples", "shards", "characters, full", "words a shard", "characters, system")
-    rows = []
-    for task, group in told["tasks"].items():
-        cells = [
-            _cell(group[key]) for key in ("shards", "full_characters", "shard_words", "system_characters")
-        ]
-        rows.append([esc(task), f"{group['examples']:,}", *cells])
+    rows = [[esc(task), *_cells(group)] for task, group in told["tasks"].items()]
     heads = "".join(f"<th>{head}</th>" for head in names)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     table = f'<div class="scroll"><table><tr>{heads}</tr>{body}</table></div>'

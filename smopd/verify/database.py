@@ -1,10 +1,9 @@
 """Is a query right? It is run beside the reference query, and must give the same result on every database.
 
-The databases are the user's .sqlite files where there are some, otherwise small synthetic ones
-(synthetic_db.py): a fixed set per reference, then, for a reply that agrees on all of them, a few more made
-for what its own query looks at. Results are compared as bags of rows, in order where the reference orders
-(ties may fall either way), under one renaming of columns for all databases. Left out: SQL that SQLite does
-not know, and equivalence proofs: agreement on all databases is the rule.
+The databases are the user's .sqlite files, otherwise small synthetic ones (synthetic_db.py): a fixed set per
+reference, then, for a reply that agrees on all of them, a few made for what its own query looks at. Results
+are compared as bags of rows, in order where the reference orders (ties may fall either way), under one
+renaming of columns for all databases. Left out: SQL that SQLite does not know, and equivalence proofs.
 """
 
 import itertools
@@ -177,13 +176,11 @@ class _Reference:
 
 def _tree(query: str) -> exp.Expr | None:
     """The query as sqlglot reads it, or None; long and deep ones are not worth its recursion."""
-    if len(query) > 5000 or max(itertools.accumulate((c == "(") - (c == ")") for c in query), default=0) > 30:
-        return None
-    try:
-        tree = sqlglot.parse_one(query, read="sqlite")
-    except _UNREADABLE:
-        return None
-    return tree if isinstance(tree, exp.Query) else None
+    deep = max(itertools.accumulate((c == "(") - (c == ")") for c in query), default=0) > 30
+    with suppress(*_UNREADABLE):
+        tree = None if deep or len(query) > 5000 else sqlglot.parse_one(query, read="sqlite")
+        return tree if isinstance(tree, exp.Query) else None
+    return None
 
 
 # --- the databases of a reference
@@ -192,16 +189,14 @@ _suites_lock = threading.Lock()
 
 
 def _suite(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> _Suite:
-    """The databases of a reference, from the cache or new."""
     key = (ddl, query, files)
     with _suites_lock:
-        if key in _suites:
-            _suites.move_to_end(key)
-            return _suites[key]
-    suite = _build(ddl, query, files, deadline)
+        suite = _suites.get(key)
+    suite = suite or _build(ddl, query, files, deadline)
     with _suites_lock:
         _suites[key] = suite
-        while len(_suites) > _CACHED:
+        _suites.move_to_end(key)
+        if len(_suites) > _CACHED:
             _suites.popitem(last=False)
     return suite
 
@@ -258,8 +253,8 @@ def _databases(
         if suite.reference.shaky and profile is not EMPTY:
             reverse = {name: (columns, rows[::-1]) for name, (columns, rows) in tables.items()}
             with closing(open_database(tables=reverse)) as other:
-                stable = expected.allows(suite.reference.expect(other, deadline)[1])
-            if not stable:
+                other_rows = suite.reference.expect(other, deadline)[1]
+            if not expected.allows(other_rows):
                 connection.close()
                 continue
         yield connection, expected, rows
@@ -278,7 +273,6 @@ def _files(place: Path, name: str) -> tuple[Path, ...]:
 
 # --- comparing
 def _difference(suite: _Suite, query: str, deadline: float) -> str:
-    """Where a query departs from the reference; an empty text where it nowhere does."""
     seen: list[tuple[_Expected, list[Row]]] = []
     orders: list[tuple[int, ...]] | None = None
     for connection, expected in _with_own(suite, query, deadline):
@@ -290,8 +284,7 @@ def _difference(suite: _Suite, query: str, deadline: float) -> str:
         seen.append((expected, rows))
         if orders is None and not expected.allows(rows):
             orders = [o for o in _orders(expected, rows) if all(e.allows(r, o) for e, r in seen)]
-        elif orders is not None:
-            orders = [o for o in orders if expected.allows(rows, o)]
+        orders = orders and [o for o in orders if expected.allows(rows, o)]
         if orders == []:
             return "another result than the reference's"
     return ""
@@ -330,16 +323,13 @@ def _orders(expected: _Expected, rows: Sequence[Row]) -> Iterator[tuple[int, ...
 
 # --- a cheap check of a reference
 def shows_something(answer: Answer) -> str | None:
-    """Why a reference cannot serve, None if it runs and its result differs from database to database.
-
-    It takes a hundredth of a second where the full verifier, asked in case of doubt, takes a tenth.
-    """
+    """Why a reference cannot serve, None if it runs and its result differs from database to database."""
     query, schema = answer["reference_sql"], parse_schema(answer["schema_sql"])
     try:
         facts = query_facts(sqlglot.parse_one(query, read="sqlite"), schema)
     except _UNREADABLE:
         facts = Facts(tables=set(schema))
-    empty = ""
+    empty = ""  # the full verifier, asked in case of doubt, takes ten times as long
     for number in range(_CHECKED + 1):
         profile = PROFILES[number % len(PROFILES)] if number else EMPTY
         rows = synthesise(schema, facts, profile, rng("reference", query, number))
@@ -357,10 +347,7 @@ def shows_something(answer: Answer) -> str | None:
 
 def _untyped_result(query: str, tables: Tables) -> str:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for name, (columns, rows) in tables.items():
-            names = [f'"{column}"' for column in columns]
-            connection.execute(f'CREATE TABLE "{name}" ({", ".join(names)})')
-            connection.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(names))})', rows)
+        sql.create_tables(connection, tables, typed=False)
         # Steps of SQLite's machine are a limit that is the same on every computer.
         connection.set_progress_handler(lambda: True, _CHECK_STEPS)
         return repr(connection.execute(query).fetchmany(100_000))

@@ -6,10 +6,9 @@
     def units(answer, reply):
         return f"{answer['value']} {answer['unit']}" in reply
 
-A function gets the example's answer and the reply without its think blocks. It returns True or False, None
-where the reply holds no answer, or a `Verdict`. It runs in a worker process, where a loop without end is a
-timeout and an exception an error; the process works with the text the file had when it was loaded. It is the
-user's own code: nothing here keeps it from doing harm.
+A function gets the example's answer and the reply without its think blocks; it returns True or False, None
+where the reply holds no answer, or a `Verdict`. It runs in a worker process, with the text the file had when
+it was loaded. It is the user's own code: nothing here keeps it from doing harm.
 """
 
 import importlib.util
@@ -33,8 +32,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class _Marked:
-    """A function marked as the verifier of a task."""
-
     task: str
     function: Callable[..., Any]
     fields: tuple[str, ...]
@@ -42,11 +39,9 @@ class _Marked:
     memory_mb: int
 
     def place(self, file: str) -> str:
-        """Where it is defined."""
         return f"{file}, line {self.function.__code__.co_firstlineno}"
 
     def job(self, kind: workers.Kind, answer: Answer, reply: str) -> workers.Job:
-        """What a worker process has to do for a verdict."""
         call = {"task": self.task, "answer": dict(answer), "reply": reply}
         return workers.Job(kind, call, self.timeout, self.memory_mb)
 
@@ -83,7 +78,12 @@ def load_verifiers(paths: Sequence[str | Path]) -> None:
     new: dict[str, tuple[_Marked, workers.Kind]] = {}
     files = {str(Path(path).expanduser().resolve()): str(path) for path in paths}
     for file, name in files.items():
-        source = _read(Path(file), name)
+        try:
+            source = importlib.util.decode_source(Path(file).read_bytes())
+        except FileNotFoundError:
+            raise UserError(f"{name}: no such file of verifiers") from None
+        except (OSError, UnicodeDecodeError, SyntaxError) as error:
+            raise UserError(f"{name}: cannot be read as Python: {error}") from None
         kind = workers.Kind(__name__, file, source)
         for marked in _run(file, source, name):
             task, here = marked.task, marked.place(name)
@@ -91,9 +91,8 @@ def load_verifiers(paths: Sequence[str | Path]) -> None:
                 raise UserError(f"{here}: task {task!r} is one of smopd's own; choose another name")
             before = new.get(task) or _loaded.get(task)
             if before and (task in new or before[1].file not in files):
-                there = before[0].place(before[1].file)
-                again = f"task {task!r} has a verifier already ({there}); give one of them another name"
-                raise UserError(f"{here}: {again}")
+                there = f"has a verifier already ({before[0].place(before[1].file)})"
+                raise UserError(f"{here}: task {task!r} {there}; give one of them another name")
             new[task] = marked, kind
     unload_verifiers(set(files), {kind for _, kind in new.values()})
     for task, (marked, kind) in new.items():
@@ -111,46 +110,33 @@ def unload_verifiers(files: Set[str] | None = None, kept: Set[workers.Kind] = fr
                 workers.close(kind)
 
 
-def _read(path: Path, name: str) -> str:
-    try:
-        return importlib.util.decode_source(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{name}: no such file of verifiers") from None
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        raise UserError(f"{name}: cannot be read as Python: {error}") from None
-
-
 def _run(file: str, source: str, name: str) -> list[_Marked]:
-    """The marked functions of a file; whatever goes wrong in it is a UserError with a line."""
     try:
         marked = _execute(file, source)
-    except SyntaxError as error:
-        if error.filename == file:
-            raise UserError(f"{name}, line {error.lineno}: not valid Python: {error.msg}") from None
-        there = f"{error.filename}, line {error.lineno}"
-        raise UserError(f"{name}, line {line_in(error, file) or 1}: {error.msg} ({there})") from None
     except (Exception, SystemExit) as error:
-        line = line_in(error, file) or 1
-        raise UserError(f"{name}, line {line}: {type(error).__name__}: {error}") from None
+        line, problem = line_in(error, file) or 1, f"{type(error).__name__}: {error}"
+        if isinstance(error, SyntaxError) and error.filename == file:
+            line, problem = error.lineno or 1, f"not valid Python: {error.msg}"
+        elif isinstance(error, SyntaxError):
+            problem = f"{error.msg} ({error.filename}, line {error.lineno})"
+        raise UserError(f"{name}, line {line}: {problem}") from None
     if not marked:
-        none = "holds no function marked with @verifier (from smopd.verify import verifier)"
-        raise UserError(f"{name}: {none}")
+        missing = "no function marked with @verifier (from smopd.verify import verifier)"
+        raise UserError(f"{name}: holds {missing}")
     return marked
 
 
 def _execute(file: str, source: str) -> list[_Marked]:
     name = "smopd_verifiers_" + re.sub(r"\W", "_", Path(file).stem)
     module, before, first = types.ModuleType(name), sys.modules.get(name), len(_marked)
-    module.__file__ = file
+    module.__file__, folder = file, str(Path(file).parent)
     sys.modules[name] = module  # dataclasses look their module up
-    folder = str(Path(file).parent)
     sys.path.append(folder)  # a file may import what stands beside it
     try:
         exec(compile(source, file, "exec", dont_inherit=True), vars(module))
     except BaseException:
-        if before is None:
-            del sys.modules[name]
-        else:
+        del sys.modules[name]
+        if before is not None:
             sys.modules[name] = before
         raise
     finally:
@@ -166,10 +152,7 @@ def worker(file: str, source: str) -> Callable[..., Verdict]:
     functions = {marked.task: marked.function for marked in _execute(file, source)}
     sys.path.append(str(Path(file).parent))  # for imports within functions
 
-    def judge(task: str, answer: dict[str, Any], reply: str) -> Verdict:
-        return _verdict(functions[task](answer, reply))
-
-    return judge
+    return lambda task, answer, reply: _verdict(functions[task](answer, reply))
 
 
 def _verdict(value: Any) -> Verdict:

@@ -1,10 +1,9 @@
 """Runs model-written Python where it can do no harm, and judges it by tests whose outcome it cannot forge.
 
-Here is our side: a pool of warm workers. A worker (`sandbox_worker.py`) runs inside a sandbox (bubblewrap, or
-namespaces that it enters by itself) and gives every program a process of its own. Tests run in yet another
-process (`sandbox_judge.py`), which shares no memory with the program and alone holds the pipe of the verdict.
-So `os._exit(0)`, a printed "ok", a patched builtin or an object that equals everything win nothing. It leaves
-out packages, changes that a program makes to its arguments, and systems other than Linux.
+Here is our side: a pool of warm workers. A worker (`sandbox_worker.py`) runs inside bubblewrap, or namespaces
+that it enters by itself, and gives every program its own process; tests run in another (`sandbox_judge.py`),
+which alone holds the pipe of the verdict. It leaves out packages, changes that a program makes to its
+arguments, and systems other than Linux.
 """
 
 import atexit
@@ -70,39 +69,23 @@ def available() -> tuple[Level, ...]:
     return (*works, "none")
 
 
-def require(level: Level | None = None, allow_unsandboxed: bool | None = None) -> None:
+def require(level: Level | None = None) -> None:
     """A UserError where programs would run without isolation and nobody has permitted it."""
-    allowed = _permitted if allow_unsandboxed is None else allow_unsandboxed
-    if (level or isolation()) == "none" and not allowed:
-        raise UserError(
-            "model-written programs need a sandbox, and neither bubblewrap nor namespaces work here: install "
-            "bubblewrap (apt-get install bubblewrap), or pass --allow-unsandboxed to run them with resource "
-            "limits only"
-        )
+    if (level or isolation()) == "none" and not _permitted:
+        why = "model-written programs need a sandbox, and neither bubblewrap nor namespaces work here"
+        flag = "pass --allow-unsandboxed to run them with resource limits only"
+        raise UserError(f"{why}: install bubblewrap (apt-get install bubblewrap), or {flag}")
 
 
 def run(
-    program: str,
-    *,
-    timeout: float,
-    memory_mb: int = 512,
-    tests: str = "",
-    entry: str = "",
-    stdin: str = "",
-    processes: int = 4,
-    allow_unsandboxed: bool | None = None,
+    program: str, *, timeout: float, memory_mb: int = 512, tests: str = "", entry: str = "", stdin: str = "",
     level: Level | None = None,
-) -> SandboxResult:
-    """Run a program; with `tests`, its status is theirs. They see its names, and `entry` as `candidate`.
-
-    Without tests "ok" only says that the program ended with exit code 0, which it can do whenever it likes:
-    judge its output.
-    """
+) -> SandboxResult:  # fmt: skip
+    """Run a program alone (judge its output) or with tests, which see its names and `entry` as `candidate`."""
     level = level or isolation()
-    if level == "none":
-        require(level, allow_unsandboxed)
+    require(level)
     parts = [text.encode("utf-8", "surrogatepass") for text in (program, stdin, tests)]
-    limits = {"timeout": timeout, "memory": memory_mb << 20, "processes": processes}
+    limits = {"timeout": timeout, "memory": memory_mb << 20, "processes": 4}
     header = {**limits, "entry": entry, "parts": [*map(len, parts)]}
     why = ""
     with _places:
@@ -114,8 +97,7 @@ def run(
                     worker = _Worker(level)
                 except OSError as error:  # no bwrap, say
                     return SandboxResult("error", str(error), "")
-            answer = worker.ask(header, parts, timeout)
-            if answer is not None:
+            if (answer := worker.ask(header, parts, timeout)) is not None:
                 _idle[level].append(worker)
                 return SandboxResult(**answer)
             why = worker.close()
@@ -176,22 +158,20 @@ os.register_at_fork(after_in_child=_idle.clear)  # a fork must not speak to work
 
 def _visible(python: str) -> list[str]:
     """What of the file system a program may read: the interpreter, its library, the system's shared ones."""
-    wanted = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64"]
+    wanted = [f"{top}/{lib}" for top in ("", "/usr") for lib in ("lib", "lib32", "lib64")]
     wanted += ["/etc/ld.so.cache", "/nix/store", python]
-    for prefix in (sys.base_prefix, sys.base_exec_prefix):
-        wanted += [f"{prefix}/lib", f"{prefix}/lib64"]
+    wanted += [f"{top}/{lib}" for top in (sys.base_prefix, sys.base_exec_prefix) for lib in ("lib", "lib64")]
     wanted += ["/dev/null", "/dev/zero", "/dev/urandom"]
     found: list[str] = []
-    for path in wanted:
-        if os.path.exists(path) and not any(path == kept or path.startswith(kept + "/") for kept in found):
-            found.append(path)
+    for path in filter(os.path.exists, wanted):
+        found += [path] if not any(f"{path}/".startswith(f"{kept}/") for kept in found) else []
     return found
 
 
 def _bubblewrap(paths: list[str]) -> list[str]:
     if (bwrap := shutil.which("bwrap")) is None:
         raise FileNotFoundError("bwrap is not installed")
-    command = [bwrap, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    command = [bwrap, *(f"--unshare-{space}" for space in ("pid", "net", "ipc", "uts"))]
     command += ["--as-pid-1", "--die-with-parent", "--new-session"]
     if os.geteuid():
         command += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
@@ -203,9 +183,8 @@ def _bubblewrap(paths: list[str]) -> list[str]:
     for folder in sorted(folders - {"/"}):  # bubblewrap would close them to everybody but the worker
         command += ["--perms", "0755", "--dir", folder]
     for path in paths:
-        if os.path.islink(path):
-            command += ["--symlink", os.readlink(path), path]
-        else:
-            command += ["--dev-bind" if path.startswith("/dev/") else "--ro-bind", path, path]
+        bind = "--dev-bind" if path.startswith("/dev/") else "--ro-bind"
+        link = os.path.islink(path)
+        command += ["--symlink", os.readlink(path), path] if link else [bind, path, path]
     command += ["--perms", "0755", "--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp"]
     return [*command, "--remount-ro", "/", "--chdir", "/tmp"]

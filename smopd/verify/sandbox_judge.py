@@ -39,9 +39,10 @@ def write(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view[: 1 << 20]) :]
 
 
-def take(fd: int, size: int) -> bytes:
+def take(fd: int, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
     data = bytearray()
     while len(data) < size:
+        wait()
         if not (piece := os.read(fd, min(size - len(data), 1 << 20))):
             raise EOFError
         data += piece
@@ -52,11 +53,11 @@ def send(fd: int, data: bytes) -> None:
     write(fd, struct.pack("!I", len(data)) + data)
 
 
-def receive(fd: int, first: bytes = b"") -> bytes:
-    (size,) = struct.unpack("!I", first + take(fd, 4 - len(first)))
+def receive(fd: int, first: bytes = b"", wait: Callable[[], None] = lambda: None) -> bytes:
+    (size,) = struct.unpack("!I", first + take(fd, 4 - len(first), wait))
     if size > _MESSAGE:
         raise ValueError("a message too large")
-    return take(fd, size)
+    return take(fd, size, wait)
 
 
 _PLAIN = {
@@ -181,37 +182,29 @@ class _Gone(BaseException):
     """The program ended, or spoke out of turn."""
 
 
+def _asking(name: str) -> Callable[..., Any]:
+    return lambda self, *args, **named: self._ask(name, self, *args, **named)
+
+
 class _Remote:
     """Something of the program's that is no plain data. It equals only itself, whatever it says of itself."""
 
     def __init__(self, ask: Callable[..., Any], number: int) -> None:
         vars(self).update(_ask=ask, _number=number)
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        return self._ask("call", self, *args, **named)
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return self._ask("getattr", self, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._ask("setattr", self, name, value)
-
     def __iter__(self) -> Iterator[Any]:
         return iter(self._ask("list", self))
-
-    def __next__(self) -> Any:
-        return self._ask("next", self)
-
-    def __len__(self) -> int:
-        return self._ask("len", self)
 
     def __bool__(self) -> bool:
         return True
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._ask("getitem", self, key)
+    __call__, __setattr__, __next__ = map(_asking, ("call", "setattr", "next"))
+    __len__, __getitem__ = map(_asking, ("len", "getitem"))
 
 
 class Tests:

@@ -1,8 +1,7 @@
-"""Inside a sandbox: the worker, process 1 of its own process namespace, which forks a fresh, limited process
-per program and afterwards kills whatever is left.
+"""Inside a sandbox: process 1 of its namespace forks a limited process per program and kills what is left.
 
-Only the standard library is imported: this text runs where smopd does not exist. It leaves out what a program
-and its tests say to each other (`sandbox_judge.py`).
+Only the standard library is imported: this text runs where smopd does not exist. What a program and its tests
+say to each other is in `sandbox_judge.py`.
 """
 
 import contextlib
@@ -73,8 +72,7 @@ def _enter_namespaces(paths: list[str]) -> None:
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     if child := os.fork():
-        for fd in (0, 1, 2):
-            os.close(fd)
+        os.closerange(0, 3)
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
     _libc("prctl", _PDEATHSIG, signal.SIGKILL)
     _mount("none", "/", "none", _REC | _PRIVATE)
@@ -191,34 +189,30 @@ def _run_job(job: dict[str, Any], user: int) -> dict[str, Any]:
             os.dup2(os.open("/dev/null", os.O_RDWR), fd)
         _limit(job, user and user + 1)
         status, detail = Tests(ours.fileno()).run(text)
-        os.write(verdict_end, json.dumps({"status": status, "detail": detail[:500]}).encode())
+        os.write(verdict_end, json.dumps((status, detail[:500])).encode())
 
     deadline = time.monotonic() + job["timeout"]
     awaited = start(program)
     theirs.close()
     os.close(out_end)
     os.close(err_end)
-    if tested:
-        awaited = start(tests)
+    awaited = start(tests) if tested else awaited
     os.close(verdict_end)
     ours.close()
     try:
         ended, output, errors = _watch(out, err, awaited, deadline)
         code = _kill_all(awaited, job["isolated"])
+        status, detail = "ok", ""
         if not ended and time.monotonic() < deadline:
-            answer = {"status": "failed", "detail": "too much output"}
+            status, detail = "failed", "too much output"
         elif not ended:
-            answer = {"status": "timeout", "detail": "out of time"}
-        elif tested and (said := os.read(verdict, 65_536)):
-            answer = json.loads(said)
+            status, detail = "timeout", "out of time"
         elif tested:
-            answer = {"status": "error", "detail": f"the tests were cut off (exit code {code})"}
+            cut_off = ("error", f"the tests were cut off (exit code {code})")
+            status, detail = json.loads(os.read(verdict, 65_536) or json.dumps(cut_off))
         elif code:
-            last = errors.strip().rpartition("\n")[2][:500]
-            answer = {"status": "failed", "detail": f"exit code {code}: {last}"}
-        else:
-            answer = {"status": "ok", "detail": ""}
-        return {**answer, "output": output}
+            status, detail = "failed", f"exit code {code}: " + errors.strip().rpartition("\n")[2][:500]
+        return {"status": status, "detail": detail, "output": output}
     finally:
         for fd in (out, err, verdict, read, read_end):
             os.close(fd)
@@ -270,7 +264,6 @@ def _kill_all(awaited: int, isolated: bool) -> int:
 
 
 def _limit(job: dict[str, Any], user: int) -> None:
-    """Give up rights and take on limits, for good."""
     limits = {"AS": job["memory"], "CPU": math.ceil(job["timeout"]) + 1, "NPROC": job["processes"]}
     limits |= {"FSIZE": 16 << 20, "NOFILE": 64, "CORE": 0}
     for name, value in limits.items():

@@ -1,7 +1,4 @@
-"""Finding the SQL of a reply, and running a query where it can only read and is stopped in time.
-
-It leaves out what SQLite's grammar does not take for a query.
-"""
+"""Finding the SQL of a reply, and running a query where it can only read and is stopped in time."""
 
 import re
 import sqlite3
@@ -16,19 +13,13 @@ Tables = Mapping[str, tuple[Mapping[str, str], Sequence[Row]]]  # by name: the k
 TIMEOUT = 5.0  # seconds for a reply, the making of its databases included
 MOST_CHARACTERS = 20_000  # of a query
 MOST_COPIES = 1000  # of common table expressions, each use being one
-_LIMITS = {
-    # Also of what one step of a function can take, as nothing stops it within a step.
-    sqlite3.SQLITE_LIMIT_LENGTH: 10_000,
-    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 2 * MOST_CHARACTERS,
-    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
-    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 30,
-    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
-    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
-    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
-}
+# LENGTH is also of what one step of a function can take, as nothing stops it within a step.
+_LIMITS = {"LENGTH": 10_000, "SQL_LENGTH": 2 * MOST_CHARACTERS, "EXPR_DEPTH": 200, "COMPOUND_SELECT": 30}
+_LIMITS |= {"LIKE_PATTERN_LENGTH": 500, "ATTACHED": 0, "WORKER_THREADS": 0}
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 # Nothing stops the padding of the last two.
 _REFUSED = {"load_extension", "randomblob", "zeroblob", "fts3_tokenizer", "printf", "format"}
+_AFFINITY = {"int": "INTEGER", "real": "REAL", "text": "TEXT", "date": "TEXT"}
 BAD_QUERY = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
 # --- finding the query
@@ -69,7 +60,6 @@ def extract_sql(text: str) -> str | None:
 
 
 def _last_query(text: str, fenced: bool) -> str | None:
-    """The last stretch of the text that SQLite's grammar takes for a query."""
     text = text[-MOST_CHARACTERS:]
     every = [match.start() for match in _START.finditer(text)]
     outer = [at for at in every if not text[max(0, at - 30) : at].rstrip().lower().endswith(_INNER)]
@@ -98,7 +88,6 @@ def _statement_end(text: str, start: int, fenced: bool) -> int:
 
 
 def _is_query(text: str) -> bool:
-    """Whether SQLite's grammar takes the text; whatever its names mean."""
     if not text or copies(text) > MOST_COPIES:
         return bool(text)
     try:
@@ -137,6 +126,14 @@ def _guard(action: int, name: str | None, detail: str | None, *_: str | None) ->
     return sqlite3.SQLITE_DENY if refused else sqlite3.SQLITE_OK
 
 
+def create_tables(connection: sqlite3.Connection, tables: Tables, typed: bool = True) -> None:
+    """Create and fill tables, their columns with types or without."""
+    for name, (kinds, rows) in tables.items():
+        columns = [f'"{c}" {_AFFINITY[kind]}' if typed else f'"{c}"' for c, kind in kinds.items()]
+        connection.execute(f'CREATE TABLE "{name}" ({", ".join(columns)})')
+        connection.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(columns))})', rows)
+
+
 def open_database(path: Path | None = None, tables: Tables | None = None) -> sqlite3.Connection:
     """A database that can only be read: a file, or tables in memory."""
     uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1" if path else ":memory:"
@@ -146,19 +143,13 @@ def open_database(path: Path | None = None, tables: Tables | None = None) -> sql
     if tables:
         connection.execute("PRAGMA page_size = 512")
         connection.execute("BEGIN")
-        for name, (kinds, rows) in tables.items():
-            columns = [f'"{column}" {_AFFINITY[kind]}' for column, kind in kinds.items()]
-            connection.execute(f'CREATE TABLE "{name}" ({", ".join(columns)})')
-            connection.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(columns))})', rows)
+        create_tables(connection, tables)
         connection.execute("COMMIT")
     connection.execute("PRAGMA temp_store = MEMORY")
     for limit, value in _LIMITS.items():
-        connection.setlimit(limit, value)
+        connection.setlimit(getattr(sqlite3, f"SQLITE_LIMIT_{limit}"), value)
     connection.set_authorizer(_guard)
     return connection
-
-
-_AFFINITY = {"int": "INTEGER", "real": "REAL", "text": "TEXT", "date": "TEXT"}
 
 
 def run_query(db: sqlite3.Connection, query: str, deadline: float, most: int) -> tuple[int, list[Row]]:

@@ -1,6 +1,4 @@
-"""What a database is made of and what a query looks at: a lenient reader of CREATE TABLE text (some published
-schemas are not valid SQL), and a query's tables, constants, joined columns and thresholds.
-"""
+"""A lenient reader of CREATE TABLE text (some published is not valid SQL), and what a query looks at."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +8,6 @@ from typing import Any
 from sqlglot import exp
 
 Key = tuple[str, str]  # table and column, in lower case
-Value = str | int | float | None
 
 # --- schemas
 _NAME = r"(\"[^\"]+\"|`[^`]+`|\[[^\]]+\]|[^\s,()]+)"
@@ -81,7 +78,6 @@ def _items(ddl: str, at: int) -> Iterator[str]:
 
 
 def _read_item(item: str, table: Table, primary: list[str]) -> None:
-    """One column or one constraint."""
     reference = _REFERENCES.search(item)
     if key := _KEYS.match(item):
         columns = tuple(_bare(c) for c in key[2].split(")", 1)[0].split(","))
@@ -110,11 +106,9 @@ def _kind(type_name: str) -> str:
 
 
 def _parent_key(schema: Schema, parent: str, key: str) -> Key | None:
-    if (table := schema.get(parent)) is None:
-        return None
-    if key in table.columns:
-        return parent, key
-    return next(((parent, u[0]) for u in table.unique if len(u) == 1), None)
+    table = schema.get(parent, Table())
+    keys = [key] if key in table.columns else [u[0] for u in table.unique if len(u) == 1]
+    return (parent, keys[0]) if keys else None
 
 
 # --- what a query looks at
@@ -192,7 +186,6 @@ def _link(facts: Facts, *groups: set[Key]) -> None:
 
 
 def _outputs(query: exp.Expr, schema: Schema) -> list[set[Key]]:
-    """The columns behind each output of a query."""
     query = query.unnest()
     if isinstance(query, exp.SetOperation):
         pairs = zip(_outputs(query.left, schema), _outputs(query.right, schema), strict=False)

@@ -1,8 +1,7 @@
 """Small databases for a schema that tell a wrong query from a right one, for lack of the real ones.
 
-Rows are drawn so that what a query looks at matters: constants and near misses, few distinct values (ties,
-duplicates), parents without children, NULLs where allowed, groups as large as the thresholds. Keys hold, no
-foreign key dangles. It leaves out CHECK constraints, defaults, and any likeness to real data.
+Rows hold a query's constants and near misses, ties and duplicates, parents without children, NULLs where
+allowed, groups as large as the thresholds. Keys hold. It leaves out CHECK constraints and defaults.
 """
 
 import random
@@ -14,6 +13,7 @@ from typing import Any
 from smopd.verify.sql_schema import Facts, Key, Schema, Table
 
 Value = str | int | float | None
+Rows = list[dict[str, Value]]
 _WORDS = ["ash", "birch", "Cedar", "dogwood", "elm", "fir", "Ginkgo", "hazel", "iris", "kapok"]
 _WORDS += ["larch", "Maple", "oak"]
 _MOST_ROWS = 300
@@ -45,14 +45,13 @@ def synthesise(
     central = set(facts.tables)
     while more := {p for n in central for p, _ in schema[n].foreign.values()} - central:
         central |= more  # parents too: the children's keys come from them
-    done: dict[str, list[dict[str, Value]]] = {}
+    done: dict[str, Rows] = {}
     for name in _parents_first(schema):
         table = schema[name]
         wanted = profile.rows if name in central else min(profile.rows, 4)
         if name in central and profile.rows > 9:  # enough for the thresholds, except in the small databases
             wanted = min(_MOST_ROWS, max(wanted, 3 * facts.most))
-        if profile.childless and table.foreign:
-            wanted = 0
+        wanted = 0 if profile.childless and table.foreign else wanted
         done[name] = _rows(name, table, draw.randint((wanted + 1) // 2, wanted), done, pools)
     return {name: [tuple(row[c] for c in schema[name].columns) for row in done[name]] for name in done}
 
@@ -69,9 +68,7 @@ def _parents_first(schema: Schema) -> list[str]:
     return order
 
 
-def _rows(
-    name: str, table: Table, count: int, done: Mapping[str, list[dict[str, Value]]], pools: "_Pools"
-) -> list[dict[str, Value]]:
+def _rows(name: str, table: Table, count: int, done: Mapping[str, Rows], pools: "_Pools") -> Rows:
     draw = pools.draw
     sources: dict[str, Sequence[Value]] = {}
     for column, (parent, key) in table.foreign.items():
@@ -86,8 +83,7 @@ def _rows(
         sources[column] = values[: max(1, min(len(values) * 2 // 3, enough))]
     singles = {u[0] for u in table.unique if len(u) == 1}
     fresh = {c: pools.distinct((name, c), count) for c in singles - sources.keys()}
-    rows: list[dict[str, Value]] = []
-    seen: set[tuple[Any, ...]] = set()
+    rows, seen = Rows(), set[tuple[Any, ...]]()
     for _ in range(count):
         # A row to repeat, so that two differ in their keys at most.
         old = draw.choice(rows) if rows and draw.random() < 0.2 else None
@@ -136,14 +132,12 @@ class _Pools:
                 kind = "real" if (name, column) in facts.numeric and kind in ("text", "date") else kind
                 self._kinds[group] = max(kind, self._kinds.get(group, kind), key=ranks.index)
         self.fitting = False  # whether a row should satisfy all comparisons with constants, or each by chance
-        self._planted: dict[Key, list[Value]] = {}
-        self._exact: dict[Key, list[Value]] = {}
+        self._planted, self._exact, self._filler = (dict[Key, list[Value]]() for _ in range(3))
         for key, constant, pattern in sorted(facts.constants):
             group = self._find(key)
             near = _matches(constant, draw) if pattern else _near(constant, self._kinds[group])
             self._planted.setdefault(group, []).extend(near)
             self._exact.setdefault(group, []).extend(near[:4] if pattern else near[:1])
-        self._filler: dict[Key, list[Value]] = {}
 
     def _find(self, key: Key) -> Key:
         while self._group[key] != key:
@@ -155,7 +149,6 @@ class _Pools:
             self._group[self._find(key)] = self._find(keys[0])
 
     def pick(self, key: Key) -> Value:
-        """One value, likely not the only one of its kind."""
         group = self._find(key)
         planted = self._planted.get(group)
         if planted and self.fitting and self.draw.random() < 0.9:
@@ -169,11 +162,9 @@ class _Pools:
         return self.draw.choice(self._filler[group])
 
     def exact(self, key: Key, value: Value) -> bool:
-        """Whether the query compares the column with this very value."""
         return value in self._exact.get(self._find(key), ())
 
     def distinct(self, key: Key, count: int) -> list[Value]:
-        """Values for a column that is a key."""
         group = self._find(key)
         planted = list(dict.fromkeys([*self._planted.get(group, ()), *self._filler.get(group, ())]))
         self.draw.shuffle(planted)
@@ -201,21 +192,19 @@ class _Pools:
         return draw.choice(_WORDS) if index else f"{draw.choice(_WORDS)} {draw.choice(_WORDS)}"
 
 
-def _near(constant: str, kind: str) -> list[Value]:
-    """A constant and what a slightly different comparison would take for it."""
+def _near(text: str, kind: str) -> list[Value]:
     try:
-        number = float(constant)
+        number = float(text)
         exact: int | float = int(number) if number.is_integer() else number
     except (ValueError, OverflowError):
-        near: list[Value] = [constant, constant, constant.swapcase(), constant.lower()]
-        near += [constant + "s", constant[:-1]]
-        if len(constant) > 3 and constant[-1].isdigit():  # a date: the days around it
-            near += [constant[:-1] + str((int(constant[-1]) + step) % 10) for step in (1, 9)]
+        near: list[Value] = [text, text, text.swapcase(), text.lower(), text + "s", text[:-1]]
+        if len(text) > 3 and text[-1].isdigit():  # a date: the days around it
+            near += [text[:-1] + str((int(text[-1]) + step) % 10) for step in (1, 9)]
         return near
     if kind in ("int", "real"):
         return [exact, exact, exact - 1, exact + 1, *((exact + 0.5, exact - 0.5) if kind == "real" else ())]
     days: list[Value] = [f"{exact}-06-15", f"{exact}-12-31"] if 1000 <= exact < 3000 else []
-    return [constant, constant, str(exact - 1), str(exact + 1), *days]
+    return [text, text, str(exact - 1), str(exact + 1), *days]
 
 
 def _matches(pattern: str, draw: random.Random) -> list[Value]:

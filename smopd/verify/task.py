@@ -1,7 +1,6 @@
 """What a task declares about itself: its answers, its prompt, how a reply is judged, how data of it are read.
 
-A built-in task is one file in `smopd/verify/tasks`; a user's own becomes a Task in `smopd/verify/own.py`. The
-rest of the package asks the declaration and never compares a task's name.
+The rest of the package asks the declaration and never compares a task's name.
 """
 
 import json
@@ -29,21 +28,15 @@ class Judged(Protocol):
     def answer(self) -> Answer: ...
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(dict[str, Any]):
     """One JSON object of a file; a field that is missing is a UserError that names the place."""
 
-    fields: Mapping[str, Any]
-    where: str
+    def __init__(self, fields: Mapping[str, Any], where: str) -> None:
+        super().__init__(fields)
+        self.where = where
 
-    def __getitem__(self, field: str) -> Any:
-        if field not in self.fields:
-            raise self.error(field, "missing")
-        return self.fields[field]
-
-    def get(self, field: str, default: Any = None) -> Any:
-        """The field's value, or the default where it is missing."""
-        return self.fields.get(field, default)
+    def __missing__(self, field: str) -> Any:
+        raise self.error(field, "missing")
 
     def text(self, field: str) -> str:
         """A field that must be a text with something in it."""

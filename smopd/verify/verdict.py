@@ -1,6 +1,4 @@
-"""What every verifier answers with. It leaves out how a verdict is reached, so that a worker process can
-import it alone.
-"""
+"""What every verifier answers with; apart from how, so that a worker process can import it alone."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args

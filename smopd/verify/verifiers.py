@@ -1,7 +1,4 @@
-"""Is a reply's answer right? Asks the task of an example; many replies at once use every core.
-
-The rules of a task stand in its file in `smopd/verify/tasks`.
-"""
+"""Is a reply's answer right? Asks the task of an example; many replies at once use every core."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -49,7 +46,6 @@ def verify_all(pairs: Sequence[tuple[Judged, str]]) -> list[Verdict]:
 
 
 def _judge(example: Judged, reply: str, many: bool = False) -> Verdict | Work:
-    """A verdict where reading is enough, otherwise what gives it."""
     task = tasks.find(example.task)
     if task is None or task.judge is None:
         raise UserError(f"{example.id}: task {tasks.not_scored(example.task)}")
@@ -58,7 +54,6 @@ def _judge(example: Judged, reply: str, many: bool = False) -> Verdict | Work:
 
 
 def _run(work: Sequence[Work]) -> list[Verdict]:
-    """The verdicts of a few pieces of work: jobs of one kind, or calls."""
     jobs = [piece for piece in work if isinstance(piece, workers.Job)]
     return workers.ask_all(jobs) if jobs else [piece() for piece in work if callable(piece)]
 

@@ -1,8 +1,7 @@
 """Inside a worker process: reads jobs from a pipe and answers each with a verdict, until the pipe closes.
 
-It imports only the module that judges its kind of job, and no torch. What is printed goes nowhere, so that
-nothing but answers stands on the pipe. The time limit is the parent's to enforce (`workers.py`); an alarm
-ends a process whose parent is gone.
+It imports only the module that judges its kind of job. What is printed goes nowhere. The parent enforces the
+time limit (`workers.py`); an alarm ends a process whose parent is gone.
 """
 
 import contextlib
@@ -10,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,6 @@ from smopd.verify.sandbox_judge import receive, send
 from smopd.verify.verdict import Verdict
 
 _ORPHAN = 30.0  # seconds past a time limit after which the parent must be gone
-_DETAIL = 500  # characters
 
 
 def main() -> None:
@@ -37,14 +36,22 @@ def main() -> None:
         send(answers, json.dumps({"failed": said(error, start["file"])}).encode())
         return
     sys.stdout = sys.stderr = open(null, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - for good
-    taken = _address_space()
+    taken = 0  # bytes of address space in use: large libraries reserve more than they touch
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     send(answers, b'{"ready": true}')
     while True:
         try:
             job = json.loads(receive(jobs))
         except (EOFError, OSError):
             os._exit(0)
-        _limit(taken + job["memory"])
+        with contextlib.suppress(ImportError, ValueError, OSError):  # more than that raises a MemoryError
+            import resource
+
+            most = resource.getrlimit(resource.RLIMIT_AS)[1]
+            memory = taken + job["memory"]
+            memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
+            resource.setrlimit(resource.RLIMIT_AS, (memory, most))
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + _ORPHAN)
         answer: dict[str, Any] = {"number": job["number"]}
         try:
@@ -57,39 +64,17 @@ def main() -> None:
         send(answers, json.dumps(answer).encode())
 
 
-def said(error: BaseException, file: str = "") -> str:
+def said(error: BaseException, file: str) -> str:
     """An exception in a line, with the deepest line of the user's file that it passed."""
-    line = line_in(error, file)
-    where = f" ({Path(file).name}, line {line})" if line else ""
+    where = f" ({Path(file).name}, line {line})" if (line := line_in(error, file)) else ""
     try:
         text = str(error)
     except Exception:
         text = "(its message cannot be shown)"
-    return f"{type(error).__name__}: {text[:_DETAIL]}{where}"
+    return f"{type(error).__name__}: {text[:500]}{where}"
 
 
 def line_in(error: BaseException, file: str) -> int:
     """The deepest line of a file that an exception passed; 0 where it passed none."""
-    line, trace = 0, error.__traceback__
-    while trace:
-        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
-        trace = trace.tb_next
-    return line
-
-
-def _address_space() -> int:
-    """Bytes of address space in use, where the system tells: large libraries reserve more than they touch."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _limit(memory: int) -> None:
-    """Limit the address space of the process, where the system can: more than that raises a MemoryError."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        most = resource.getrlimit(resource.RLIMIT_AS)[1]
-        memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
-        resource.setrlimit(resource.RLIMIT_AS, (memory, most))
+    frames = traceback.walk_tb(error.__traceback__)
+    return next((line for frame, line in reversed([*frames]) if frame.f_code.co_filename == file), 0)

@@ -1,9 +1,8 @@
 """A pool of warm processes for verdicts that may hang, crash or eat memory.
 
-Here is our side; what a process does is in `worker.py`. A process is a fresh interpreter in a session of its
-own (Ctrl-C does not reach it) and judges one job at a time; past the time limit it is killed with its process
-group, and another is started when next needed. It is no wall against malice: model-written programs go to the
-sandbox (`sandbox.py`).
+Here is our side; what a process does is in `worker.py`. It is a fresh interpreter in its own session, judges
+one job at a time, and is killed with its process group past the time limit. It is no wall against malice:
+model-written programs go to the sandbox (`sandbox.py`).
 """
 
 import atexit
@@ -21,28 +20,26 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from smopd.errors import UserError
+from smopd.verify.sandbox_judge import receive
 from smopd.verify.verdict import Verdict
 
 MEMORY_MB = 2048  # for a job, beyond what its process takes when it is ready
 GRACE = 2.0  # seconds after a time limit within which the verdict on it is there
 _START_LIMIT = 120.0  # seconds to import what the jobs need
 _PIECE = select.PIPE_BUF  # bytes that a pipe ready for writing takes without blocking
-_MOST = 64 << 20  # bytes of an answer
 _INSIDE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import smopd.verify.worker as w; w.main()"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a process is started for: a module whose `worker` gives the function that judges a job.
-
-    `file` and `source` are of a file of the user's verifiers, and passed to `worker`.
-    """
+    """What a process is started for: a module whose `worker` gives the function that judges a job."""
 
     module: str
-    file: str = ""
+    file: str = ""  # of the user's verifiers, passed to `worker` with its text
     source: str = ""
 
 
@@ -65,11 +62,6 @@ def width() -> int:
 
 _idle: dict[Kind, list["_Worker"]] = collections.defaultdict(list)
 _places = threading.BoundedSemaphore(width())
-
-
-def ask(job: Job) -> Verdict:
-    """The verdict on one job; waits for a free place."""
-    return ask_all([job])[0]
 
 
 def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
@@ -95,8 +87,7 @@ def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
     return verdicts
 
 
-class _NotStartedError(Exception):
-    """A worker that never became ready."""
+class _NotStartedError(Exception): ...
 
 
 def _take(kind: Kind) -> "_Worker":
@@ -120,9 +111,8 @@ class _Worker:
         env = {**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         try:
             command = [sys.executable, "-P", "-X", "utf8", "-c", _INSIDE, json.dumps(path)]
-            self.process = subprocess.Popen(
-                command, stdin=-1, stdout=-1, stderr=self.errors, env=env, start_new_session=True, bufsize=0
-            )
+            pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": self.errors, "bufsize": 0}
+            self.process = subprocess.Popen(command, **pipes, env=env, start_new_session=True)
         except OSError as error:
             raise _NotStartedError(str(error)) from None
         ready = self.exchange(json.dumps(asdict(kind)).encode(), _START_LIMIT)
@@ -132,7 +122,6 @@ class _Worker:
             raise _NotStartedError(ready["failed"] if ready else ending)
 
     def judge(self, job: Job) -> Verdict:
-        """The verdict on a job, whatever becomes of the process."""
         try:
             limits = {"timeout": job.timeout, "memory": job.memory_mb << 20}
             message = json.dumps({"call": dict(job.call), "number": self.number, **limits}).encode()
@@ -161,8 +150,8 @@ class _Worker:
             while left:
                 _await(to.fileno(), select.POLLOUT, deadline)
                 left = left[os.write(to.fileno(), left[:_PIECE]) :]
-            (size,) = struct.unpack("!I", _read(back.fileno(), 4, deadline))
-            answer = json.loads(_read(back.fileno(), size, deadline)) if size <= _MOST else None
+            wait = partial(_await, back.fileno(), select.POLLIN, deadline)
+            answer = json.loads(receive(back.fileno(), wait=wait))
         except TimeoutError:
             self.late = True
             return None
@@ -183,13 +172,14 @@ class _Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe:
-                pipe.close()
+        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+            pipe.close()
         self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
         last = self.errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
         self.errors.close()
-        return f"{_ending(code)}{': ' if last else ''}{last}"
+        ending = "it closed its pipe" if code is None else f"exit code {code}"
+        ending = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else ending
+        return f"{ending}{': ' if last else ''}{last}"
 
 
 def _await(fd: int, event: int, deadline: float) -> None:
@@ -197,22 +187,6 @@ def _await(fd: int, event: int, deadline: float) -> None:
     poll.register(fd, event)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         raise TimeoutError
-
-
-def _read(fd: int, size: int, deadline: float) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        _await(fd, select.POLLIN, deadline)
-        if not (piece := os.read(fd, min(size - len(data), 1 << 20))):
-            raise EOFError
-        data += piece
-    return bytes(data)
-
-
-def _ending(code: int | None) -> str:
-    if code is None:
-        return "it closed its pipe"
-    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
 def close(kind: Kind | None = None) -> None:

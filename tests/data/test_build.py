@@ -18,17 +18,15 @@ from hypothesis import strategies as st
 from smopd.data import load_examples
 from smopd.data.example import Example
 from smopd.data.sharding import numbers
-from smopd.data.training_set import DOMAINS, Plan, build, write
-from smopd.data.training_set import mbpp as mbpp_reader
-from smopd.data.training_set import spider as spider_reader
-from smopd.data.training_set.bfcl import render
+from smopd.data.training_set import DOMAINS, Plan, build, readers, write
 from smopd.data.training_set.compose import shares
 from smopd.data.training_set.overlap import HeldOut
-from smopd.data.training_set.spider import spider_ddl
+from smopd.data.training_set.readers import spider_ddl
 from smopd.errors import UserError
 from smopd.evaluation import verify
 from smopd.verify import sandbox
 from smopd.verify.database import shows_something
+from smopd.verify.tasks.actions import render
 
 PROPERTIES = {"base": {"type": "integer"}, "unit": {"type": "string"}}
 FUNCTION = {"name": "area", "parameters": {"type": "dict", "properties": PROPERTIES, "required": ["base"]}}
@@ -316,7 +314,7 @@ def lic() -> tuple[str, ...]:
 
 
 def test_the_cheap_test_of_queries_agrees_with_the_verifier():
-    items = spider_reader.read(shared("data/raw"), Counter())[::175]
+    items = readers.spider(shared("data/raw"), Counter())[::175]
     for item in items:
         full = verify(
             Example(item.id, "database", "", (item.text,), item.text, item.answer), item.reference
@@ -376,6 +374,6 @@ def test_the_whole_set(tmp_path):
 
 
 def test_every_mbpp_item_shows_its_function():
-    for item in mbpp_reader.read(shared("data/raw"), Counter()):
+    for item in readers.mbpp(shared("data/raw"), Counter()):
         assert item.answer["test_list"][0].strip() in item.extra[0]
         assert item.extra[0].split(": ", 1)[1] in item.full

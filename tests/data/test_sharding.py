@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smopd.data.clauses import asks, clauses, sentences, whole_spans
-from smopd.data.sharding import LONGEST, Unfit, check_shards, names, normalise, numbers, pieces, shard, words
+from smopd.data.sharding import LONGEST, check_shards, names, normalise, numbers, pieces, shard, words
 
 
 # --- sentences
@@ -84,8 +84,7 @@ def test_examples_of_the_rule(text, shards):
     ],
 )
 def test_lists_names_and_quotes_are_not_split(text):
-    with pytest.raises(Unfit, match="fewer than two shards"):
-        shard(text)
+    assert shard(text) == "fewer than two shards"
 
 
 def test_the_goal_goes_first_and_the_rest_stays_in_order():
@@ -115,10 +114,8 @@ def test_what_the_goal_sentence_tells_besides_stays_behind_what_came_before():
 
 
 def test_drops_have_reasons():
-    with pytest.raises(Unfit, match=f"over {LONGEST} characters"):
-        shard("Tom has 3 apples. " * 100)
-    with pytest.raises(Unfit, match="fewer than two shards"):
-        shard("Why?")
+    assert shard("Tom has 3 apples. " * 100) == f"over {LONGEST} characters"
+    assert shard("Why?") == "fewer than two shards"
     assert pieces("   ") == []
 
 
@@ -166,9 +163,8 @@ def test_clauses_and_sentences_join_to_the_text(text):
 
 @given(TEXT)
 def test_what_the_rule_gives_passes_the_checks(text):
-    try:
-        found = shard(text)
-    except Unfit:
+    found = shard(text)
+    if isinstance(found, str):
         return
     assert len(found) > 1
     assert check_shards(text, found) is None
@@ -176,9 +172,8 @@ def test_what_the_rule_gives_passes_the_checks(text):
 
 @given(st.text(max_size=200))
 def test_any_text_is_sharded_or_unfit(text):
-    try:
-        found = shard(text)
-    except Unfit:
+    found = shard(text)
+    if isinstance(found, str):
         return
     assert len(found) > 1
 
@@ -244,9 +239,8 @@ def test_most_public_questions_can_be_sharded_and_numbers_never_get_lost():
     for texts, least in ((math, 0.99), (spider, 0.65)):
         some, done = random.Random(3).sample(texts, 500), 0
         for text in some:
-            try:
-                found = shard(text)
-            except Unfit:
+            found = shard(text)
+            if isinstance(found, str):
                 continue
             done += 1
             assert not numbers(text) - numbers(" ".join(found)), text

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp, parse_one
 
-from smopd.data.training_set.spider import spider_ddl
+from smopd.data.training_set.readers import spider_ddl
 from smopd.errors import UserError
 from smopd.seeds import rng
 from smopd.verify.database import _databases, _difference, _Suite, _suite, verify_database

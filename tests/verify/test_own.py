@@ -245,5 +245,5 @@ def test_answers_and_replies_arrive_as_they_are(write: Write, reply: str, value:
     assert task.judge is not None
     job = task.judge({"value": value}, reply)
     assert isinstance(job, workers.Job)
-    verdict = workers.ask(job)
+    verdict = workers.ask_all([job])[0]
     assert verdict.extracted == repr(({"value": value}, reply))

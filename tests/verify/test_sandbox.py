@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,13 @@ def _workers() -> Iterator[None]:
     sandbox.close()
 
 
-def unsafe(program: str) -> SandboxResult:
+def unsafe(program: str, timeout: float = 5, tests: str = "", level: Any = "none") -> SandboxResult:
     """What the same program does without isolation."""
-    return run(program, timeout=5, level="none", allow_unsandboxed=True)
+    sandbox.permit_unsandboxed()
+    try:
+        return run(program, timeout=timeout, tests=tests, level=level)
+    finally:
+        sandbox.permit_unsandboxed(False)
 
 
 def descendants(pid: int) -> set[int]:
@@ -300,7 +305,7 @@ def test_the_parent_cannot_be_killed(level: str, victim: str) -> None:
 def test_no_child_survives(level: str) -> None:
     if level not in sandbox.available():
         pytest.skip(f"{level} does not work on this machine")
-    run("pass", timeout=5, level=level, allow_unsandboxed=True)  # type: ignore[arg-type]
+    unsafe("pass", level=level)
     before = descendants(worker(level))
     hide = """
 import os, signal, time
@@ -314,7 +319,7 @@ time.sleep(0.2)
 """
     for end in ("print('done')", "while True: pass", "os._exit(0)", "def f(): return 1"):
         tests = "f()" if "def" in end else ""
-        run(hide + end, tests=tests, timeout=0.4, level=level, allow_unsandboxed=True)  # type: ignore[arg-type]
+        unsafe(hide + end, 0.4, tests, level)
         assert descendants(worker(level)) == before, end
 
 
@@ -486,7 +491,6 @@ def test_without_isolation_it_refuses(monkeypatch) -> None:
     assert sandbox.isolation() == "none"
     with pytest.raises(UserError, match=r"install bubblewrap .*--allow-unsandboxed"):
         run("print(1)", timeout=5)
-    assert run("print(1)", timeout=5, allow_unsandboxed=True).output == "1\n"
     sandbox.permit_unsandboxed()
     try:
         assert run("print(1)", timeout=5).output == "1\n"
@@ -496,7 +500,7 @@ def test_without_isolation_it_refuses(monkeypatch) -> None:
 
 def test_limits_hold_without_isolation_too() -> None:
     assert "MemoryError" in unsafe("x = bytearray(1 << 30)").detail
-    assert run("while True: pass", timeout=0.5, level="none", allow_unsandboxed=True).status == "timeout"
+    assert unsafe("while True: pass", 0.5).status == "timeout"
     assert unsafe("while True: print('x' * 9999)").detail == "too much output"
     assert (
         "PermissionError" in unsafe("import os; os.kill(os.getppid(), 0)").detail

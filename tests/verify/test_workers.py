@@ -16,7 +16,7 @@ import pytest
 
 from smopd.verify import workers
 from smopd.verify.verdict import Verdict
-from smopd.verify.workers import Job, Kind, ask, ask_all
+from smopd.verify.workers import Job, Kind, ask_all
 
 SOURCE = textwrap.dedent("""
     import os, signal, subprocess, sys, time
@@ -31,6 +31,10 @@ KIND = Kind("smopd.verify.own", "x.py", SOURCE)
 
 def job(expression: str, timeout: float = 30.0, memory_mb: int = 1024) -> Job:
     return Job(KIND, {"task": "x", "answer": {}, "reply": expression}, timeout, memory_mb, "shown")
+
+
+def ask(job: Job) -> Verdict:
+    return ask_all([job])[0]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -179,14 +183,14 @@ def test_a_fork_does_not_speak_to_its_parents_processes() -> None:
 
 def test_an_interrupted_wait_leaves_no_answer_behind_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     ask(job("1"))
-    monkeypatch.setattr(workers, "_read", interrupted)
+    monkeypatch.setattr(workers, "receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ask(job("'stale'"))
     monkeypatch.undo()
     assert ask(job("'fresh'")).extracted == "fresh"
 
 
-def interrupted(*args: Any) -> bytes:
+def interrupted(*args: Any, **named: Any) -> bytes:
     raise KeyboardInterrupt
 
 

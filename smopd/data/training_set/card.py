@@ -11,7 +11,7 @@ from typing import Any
 
 from smopd.data.stats import describe
 from smopd.data.training_set import overlap
-from smopd.data.training_set.compose import Built, options
+from smopd.data.training_set.compose import Built
 from smopd.data.training_set.raw import SOURCES
 from smopd.files import jsonl, write_json, write_text
 
@@ -28,37 +28,35 @@ def write(built: Built, out: Path) -> dict[str, Any]:
 
 def card(built: Built, name: str, digest: str) -> dict[str, Any]:
     """Everything the card tells, as JSON."""
+    plan, domains, files = built.plan, {}, {}
     chosen, by_file = Counter(e.task for e in built.examples), Counter(built.files.values())
-    domains, files = {}, {}
     for domain, rejected in built.rejected.items():
-        domains[domain] = {
-            "examples": chosen[domain],
-            "valid": built.valid[domain],
-            "read": built.read[domain],
-            "overlap": dict(sorted(built.overlaps[domain].items())),
-            "rejected": dict(sorted(rejected.items())),
-            "source": vars(SOURCES[domain]),
-        }
+        counts = {"examples": chosen[domain], "valid": built.valid[domain], "read": built.read[domain]}
+        overlaps, left_out = (dict(sorted(c.items())) for c in (built.overlaps[domain], rejected))
+        source = vars(SOURCES[domain])
+        domains[domain] = {**counts, "overlap": overlaps, "rejected": left_out, "source": source}
     for file, read in sorted(built.read_by_file.items()):
         files[file] = {"read": read, "valid": built.valid_by_file[file], "examples": by_file[file]}
+    # What decides the bytes of a set, without folders.
+    options = {"evals": [Path(name).name for name in plan.evals], "domains": list(plan.domains)}
+    drawn = {"total": plan.total, "seed": plan.seed, "sharder": plan.sharder}
     return {
         "file": name,
         "sha256": digest,
         "examples": len(built.examples),
-        "options": options(built.plan),
+        "options": {**options, **drawn},
         "domains": domains,
         "files": files,
         "statistics": describe(built.examples),
         "evaluation": built.evaluation,
         "near_duplicate": {"run_of_words": overlap.RUN, "share": overlap.NEAR, "least_runs": overlap.LEAST},
         "unverified": built.unverified,
-        "sharder": {"kind": built.plan.sharder, **dict(sorted(built.sharder_counts.items()))},
+        "sharder": {"kind": plan.sharder, **dict(sorted(built.sharder_counts.items()))},
         "inputs": built.inputs,
     }
 
 
 def _table(head: str, rows: Sequence[Sequence[object]]) -> str:
-    """A table in Markdown; `head` holds the names of the columns between bars."""
     lines = [f"| {head} |", "|" + "---|" * (head.count("|") + 1)]
     for row in rows:
         cells = [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row]
@@ -67,33 +65,31 @@ def _table(head: str, rows: Sequence[Sequence[object]]) -> str:
 
 
 def _reasons(domains: dict[str, Any], key: str) -> str:
-    lines = []
-    for domain, facts in domains.items():
-        reasons = "; ".join(f"{reason}: {count:,}" for reason, count in facts[key].items())
-        lines.append(f"- {domain}: {reasons or 'none'}")
-    return "\n".join(lines)
-
-
-def _size_row(domain: str, stats: dict[str, Any]) -> tuple[str, ...]:
-    counts = ", ".join(f"{shards}: {n:,}" for shards, n in stats["shards"]["histogram"].items())
-    digits = {"full_characters": 0, "shard_words": 1, "system_characters": 0}
-    spreads = [f"{stats[key]['mean']:.{d}f} ({stats[key]['max']:,})" for key, d in digits.items()]
-    return domain, f"{stats['shards']['mean']:.2f}", counts, *spreads
+    reasons = {d: [f"{why}: {n:,}" for why, n in facts[key].items()] for d, facts in domains.items()}
+    return "\n".join(f"- {domain}: {'; '.join(some) or 'none'}" for domain, some in reasons.items())
 
 
 def card_text(facts: dict[str, Any]) -> str:
     """The card in Markdown."""
     domains, near, kind = facts["domains"], facts["near_duplicate"], facts["sharder"]["kind"]
-    counts = []
+    counts, least = [], near["least_runs"]
     for domain, v in domains.items():
         left_out = (sum(v["overlap"].values()), sum(v["rejected"].values()))
         counts.append((domain, v["source"]["name"], v["read"], *left_out, v["valid"], v["examples"]))
     files = [(f, v["read"], v["valid"], v["examples"]) for f, v in facts["files"].items()]
-    sizes = [_size_row(domain, stats) for domain, stats in facts["statistics"]["tasks"].items()]
+    sizes, digits = [], {"full_characters": 0, "shard_words": 1, "system_characters": 0}
+    for domain, stats in facts["statistics"]["tasks"].items():
+        histogram = ", ".join(f"{shards}: {n:,}" for shards, n in stats["shards"]["histogram"].items())
+        spreads = [f"{stats[key]['mean']:.{d}f} ({stats[key]['max']:,})" for key, d in digits.items()]
+        sizes.append((domain, f"{stats['shards']['mean']:.2f}", histogram, *spreads))
     compared = [f"- {e['file']} ({e['what']}, {e['items']:,} items)" for e in facts["evaluation"]]
     sources = [(domain, *v["source"].values()) for domain, v in domains.items()]
     sharded = ", ".join(f"{key} {value:,}" for key, value in facts["sharder"].items() if key != "kind")
     options = ", ".join(f"{key} {value}" for key, value in facts["options"].items() if key != "sharder")
+    size_heads = (
+        "domain | shards, mean | examples by number of shards | characters of the request, mean (max) | "
+        "words a shard, mean (max) | characters of the system prompt, mean (max)"
+    )
     parts = [
         f"# {facts['file']}",
         f"{facts['examples']:,} examples for training, each in two views: the whole request, and shards that "
@@ -102,18 +98,13 @@ def card_text(facts: dict[str, Any]) -> str:
         _table("domain | source | read | overlap | rejected | valid | in the set", counts),
         _table("file | items taken | valid | in the set", files),
         "## Shards and lengths",
-        _table(
-            "domain | shards, mean | examples by number of shards | characters of the request, mean (max) | "
-            "words a shard, mean (max) | characters of the system prompt, mean (max)",
-            sizes,
-        ),
+        _table(size_heads, sizes),
         "## Left out",
         _reasons(domains, "rejected"),
         "## Overlap with evaluation sets, removed",
         _reasons(domains, "overlap"),
         f"Near: of the runs of {near['run_of_words']} words of the shorter text, numbers made equal, at "
-        f"least {near['share']:.0%} occur in the other, and at least {near['least_runs']} of "
-        "them. Compared with:",
+        f"least {near['share']:.0%} occur in the other, and at least {least} of them. Compared with:",
         "\n".join(compared) or "- nothing: no file was there",
         "## How it was made",
         f"Sharder: {kind}{f' ({sharded})' if sharded else ''}. Options: {options}.",

@@ -1,20 +1,19 @@
 """From a folder of raw public files to a training set: read, hold out, shard, verify, choose.
 
-The same files, options and seed give the same bytes, whatever the number of workers. An item that overlaps an
-evaluation set, is there twice, cannot be told in two or more shards or whose own reference does not verify is
-left out and counted by reason.
+The same files, options and seed give the same bytes. What is left out (overlaps with an evaluation set,
+duplicates, requests that cannot be sharded, references that do not verify) is counted by reason.
 """
 
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from smopd.data.example import Example
 from smopd.data.sharding import LONGEST, Sharder, by_rule, check_shards, pieces
-from smopd.data.training_set import bfcl, gsm8k, mbpp, overlap, spider
+from smopd.data.training_set import overlap, readers
 from smopd.data.training_set.raw import SOURCES, Item, sha256
 from smopd.errors import UserError
 from smopd.seeds import derive
@@ -23,7 +22,7 @@ from smopd.verify import sandbox, verify
 from smopd.verify.database import shows_something
 from smopd.verify.tasks.code import verify_code
 
-READERS = {"math": gsm8k.read, "actions": bfcl.read, "database": spider.read, "code": mbpp.read}
+READERS = {"math": readers.gsm8k, "actions": readers.bfcl, "database": readers.spider, "code": readers.mbpp}
 DOMAINS = tuple(READERS)
 TOTAL = 12165  # examples of the paper's own set, which is not public
 # For a reference program. All take under 0.1 s but one, whose 6 s, the verifier's limit, would mean chance.
@@ -76,7 +75,12 @@ def build(plan: Plan, sharder: Sharder | None = None, track: Track = quiet) -> B
         read[domain] = READERS[domain](plan.raw, built.rejected[domain])
         built.read[domain] = len(read[domain]) + built.rejected[domain].total()
         built.read_by_file += Counter(item.file for item in read[domain])
-    built.inputs = {name: sha256(plan.raw / name) for name in _inputs(plan)}
+    bfcl = [file for pair in readers.bfcl_files(plan.raw) for file in pair]
+    spider = [name for name in readers.SPIDER if (plan.raw / name).is_file()][:1]
+    files = {"math": [readers.GSM8K], "actions": bfcl, "code": [readers.MBPP]}
+    files["database"] = [*spider, readers.SPIDER_TABLES]
+    inputs = sorted(name for domain in plan.domains for name in files[domain])
+    built.inputs = {name: sha256(plan.raw / name) for name in inputs}
     out = overlap.held_out(plan.raw, plan.domains, plan.evals)
     built.evaluation = out.files
     valid: dict[str, list[Example]] = {}
@@ -84,8 +88,7 @@ def build(plan: Plan, sharder: Sharder | None = None, track: Track = quiet) -> B
         with track(f"{domain}: overlap", len(items)):
             left = _without_overlap(items, out, built)
         examples = _sharded(left, sharder, built, track)
-        kept = _verified(examples, {i.id: i for i in left}, built, track)
-        valid[domain] = kept
+        valid[domain] = kept = _verified(examples, {i.id: i for i in left}, built, track)
         built.valid[domain] = len(kept)
         built.files |= {item.id: item.file for item in left}
         built.valid_by_file += Counter(built.files[e.id] for e in kept)
@@ -94,25 +97,6 @@ def build(plan: Plan, sharder: Sharder | None = None, track: Track = quiet) -> B
         raise UserError(f"{plan.raw}: no valid example is left; rejected: {json.dumps(built.rejected)}")
     built.files = {e.id: built.files[e.id] for e in built.examples}
     return built
-
-
-def options(plan: Plan) -> dict[str, Any]:
-    """What decides the bytes of a set, without folders."""
-    kept = asdict(plan)
-    del kept["raw"], kept["workers"]
-    return {**kept, "evals": [Path(name).name for name in plan.evals], "domains": list(plan.domains)}
-
-
-def _inputs(plan: Plan) -> list[str]:
-    names: list[str] = []
-    for domain in plan.domains:
-        if domain == "actions":
-            names += [file for pair in bfcl.files(plan.raw) for file in pair]
-        elif domain == "database":
-            names += [next(n for n in spider.TRAIN if (plan.raw / n).is_file()), spider.TABLES]
-        else:
-            names += (gsm8k if domain == "math" else mbpp).FILES
-    return sorted(names)
 
 
 def _without_overlap(items: list[Item], out: overlap.HeldOut, built: Built) -> list[Item]:
@@ -138,18 +122,16 @@ def _sharded(items: list[Item], sharder: Sharder | None, built: Built, track: Tr
     else:
         with track(f"{task}: shards", len(items)):
             results = by_rule(texts)
-    examples = []
+    examples, source, few = [], SOURCES[task].name, "fewer than two shards"
     for item, found in zip(items, results, strict=True):
-        if isinstance(found, str) and item.extra and found == "fewer than two shards":
+        if found == few and item.extra:
             found = tuple(pieces(item.text))  # the shards behind it make up for that
         if isinstance(found, str):
             rejected[found] += 1
-            continue
-        shards, source = (*found, *item.extra), SOURCES[task].name
-        if len(item.full) > LONGEST:
+        elif len(item.full) > LONGEST:
             rejected[f"over {LONGEST} characters"] += 1
-        elif len(shards) < 2:
-            rejected["fewer than two shards"] += 1
+        elif len(shards := (*found, *item.extra)) < 2:
+            rejected[few] += 1
         elif item.extra and (problem := check_shards(item.text, found)):
             rejected[problem.split(":")[0]] += 1
         else:
@@ -158,7 +140,6 @@ def _sharded(items: list[Item], sharder: Sharder | None, built: Built, track: Tr
 
 
 def _verified(examples: list[Example], items: dict[str, Item], built: Built, track: Track) -> list[Example]:
-    """The examples whose own reference verifies as correct."""
     if not examples:
         return []
     task = examples[0].task
@@ -173,8 +154,7 @@ def _verified(examples: list[Example], items: dict[str, Item], built: Built, tra
             if key not in shown:
                 shown[key] = shows_something(example.answer)
             return shown[key]
-        reply = items[example.id].reference
-        code = task == "code"
+        reply, code = items[example.id].reference, task == "code"
         verdict = verify_code(example.answer, reply, timeout=SECONDS) if code else verify(example, reply)
         if verdict.correct:
             return None
@@ -195,9 +175,7 @@ def _verified(examples: list[Example], items: dict[str, Item], built: Built, tra
 
 
 def _chosen(valid: dict[str, list[Example]], plan: Plan) -> list[Example]:
-    """Equal shares of the total as far as the domains reach; in an order drawn by seed."""
-    share = shares({domain: len(examples) for domain, examples in valid.items()}, plan.total)
-    chosen: list[Example] = []
+    share, chosen = shares({domain: len(valid[domain]) for domain in valid}, plan.total), list[Example]()
     for domain, examples in valid.items():
         chosen += sorted(examples, key=lambda e: derive("choice", plan.seed, e.id))[: share[domain]]
     return sorted(chosen, key=lambda e: derive("order", plan.seed, e.id))

@@ -1,8 +1,7 @@
 """Which training items overlap an evaluation set: the same text, nearly the same text, or the same database.
 
-Texts are compared as words in lower case with every number as one and the same word, so a test question with
-other numbers is found too. Near: of the runs of five words of the shorter text, at least half occur in the
-other (and at least four of them). It leaves out meaning: a question told in other words is not found.
+Texts are compared as words in lower case, every number the same word. Near: of the runs of five words of the
+shorter text, at least half and at least four occur in the other. A question in other words is not found.
 """
 
 import re
@@ -14,19 +13,16 @@ from typing import Any
 
 from smopd.data.reading import load_examples
 from smopd.data.sharding import words
-from smopd.data.training_set import bfcl
 from smopd.data.training_set.raw import read_rows, sha256
-from smopd.data.training_set.spider import DEV
+from smopd.data.training_set.readers import bfcl_request
 
-RUN = 5  # words
-NEAR = 0.5
-LEAST = 4  # runs in common
+RUN, NEAR, LEAST = 5, 0.5, 4  # words of a run; share and number of runs in common
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d[\d,.]*")
 # (file in the raw folder, the evaluation set it is, its domain)
 HELD_OUT = (
     ("gsm8k_test.jsonl", "GSM8K test", "math"),
-    (bfcl.EVALUATION, "BFCL parallel (LiC's source)", "actions"),
-    (DEV, "Spider dev", "database"),
+    ("bfcl/BFCL_v4_parallel.json", "BFCL parallel (LiC's source)", "actions"),
+    ("spider/dev.json", "Spider dev", "database"),
     ("HumanEval.jsonl.gz", "HumanEval", "code"),
 )
 
@@ -76,9 +72,8 @@ class HeldOut:
 def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Path]) -> HeldOut:
     """The evaluation files of the raw folder, and any others that `load_examples` reads."""
     out, wanted = HeldOut(), set(domains)
-    for file, name, task in HELD_OUT if raw else ():
-        path = (raw or Path()) / file
-        if task not in wanted or not path.is_file():
+    for file, name, task in HELD_OUT:
+        if raw is None or task not in wanted or not (path := raw / file).is_file():
             continue
         texts = _texts(path, task, out)
         for text in texts:
@@ -96,11 +91,11 @@ def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Pat
 
 
 def _texts(path: Path, task: str, out: HeldOut) -> list[str]:
-    if task == "actions":
-        return bfcl.requests(path)
-    if task == "code":
-        return [_docstring(row["prompt"]) for row in read_rows(path)]
     rows = list(read_rows(path))
+    if task == "actions":
+        return [text for row in rows if (text := bfcl_request(row))]
+    if task == "code":
+        return [_docstring(row["prompt"]) for row in rows]
     if task == "database":
         out.databases |= {row["db_id"] for row in rows}
     return [row["question"] for row in rows]

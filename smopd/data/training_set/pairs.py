@@ -1,48 +1,36 @@
-"""The user's questions and answers as sharded examples: fields named by the user, dropped rows listed.
-
-It leaves out checking the answers of the user's own tasks: only their verifier knows.
-"""
+"""The user's questions and answers as sharded examples: fields named by the user, dropped rows listed."""
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from smopd.data.example import Example
-from smopd.data.sharding import Sharder, by_rule, normalise
+from smopd.data.sharding import Sharder, normalise
 from smopd.data.training_set.raw import read_rows
 from smopd.errors import UserError
 from smopd.verify import tasks
 from smopd.verify.task import Task
 
 
-@dataclass(frozen=True)
-class Row:
-    """One pair as read."""
-
-    where: str
-    id: str
-    question: str
-    answer: dict[str, Any]
-    system: str
-
-
-def read_pairs(path: Path, name: str, question: str, answer: str, system: str | None) -> list[Row]:
-    """The pairs of JSON lines or a JSON array for the task `name`.
+def read_pairs(
+    path: Path, name: str, question: str, answer: str, system: str | None, source: str
+) -> dict[str, Example]:
+    """The pairs of JSON lines or a JSON array for the task `name`, by place, as examples without shards.
 
     Where `system` is None, the prompt is the row's field of that name, or else the task's own.
     """
     task = tasks.find(name)
     if (task and not task.judge) or not re.fullmatch(r"[\w.-]+", name):
-        known = ", ".join(tasks.scored())
-        raise UserError(f"--task: expected {known} or one word of your own, found {name!r}")
+        expected = f"{', '.join(tasks.scored())} or one word of your own"
+        raise UserError(f"--task: expected {expected}, found {name!r}")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     task = task or Task(name)  # a task whose verifier is still to be written
     own_prompt = "" if task.placeholder else task.system
-    rows: list[Row] = []
+    rows: dict[str, Example] = {}
     seen: dict[str, str] = {}
     for number, row in enumerate(read_rows(path), 1):
         id = row.get("id", f"{path.stem}/{number}")
@@ -55,7 +43,8 @@ def read_pairs(path: Path, name: str, question: str, answer: str, system: str | 
         prompt = row.get("system", own_prompt) if system is None else system
         if not isinstance(prompt, str):
             raise row.error("system", f"expected a text, found {json.dumps(prompt)[:60]}")
-        rows.append(Row(row.where, str(id), normalise(text), right, tasks.fill(prompt, right)))
+        prompt, text = tasks.fill(prompt, right), normalise(text)
+        rows[row.where] = Example(str(id), name, prompt, (), text, right, source)
     if not rows:
         raise UserError(f"{path}: holds no rows")
     return rows
@@ -75,14 +64,12 @@ def answer_of(task: Task, value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def shard_pairs(
-    rows: Sequence[Row], task: str, source: str, sharder: Sharder = by_rule
-) -> tuple[list[Example], list[dict[str, str]]]:
+def shard_pairs(rows: Mapping[str, Example], sharder: Sharder) -> tuple[list[Example], list[dict[str, str]]]:
     """(examples, what was dropped: where and why)."""
     examples, dropped = [], []
-    for row, found in zip(rows, sharder([row.question for row in rows]), strict=True):
+    for where, found in zip(rows, sharder([row.full for row in rows.values()]), strict=True):
         if isinstance(found, str):
-            dropped.append({"where": row.where, "reason": found})
+            dropped.append({"where": where, "reason": found})
         else:
-            examples.append(Example(row.id, task, row.system, found, row.question, row.answer, source))
+            examples.append(replace(rows[where], shards=found))
     return examples, dropped

@@ -14,21 +14,17 @@ from smopd.verify.task import Record
 
 @dataclass(frozen=True)
 class Item:
-    """One task of a source, before it is sharded.
-
-    `text` is what the sharder splits, `extra` are shards that follow it whatever it does; `reference` is a
-    reply that must verify as correct.
-    """
+    """One task of a source, before it is sharded."""
 
     id: str
     task: str
     system: str
-    text: str
+    text: str  # what the sharder splits
     full: str
     answer: dict[str, Any]
     file: str
-    reference: str
-    extra: tuple[str, ...] = ()
+    reference: str  # a reply that must verify as correct
+    extra: tuple[str, ...] = ()  # shards that follow those of the text
 
 
 @dataclass(frozen=True)
@@ -41,13 +37,12 @@ class Source:
     credit: str
 
 
+_GOOGLE = "github.com/google-research/google-research"
 SOURCES = {
     "math": Source("GSM8K", "github.com/openai/grade-school-math", "MIT", "Cobbe et al. 2021"),
     "actions": Source("BFCL v4", "github.com/ShishirPatil/gorilla", "Apache-2.0", "Patil et al. 2025"),
     "database": Source("Spider", "github.com/taoyds/spider", "CC BY-SA 4.0", "Yu et al. 2018"),
-    "code": Source(
-        "MBPP", "github.com/google-research/google-research, mbpp", "CC-BY-4.0", "Austin et al. 2021"
-    ),
+    "code": Source("MBPP", f"{_GOOGLE}, mbpp", "CC-BY-4.0", "Austin et al. 2021"),
 }
 
 
@@ -56,10 +51,8 @@ def need(raw: Path, task: str, *names: str) -> Path:
     found = next((raw / name for name in names if (raw / name).is_file()), None)
     if found is None:
         others = ",".join(d for d in SOURCES if d != task)
-        raise UserError(
-            f"{raw / names[0]}: missing; it comes from {SOURCES[task].project}. Put it there, or leave the "
-            f"domain out with --domains {others}"
-        )
+        missing = f"{raw / names[0]}: missing; it comes from {SOURCES[task].project}"
+        raise UserError(f"{missing}. Put it there, or leave the domain out with --domains {others}")
     return found
 
 
@@ -68,16 +61,12 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def read_text(path: Path) -> str:
-    """A text file, unpacked where its name ends in .gz."""
+def read_rows(path: Path) -> Iterator[Record]:
+    """Every line of JSON lines or item of a JSON array, objects all; unpacked where its name ends in .gz."""
     try:
         data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-
-
-def read_rows(path: Path) -> Iterator[Record]:
-    """Every line of JSON lines or item of a JSON array, objects all."""
-    for where, item in json_items(read_text(path), path):
+    for where, item in json_items(text, path):
         yield as_record(item, where)

@@ -1,7 +1,4 @@
-"""The tasks an example can have: the built-in ones, a module of this package each, and the user's own.
-
-A module is imported when its task is first asked for, so that a worker process imports only its own.
-"""
+"""The tasks an example can have: the built-in ones, a module of this package each, and the user's own."""
 
 import functools
 from importlib import import_module

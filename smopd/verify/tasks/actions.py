@@ -1,8 +1,7 @@
 """The task actions: the function calls of a reply are compared by BFCL's AST rule, in any order.
 
-Nothing in a reply is evaluated or executed, no reply text raises, and the time is linear in its length
-whatever it holds. It leaves out arguments that are no literals: a name or an expression in a call is a wrong
-answer, not to be worked out.
+Nothing in a reply is executed, no reply text raises, and the time is linear in its length. It leaves out
+arguments that are no literals: a name or an expression in a call is a wrong answer.
 """
 
 import ast
@@ -22,7 +21,7 @@ SYSTEM = (
     "{functions}"
 )
 FUNCTIONS = Placeholder(
-    "{functions}", "the schemas", lambda answer: "\n".join(map(json.dumps, answer.get("functions") or ()))
+    "{functions}", "the schemas", lambda a: "\n".join(map(json.dumps, a.get("functions") or ()))
 )
 
 # --- finding the calls
@@ -32,9 +31,7 @@ _LIST_OF_CALLS = re.compile(rf"\[\s*+(?={_NAME}\s*+\()")
 _BETWEEN = re.compile(r"\s*+[,;]?\s*+")
 # Strings and comments first: brackets within them don't count. `cut`: a string that does not end on its line.
 _TOKEN = re.compile(
-    r""" "(?:[^"\\\n]|\\[^\n])*+" | '(?:[^'\\\n]|\\[^\n])*+' | (?P<cut>["'][^\n]*+)
-    | \#[^\n]*+ | [\[\](){}] """,
-    re.VERBOSE,
+    r""""(?:[^"\\\n]|\\[^\n])*+"|'(?:[^'\\\n]|\\[^\n])*+'|(?P<cut>["'][^\n]*+)|#[^\n]*+|[\[\](){}]"""
 )
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _MOST_DEPTH = 20
@@ -152,19 +149,17 @@ _IGNORED = str.maketrans({**dict.fromkeys(" ,./-_*^"), "'": '"'})
 def verify_actions(answer: Answer, text: str) -> Verdict:
     """Compare the calls of a reply with the reference's, in any order."""
     reference, functions = answer.get("calls"), answer.get("functions") or []
-    text = text[-_MOST_TEXT:]
     if not isinstance(reference, list) or not all(isinstance(c, dict) and len(c) == 1 for c in reference):
         return Verdict(False, None, "error", "the reference answer is not a list of calls")
     wanted = [next(iter(call.items())) for call in reference]
     schemas = {f["name"]: f.get("parameters") or {} for f in functions}
-    if (found := _find_calls(text, {name for name, _ in wanted} | set(schemas))) is None:
+    if (found := _find_calls(text[-_MOST_TEXT:], {name for name, _ in wanted} | set(schemas))) is None:
         return Verdict(False, None, "no_answer", "no list of calls in the reply")
     source, calls = found
     if len(calls) != len(wanted):
         return Verdict(False, source, "ok", f"expected {len(wanted)} calls, found {len(calls)}")
     misses = [[_mismatch(c, name, args, schemas.get(name) or {}) for c in calls] for name, args in wanted]
-    unmatched = _unmatched(misses)
-    if unmatched is None:
+    if (unmatched := _unmatched(misses)) is None:
         return Verdict(True, source, "ok", "")
     why = [miss for miss in misses[unmatched] if miss not in ("", _ANOTHER)] or ["matched by no call"]
     return Verdict(False, source, "ok", f"expected call {unmatched + 1}, {wanted[unmatched][0]}: {why[0]}")
@@ -241,10 +236,9 @@ def render(calls: Any) -> str:
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         return ""
     shown = []
-    for call in calls:
-        for name, arguments in call.items():
-            given = [f"{key}={_first(values)!r}" for key, values in arguments.items() if _stated(values)]
-            shown.append(f"{name}({', '.join(given)})")
+    for name, arguments in (pair for call in calls for pair in call.items()):
+        given = [f"{key}={_first(values)!r}" for key, values in arguments.items() if _stated(values)]
+        shown.append(f"{name}({', '.join(given)})")
     return f"[{', '.join(shown)}]"
 
 
@@ -254,8 +248,7 @@ def _stated(values: Any) -> bool:
 
 
 def _first(values: Any) -> Any:
-    value = next((v for v in values if v != ""), "") if isinstance(values, list) else values
-    return _plain(value)
+    return _plain(next((v for v in values if v != ""), "") if isinstance(values, list) else values)
 
 
 def _plain(value: Any) -> Any:
@@ -280,12 +273,6 @@ def _reference_problem(answer: Answer) -> str | None:
 
 
 TASK = Task(
-    "actions",
-    fields=("calls",),
-    judge=verify_actions,
-    system=SYSTEM,
-    placeholder=FUNCTIONS,
-    from_lic=_from_lic,
-    answer_form="The answer is the whole list of function calls.",
-    reference_problem=_reference_problem,
-)
+    "actions", ("calls",), judge=verify_actions, system=SYSTEM, placeholder=FUNCTIONS, from_lic=_from_lic,
+    answer_form="The answer is the whole list of function calls.", reference_problem=_reference_problem,
+)  # fmt: skip

@@ -1,10 +1,9 @@
 """The task code: the Python of a reply is run in the sandbox against the example's tests.
 
-An answer is what the public sets hold, under their own names: HumanEval's `test` with a `check(candidate)`,
-MBPP's `test_list` of asserts, or LiveCodeBench's `public_test_cases` (functional or standard input). LiC's
-rule finds the code: the last fenced block that parses and defines a function counts, and the function's name
-doesn't matter, since the shards may never tell it. It leaves out bodies without their `def`, and packages
-beyond the standard library.
+An answer holds HumanEval's `test` with a `check(candidate)`, MBPP's `test_list` of asserts, or the
+`public_test_cases` of LiveCodeBench (functional or standard input). LiC's rule finds the code: the last block
+that parses and defines a function, whatever its name, since the shards may never tell it. It leaves out
+bodies without their `def`, and packages beyond the standard library.
 """
 
 import ast
@@ -18,7 +17,7 @@ import textwrap
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,49 +53,40 @@ class _Tests:
     cases: tuple[tuple[str, str], ...] = ()  # standard input and the output wanted
 
 
-def verify_code(
-    answer: Answer, text: str, *, timeout: float = TIMEOUT, memory_mb: int = MEMORY_MB
-) -> Verdict:
+def verify_code(answer: Answer, text: str, *, timeout: float = TIMEOUT) -> Verdict:
     """Run the code of a reply against all tests of an answer. Without a sandbox it raises a UserError."""
     try:
         asked = _tests_of(answer)
     except (ValueError, TypeError, KeyError, SyntaxError) as error:
         return Verdict(False, None, "error", f"the reference answer has no usable tests: {error}")
-    code = extract_code(text, asked.entry)
-    if code is None:
+    if (code := extract_code(text, asked.entry)) is None:
         what = "function" if asked.entry else "code"
         return Verdict(False, None, "no_answer", f"no Python {what} in the reply")
     futures = "".join(f"{line}\n" for line in _FUTURE.findall(code))  # these must come first of all
     program = f"{futures}{asked.prelude}\n{_FUTURE.sub('', code) if futures else code}"
-    run = partial(sandbox.run, program, memory_mb=memory_mb)
+    run = partial(sandbox.run, program, memory_mb=MEMORY_MB)
     if asked.tests:
         result = run(tests=asked.tests, entry=asked.entry, timeout=timeout)
     else:
-        result = _run_cases(run, asked.cases, timeout)
+        result = _run_cases(run, asked, timeout)
     if result.status in ("timeout", "error"):
         return Verdict(False, code, result.status, result.detail)
     return Verdict(result.status == "ok", code, "ok", result.detail)
 
 
-def _run_cases(
-    run: Callable[..., SandboxResult], cases: Sequence[tuple[str, str]], timeout: float
-) -> SandboxResult:
+def _run_cases(run: Callable[..., SandboxResult], asked: _Tests, timeout: float) -> SandboxResult:
     deadline = time.monotonic() + timeout
     result = SandboxResult("error", "no tests", "")
-    for number, (given, wanted) in enumerate(cases, 1):
-        left = deadline - time.monotonic()
-        if left <= 0:
+    for number, (given, wanted) in enumerate(asked.cases, 1):
+        if (left := deadline - time.monotonic()) <= 0:
             return SandboxResult("timeout", f"out of time before case {number}", "")
         result = run(stdin=given, timeout=left)
         if result.status != "ok":
             return result
-        if _lines(result.output) != _lines(wanted):
+        given_lines, wanted_lines = (text.strip().splitlines() for text in (result.output, wanted))
+        if [line.rstrip() for line in given_lines] != [line.rstrip() for line in wanted_lines]:
             return SandboxResult("failed", f"case {number}: another output than expected", result.output)
     return result
-
-
-def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.strip().splitlines()]
 
 
 # --- the tests of an answer
@@ -161,17 +151,11 @@ def _functional(case: Mapping[str, Any]) -> str:
 
 # --- the code in a reply
 def extract_code(text: str, entry: str = "") -> str | None:
-    """The code of a reply: the last block that defines `entry`, else the last with any function, else None.
-
-    An empty `entry` asks for a whole program: the last block that is Python at all.
-    """
+    """The last block of a reply that defines `entry` (empty: that is Python), else any function, or None."""
     fallback = None
-    blocks = list(_fenced(text)) if "```" in text else list(_unfenced(text))
-    for block in reversed(blocks):
+    for block in reversed(list(_fenced(text) if "```" in text else _unfenced(text))):
         names = _functions(block)
-        if names is None:
-            continue
-        if not entry or entry in names:
+        if names is not None and (not entry or entry in names):
             return block
         fallback = fallback or (block if names else None)
     return fallback
@@ -188,39 +172,33 @@ def _fenced(text: str) -> Iterator[str]:
 
 def _unfenced(text: str) -> Iterator[str]:
     """Code within prose: from a line that begins like code up to where it stops being Python."""
-    lines = text.split("\n")
-    starts = [number for number, line in enumerate(lines) if _CODE_LINE.match(line)]
-    parses, done = 0, 0
-    for start in starts:
+    lines, parses, done = text.split("\n"), 0, 0
+    for start in (number for number, line in enumerate(lines) if _CODE_LINE.match(line)):
         end = len(lines)
         while start >= done and end > start and parses < _MOST_PARSES:
             parses += 1
             code = "\n".join(lines[start:end])
-            error_line = 0 if len(code) > _MOST_CHARACTERS else _error_line(code)
-            if error_line is None:
+            tree = 0 if len(code) > _MOST_CHARACTERS else _tree(code)
+            if isinstance(tree, ast.Module):
                 done = end
                 yield code.strip()
                 break
-            end = min(end - 1, start + max(error_line - 1, 0))
+            end = min(end - 1, start + max(tree - 1, 0))
 
 
-def _error_line(code: str) -> int | None:
-    """The line where code stops being Python; None where it doesn't."""
+def _tree(code: str) -> ast.Module | int:
+    """The syntax tree, or the line where the code stops being Python (0 where none is known)."""
     try:
-        _parse(code)
-    except SyntaxError as error:
-        return error.lineno or 0
-    except (ValueError, RecursionError, MemoryError):
-        return 0
-    return None
+        return _parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return (isinstance(error, SyntaxError) and error.lineno) or 0
 
 
 def _functions(code: str) -> set[str] | None:
     """The functions that code defines, methods of a class Solution included; None where it is not Python."""
-    try:
-        body = _parse(code).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    if isinstance(tree := _tree(code), int):
         return None
+    body = tree.body
     classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == "Solution"]
     names: set[str] = set()
     for node in [*body, *(inner for found in classes for inner in found.body)]:
@@ -258,14 +236,8 @@ def _reference_problem(answer: Answer) -> str | None:
 
 
 TASK = Task(
-    "code",
-    fields=("test", "test_list", "public_test_cases"),
-    one_field=True,
-    judge=lambda answer, reply: lambda: verify_code(answer, reply),
-    require=sandbox.require,
-    system=SYSTEM,
-    from_lic=_from_lic,
+    "code", ("test", "test_list", "public_test_cases"), one_field=True, require=sandbox.require,
+    judge=lambda answer, reply: lambda: verify_code(answer, reply), system=SYSTEM, from_lic=_from_lic,
     answer_form="The answer is the complete Python code, with its imports.",
-    reference_problem=_reference_problem,
-    shards_repeat=False,  # code is full of identifiers nobody repeats
-)
+    reference_problem=_reference_problem, shards_repeat=False,  # code is full of names nobody repeats
+)  # fmt: skip

@@ -1,10 +1,9 @@
 r"""The task math: numbers are compared by LiC's rule, expressions by math-verify in a worker process.
 
 The number of the last box counts, otherwise the last number of the text. math-verify is asked only where one
-of the two sides is no plain number: a reference such as \frac{\sqrt{3}}{2}, x+1 or (1,2), or a box such as
-\boxed{2\cdot 3}. Finding an answer takes time linear in the reply, and no reply text raises. It leaves out
-expressions that stand in plain prose (only a box, or math between dollars and the like, is read as one) and
-mixed numbers outside a box ("1 1/2").
+of the two sides is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box like \boxed{2\cdot 3}.
+Finding an answer takes time linear in the reply, and no reply text raises. It leaves out expressions in plain
+prose (outside a box, dollars and the like) and mixed numbers outside a box ("1 1/2").
 """
 
 import logging
@@ -27,8 +26,7 @@ SYSTEM = (
 _MOST_CHARACTERS = 500  # of an expression: none that is somebody's answer is longer
 _TAIL = 2000  # characters at the end of a reply without a box in which an expression is looked for
 
-# A comma belongs to a number only between groups of three digits; a leading point only where no word or
-# number ends.
+# A comma belongs to a number only between three digits; a leading point only where no word or number ends.
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]++)"
 _UNSIGNED = rf"(?:{_DIGITS}(?:\.[0-9]++)?|(?<![\w.])\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
 # A minus is a sign unless something that can be subtracted from stands right before it.
@@ -50,8 +48,7 @@ def judge(answer: Answer, text: str) -> Verdict | workers.Job:
     expected = _answer_number(_plain(reference))
     if expected is None or (right := _value(expected)) is None:
         return Verdict(False, None, "error", "the reference answer holds no number")
-    found = _answer_number(_plain(text))
-    if found is None:
+    if (found := _answer_number(_plain(text))) is None:
         return Verdict(False, None, "no_answer", "no number in the reply")
     correct = _value(found) == right
     verdict = Verdict(correct, found[0], "ok", "" if correct else f"expected {expected[0]}")
@@ -90,8 +87,7 @@ def _plain(text: str, powers: bool = False) -> str:
 
 def _answer_number(text: str) -> re.Match[str] | None:
     """The number of the last box that holds one, otherwise the last number of the text."""
-    last = boxed = None
-    open_braces = []
+    last, boxed, open_braces = None, None, list[re.Match[str]]()
     for token in _NUMBER_OR_BRACE.finditer(text):
         if token["top"]:
             last = token
@@ -103,7 +99,6 @@ def _answer_number(text: str) -> re.Match[str] | None:
 
 
 def _value(number: re.Match[str]) -> Fraction | None:
-    """The number exactly, or None where it is too large to be anybody's answer."""
     parts = []
     for text in (number["top"], number["bottom"] or "1"):
         mantissa, _, exponent = text.lower().partition("e")
@@ -125,8 +120,7 @@ _UNIT = re.compile(  # cm^2, degrees, 18^{th}, and what a fraction of units leav
 _DRESS = re.compile(r"[$€£¥%]|\\(?:left|right|displaystyle|boxed|quad)(?![A-Za-z])|\\[,;:! ]|~")
 _BINARY = r"(?:[-+*/^×÷·\u2212]|\\(?:cdot|times|div)(?![A-Za-z]))"
 _FUNCTION = r"\\(?:sqrt|[dt]?frac|[dt]?binom|pi|log|ln|exp|sin|cos|tan|sum|prod|infty)(?![a-z])"
-# In a reply's box a letter is a unit; in a reference a lone letter can be a variable, beside an operator it
-# is one.
+# In a reply's box a letter is a unit; in a reference a lone one can be a variable, beside an operator it is.
 _OPERATED = re.compile(rf"{_FUNCTION}|[0-9)}}\]!]\s*+{_BINARY}\s*+[-\u2212]?[0-9.({{\\]|[0-9)}}]!")
 _LETTERED = re.compile(
     r"\\pm(?![a-z])|(?<![A-Za-z\\])(?:[xyznki](?![A-Za-z])|[A-Za-z]\s*+[-+*/^]\s*+[0-9({\\])"
@@ -136,13 +130,12 @@ _SEVERAL = re.compile(r"[0-9)}\]]\s*+,\s*+[-(\[]?[0-9]|\\[{}]")
 
 
 def _is_number(reference: str) -> bool:
-    """Whether a reference is one number, be it with a unit, a currency or words around it."""
     bare = _bare(_plain(reference, powers=True))
     if re.search(r"[0-9]", bare) is None:
         return re.search(r"[0-9]", reference) is not None and "\\" not in reference
-    words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{3,}", bare) is not None
     if "\\begin" in bare:
         return False
+    words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{3,}", bare) is not None
     if _OPERATED.search(bare) or _LETTERED.search(bare):
         return words and "\\" not in bare  # prose with a calculation in it: its last number
     return words or not _SEVERAL.search(bare)
@@ -159,8 +152,7 @@ def _right_side(text: str) -> str:
 
 def _last_box(text: str, with_digit: bool = False) -> str | None:
     """What the last box holds that holds anything, or a digit."""
-    found, digit = None, -1
-    open_braces = []
+    found, digit, open_braces = None, -1, list[re.Match[str]]()
     for token in _BRACE.finditer(text):
         if token["digit"]:
             digit = token.start()
@@ -259,12 +251,6 @@ def _reference_problem(answer: Answer) -> str | None:
 
 
 TASK = Task(
-    "math",
-    fields=("value",),
-    judge=judge,
-    system=SYSTEM,
-    from_lic=_from_lic,
-    plain_answer=_plain_answer,
-    answer_form="The answer is a number, with its unit if it has one.",
-    reference_problem=_reference_problem,
-)
+    "math", ("value",), judge=judge, system=SYSTEM, from_lic=_from_lic, plain_answer=_plain_answer,
+    answer_form="The answer is a number, with its unit if it has one.", reference_problem=_reference_problem,
+)  # fmt: skip

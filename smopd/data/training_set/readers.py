@@ -1,0 +1,128 @@
+"""The items of GSM8K, BFCL, Spider and MBPP from their raw files; evaluation halves are never read for them.
+
+BFCL: single-turn requests only, and `parallel` is left out whole, as half of it is LiC's.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from smopd.data.sharding import LONGEST, normalise
+from smopd.data.training_set.raw import Item, need, read_rows
+from smopd.verify.task import Record
+from smopd.verify.tasks import actions, code, database, math
+
+GSM8K, MBPP = "gsm8k_train.jsonl", "mbpp.jsonl"
+BFCL = ["simple_python", "multiple", "parallel_multiple"]
+BFCL += ["live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"]
+SPIDER = ("spider/train_spider_slim.json", "spider/train_spider.json")
+SPIDER_TABLES = "spider/tables.json"
+_KINDS = {"number": "REAL", "time": "DATETIME", "boolean": "BOOL"}
+_LEAD = "Your code should pass these tests:"
+
+
+def gsm8k(raw: Path, rejected: Counter[str]) -> list[Item]:
+    """Every question of gsm8k_train.jsonl; `gsm8k/train/17` is its line 18."""
+    items = []
+    for number, row in enumerate(read_rows(need(raw, "math", GSM8K))):
+        text, reply = normalise(row.text("question")), row.text("answer")
+        if "####" not in reply:
+            raise row.error("answer", "expected a text that ends in '#### <number>'")
+        answer = {"value": reply.rsplit("####", 1)[1].strip()}
+        items.append(Item(f"gsm8k/train/{number}", "math", math.SYSTEM, text, text, answer, GSM8K, reply))
+    return items
+
+
+def mbpp(raw: Path, rejected: Counter[str]) -> list[Item]:
+    """Every task of mbpp.jsonl: its text, then the asserts that fit; they tell the signature, one a shard."""
+    items = []
+    for row in read_rows(need(raw, "code", MBPP)):
+        text, tests = normalise(row.text("text")), row["test_list"]
+        asserts = isinstance(tests, list) and all(isinstance(t, str) and t.strip() for t in tests)
+        if not asserts or not tests:
+            raise row.error("test_list", "expected a list of asserts")
+        shown: list[str] = []
+        for test in (t.strip() for t in tests):
+            if shown and len("\n".join([text, _LEAD, *shown, test])) > LONGEST:
+                break
+            shown.append(test)
+        full = "\n".join([text, _LEAD, *shown])
+        leads = ["It should pass this test:", *["And this one:"] * len(shown)]
+        extra = tuple(f"{lead} {test}" for lead, test in zip(leads, shown, strict=False))
+        answer = {"test_list": tests, "test_setup_code": str(row.get("test_setup_code") or "")}
+        program = row.text("code").replace("\r\n", "\n")
+        reply, id = f"```python\n{program}\n```", f"mbpp/{row['task_id']}"
+        items.append(Item(id, "code", code.SYSTEM, text, full, answer, MBPP, reply, extra))
+    return items
+
+
+def spider(raw: Path, rejected: Counter[str]) -> list[Item]:
+    """Every question of the training file; `spider/train/120` is its item 121."""
+    path, tables = need(raw, "database", *SPIDER), need(raw, "database", SPIDER_TABLES)
+    schemas = {row["db_id"]: spider_ddl(row) for row in read_rows(tables)}
+    items, file = [], str(path.relative_to(raw))
+    for number, row in enumerate(read_rows(path)):
+        if (db_id := row["db_id"]) not in schemas:
+            raise row.error("db_id", f"{db_id!r} is not in {tables}")
+        text, query = normalise(row.text("question")), row.text("query")
+        answer = {"reference_sql": query, "schema_sql": schemas[db_id], "db_id": db_id}
+        id, system = f"spider/train/{number}", database.SCHEMA.fill(database.SYSTEM, answer)
+        items.append(Item(id, "database", system, text, text, answer, file, query))
+    return items
+
+
+def spider_ddl(entry: Mapping[str, Any]) -> str:
+    """CREATE TABLE text for one entry of tables.json."""
+    tables, columns = entry["table_names_original"], entry["column_names_original"]
+    lines: list[list[str]] = [[] for _ in tables]
+    for (table, column), kind in zip(columns, entry["column_types"], strict=True):
+        if table >= 0:
+            lines[table].append(f'"{column}" {_KINDS.get(kind, "TEXT")}')
+    for key in entry["primary_keys"]:
+        for column in key if isinstance(key, list) else [key]:  # Spider 2020 lists keys of several columns
+            lines[columns[column][0]].append(f'PRIMARY KEY ("{columns[column][1]}")')
+    for child, parent in entry["foreign_keys"]:
+        target = f'"{tables[columns[parent][0]]}" ("{columns[parent][1]}")'
+        lines[columns[child][0]].append(f'FOREIGN KEY ("{columns[child][1]}") REFERENCES {target}')
+    pairs = zip(tables, lines, strict=True)
+    return "\n".join(f'CREATE TABLE "{name}" ({", ".join(parts)});' for name, parts in pairs)
+
+
+def bfcl(raw: Path, rejected: Counter[str]) -> list[Item]:
+    """Every single-turn request of the categories whose files are there; ids such as bfcl/simple_python_3."""
+    items: list[Item] = []
+    if not (there := bfcl_files(raw)):
+        need(raw, "actions", f"bfcl/BFCL_v4_{BFCL[0]}.json")
+    for path, answer_path in there:
+        answers_path = need(raw, "actions", answer_path)
+        answers = {row["id"]: row["ground_truth"] for row in read_rows(answers_path)}
+        for row in read_rows(raw / path):
+            if row["id"] not in answers:
+                raise row.error("id", f"{row['id']!r} has no answer in {answers_path}")
+            if (text := bfcl_request(row)) is None:
+                rejected["more than one user turn, or a system turn"] += 1
+                continue
+            calls, functions = answers[row["id"]], row["function"]
+            if not {name for call in calls for name in call} <= {f["name"] for f in functions}:
+                rejected["the answer calls a function that is not offered"] += 1
+                continue
+            answer = {"calls": calls, "functions": functions}
+            system, reply = actions.FUNCTIONS.fill(actions.SYSTEM, answer), actions.render(calls)
+            items.append(Item(f"bfcl/{row['id']}", "actions", system, text, text, answer, path, reply))
+    return items
+
+
+def bfcl_files(raw: Path) -> list[tuple[str, str]]:
+    """The files of requests that are there, each with its file of answers."""
+    pairs = [(f"bfcl/BFCL_v4_{c}.json", f"bfcl/possible_answer/BFCL_v4_{c}.json") for c in BFCL]
+    return [(requests, answers) for requests, answers in pairs if (raw / requests).is_file()]
+
+
+def bfcl_request(row: Record) -> str | None:
+    """The one user message of an item in one line; None where there are others."""
+    try:
+        messages = [message for turn in row["question"] for message in turn]
+        return normalise(messages[0]["content"]) if [m["role"] for m in messages] == ["user"] else None
+    except (TypeError, KeyError, AttributeError):
+        raise row.error("question", "expected [[{'role': ..., 'content': ...}]]") from None
