@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from smopd.config import Config, config_hash, load_config
 from smopd.data import Example
@@ -23,10 +24,8 @@ from smopd.study.run import StudyFolder
 from smopd.tracking import Track, quiet
 from smopd.verify.verifiers import verify_all
 
-CURVES = (
-    "loss", "outcome", "clipped/middle", "kept", "entropy/middle", "divergence/middle", "delta", "weight",
-    "grad_norm",
-)  # fmt: skip
+# Of those that are logged by term of the loss, the first term's.
+CURVES = ("loss", "outcome", "clipped", "kept", "entropy", "divergence", "delta", "weight", "grad_norm")
 
 
 def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) -> Results:
@@ -93,8 +92,7 @@ class _Reader:
         outcomes = rejudged(outcomes, self.examples, evaluation) if self.examples else outcomes
         views: list[str] = list(dict.fromkeys(o.view for o in outcomes))
         metrics, timings = read_jsonl(place / "metrics.jsonl"), read_jsonl(place / "timings.jsonl")
-        logged = [name for name in CURVES if any(name in row for row in metrics)]
-        found = place / "gradients.json"
+        gradients = place / "gradients.json"
         return Cell(
             model=model,
             arm=arm,
@@ -111,9 +109,9 @@ class _Reader:
             ),
             right={view: self._counts(outcomes, view, False) for view in views},
             right_any={view: self._counts(outcomes, view, True) for view in views},
-            curves={name: [_short(row.get(name)) for row in metrics] for name in logged},
+            curves={name: [_short(row.get(name)) for row in metrics] for name in curve_names(metrics)},
             tokens=calibration(load_tokens(place)) if (place / "tokens").is_dir() else None,
-            gradients=read_json(found) if found.exists() else None,
+            gradients=read_json(gradients) if gradients.exists() else None,
             seconds=_short(sum(row["seconds/step"] for row in timings)) if timings else None,
         )
 
@@ -126,6 +124,14 @@ class _Reader:
         if set(found) != set(self.items):
             raise UserError(f"{self.root}: the cells of the study have not played the same items")
         return encode([found[item] for item in self.items])
+
+
+def curve_names(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The logged metrics that a report draws: CURVES, each as such or for the loss's first term."""
+    logged = dict.fromkeys(name for row in metrics for name in row)
+    term = next((name.removeprefix("loss/") for name in logged if name.startswith("loss/")), "")
+    names = [name if name in logged else f"{name}/{term}" for name in CURVES]
+    return [name for name in names if name in logged]
 
 
 def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], source: Path) -> list[Outcome]:

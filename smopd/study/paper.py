@@ -57,6 +57,16 @@ class PaperRow:
         """The printed standard deviation over seeds of a view."""
         return {"full": self.full_sd, "sharded": self.sharded_sd}.get(view.lower())
 
+    def effect(self, view: str, reference: str) -> float | None:
+        """Difference from an arm in points: as printed, else that of the printed accuracies."""
+        printed = {"sharded": self.delta, "full": self.delta_full}.get(view)
+        if printed is not None or self.arm == reference:
+            return printed
+        wanted = (self.model, self.steps, self.table, reference)
+        same = (r for r in paper_rows(self.study) if (r.model, r.steps, r.table, r.arm) == wanted)
+        a, b = (row.accuracy(view) if row else None for row in (self, next(same, None)))
+        return None if a is None or b is None else round(a - b, 6)
+
 
 _SIZE = re.compile(r"(?:.*/)?(?:qwen3-)?(1\.7b|4b|8b)")
 

@@ -16,7 +16,7 @@ from smopd.study.render import Document
 from smopd.study.render_html import render_html
 from smopd.study.render_text import latex_table, render_json, render_markdown
 from smopd.study.results import Results
-from smopd.study.table_parts import compare_all
+from smopd.study.table_parts import Maker
 from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
 
 OWNED = {"figures": (".svg", ".pdf"), "tables": (".tex",)}  # folder -> what a report puts there
@@ -25,7 +25,7 @@ SAME = 1e-9  # relative: sums may differ in their last digits between processors
 
 def make_document(results: Results) -> Document:
     """The report before it takes a form."""
-    effects = compare_all(results)
+    effects = Maker(results).effects
     # The forms name missing cells themselves.
     words = verdict_lines(replace(results, missing=[]), effects), comparison_sentences(results, effects)
     return Document(results, make_tables(results, effects), make_figures(results), *words)
