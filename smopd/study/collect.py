@@ -35,9 +35,7 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
     places = [*bases, *((cell, cell.model, folder.cell(cell)) for cell in study.cells)]
     config = study.cells[0].config
     reader = _Reader(folder.path, config, rejudge)
-    cells: list[Cell] = []
-    base: list[Cell] = []
-    missing: list[str] = []
+    cells, base, missing = list[Cell](), list[Cell](), list[str]()
     with track("reading", len(places)) as update:
         for number, (cell, model, place) in enumerate(places, 1):
             evaluation = place / "eval" / ("trained" if cell else "")
@@ -50,18 +48,12 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
         what = f"no cell of the study {study.name} is finished yet"
         raise UserError(f"{folder.path}: {what}; run: smopd study {study.name}")
     names = ("name", "title", "about", "reference", "axes", "seeds", "paper")
+    arms, models = ([each.name for each in several] for several in (study.arms, study.models))
+    views: list[str] = list(dict.fromkeys(config.eval.views))
     return Results(
-        **{name: getattr(study, name) for name in names},
-        arms=[arm.name for arm in study.arms],
-        models=[model.name for model in study.models],
-        views=list(dict.fromkeys(config.eval.views)),
-        runs=config.eval.runs,
-        items=reader.items,
-        data=config.data.eval,
-        cells=cells,
-        base=base,
-        missing=missing,
-    )
+        **{name: getattr(study, name) for name in names}, arms=arms, models=models, views=views,
+        runs=config.eval.runs, items=reader.items, data=config.data.eval, cells=cells, base=base, missing=missing,
+    )  # fmt: skip
 
 
 class _Reader:
@@ -79,8 +71,7 @@ class _Reader:
     def cell(self, place: Path, evaluation: Path, model: str, planned: PlannedCell | None) -> Cell:
         """A planned cell, or for None the untrained model."""
         arm, axes, seed = (planned.arm, planned.axes, planned.seed) if planned else ("base", {}, None)
-        identity, summary = load_identity(evaluation), load_summary(evaluation) or {}
-        outcomes = load_outcomes(evaluation)
+        identity, outcomes = load_identity(evaluation), load_outcomes(evaluation)
         self.data = self.data or identity["examples"]
         if identity["examples"] != self.data:
             what = "played other examples than the rest of the study"
@@ -93,20 +84,17 @@ class _Reader:
         views: list[str] = list(dict.fromkeys(o.view for o in outcomes))
         metrics, timings = read_jsonl(place / "metrics.jsonl"), read_jsonl(place / "timings.jsonl")
         gradients = place / "gradients.json"
-        return Cell(
-            model=model,
-            arm=arm,
-            axes=axes,
+        source = Source(
+            folder=place.relative_to(self.root).as_posix(),
+            config=config_hash(load_config(place / "config.toml")),
             seed=seed,
-            source=Source(
-                folder=place.relative_to(self.root).as_posix(),
-                config=config_hash(load_config(place / "config.toml")),
-                seed=seed,
-                data=identity["examples"],
-                trained_by=read_json(checkpoint / "state.json")["smopd"] if checkpoint else None,
-                evaluated_by=summary.get("code", "unknown"),
-                adapter=identity["adapter"],
-            ),
+            data=identity["examples"],
+            trained_by=read_json(checkpoint / "state.json")["smopd"] if checkpoint else None,
+            evaluated_by=(load_summary(evaluation) or {}).get("code", "unknown"),
+            adapter=identity["adapter"],
+        )
+        return Cell(
+            *(model, arm, axes, seed, source),
             right={view: self._counts(outcomes, view, False) for view in views},
             right_any={view: self._counts(outcomes, view, True) for view in views},
             curves={name: [_short(row.get(name)) for row in metrics] for name in curve_names(metrics)},

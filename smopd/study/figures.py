@@ -184,7 +184,8 @@ def seeds(results: Results) -> Figure | None:
     keys = [dot("o", MUTED, "one seed"), tick, bar]
     caption = f"{view.upper()} accuracy of every seed, with mean and sample standard deviation."
     caption += " The axis does not begin at zero."
-    height, form = max(2.4, 1.2 + 0.5 * len(arms)), {"sharex": True, "sharey": True}
+    height = max(2.4, 1.2 + 0.5 * len(arms))
+    form: dict[str, Any] = {"sharex": True, "sharey": True}
     return plot.panels("seeds", "Spread over seeds", caption, places, panel, height, keys, **form)
 
 

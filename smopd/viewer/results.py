@@ -17,7 +17,7 @@ from smopd.evaluation.statistics import paired
 from smopd.evaluation.store import load_outcomes, load_summary
 from smopd.files import read_json, read_jsonl
 from smopd.study.collect import rejudged
-from smopd.study.publish import audit_studies
+from smopd.study.report import audit_studies
 from smopd.tracking import Track, quiet
 from smopd.viewer.report import (
     Comparison,
