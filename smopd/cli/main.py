@@ -134,7 +134,7 @@ def quickstart(
         return
     from rich.console import Console
 
-    from smopd.viewer import accuracy_table, show_conversation_pair
+    from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
     console = Console(highlight=False)
     if data.conversations:

@@ -23,10 +23,9 @@ def prepared_examples(config: Config, split: Literal["train", "eval"]) -> list[E
             task.require()
         prompt, place = prompts.get(task.name), task.placeholder
         if prompt and place and place.name not in prompt:
-            raise UserError(
-                f"prompts.{task.name}: must contain {place.name}, or the model would never see them"
-            )
+            why = "or the model would never see them"
+            raise UserError(f"prompts.{task.name}: must contain {place.name}, {why}")
+    filled = {name: prompt for name, prompt in prompts.items() if prompt}
     return [
-        replace(e, system=tasks.fill(prompts[e.task], e.answer)) if prompts.get(e.task) else e
-        for e in examples
+        replace(e, system=tasks.fill(filled[e.task], e.answer)) if e.task in filled else e for e in examples
     ]

@@ -78,7 +78,7 @@ def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: flo
     seeds, items = (len(x), len(y)), x.shape[1] if known else None
     given = (names, seeds, items, mean_a, sd_a, mean_b, sd_b, *tests, *over_items, run_to_run)
     scale = 1.0 if max(abs(x).max(), abs(y).max()) <= 1 else 0.01
-    made = Comparison(*given, alpha=alpha, scale=scale)
+    made = replace(Comparison(*given), alpha=alpha, scale=scale)
     return _judged(made, _deciding(made), 1)
 
 

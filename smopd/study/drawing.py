@@ -286,8 +286,8 @@ def legend(sheet: Sheet, handles: Sequence[Any], columns: int = 4) -> None:
     """One key for the whole sheet, above the panels."""
     if handles:
         labels, columns = [words(handle.get_label(), 30, 2) for handle in handles], min(columns, len(handles))
-        place = "outside upper center"
-        sheet.legend(handles, labels, loc=place, ncols=columns, handlelength=1.6, columnspacing=1.4)
+        looks: dict[str, Any] = {"ncols": columns, "handlelength": 1.6, "columnspacing": 1.4}
+        sheet.legend(handles, labels, loc="outside upper center", **looks)
 
 
 def dot(marker: str, colour: str, label: str) -> Line2D:

@@ -168,7 +168,7 @@ def components(a: ArrayLike, b: ArrayLike) -> Components:
         noise.append(float((rest**2).sum()) / ((len(arm) - 1) * (n - 1)) / arm.size)
         seeds.append(mean_sd(by_seed)[1] ** 2 / len(arm))
     items = float((x.mean(axis=0) - y.mean(axis=0)).var(ddof=1)) / n
-    return Components(*seeds, items, *noise)
+    return Components(seeds[0], seeds[1], items, noise[0], noise[1])
 
 
 def item_test(a: ArrayLike, b: ArrayLike) -> ItemTest:
