@@ -151,7 +151,7 @@ def compare(
 
     Example: smopd eval compare runs/quickstart/eval/base runs/quickstart/eval/trained
     """
-    from smopd.evaluation.comparing import compare_evaluations
+    from smopd.evaluation.metrics import compare_evaluations
     from smopd.viewer.terminal import comparison_table
 
     result = compare_evaluations(a, b)

@@ -126,7 +126,7 @@ def quickstart(
         return
     from rich.console import Console
 
-    from smopd.viewer import accuracy_table, show_conversation_pair
+    from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
     if data.conversations:
         show_conversation_pair(Console(highlight=False), data.conversations[0])
@@ -193,7 +193,7 @@ def report(
             print("\n".join(problems) or f"{path}: every number is what the conversations give")
         raise typer.Exit(1 if problems else 0)
     if path.is_file():
-        from smopd.study.publish import publish_results
+        from smopd.study.report import publish_results
 
         pages = [publish_results(path, out)]
     elif out is not None:
@@ -201,7 +201,7 @@ def report(
         raise UserError(f"--out: {where}; --out is for a results.json")
     elif (path / "study.json").exists() or (path / "studies").is_dir():
         from smopd.cli.progress import track
-        from smopd.study.publish import publish
+        from smopd.study.report import publish
         from smopd.study.run import study_folders
 
         pages = [publish(folder, track)[1] for folder in study_folders(path)]

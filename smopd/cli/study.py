@@ -116,7 +116,7 @@ def _run(scheduler: "Scheduler") -> None:
 def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
     """Collect, report, and say what failed."""
     from smopd.cli.progress import track
-    from smopd.study.publish import publish
+    from smopd.study.report import publish
     from smopd.study.tables import verdict_lines
 
     failed = [job for job in listed if not job.done]

@@ -1,22 +1,26 @@
 """Plays conversations in the views of a task, N runs of each, and has every reply judged.
 
-Success of a conversation is its last reply; success at any turn is recorded beside it. A verifier that failed
-is counted apart, never as plain wrong. Groups of conversations are the same however often the work is
-interrupted, and a group is recorded whole or not at all: so a resumed evaluation gives what an undisturbed
-one gives. What the numbers are made into is metrics.py's.
+Success of a conversation is its last reply; success at any turn is recorded beside it. Groups of
+conversations are the same however often the work is interrupted, and a group is recorded whole or not at all:
+so a resumed evaluation gives what an undisturbed one gives. It leaves out what is counted (metrics.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 from smopd.chat.views import View
 from smopd.data import Example
-from smopd.rollout.driver import Conversation
+from smopd.rollout.driver import Conversation, Driver
+from smopd.rollout.openai import ChatDriver
 from smopd.verify.verifiers import Verdict, verify_all
 
-Key = tuple[str, int, str]  # view, run, example id
+Player = Driver | ChatDriver
+Seed = Sequence[int | str]
+# Plays the user of the view `simulated`: every example as a conversation, a verdict on each of its replies.
+User = Callable[[Player, Sequence[Example], Seed], list[tuple[Conversation, list[Verdict]]]]
+Group = tuple[View, int, list[Example]]  # view, run, examples
 
 
 @dataclass(frozen=True)
@@ -39,45 +43,9 @@ class Outcome:
     answer: dict[str, Any]
 
     @property
-    def key(self) -> Key:
-        """What it is the outcome of."""
+    def key(self) -> tuple[str, int, str]:
+        """What it is the outcome of: view, run, example."""
         return self.view, self.run, self.id
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON object of its line."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> "Outcome":
-        """The outcome a line holds."""
-        return cls(**{field.name: row[field.name] for field in fields(cls)})
-
-
-class Player(Protocol):
-    """Whatever can play examples: `Driver`, or `ChatDriver` for an endpoint."""
-
-    def play(self, examples: Sequence[Example], view: View, seed: Sequence[int | str]) -> list[Conversation]:
-        """Every example told in one view."""
-
-    def open(self, example: Example, view: View, seed: Sequence[int | str]) -> Conversation:
-        """A conversation in which nothing was said yet."""
-
-    def reply(
-        self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
-    ) -> None:
-        """One more turn of every conversation."""
-
-
-class User(Protocol):
-    """Whatever plays the user of the view `simulated`, and judges as it goes."""
-
-    def converse(
-        self, player: Player, examples: Sequence[Example], seed: Sequence[int | str]
-    ) -> list[tuple[Conversation, list[Verdict]]]:
-        """Every example as a conversation, with a verdict on each of its replies."""
-
-
-Group = tuple[View, int, list[Example]]  # view, run, examples
 
 
 def groups(examples: Sequence[Example], views: Sequence[View], runs: int, size: int) -> Iterator[Group]:
@@ -96,10 +64,10 @@ def evaluate(
     found = {outcome.key: outcome for outcome in known}
     for view, run, chosen in groups(examples, views, runs, group):
         if any((view, run, e.id) not in found for e in chosen):
-            seeds = run_seed(seed, run)
+            seeds = ("eval", seed, run) if run else ("eval", seed)
             if view == "simulated":
                 assert user is not None, "the view simulated needs somebody who plays the user"
-                fresh = [outcome(c, run, verdicts) for c, verdicts in user.converse(player, chosen, seeds)]
+                fresh = [outcome(c, run, verdicts) for c, verdicts in user(player, chosen, seeds)]
             else:
                 fresh = judge(player.play(chosen, view, seeds), run)
             found |= {outcome.key: outcome for outcome in fresh}
@@ -108,15 +76,9 @@ def evaluate(
     return [found[view, run, e.id] for view in views for run in range(runs) for e in examples]
 
 
-def run_seed(seed: int, run: int) -> tuple[int | str, ...]:
-    """What the seeds of one run's replies derive from."""
-    return ("eval", seed, run) if run else ("eval", seed)
-
-
 def judge(conversations: Sequence[Conversation], run: int = 0) -> list[Outcome]:
     """Verify the last reply of every conversation, and the earlier ones for the any-turn rule."""
-    pairs = [(c.example, turn.text) for c in conversations for turn in c.turns]
-    verdicts = iter(verify_all(pairs))
+    verdicts = iter(verify_all([(c.example, turn.text) for c in conversations for turn in c.turns]))
     return [outcome(c, run, [next(verdicts) for _ in c.turns]) for c in conversations]
 
 
@@ -126,12 +88,7 @@ def outcome(conversation: Conversation, run: int, verdicts: Sequence[Verdict]) -
     same = {name: getattr(example, name) for name in ("id", "task", "system", "full")}
     judged = {name: getattr(last, name) for name in ("correct", "extracted", "status", "detail")}
     return Outcome(
-        **same,
-        **judged,
-        view=conversation.view,
-        run=run,
-        shards=len(example.shards),
-        turns=conversation.to_json()["turns"],
-        any_correct=any(verdict.correct for verdict in verdicts),
+        **same, **judged, view=conversation.view, run=run, shards=len(example.shards),
+        turns=conversation.to_json()["turns"], any_correct=any(verdict.correct for verdict in verdicts),
         answer=dict(example.answer),
-    )
+    )  # fmt: skip

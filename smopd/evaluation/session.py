@@ -24,26 +24,22 @@ log = logging.getLogger("smopd")
 
 
 def run_evaluation(
-    config: Config,
-    examples: Sequence[Example],
-    label: str,
-    adapter: Path | None = None,
-    known: Sequence[Outcome] = (),
-    record: Callable[[list[Outcome]], None] = lambda fresh: None,
+    config: Config, examples: Sequence[Example], label: str, adapter: Path | None = None,
+    known: Sequence[Outcome] = (), record: Callable[[list[Outcome]], None] = lambda fresh: None,
     track: Track = quiet,
-) -> list[Outcome]:
+) -> list[Outcome]:  # fmt: skip
     """Play the views with a model and its adapter, or an endpoint. What is `known` is not played again."""
     check_evaluation(config)
     views, runs, group = list(dict.fromkeys(config.eval.views)), config.eval.runs, config.eval.batch
     outcomes: list[Outcome] = []
-    user = SimulatedUser(config.user) if "simulated" in views else None
+    user = SimulatedUser(config.user).converse if "simulated" in views else None
     with evaluation_driver(config, adapter, track) as driver:
         # A group ends when its slowest conversation does: it is at least as large as what servers take.
         if isinstance(driver, ChatDriver):
             group = max(group, driver.endpoint.width)
         for view in views:
-            played = [o for o in known if o.view == view]
-            done = len(played)
+            old = [o for o in known if o.view == view]
+            done = len(old)
             with track(f"{label} {view.upper()}", len(examples) * runs, done) as update:
 
                 def advance(fresh: list[Outcome], update: Update = update) -> None:
@@ -52,9 +48,7 @@ def run_evaluation(
                     done += len(fresh)
                     update(done)
 
-                outcomes += evaluate(
-                    driver, examples, [view], runs, config.seed, group, played, advance, user
-                )
+                outcomes += evaluate(driver, examples, [view], runs, config.seed, group, old, advance, user)
     return outcomes
 
 
@@ -70,18 +64,12 @@ def check_evaluation(config: Config) -> None:
 
 
 def evaluate_into(
-    path: Path,
-    config: Config,
-    examples: Sequence[Example],
-    label: str,
-    adapter: Path | None = None,
-    begin: Callable[[], None] = lambda: None,
-    track: Track = quiet,
-) -> dict[str, Any]:
+    path: Path, config: Config, examples: Sequence[Example], label: str, adapter: Path | None = None,
+    begin: Callable[[], None] = lambda: None, track: Track = quiet,
+) -> dict[str, Any]:  # fmt: skip
     """The summary of an evaluation kept in a folder: played, continued, or only read where it is finished."""
     folder = EvaluationFolder(path, identity(config, examples, adapter))
-    finished = load_summary(path)
-    if finished is not None:
+    if (finished := load_summary(path)) is not None:
         return finished
 
     def record(fresh: list[Outcome]) -> None:
@@ -89,8 +77,7 @@ def evaluate_into(
         folder.add(fresh)
 
     with folder:
-        known = folder.outcomes()
-        if known:
+        if known := folder.outcomes():
             log.info("continuing %s after %d conversations", path, len(known))
         outcomes = run_evaluation(config, examples, label, adapter, known, record, track)
         summary = summarise(outcomes) | {"code": code_version()}

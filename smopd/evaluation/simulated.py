@@ -1,12 +1,9 @@
-"""LiC's own protocol: a model plays the user, reveals at most one shard a turn in its own words, and every
-attempt is scored.
+"""LiC's own protocol: a model plays the user, reveals at most one shard a turn, and every attempt is scored.
 
-After each reply a classifier says what kind of reply it is; an answer attempt is extracted and verified, and
-the conversation ends at the first correct one, or once all shards are told. All three parts are asked of one
-OpenAI-compatible endpoint, in our own words. An answer of the endpoint that cannot be used is asked for
-again; if that does not help either, the next shard is told verbatim, a reply counts as an attempt, and the
-whole reply is what is verified: the plain protocol's rules. It leaves out LiC's exact prompts, so figures are
-comparable in kind, not to the decimal.
+A classifier says what kind of reply each is; an attempt is extracted and verified, and the conversation ends
+at the first correct one, or once all shards are told. All three are asked of one OpenAI-compatible endpoint;
+where it fails after all tries, the next shard is told verbatim and the whole reply is verified as an attempt.
+It leaves out LiC's exact prompts, so figures are comparable in kind, not to the decimal.
 """
 
 import json
@@ -90,12 +87,10 @@ class _State:
 
     @property
     def complete(self) -> bool:
-        """Whether every shard is revealed."""
         return len(self.revealed) == len(self.conversation.example.shards)
 
     @property
     def over(self) -> bool:
-        """Whether an attempt was correct, or nothing is left to reveal."""
         return bool(self.verdicts) and (self.verdicts[-1].correct or self.complete)
 
 
@@ -140,19 +135,6 @@ class SimulatedUser:
         state.cancellation = cancellation
         shards = state.conversation.example.shards
         hidden = [i for i in range(len(shards)) if i not in state.revealed]
-        state.message, chosen = shards[hidden[0]], hidden[0]
-        if state.revealed and (said := self._reveal(state, hidden)):
-            chosen, state.message = said
-        state.revealed.append(chosen)
-
-    def _reveal(self, state: _State, hidden: list[int]) -> tuple[int, str] | None:
-        shards = state.conversation.example.shards
-
-        def listed(which: list[int]) -> str:
-            return "\n".join(f"{i + 1}. {shards[i]}" for i in which)
-
-        talk = _talk(state.conversation)
-        prompt = _SAY.format(hidden=listed(hidden), told=listed(state.revealed), talk=talk)
 
         def read(answer: dict[str, Any]) -> tuple[int, str] | None:
             fact, message = answer.get("fact"), answer.get("message")
@@ -160,7 +142,13 @@ class SimulatedUser:
                 return fact - 1, message.strip()
             return None
 
-        return self._ask(state, "say", prompt, self.settings.temperature, WORDS, read)
+        chosen = hidden[0], shards[hidden[0]]
+        if state.revealed:
+            facts = ("\n".join(f"{i + 1}. {shards[i]}" for i in which) for which in (hidden, state.revealed))
+            prompt = _SAY.format(hidden=next(facts), told=next(facts), talk=_talk(state.conversation))
+            chosen = self._ask(state, "say", prompt, self.settings.temperature, WORDS, read) or chosen
+        state.revealed.append(chosen[0])
+        state.message = chosen[1]
 
     def _classify(self, state: _State, cancellation: Cancellation) -> None:
         """What kind of reply the last one is, and where it is an attempt, the answer in it."""
@@ -207,9 +195,8 @@ def _talk(conversation: Conversation) -> str:
 
 def _object(text: str) -> dict[str, Any] | None:
     """The JSON object of an answer, whatever stands around it."""
-    start, end = text.find("{"), text.rfind("}")
     try:
-        parsed = json.loads(text[start : end + 1], strict=False)
+        parsed = json.loads(text[text.find("{") : text.rfind("}") + 1], strict=False)
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None

@@ -1,8 +1,7 @@
 """How sure an accuracy is: an interval for one, and a paired comparison of two on the same items.
 
-Two views of an item (or two models on one item) are paired, so their difference is judged from the items on
-which they differ. Where an item has several runs, the bootstrap draws whole items. It leaves out the spread
-over training seeds, which is the study's business.
+Two views of an item (or two models on one item) are paired. Where an item has several runs, the bootstrap
+draws whole items. It leaves out the spread over training seeds, which is the study's business.
 """
 
 from collections.abc import Sequence
@@ -52,7 +51,12 @@ def paired(before: Sequence[bool], after: Sequence[bool]) -> Paired:
     gained = sum(1 for b, a in zip(before, after, strict=True) if a and not b)
     lost = sum(1 for b, a in zip(before, after, strict=True) if b and not a)
     low, high = _difference_interval(n, gained, lost)
-    return Paired(n, gained, lost, (gained - lost) / n if n else 0.0, low, high, _mcnemar(gained, lost))
+    p = 1.0
+    if gained + lost:  # exact McNemar: whether a fair coin splits the changed items so unevenly
+        from scipy.stats import binomtest
+
+        p = float(binomtest(gained, gained + lost).pvalue)
+    return Paired(n, gained, lost, (gained - lost) / n if n else 0.0, low, high, p)
 
 
 def bootstrap(values: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
@@ -96,9 +100,7 @@ def check_level(level: float) -> None:
 
 def _difference_interval(n: int, gained: int, lost: int) -> tuple[float, float]:
     """The interval of Agresti and Min (2005): Wald's, after half an item is added to each of the four cells.
-
-    With g = gained + 1/2, l = lost + 1/2, m = n + 2 it is d +- z * sqrt((g + l - (g - l)^2 / m)) / m around d
-    = (g - l) / m, cut to [-1, 1]. Wald's own has no width at all where nothing, or everything, changed.
+    Wald's own has no width at all where nothing, or everything, changed.
     """
     if n == 0:
         return -1.0, 1.0
@@ -106,12 +108,3 @@ def _difference_interval(n: int, gained: int, lost: int) -> tuple[float, float]:
     centre = (g - l) / m
     half = NormalDist().inv_cdf((1 + LEVEL) / 2) * sqrt(g + l - (g - l) ** 2 / m) / m
     return max(-1.0, centre - half), min(1.0, centre + half)
-
-
-def _mcnemar(gained: int, lost: int) -> float:
-    """The exact two-sided McNemar p: whether a fair coin splits the changed items so unevenly."""
-    if not gained + lost:
-        return 1.0
-    from scipy.stats import binomtest
-
-    return float(binomtest(gained, gained + lost).pvalue)

@@ -1,15 +1,14 @@
 """An evaluation on disk: evaluation.json (of what), conversations.jsonl, summary.json (it is finished).
 
-A folder belongs to one model, one data set and one way of playing; another evaluation is refused.
-Conversations are written in groups, each followed by an empty line: what a crash leaves behind is whole
-groups and perhaps a torn one, which is cut off and played again. It leaves out what is played (evaluate.py)
-and what is shown (smopd/viewer).
+A folder belongs to one model, one data set and one way of playing. Conversations are written in groups, each
+followed by an empty line: what a crash tore is cut off and played again.
 """
 
 import json
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +17,6 @@ from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
 from smopd.files import Held, digest, locked, write_json, write_text
 
-Identity = dict[str, Any]
 LOCK = ".lock"
 
 
@@ -34,16 +32,15 @@ class EvaluationFolder:
     first group on.
     """
 
-    def __init__(self, path: Path, identity: Identity) -> None:
+    def __init__(self, path: Path, identity: dict[str, Any]) -> None:
         self.path, self.identity = path, identity
         self._mended = self._held = False
         self._stack = ExitStack()
         settled = _read(path / "evaluation.json")
         if settled is not None:
-            lines = []
-            for key in (key for key in identity | settled if settled.get(key) != identity.get(key)):
-                there, now = json.dumps(settled.get(key)), json.dumps(identity.get(key))
-                lines.append(f"\n  {key}: {there} there, {now} now")
+            values = {key: (settled.get(key), identity.get(key)) for key in identity | settled}
+            unlike = [(key, map(json.dumps, pair)) for key, pair in values.items() if pair[0] != pair[1]]
+            lines = ["\n  {}: {} there, {} now".format(key, *pair) for key, pair in unlike]
             if lines:
                 what = "holds an evaluation of something else; choose another --out:"
                 raise UserError(f"{path}: {what}{''.join(lines)}")
@@ -114,7 +111,7 @@ def load_summary(folder: Path) -> dict[str, Any] | None:
     return _read(folder / "summary.json")
 
 
-def load_identity(folder: Path) -> Identity:
+def load_identity(folder: Path) -> dict[str, Any]:
     """What an evaluation is of."""
     return _read(folder / "evaluation.json") or {}
 
@@ -130,15 +127,16 @@ def load_outcomes(folder: Path) -> list[Outcome]:
 
 
 def _lines(outcomes: Sequence[Outcome]) -> str:
-    return "".join(json.dumps(o.to_json(), ensure_ascii=False) + "\n" for o in outcomes) + "\n"
+    return "".join(json.dumps(asdict(o), ensure_ascii=False) + "\n" for o in outcomes) + "\n"
 
 
 def _parse(path: Path, text: str) -> list[Outcome]:
-    found = []
+    found, names = [], [field.name for field in fields(Outcome)]
     for number, line in enumerate(text.split("\n"), 1):
         if line:
             try:
-                found.append(Outcome.from_json(json.loads(line)))
+                row = json.loads(line)
+                found.append(Outcome(**{name: row[name] for name in names}))
             except (json.JSONDecodeError, KeyError, TypeError) as error:
                 what = f"not a conversation of an evaluation: {error!r}"
                 raise UserError(f"{path}, line {number}: {what}") from None

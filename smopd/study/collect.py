@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from smopd.config import Config, config_hash, load_config
 from smopd.data import Example
@@ -23,10 +24,8 @@ from smopd.study.run import StudyFolder
 from smopd.tracking import Track, quiet
 from smopd.verify.verifiers import verify_all
 
-CURVES = (
-    "loss", "outcome", "clipped/middle", "kept", "entropy/middle", "divergence/middle", "delta", "weight",
-    "grad_norm",
-)  # fmt: skip
+# Of those that are logged by term of the loss, the first term's.
+CURVES = ("loss", "outcome", "clipped", "kept", "entropy", "divergence", "delta", "weight", "grad_norm")
 
 
 def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) -> Results:
@@ -36,9 +35,7 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
     places = [*bases, *((cell, cell.model, folder.cell(cell)) for cell in study.cells)]
     config = study.cells[0].config
     reader = _Reader(folder.path, config, rejudge)
-    cells: list[Cell] = []
-    base: list[Cell] = []
-    missing: list[str] = []
+    cells, base, missing = list[Cell](), list[Cell](), list[str]()
     with track("reading", len(places)) as update:
         for number, (cell, model, place) in enumerate(places, 1):
             evaluation = place / "eval" / ("trained" if cell else "")
@@ -51,18 +48,12 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
         what = f"no cell of the study {study.name} is finished yet"
         raise UserError(f"{folder.path}: {what}; run: smopd study {study.name}")
     names = ("name", "title", "about", "reference", "axes", "seeds", "paper")
+    arms, models = ([each.name for each in several] for several in (study.arms, study.models))
+    views: list[str] = list(dict.fromkeys(config.eval.views))
     return Results(
-        **{name: getattr(study, name) for name in names},
-        arms=[arm.name for arm in study.arms],
-        models=[model.name for model in study.models],
-        views=list(dict.fromkeys(config.eval.views)),
-        runs=config.eval.runs,
-        items=reader.items,
-        data=config.data.eval,
-        cells=cells,
-        base=base,
-        missing=missing,
-    )
+        **{name: getattr(study, name) for name in names}, arms=arms, models=models, views=views,
+        runs=config.eval.runs, items=reader.items, data=config.data.eval, cells=cells, base=base, missing=missing,
+    )  # fmt: skip
 
 
 class _Reader:
@@ -80,8 +71,7 @@ class _Reader:
     def cell(self, place: Path, evaluation: Path, model: str, planned: PlannedCell | None) -> Cell:
         """A planned cell, or for None the untrained model."""
         arm, axes, seed = (planned.arm, planned.axes, planned.seed) if planned else ("base", {}, None)
-        identity, summary = load_identity(evaluation), load_summary(evaluation) or {}
-        outcomes = load_outcomes(evaluation)
+        identity, outcomes = load_identity(evaluation), load_outcomes(evaluation)
         self.data = self.data or identity["examples"]
         if identity["examples"] != self.data:
             what = "played other examples than the rest of the study"
@@ -93,27 +83,23 @@ class _Reader:
         outcomes = rejudged(outcomes, self.examples, evaluation) if self.examples else outcomes
         views: list[str] = list(dict.fromkeys(o.view for o in outcomes))
         metrics, timings = read_jsonl(place / "metrics.jsonl"), read_jsonl(place / "timings.jsonl")
-        logged = [name for name in CURVES if any(name in row for row in metrics)]
-        found = place / "gradients.json"
-        return Cell(
-            model=model,
-            arm=arm,
-            axes=axes,
+        gradients = place / "gradients.json"
+        source = Source(
+            folder=place.relative_to(self.root).as_posix(),
+            config=config_hash(load_config(place / "config.toml")),
             seed=seed,
-            source=Source(
-                folder=place.relative_to(self.root).as_posix(),
-                config=config_hash(load_config(place / "config.toml")),
-                seed=seed,
-                data=identity["examples"],
-                trained_by=read_json(checkpoint / "state.json")["smopd"] if checkpoint else None,
-                evaluated_by=summary.get("code", "unknown"),
-                adapter=identity["adapter"],
-            ),
+            data=identity["examples"],
+            trained_by=read_json(checkpoint / "state.json")["smopd"] if checkpoint else None,
+            evaluated_by=(load_summary(evaluation) or {}).get("code", "unknown"),
+            adapter=identity["adapter"],
+        )
+        return Cell(
+            *(model, arm, axes, seed, source),
             right={view: self._counts(outcomes, view, False) for view in views},
             right_any={view: self._counts(outcomes, view, True) for view in views},
-            curves={name: [_short(row.get(name)) for row in metrics] for name in logged},
+            curves={name: [_short(row.get(name)) for row in metrics] for name in curve_names(metrics)},
             tokens=calibration(load_tokens(place)) if (place / "tokens").is_dir() else None,
-            gradients=read_json(found) if found.exists() else None,
+            gradients=read_json(gradients) if gradients.exists() else None,
             seconds=_short(sum(row["seconds/step"] for row in timings)) if timings else None,
         )
 
@@ -126,6 +112,14 @@ class _Reader:
         if set(found) != set(self.items):
             raise UserError(f"{self.root}: the cells of the study have not played the same items")
         return encode([found[item] for item in self.items])
+
+
+def curve_names(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The logged metrics that a report draws: CURVES, each as such or for the loss's first term."""
+    logged = dict.fromkeys(name for row in metrics for name in row)
+    term = next((name.removeprefix("loss/") for name in logged if name.startswith("loss/")), "")
+    names = [name if name in logged else f"{name}/{term}" for name in CURVES]
+    return [name for name in names if name in logged]
 
 
 def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], source: Path) -> list[Outcome]:

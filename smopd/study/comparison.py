@@ -1,34 +1,21 @@
 """A treatment against a reference over seeds, with the words to say about it.
 
-Two questions are asked, and a gain or a loss needs a yes to both, and a difference larger than the spread
-over seeds. Welch's test over seeds: would other seeds show it again on these items? Its p decides, and Holm
-corrects it over a family: it asks for one accuracy a seed and nothing else, so every study has it and a
-reader can repeat it. The clustered interval: would other items show it too? Welch's p alone finds a
-difference in up to 15% of studies of two equal methods, as all seeds share the luck of the items. With a
-single seed on a side nothing is called a gain or a loss. It leaves out paired seeds and what a study's
-tables look like.
+A gain or a loss needs three things: Welch's p over seeds, corrected after Holm (other seeds would show it on
+these items), a clustered interval without 0 (other items would show it too; Welch's p alone finds a
+difference in up to 15% of studies of two equal methods, as all seeds share the luck of the items), and a
+difference larger than the spread over seeds. It leaves out paired seeds.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, isnan, nan, sqrt
-from typing import Any, Literal
+from math import isnan, nan, sqrt
+from typing import Literal
 
 from numpy.typing import ArrayLike
 
 from smopd.formatting import p_value, points
-from smopd.study.statistics import (
-    Clustered,
-    ItemTest,
-    Welch,
-    clustered,
-    holm,
-    item_test,
-    mean_sd,
-    numbers,
-    welch_interval,
-)
-from smopd.study.statistics import welch as welch_test
+from smopd.study import statistics
+from smopd.study.statistics import Clustered, ItemTest, Welch, mean_sd
 
 Names = tuple[str, str]
 Verdict = Literal["gain", "loss", "inside run-to-run variation", "single seed"]
@@ -53,16 +40,17 @@ class Comparison:
     item_test: ItemTest | None
     run_to_run: float  # standard deviation over seeds, pooled over the arms that have more than one
     # What decides: Welch's two-sided p (without spread over seeds the clustered p, or 1), after Holm.
-    p_adjusted: float
-    verdict: Verdict
-    sentence: str
+    p_adjusted: float = nan
+    verdict: Verdict = "single seed"
+    sentence: str = ""
     alpha: float = 0.05
     family: int = 1  # comparisons it was corrected for
     scale: float = 1.0  # to a fraction, for words
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain JSON; what is not a finite number is None."""
-        return {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__ if name != "scale"}
+    @property
+    def spreadless(self) -> bool:
+        """Whether neither arm has any spread over seeds."""
+        return self.sd_a == self.sd_b == 0
 
 
 def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: float = 0.05) -> Comparison:
@@ -72,73 +60,49 @@ def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: flo
     sentence. Accuracies alone that have no spread over seeds in either arm are never a gain or a loss: they
     are counts, so equal ones only say that the spread was too small for these seeds to show.
     """
-    x, y = numbers(a), numbers(b)
+    x, y = statistics.numbers(a), statistics.numbers(b)
     if x.ndim != y.ndim or x.ndim not in (1, 2):
         shapes = f"found shapes {x.shape} and {y.shape}"
         raise ValueError(f"expected one accuracy a seed or [seeds, items] on both sides, {shapes}")
     known = x.ndim == 2
-    over_both = clustered(x, y, 1 - alpha) if known else None
-    over_items = item_test(x, y) if known else None
     seeds_a, seeds_b = (x.mean(axis=1), y.mean(axis=1)) if known else (x, y)
     (mean_a, sd_a), (mean_b, sd_b) = mean_sd(seeds_a), mean_sd(seeds_b)
-    result = welch_test(seeds_a, seeds_b)
-    low, high = welch_interval(seeds_a, seeds_b, 1 - alpha)
+    result = statistics.welch(seeds_a, seeds_b)
+    tests = (result.delta, result, *statistics.welch_interval(seeds_a, seeds_b, 1 - alpha))
+    over_items = (
+        (statistics.clustered(x, y, 1 - alpha), statistics.item_test(x, y)) if known else (None, None)
+    )
     freedom = len(x) + len(y) - 2
     squares = sum((len(arm) - 1) * sd**2 for arm, sd in ((x, sd_a), (y, sd_b)) if len(arm) > 1)
-    made = Comparison(
-        names=names,
-        seeds=(len(x), len(y)),
-        items=x.shape[1] if known else None,
-        mean_a=mean_a,
-        sd_a=sd_a,
-        mean_b=mean_b,
-        sd_b=sd_b,
-        delta=result.delta,
-        welch=result,
-        welch_low=low,
-        welch_high=high,
-        clustered=over_both,
-        item_test=over_items,
-        run_to_run=sqrt(squares / freedom) if freedom else nan,
-        p_adjusted=nan,
-        verdict="single seed",
-        sentence="",
-        alpha=alpha,
-        scale=1.0 if max(abs(x).max(), abs(y).max()) <= 1 else 0.01,
-    )
+    run_to_run = sqrt(squares / freedom) if freedom else nan
+    seeds, items = (len(x), len(y)), x.shape[1] if known else None
+    given = (names, seeds, items, mean_a, sd_a, mean_b, sd_b, *tests, *over_items, run_to_run)
+    scale = 1.0 if max(abs(x).max(), abs(y).max()) <= 1 else 0.01
+    made = replace(Comparison(*given), alpha=alpha, scale=scale)
     return _judged(made, _deciding(made), 1)
 
 
 def family(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The comparisons, corrected after Holm for being looked at together; single seeds don't count."""
     p_values = [_deciding(one) for one in comparisons]
-    size = sum(not isnan(p) for p in p_values)
-    return [_judged(one, p, max(size, 1)) for one, p in zip(comparisons, holm(p_values), strict=True)]
+    size, adjusted = sum(not isnan(p) for p in p_values), statistics.holm(p_values)
+    return [_judged(one, p, max(size, 1)) for one, p in zip(comparisons, adjusted, strict=True)]
 
 
 def _deciding(one: Comparison) -> float:
     """Welch's two-sided p, or the clustered p, or 1: without spread Welch's is a 0 made out of nothing."""
-    if _spreadless(one):
+    if one.spreadless:
         return one.clustered.p if one.clustered else 1.0
     return one.welch.p_two_sided
 
 
-def _spreadless(one: Comparison) -> bool:
-    return one.sd_a == one.sd_b == 0
-
-
 def _judged(one: Comparison, p: float, size: int) -> Comparison:
-    verdict, reason = _verdict(one, p)
-    judged = replace(one, p_adjusted=p, verdict=verdict, family=size)
-    return replace(judged, sentence=_sentence(judged, reason))
-
-
-def _verdict(one: Comparison, p: float) -> tuple[Verdict, str]:
-    """The verdict, and the reason where a small p was not enough."""
-    if min(one.seeds) < 2:
-        return "single seed", "it cannot be told from run-to-run variation"
+    """With its verdict and sentence, which says why where a small p was not enough."""
+    verdict: Verdict = "inside run-to-run variation"
     reason = ""
-    if one.clustered is None and _spreadless(one):
+    if min(one.seeds) < 2:
+        verdict, reason = "single seed", "it cannot be told from run-to-run variation"
+    elif one.clustered is None and one.spreadless:
         reason = "no spread over seeds to judge by" if one.delta else ""
     elif not p < one.alpha:
         pass
@@ -147,15 +111,16 @@ def _verdict(one: Comparison, p: float) -> tuple[Verdict, str]:
     elif not abs(one.delta) > one.run_to_run:
         reason = "smaller than the spread over seeds"
     else:
-        return ("gain" if one.delta > 0 else "loss"), ""
-    return "inside run-to-run variation", reason
+        verdict = "gain" if one.delta > 0 else "loss"
+    judged = replace(one, p_adjusted=p, verdict=verdict, family=size)
+    return replace(judged, sentence=_sentence(judged, reason))
 
 
 def _sentence(one: Comparison, reason: str) -> str:
     single = min(one.seeds) < 2
     low, high = (one.clustered.low, one.clustered.high) if one.clustered else (one.welch_low, one.welch_high)
     text = f"{one.names[0]} against {one.names[1]}: {points(one.delta * one.scale)} points"
-    nothing = one.clustered is None and _spreadless(one)  # to make an interval or a p of
+    nothing = one.clustered is None and one.spreadless  # to make an interval or a p of
     if not (isnan(low) or nothing):
         text += f" [{points(low * one.scale)}, {points(high * one.scale)}]"
         text += (" over items alone" if single else " over seeds and items") if one.clustered else ""
@@ -165,16 +130,8 @@ def _sentence(one: Comparison, reason: str) -> str:
     if nothing:
         pass
     elif not single:
-        test = "clustered" if _spreadless(one) else "Welch"
+        test = "clustered" if one.spreadless else "Welch"
         text += f", p {p_value(one.p_adjusted)} ({test}{f', Holm of {one.family}' if one.family > 1 else ''})"
     elif one.item_test:
         text += f", p {p_value(one.item_test.p)} over items ({one.item_test.test.split(',')[0]})"
     return f"{text}: {one.verdict}" + (f" ({reason})" if reason else "")
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "_asdict"):
-        return {name: _plain(part) for name, part in value._asdict().items()}
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not isfinite(value) else value

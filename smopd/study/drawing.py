@@ -1,8 +1,8 @@
-"""What every figure of a study shares: its form, intervals over seeds, and writing it out.
+"""What every figure of a study shares: its form, points with intervals over seeds, its words, and its files.
 
 A figure is an SVG and a PDF that come out byte for byte the same for the same input and the same matplotlib.
-Text in the SVG is drawn as outlines: a page then needs no font, and labels take the room they were laid out
-for. It leaves out what is drawn (figures.py, figures_training.py).
+Text in the SVG is drawn as outlines: a page then needs no font. It leaves out what each figure shows
+(figures.py, figures_training.py).
 """
 
 import io
@@ -19,26 +19,48 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure as Sheet
+from matplotlib.lines import Line2D
 from scipy.special import stdtrit
 
 from smopd.charts import styled, svg_text
 from smopd.formatting import visible
-from smopd.study.statistics import mean_sd
+from smopd.study.paper import PaperRow, find
+from smopd.study.results import Cell, Results
+from smopd.study.statistics import mean_sd, welch_interval
 
 INK, MUTED, RULE = "#1f2328", "#59636e", "#d9dee3"
-WIDTH = 6.5  # inches; with three panels side by side a figure is WIDE
-WIDE = 8.2
+WIDTH, WIDE = 6.5, 8.2  # inches; WIDE with three panels side by side
+# Colours of Okabe and Ito, then of Tol: told apart with any colour vision. The paper's arms have the same
+# colour in every study.
+ARM_COLOURS = {
+    "base": "#c3cad1", "baseline": "#7d8894", "entropy": "#0072b2", "outcome": "#e69f00",
+    "combined": "#009e73",
+}  # fmt: skip
+_OTHERS = "#cc79a7 #d55e00 #56b4e9 #332288 #999933 #882255 #44aa99 #aa4499 #8c6d31 #117733"
+OTHER_COLOURS = tuple(_OTHERS.split())
+MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", ">", "h")
+OVER_SEEDS = "Whiskers are 95% intervals of the mean over seeds (Student's t)."
+OVER_BOTH = "Whiskers are 95% intervals over seeds (Welch), both arms' seeds counted."
 _STYLE: dict[str, Any] = {
     "svg.hashsalt": "smopd", "svg.fonttype": "path", "pdf.fonttype": 42, "text.parse_math": False,
     "font.family": ["DejaVu Sans"], "font.size": 8, "axes.titlesize": 8.5, "axes.labelsize": 8,
     "xtick.labelsize": 7.5, "ytick.labelsize": 8, "legend.fontsize": 7.5, "text.color": INK,
     "axes.labelcolor": INK, "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK, "axes.linewidth": 0.7, "xtick.major.width": 0.7, "ytick.major.width": 0.7,
+    "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.linewidth": 0.7, "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
     "axes.spines.top": False, "axes.spines.right": False, "grid.color": RULE, "grid.linewidth": 0.6,
     "axes.axisbelow": True, "legend.frameon": False, "lines.linewidth": 1.4, "hatch.linewidth": 0.6,
     "figure.facecolor": "white", "axes.facecolor": "white",
 }  # fmt: skip
+PAPER: dict[str, Any] = {
+    "marker": "D",
+    "mfc": "white",
+    "mec": INK,
+    "mew": 0.9,
+    "ms": 4.4,
+    "ls": "",
+    "zorder": 4,
+}
 
 
 @dataclass(frozen=True)
@@ -62,20 +84,146 @@ class Spread(NamedTuple):
     seeds: int
 
 
-def render(
-    name: str, title: str, numbers: list[tuple[str, float]], size: tuple[float, float],
-    draw: Callable[[Sheet], None],
-) -> Figure:  # fmt: skip
-    """Have `draw` fill a sheet of that size in inches, and write it out, as yet without a caption."""
-    heading, pdf = visible(title), io.BytesIO()
-    with styled(_STYLE):
-        sheet = Sheet(figsize=size, layout="constrained")
-        draw(sheet)
-        svg = svg_text(sheet, heading)
-        sheet.set_layout_engine("none")  # it is laid out already
-        nothing = {"CreationDate": None, "Creator": None}
-        FigureCanvasPdf(sheet).print_pdf(pdf, metadata={"Title": heading} | nothing)
-    return Figure(name, heading, "", svg, pdf.getvalue(), numbers)
+class Spot(NamedTuple):
+    """One model at one point of the axes: what a panel shows."""
+
+    model: str
+    point: dict[str, Any]
+    label: str  # empty where there is only one
+
+
+class Plot:
+    """A study and what a figure of it has come to hold: its numbers, and which kinds of points."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self.numbers: list[tuple[str, float]] = []
+        self.single = self.whisker = self.paper = False
+        others = [arm for arm in results.arms if arm not in ARM_COLOURS]
+        self.colours = ARM_COLOURS | dict(zip(others, OTHER_COLOURS * len(others), strict=False))
+        # For readers and printers without colour.
+        self.shapes = dict(zip(results.arms, MARKERS * len(results.arms), strict=False))
+        self.views = sorted(results.views, key=lambda view: view != "sharded")  # the one that counts first
+        self.arms = [arm for arm in results.arms if any(cell.arm == arm for cell in results.cells)]
+        self.treatments = [arm for arm in self.arms if arm != results.reference]
+        self.spots = _spots(results)
+
+    def cells(self, spot: Spot, arm: str) -> list[Cell]:
+        """The runs of an arm at a spot, in order of the seed."""
+        return self.results.group(spot.model, arm, spot.point)
+
+    def percents(self, cells: Sequence[Cell], view: str) -> list[float]:
+        """Accuracies in percent, a value a seed; cells that did not play the view are left out."""
+        return [100 * cell.accuracy(view, self.results.runs) for cell in cells if cell.right.get(view)]
+
+    def delta(self, spot: Spot, arm: str, view: str) -> Spread | None:
+        """Difference from the reference in points, with Welch's interval where both have two seeds."""
+        a, b = (self.percents(self.cells(spot, name), view) for name in (arm, self.results.reference))
+        if not a or not b or arm == self.results.reference:
+            return None
+        difference, seeds = mean_sd(a)[0] - mean_sd(b)[0], min(len(a), len(b))
+        low, high = welch_interval(a, b) if seeds > 1 else (None, None)
+        return Spread(difference, low, high, seeds)
+
+    def printed(self, spot: Spot, arm: str) -> PaperRow | None:
+        """The paper's row of the same configuration: of the axes, only the steps may differ."""
+        if not self.results.paper or set(spot.point) - {"train.steps"}:
+            return None
+        return find(self.results.paper, spot.model, arm, spot.point.get("train.steps"))
+
+    def printed_accuracy(self, spot: Spot, arm: str, view: str) -> float | None:
+        """The paper's accuracy of the same configuration."""
+        row = self.printed(spot, arm)
+        return row.accuracy(view) if row else None
+
+    def printed_delta(self, spot: Spot, arm: str, view: str) -> float | None:
+        """The paper's difference from its baseline."""
+        row = self.printed(spot, arm)
+        return row.effect(view, "baseline") if row and self.results.reference == "baseline" else None
+
+    def add(self, name: str, found: Spread) -> None:
+        """Note a mean and the ends of its interval."""
+        ends = zip(("mean", "low", "high"), found, strict=False)
+        self.numbers.extend((f"{name}/{end}", value) for end, value in ends if value is not None)
+
+    def mean_point(
+        self, axes: Axes, name: str, found: Spread, at: float, colour: str, marker: str, size: float = 5,
+        upright: bool = False,
+    ) -> float:  # fmt: skip
+        """Draw a mean with its whisker, hollow and bare for a single seed; returns the far end of it."""
+        x, y = (at, found.mean) if upright else (found.mean, at)
+        end = found.mean
+        if found.low is not None and found.high is not None:
+            # Lines of several arms may cross; a bar may have the colour of its whisker.
+            ink, error = colour if upright else INK, [[found.mean - found.low], [found.high - found.mean]]
+            errors: Any = {"yerr" if upright else "xerr": error}
+            axes.errorbar(x, y, **errors, fmt="none", ecolor=ink, elinewidth=0.9, capsize=2, zorder=2.5)
+            end, self.whisker = found.high, True
+        else:
+            self.single = True
+        fill = "white" if found.seeds == 1 else colour
+        axes.plot(x, y, marker=marker, ms=size, mfc=fill, mec=colour, mew=1.1, ls="none", zorder=3)
+        self.add(name, found)
+        return end
+
+    def paper_point(
+        self, axes: Axes, name: str, value: float | None, at: float, upright: bool = False
+    ) -> None:
+        """Draw a number of the paper, where it has one."""
+        if value is not None:
+            axes.plot(*((at, value) if upright else (value, at)), **PAPER)
+            self.numbers.append((f"{name}/paper", value))
+            self.paper = True
+
+    def bar_style(self, colour: str, view: str) -> dict[str, Any]:
+        """The main view in the full colour, the first of the others pale, the rest hatched."""
+        place = self.views.index(view)
+        if not place:
+            return {"facecolor": colour, "edgecolor": colour}
+        hatch = ("", "////", "\\\\\\\\", "xxxx", "----")[(place - 1) % 5]
+        return {"facecolor": tint(colour, 0.8 if hatch else 0.62), "edgecolor": colour, "hatch": hatch}
+
+    def key(self, sheet: Sheet, handles: Sequence[Any]) -> None:
+        """The key of the whole sheet: these, and the kinds of points that need an explanation."""
+        single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
+        paper = Line2D([], [], label="paper", **PAPER)
+        legend(sheet, [*handles, *[single] * self.single, *[paper] * self.paper])
+
+    def panels(
+        self, name: str, title: str, lead: str, shown: Sequence[Any], panel: Callable[[Axes, Any], None],
+        height: float, handles: Sequence[Any], whisker: str = OVER_SEEDS, ylabel: str = "", **shared: Any,
+    ) -> Figure:  # fmt: skip
+        """A figure with a panel of this height in inches for everything shown, three in a row."""
+        rows = -(-len(shown) // 3)
+
+        def draw(sheet: Sheet) -> None:
+            for axes, one in zip(grid(sheet, len(shown), **shared), shown, strict=True):
+                panel(axes, one)
+            if ylabel:
+                sheet.supylabel(ylabel, fontsize=8)
+            self.key(sheet, handles)
+
+        size = (WIDTH if len(shown) < 3 else WIDE, height * rows - 0.5 * (rows - 1))
+        return self.finish(name, title, lead, size, draw, whisker)
+
+    def finish(
+        self, name: str, title: str, lead: str, size: tuple[float, float], draw: Callable[[Sheet], None],
+        whisker: str = OVER_SEEDS,
+    ) -> Figure:  # fmt: skip
+        """Have `draw` fill a sheet of that size in inches, and say in the caption what came to be drawn."""
+        heading, pdf = visible(title), io.BytesIO()
+        with styled(_STYLE):
+            sheet = Sheet(figsize=size, layout="constrained")
+            draw(sheet)
+            svg = svg_text(sheet, heading)
+            sheet.set_layout_engine("none")  # it is laid out already
+            metadata = {"Title": heading, "CreationDate": None, "Creator": None}
+            FigureCanvasPdf(sheet).print_pdf(pdf, metadata=metadata)
+        single = "Hollow points are a single seed and have no interval over seeds."
+        paper = "Hollow diamonds are the numbers printed in the paper."
+        drawn = ((whisker, self.whisker), (single, self.single), (paper, self.paper))
+        caption = visible(" ".join([lead, *(note for note, there in drawn if there and note)]))
+        return Figure(name, heading, caption, svg, pdf.getvalue(), self.numbers)
 
 
 @cache
@@ -113,11 +261,6 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(mean, mean - half, mean + half, len(values))
 
 
-def slug(text: str) -> str:
-    """A label as a part of a file name."""
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
-
-
 def grid(sheet: Sheet, panels: int, columns: int = 3, **shared: Any) -> list[Axes]:
     """So many panels, in rows of up to `columns`."""
     columns = min(columns, panels)
@@ -143,5 +286,48 @@ def legend(sheet: Sheet, handles: Sequence[Any], columns: int = 4) -> None:
     """One key for the whole sheet, above the panels."""
     if handles:
         labels, columns = [words(handle.get_label(), 30, 2) for handle in handles], min(columns, len(handles))
-        looks: dict[str, Any] = {"handlelength": 1.6, "columnspacing": 1.4}
-        sheet.legend(handles, labels, loc="outside upper center", ncols=columns, **looks)
+        looks: dict[str, Any] = {"ncols": columns, "handlelength": 1.6, "columnspacing": 1.4}
+        sheet.legend(handles, labels, loc="outside upper center", **looks)
+
+
+def dot(marker: str, colour: str, label: str) -> Line2D:
+    """A point for the key."""
+    return Line2D([], [], marker=marker, mfc=colour, mec=colour, ls="none", ms=5, label=label)
+
+
+def label(spot: Spot, *parts: str) -> str:
+    """The name of a number: model, values of the axes, and what follows."""
+    return "/".join([spot.model, *settings(spot.point), *parts])
+
+
+def settings(point: dict[str, Any]) -> list[str]:
+    """{"train.steps": 40} -> ["train.steps=40"]."""
+    return [f"{name}={value}" for name, value in point.items()]
+
+
+def of_spot(base: str, spot: Spot) -> str:
+    """The name of a figure that there is one of for every spot."""
+    return f"{base}-{re.sub(r'[^a-z0-9.]+', '-', spot.label.lower()).strip('-.')}".removesuffix("-")
+
+
+def note(axes: Axes, text: str, at: tuple[float, float], beside: tuple[float, float], **look: Any) -> Any:
+    """Small text so many points beside a place."""
+    return axes.annotate(text, at, xytext=beside, textcoords="offset points", **{"fontsize": 7} | look)
+
+
+def listed(views: Sequence[str]) -> str:
+    """ "FULL and SHARDED"."""
+    names = [view.upper() for view in views]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _spots(results: Results) -> list[Spot]:
+    """Every model and point of the axes that has a result, labelled by what differs among them."""
+    pairs = [(model, point) for model in results.models for point in results.points()]
+    pairs = [(m, p) for m, p in pairs if any(c.model == m and c.axes == p for c in results.cells)]
+    several = len({model for model, _ in pairs}) > 1
+    found = []
+    for model, point in pairs:
+        varied = {k: v for k, v in point.items() if any(other.get(k) != v for _, other in pairs)}
+        found.append(Spot(model, point, ", ".join(([model] if several else []) + settings(varied))))
+    return found

@@ -15,20 +15,21 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from smopd.formatting import finite
-from smopd.study.drawing import MUTED, WIDE, Figure, grid, legend, name_rows, spread, tint, words
-from smopd.study.plot import MARKERS, OTHER_COLOURS, Plot, Spot, label, of_spot, panels, settings
+from smopd.study.drawing import MARKERS, MUTED, OTHER_COLOURS, WIDE, Figure, Plot, Spot, grid, label, legend
+
+from smopd.study.drawing import name_rows, note, of_spot, settings, spread, tint, words  # isort: skip
 from smopd.study.results import Cell, Results
 
+# Metric, also of a term of the loss (`metric/term`), and the title of its panel.
 METRICS = {
-    "loss": "loss", "outcome": "right final answers, share", "clipped/middle": "clipped tokens, middle turns",
-    "kept": "kept tokens, middle turns", "entropy/middle": "entropy, middle turns, nats",
-    "divergence/middle": "divergence, middle turns, nats", "grad_norm": "gradient norm",
+    "loss": "loss", "outcome": "right final answers, share", "clipped": "clipped tokens, {} turns",
+    "kept": "kept tokens, {} turns", "entropy": "entropy, {} turns, nats",
+    "divergence": "divergence, {} turns, nats", "grad_norm": "gradient norm",
 }  # fmt: skip
 BANDS = 6  # of more lines than this the bands would hide each other
 PANELS = 9  # more curves than this would be too small to read
-SHARES = {
-    "tokens_dropped": "tokens", "divergence_dropped": "divergence", "norm_share_dropped": "gradient norm"
-}  # fmt: skip
+SHARES = {"tokens_dropped": "tokens", "divergence_dropped": "divergence"}
+SHARES |= {"norm_share_dropped": "gradient norm"}
 DASHES = ("-", "--", "-.", ":")
 
 
@@ -77,9 +78,11 @@ def curve_figures(results: Results) -> list[Figure]:
 
 def _curves(plot: Plot, at: Spot, lines: Lines) -> Figure | None:
     cells = {name: line.cells for name, line in lines.items()}
-    logged = [key for group in cells.values() for cell in group for key in cell.curves]
+    logged = list(dict.fromkeys(key for group in cells.values() for cell in group for key in cell.curves))
+    terms = ", ".join(dict.fromkeys(key.partition("/")[2] for key in logged if "/" in key))
+    ordered = [key for metric in METRICS for key in logged if key.partition("/")[0] == metric]
     data: dict[str, dict[str, np.ndarray]] = {}
-    for key in dict.fromkeys([*METRICS, *logged]):
+    for key in dict.fromkeys([*ordered, *logged]):
         stacked = {name: _stacked(group, key) for name, group in cells.items()}
         data[key] = {name: rows for name, rows in stacked.items() if rows is not None}
     metrics = [key for key, by in data.items() if by][:PANELS]
@@ -103,22 +106,24 @@ def _curves(plot: Plot, at: Spot, lines: Lines) -> Figure | None:
             axes.plot(steps, mean, color=colour, ls=DASHES[place % len(DASHES)], lw=1.3)
             last = np.flatnonzero(np.isfinite(mean))[-1]
             plot.numbers.append((label(spot, arm, key, f"step {last + 1}"), float(mean[last])))
-        axes.set_title(words(METRICS.get(key, key), 34, 2), loc="left")
+        metric, _, term = key.partition("/")
+        title = METRICS[metric].format(term or terms) if metric in METRICS else key
+        axes.set_title(words(title, 34, 2), loc="left")
         axes.grid()
 
     def draw(sheet: Sheet) -> None:
-        panels(sheet, metrics, panel, sharex=True)
-        for axes in sheet.axes[: len(metrics)][-3:]:
+        for axes, key in zip(made := grid(sheet, len(metrics), sharex=True), metrics, strict=True):
+            panel(axes, key)
+        for axes in made[-3:]:
             axes.set_xlabel("step")
-        looks = [(lines[name].colour, DASHES[i % len(DASHES)]) for i, name in enumerate(names)]
-        keys = [Line2D([], [], color=c, ls=ls, label=n) for (c, ls), n in zip(looks, names, strict=True)]
-        plot.key(sheet, keys, "", 5)
+        looks = [(lines[name].colour, DASHES[i % len(DASHES)], name) for i, name in enumerate(names)]
+        legend(sheet, [Line2D([], [], color=c, ls=dashes, label=name) for c, dashes, name in looks], 5)
 
-    several = any(len(group) > 1 for group in cells.values())
     band = " with a band from the lowest to the highest seed" if banded else ""
-    means = f", mean over seeds{band}" if several else ", a single seed"
-    light = f" Every value is the mean of {2 * (window // 2) + 1} steps around it." if window > 1 else ""
-    caption = f"Training step by step{_of(at)}{means}.{light}"
+    several = any(len(group) > 1 for group in cells.values())
+    caption = f"Training step by step{_of(at)}, {f'mean over seeds{band}' if several else 'a single seed'}."
+    if window > 1:
+        caption += f" Every value is the mean of {2 * (window // 2) + 1} steps around it."
     size = (WIDE, 0.8 + 1.9 * -(-len(metrics) // 3))
     return plot.finish(of_spot("curves", at), f"Training curves{_of(at)}", caption, size, draw)
 
@@ -148,9 +153,8 @@ def calibration_figures(results: Results) -> list[Figure]:
     made = []
     for at, lines in figures_of(results):
         logs = {name: [cell.tokens for cell in line.cells if cell.tokens] for name, line in lines.items()}
-        if any(logs.values()):
-            some = {name: found for name, found in logs.items() if found}
-            made.append(_calibration(Plot(results), at, lines, some))
+        if logs := {name: found for name, found in logs.items() if found}:
+            made.append(_calibration(Plot(results), at, lines, logs))
     return made
 
 
@@ -169,12 +173,10 @@ def _calibration(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[s
         for one in deciles:
             one["middle"] = (one.get("low", 0.0) + one.get("high", 0.0)) / 2
         curve(middle, name, deciles, "middle", "agreement", marker=marker)
-        for kind, groups, keys in (
-            ("bin", bins, ("student", "teacher", "agreement")), ("entropy", deciles, ("middle", "agreement"))
-        ):  # fmt: skip
+        for kind, groups in (("bin", bins), ("entropy", deciles)):
             for i, group in enumerate(groups):
-                known = [(label(spot, arm, f"{kind} {i}", key), group[key]) for key in keys if key in group]
-                plot.numbers.extend(known)
+                known = (key for key in ("student", "teacher", "middle", "agreement") if key in group)
+                plot.numbers.extend((label(spot, arm, f"{kind} {i}", key), group[key]) for key in known)
 
     def area(axes: Axes, row: int, line: Line, tokens: list[dict[str, Any]]) -> None:
         found, name = spread(_known(tokens, "auroc")), label(line.spot, line.arm, "auroc")
@@ -185,16 +187,14 @@ def _calibration(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[s
         if found.seeds == 1 and low is not None and high is not None:  # the interval over rollouts of the run
             axes.plot([low, high], [row, row], color=line.colour, lw=0.9, marker="|", ms=5)
             plot.numbers.extend([(f"{name}/low", low), (f"{name}/high", high)])
-        plot.mean_point(axes, name, found, row, line.colour, line.marker, 5)
-        above: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center"}
-        axes.annotate(f"{found.mean:.2f}", (found.mean, row), **above, fontsize=7)
+        plot.mean_point(axes, name, found, row, line.colour, line.marker)
+        note(axes, f"{found.mean:.2f}", (found.mean, row), (0, 5), ha="center")
 
     def draw(sheet: Sheet) -> None:
         left, middle, right = sheet.subplots(1, 3)
         left.plot([0, 1], [0, 1], color=MUTED, lw=0.8, ls=":")
-        for name, tokens in logs.items():
-            curves(left, middle, name, tokens)
         for row, (name, tokens) in enumerate(logs.items()):
+            curves(left, middle, name, tokens)
             area(right, row, lines[name], tokens)
         left.set(xlim=(0, 1), ylim=(0, 1.02), title="sampled token")
         left.set(xlabel="student's probability", ylabel="teacher's probability")
@@ -206,10 +206,9 @@ def _calibration(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[s
         right.set(xlabel="AUROC", title="entropy finds disagreement")
         for axes in (left, middle, right):
             axes.grid(axis="x" if axes is right else "both")
-        looks = {name: (lines[name].colour, lines[name].marker) for name in logs}
-        keys = [Line2D([], [], color=c, marker=m, ms=4, label=name) for name, (c, m) in looks.items()]
-        agrees = Line2D([], [], color=MUTED, ls="--", label="teacher agrees, share")
-        legend(sheet, [*keys, agrees], 5)
+        looks = [(lines[name].colour, lines[name].marker, name) for name in logs]
+        keys = [Line2D([], [], color=c, marker=marker, ms=4, label=name) for c, marker, name in looks]
+        legend(sheet, [*keys, Line2D([], [], color=MUTED, ls="--", label="teacher agrees, share")], 5)
 
     caption = (
         f"Tokens of middle turns{_of(at)}, runs of an arm pooled. Left: the teacher's mean probability of "
@@ -252,8 +251,7 @@ def gradient_figures(results: Results) -> list[Figure]:
     made = []
     for at, lines in figures_of(results):
         logs = {name: [c.gradients for c in line.cells if c.gradients] for name, line in lines.items()}
-        logs = {name: found for name, found in logs.items() if any(_known(found, key) for key in SHARES)}
-        if logs:
+        if logs := {name: f for name, f in logs.items() if any(_known(f, key) for key in SHARES)}:
             made.append(_gradients(Plot(results), at, lines, logs))
     return made
 
@@ -262,18 +260,18 @@ def _gradients(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[str
     shares = [key for key in SHARES if any(_known(group, key) for group in logs.values())]
     angle = any(_known(group, "cosine") for group in logs.values())
 
+    def pale(colour: str) -> dict[str, Any]:
+        return {"facecolor": tint(colour, 0.75), "edgecolor": colour, "hatch": "////", "lw": 0}
+
     def share(axes: Axes, key: str) -> None:
         for row, (name, group) in enumerate(logs.items()):
             spot, arm, _, colour, _ = lines[name]
-            found = spread(_known(group, key))
-            if found is None:
+            if (found := spread(_known(group, key))) is None:
                 continue
             dropped, kept = 100 * found.mean, 100 - 100 * found.mean
             axes.barh(row, kept, 0.62, color=colour, lw=0)
-            pale: dict[str, Any] = {"facecolor": tint(colour, 0.75), "edgecolor": colour, "hatch": "////"}
-            axes.barh(row, dropped, 0.62, left=kept, lw=0, **pale)
-            beside: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate(f"{dropped:.0f}", (100, row), **beside, fontsize=7)
+            axes.barh(row, dropped, 0.62, left=kept, **pale(colour))
+            note(axes, f"{dropped:.0f}", (100, row), (3, 0), va="center")
             plot.numbers.append((label(spot, arm, key), dropped))
         axes.set(xlim=(0, 113), xticks=(0, 50, 100), xlabel="%", title=SHARES[key])
 
@@ -281,9 +279,8 @@ def _gradients(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[str
         axes.axvline(0, color=MUTED, lw=0.8)
         for row, (name, group) in enumerate(logs.items()):
             spot, arm, _, colour, _ = lines[name]
-            found = spread(_known(group, "cosine"))
-            if found is not None:
-                plot.mean_point(axes, label(spot, arm, "cosine"), found, row, colour, "o", 5)
+            if (found := spread(_known(group, "cosine"))) is not None:
+                plot.mean_point(axes, label(spot, arm, "cosine"), found, row, colour, "o")
         axes.set(xlim=(-1.05, 1.05), xticks=(-1, 0, 1), xlabel="cosine", title="kept and dropped part")
         axes.grid(axis="x")
 
@@ -295,8 +292,7 @@ def _gradients(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[str
             cosine(made[-1])
         for axes in made:
             name_rows(axes, list(logs))
-        pale: dict[str, Any] = {"facecolor": tint(MUTED, 0.75), "edgecolor": MUTED, "hatch": "////", "lw": 0}
-        dropped = Patch(label="dropped (the number, in %)", **pale)
+        dropped = Patch(label="dropped (the number, in %)", **pale(MUTED))
         plot.key(sheet, [Patch(facecolor=MUTED, lw=0, label="kept"), dropped])
 
     caption = (

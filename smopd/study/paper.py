@@ -1,8 +1,7 @@
 """What the paper reports, as data: every number of its result tables, and where it stands.
 
 The numbers are those of the print, in percent and percentage points; where the paper's own runs give another
-last digit, a note says so. It leaves out the settings (the recipes have them), the related-work and protocol
-tables, and any judgement.
+last digit, a note says so. It leaves out the settings, which the recipes have, and any judgement.
 """
 
 import json
@@ -57,6 +56,16 @@ class PaperRow:
         """The printed standard deviation over seeds of a view."""
         return {"full": self.full_sd, "sharded": self.sharded_sd}.get(view.lower())
 
+    def effect(self, view: str, reference: str) -> float | None:
+        """Difference from an arm in points: as printed, else that of the printed accuracies."""
+        printed = {"sharded": self.delta, "full": self.delta_full}.get(view)
+        if printed is not None or self.arm == reference:
+            return printed
+        wanted = (self.model, self.steps, self.table, reference)
+        same = (r for r in paper_rows(self.study) if (r.model, r.steps, r.table, r.arm) == wanted)
+        a, b = (row.accuracy(view) if row else None for row in (self, next(same, None)))
+        return None if a is None or b is None else round(a - b, 6)
+
 
 _SIZE = re.compile(r"(?:.*/)?(?:qwen3-)?(1\.7b|4b|8b)")
 
@@ -74,22 +83,14 @@ def _row(study: str, plain: dict[str, Any]) -> PaperRow:
 
 
 @cache
-def _rows() -> dict[str, tuple[PaperRow, ...]]:
-    studies = {study["name"]: study["rows"] for study in paper_data()["studies"]}
-    return {name: tuple(_row(name, row) for row in rows) for name, rows in studies.items()}
-
-
-def paper_rows(study: str) -> list[PaperRow]:
+def paper_rows(study: str) -> tuple[PaperRow, ...]:
     """The rows of a study in the order of the print; none for a name the paper does not have."""
-    return list(_rows().get(study, ()))
+    studies = {each["name"]: each["rows"] for each in paper_data()["studies"]}
+    return tuple(_row(study, row) for row in studies.get(study, ()))
 
 
 def paper_model(name: str) -> str | None:
-    """The paper's size for a model's name ("qwen3-1.7b", "Qwen/Qwen3-1.7B"); None for a model the paper does
-    not have.
-
-    A quantised or later variant is another model and gets None.
-    """
+    """The paper's size for a model's name ("qwen3-1.7b", "Qwen/Qwen3-1.7B"); None for any other model."""
     found = _SIZE.fullmatch(name.lower())
     return found.group(1) if found else None
 

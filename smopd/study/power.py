@@ -1,9 +1,8 @@
 """How small a difference a study can find, given its items and its seeds an arm.
 
 The chance to find a difference is that of `clustered` in statistics.py, worked out over the distribution of
-its variance estimate: with three seeds an arm the usual noncentral t promises up to ten points of power too
-much. Arms are taken to vary alike and means to be normal. It leaves out the correction for several
-comparisons (a smaller `alpha` stands for it).
+its variance estimate: with three seeds an arm a noncentral t would promise up to ten points too much. Arms
+vary alike and means are normal. It leaves out several comparisons (a smaller `alpha` stands for them).
 """
 
 from dataclasses import dataclass
@@ -56,11 +55,6 @@ class Design:
     def spreads(self) -> Spreads:
         """The keywords of `detectable`."""
         return {"seed_sd": self.seed_sd, "discordance": self.discordance, "noise": self.noise}
-
-    def at(self, items: int) -> Spreads:
-        """The same for another number of items: noise averages out over items, a seed's level doesn't."""
-        level = max(self.seed_sd**2 - self.noise**2 / self.items, 0.0)
-        return {**self.spreads(), "seed_sd": sqrt(level + self.noise**2 / items)}
 
 
 def design(a: ArrayLike, b: ArrayLike) -> Design:

@@ -1,7 +1,7 @@
 """A study report as Markdown, as LaTeX tables and as JSON.
 
 LaTeX is plain ASCII and needs only the packages booktabs and graphicx; a character that it cannot print
-stands as its code point. It leaves out what the numbers are (tables.py) and the page (render_html.py).
+stands as its code point. It leaves out what the numbers are (tables.py) and the page (render.py).
 """
 
 import html
@@ -23,8 +23,8 @@ _SPECIAL = {
     "$": r"\$", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$",
     '"': "{''}", "`": r"\textasciigrave{}", "±": r"$\pm$", "\u2212": "$-$", "–": "--", "—": "---",
     "×": r"$\times$", "≤": r"$\le$", "≥": r"$\ge$", "Δ": r"$\Delta$", "’": "'", "‘": "`", "…": r"\dots{}",
-    "ß": r"\ss{}",
-    "[": "{[}", "]": "{]}", "*": "{*}",  # after the end of a row they would be read as its options
+    # After the end of a row the last three would be read as its options.
+    "ß": r"\ss{}", "[": "{[}", "]": "{]}", "*": "{*}",
 }  # fmt: skip
 _ACCENTS = {
     "\u0300": r"\`", "\u0301": r"\'", "\u0302": r"\^", "\u0303": r"\~", "\u0304": r"\=", "\u0308": r"\"",
@@ -128,9 +128,10 @@ def latex_table(table: Table, document: Document) -> str:
     comments = [f"{results.name}: {table.title}", table.caption]
     comments.append("config hashes: " + " ".join(dict.fromkeys(short(s.config) for s in sources)))
     comments.append("data hash: " + " ".join(dict.fromkeys(s.data for s in sources)))
-    columns = "".join("l" if i == 0 or i in table.words else "r" for i in range(len(table.heads)))
     comments.append("needs booktabs and graphicx")
-    lines = [f"% {_comment(comment)}" for comment in comments if comment]
+    plain = [" ".join(visible(comment).split()) for comment in comments if comment]
+    lines = [f"% {comment.encode('ascii', 'backslashreplace').decode()}" for comment in plain]
+    columns = "".join("l" if i == 0 or i in table.words else "r" for i in range(len(table.heads)))
     lines.append(r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%")
     lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_line(map(latex, table.heads))]
     lines.append(r"\midrule")
@@ -140,7 +141,8 @@ def latex_table(table: Table, document: Document) -> str:
             group = row.group
             lines += [r"\addlinespace"] if i else []
             lines.append(rf"\multicolumn{{{len(table.heads)}}}{{l}}{{\textbf{{{latex(group)}}}}} \\")
-        lines.append(_latex_line([latex(row.label), *map(_latex_entry, row.entries)]))
+        entries = ("".join(map(_latex_part, entry)) for entry in row.entries)
+        lines.append(_latex_line([latex(row.label), *entries]))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"]) + "\n"
 
 
@@ -148,27 +150,16 @@ def _latex_line(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _latex_entry(entry: Entry) -> str:
-    return "".join(_latex_number(p.text) if isinstance(p, Number) else latex_spaced(p) for p in entry)
-
-
-def latex_spaced(text: str) -> str:
-    """Like `latex`, with a blank at either end kept: the text stands between numbers."""
-    inner = latex(text)
-    return f"{' ' * text.startswith(' ')}{inner}{' ' * (bool(inner) and text.endswith(' '))}"
-
-
-def _latex_number(text: str) -> str:
-    found = re.fullmatch(r"(< )?([+-]?)([\d,.]+)(%?)", text)
+def _latex_part(part: str | Number) -> str:
+    if isinstance(part, str):  # a blank at either end is kept: the text stands between numbers
+        inner = latex(part)
+        return f"{' ' * part.startswith(' ')}{inner}{' ' * (bool(inner) and part.endswith(' '))}"
+    found = re.fullmatch(r"(< )?([+-]?)([\d,.]+)(%?)", part.text)
     if not found:
-        return latex(text)
+        return latex(part.text)
     less, sign, digits, unit = found.groups()
     digits = digits.replace(",", "{,}")  # no blank after a comma between digits
     return f"${'<' if less else ''}{sign}{digits}${latex(unit)}"
-
-
-def _comment(text: str) -> str:
-    return " ".join(visible(text).split()).encode("ascii", "backslashreplace").decode()
 
 
 def render_json(document: Document) -> str:

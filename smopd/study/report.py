@@ -1,7 +1,7 @@
-"""A study report on disk: written whole, and checked against results computed anew.
+"""A study report on disk: written whole, and audited.
 
-Writing and checking share one function that renders every file in memory, so a report agrees exactly if its
-bytes do. It leaves out where results come from: the caller reads them from the run folders.
+The audit trusts nothing between the conversations and the page: every reply is verified anew, every number
+computed anew, every file of the report rendered anew, and whatever differs is named.
 """
 
 import json
@@ -10,22 +10,59 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from smopd.errors import UserError
 from smopd.files import write_bytes
+from smopd.study.collect import collect
 from smopd.study.figures import make_figures
-from smopd.study.render import Document
-from smopd.study.render_html import render_html
+from smopd.study.render import Document, render_html
 from smopd.study.render_text import latex_table, render_json, render_markdown
-from smopd.study.results import Results
-from smopd.study.table_parts import compare_all
+from smopd.study.results import Results, load_results, save_results
+from smopd.study.run import StudyFolder, study_folders
+from smopd.study.table_parts import Maker
 from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
+from smopd.tracking import Track, quiet
 
-OWNED = {"figures": (".svg", ".pdf"), "tables": (".tex",)}  # folder -> what a report puts there
+OWNED = ("figures/*.svg", "figures/*.pdf", "tables/*.tex")  # what a report may remove
 SAME = 1e-9  # relative: sums may differ in their last digits between processors
+
+
+def publish(folder: StudyFolder, track: Track = quiet) -> tuple[Results, Path]:
+    """Collect a study's cells, write results.json and the report; the results and the page."""
+    results = collect(folder, track=track)
+    save_results(folder.study_path / "results.json", results)
+    write_study_report(results, folder.study_path / "report")
+    return results, folder.study_path / "report" / "index.html"
+
+
+def publish_results(file: Path, out: Path | None) -> Path:
+    """The report of a results.json alone, which needs no run folder."""
+    results = load_results(file)
+    out = out or file.with_name(f"{file.name.removesuffix('.json')}-report")
+    write_study_report(results, out)
+    return out / "index.html"
+
+
+def audit_studies(path: Path, track: Track = quiet) -> list[str]:
+    """Everything in the reports of a folder's studies that the raw conversations do not give."""
+    folders = study_folders(path)
+    if not folders:
+        neither = "neither a run folder (no config.toml) nor the folder of a study (no studies/*/study.json)"
+        raise UserError(f"{path}: {neither}")
+    problems = []
+    for folder in folders:
+        report, stored = folder.study_path / "report", folder.study_path / "results.json"
+        if not stored.exists() or not report.is_dir():
+            raise UserError(f"{folder.study_path}: has no report to audit; make it with: smopd report {path}")
+        fresh = collect(folder, rejudge=True, track=track)
+        if load_results(stored) != fresh:
+            problems.append(f"{stored}: is not what the conversations of the cells give")
+        problems += audit_report(report, fresh)
+    return problems
 
 
 def make_document(results: Results) -> Document:
     """The report before it takes a form."""
-    effects = compare_all(results)
+    effects = Maker(results).effects
     # The forms name missing cells themselves.
     words = verdict_lines(replace(results, missing=[]), effects), comparison_sentences(results, effects)
     return Document(results, make_tables(results, effects), make_figures(results), *words)
@@ -53,8 +90,7 @@ def write_study_report(results: Results, out: Path) -> list[Path]:
 
 def audit_report(out: Path, fresh: Results) -> list[str]:
     """Where the report on disk differs from what `fresh` gives: number by number, then byte by byte."""
-    document = make_document(fresh)
-    files = render_files(document)
+    files = render_files(make_document(fresh))
     found = _numbers_differ(out / "report.json", files["report.json"])
     for path, content in files.items():
         try:
@@ -78,23 +114,16 @@ def _numbers_differ(path: Path, recomputed: bytes) -> list[str]:
     new, found = _numbers(json.loads(recomputed)), []
     for name in dict.fromkeys([*old, *new]):
         was, now = old.get(name), new.get(name)
-        if was is None or now is None or was["text"] != now["text"] or not _same(was["value"], now["value"]):
-            runs = dict.fromkeys(folder for number in (was, now) if number for folder in number["sources"])
-            there = f"the report has {_shown(was)}, recomputed {_shown(now)}"
-            found.append(f"{name}: {there}; from {', '.join(runs)}")
+        if was is None or now is None or was[0] != now[0] or not _same(was[1], now[1]):
+            runs = dict.fromkeys(folder for number in (was, now) if number for folder in number[2])
+            there, here = (f"{n[0]} ({n[1]})" if n else "no such number" for n in (was, now))
+            found.append(f"{name}: the report has {there}, recomputed {here}; from {', '.join(runs)}")
     return found
 
 
-def _numbers(report: Any) -> dict[str, dict[str, Any]]:
-    found = {}
-    for n in report["numbers"]:
-        sources = [*map(str, n["sources"])]
-        found[str(n["id"])] = {"text": n["text"], "value": n["value"], "sources": sources}
-    return found
-
-
-def _shown(number: dict[str, Any] | None) -> str:
-    return "no such number" if number is None else f"{number['text']} ({number['value']})"
+def _numbers(report: Any) -> dict[str, tuple[str, Any, list[str]]]:
+    """Text, value and runs by id."""
+    return {str(n["id"]): (n["text"], n["value"], [*map(str, n["sources"])]) for n in report["numbers"]}
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -125,15 +154,10 @@ def _excerpt(line: str | None, other: str | None) -> str:
     if line is None:
         return "the file has ended"
     start = _unlike_from(line, other or "")
-    first = max(0, start - 60)
-    return repr(("…" if first else "") + line[first : start + 60] + ("…" if len(line) > start + 60 else ""))
+    return repr("…" * (start > 60) + line[max(0, start - 60) : start + 60] + "…" * (len(line) > start + 60))
 
 
 def _left_over(out: Path, files: dict[str, bytes]) -> list[str]:
     """Figures and tables in the report's two folders that this report does not have."""
-    found = []
-    for folder, suffixes in OWNED.items():
-        there = sorted((out / folder).iterdir()) if (out / folder).is_dir() else []
-        names = [f"{folder}/{path.name}" for path in there if path.suffix in suffixes and path.is_file()]
-        found += [name for name in names if name not in files]
-    return found
+    there = (path for kind in OWNED for path in sorted(out.glob(kind)) if path.is_file())
+    return [name for name in (path.relative_to(out).as_posix() for path in there) if name not in files]

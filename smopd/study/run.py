@@ -6,9 +6,8 @@
     OUT/logs/NAME.log         what it printed
     OUT/studies/STUDY/        study.json, status.json, results.json, report/
 
-What is finished is not done again, what was interrupted goes on, and a cell that failed is tried again: the
-folders decide, so it does not matter who ran a cell or how often this was killed. It leaves out what a cell
-computes.
+The folders decide what is still to be done, so it does not matter who ran a cell or how often this was
+killed. It leaves out what a cell computes.
 """
 
 import ctypes
@@ -55,11 +54,12 @@ class Job:
         return self.finished.exists()
 
 
+@dataclass
 class StudyFolder:
     """Where the cells and results of a study are."""
 
-    def __init__(self, path: Path, study: Study) -> None:
-        self.path, self.study = path, study
+    path: Path
+    study: Study
 
     @property
     def study_path(self) -> Path:
@@ -88,8 +88,7 @@ class StudyFolder:
             evaluation, steps = folder / "eval" / "trained", cell.config.train.steps
             train = ["train", str(config), "--out", str(folder)]
             commands = [train, ["eval", str(folder), "--out", str(evaluation)]]
-            done = evaluation / "summary.json"
-            made.append(Job(cell.folder, cell.label, folder, done, commands, steps))
+            made.append(Job(cell.folder, cell.label, folder, evaluation / "summary.json", commands, steps))
         return made
 
     def prepare(self) -> None:
@@ -98,8 +97,7 @@ class StudyFolder:
             write_json(self.study_path / "study.json", self.study.tree)
             for model in self.study.models:
                 base = self.base(model.name)
-                # Another study of this place may have played it: what it was played with is what its numbers
-                # come from.
+                # What another study of this place played it with is what its numbers come from.
                 if not (base / "eval" / "evaluation.json").exists():
                     write_text(base / "config.toml", to_toml(self.study.base_config(model.name)))
             for cell in self.study.cells:
@@ -123,8 +121,8 @@ class StudyFolder:
         rows = {}
         for job in jobs:
             state = "done" if job.done else "failed" if job.error else "open"
-            counts = {"attempts": job.attempts, "seconds": round(job.seconds, 1)}
-            rows[job.name] = {"cell": job.label, "state": state, **counts, "error": job.error}
+            known = {"attempts": job.attempts, "seconds": round(job.seconds, 1), "error": job.error}
+            rows[job.name] = {"cell": job.label, "state": state, **known}
         write_json(self.study_path / "status.json", rows)
 
 
@@ -158,7 +156,9 @@ class Scheduler:
                 while waiting or self.running:
                     for slot in range(self.width):
                         if slot not in self.running and waiting:
-                            self._start(slot, waiting.pop(0))
+                            job = waiting.pop(0)
+                            job.attempts, job.error, job.began_at = job.attempts + 1, "", _part(job)
+                            self._launch(slot, job, list(job.commands), time.monotonic())
                     time.sleep(POLL)
                     for slot in list(self.running):
                         if failed := self._look(slot):
@@ -173,15 +173,9 @@ class Scheduler:
         finally:
             self.folder.save_status(self.jobs)
 
-    def _start(self, slot: int, job: Job) -> None:
-        job.attempts += 1
-        job.error, job.began_at = "", _part(job)
-        self._launch(slot, job, list(job.commands), time.monotonic())
-
     def _launch(self, slot: int, job: Job, commands: list[list[str]], began: float) -> None:
-        path = self.folder.path / "logs" / f"{job.name}.log"
+        path, (command, *rest) = self.folder.path / "logs" / f"{job.name}.log", commands
         path.parent.mkdir(parents=True, exist_ok=True)
-        command, *rest = commands
         environment = dict(os.environ)
         if self.devices:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
@@ -218,14 +212,13 @@ class Scheduler:
 
     def _stop(self) -> None:
         """Ctrl-C for every process; a second one does not wait for them."""
-        for _, process, _, _ in self.running.values():
-            _signal(process, signal.SIGINT)
+        processes = [process for _, process, _, _ in self.running.values()]
+        _signal(processes, signal.SIGINT)
         try:
-            for _, process, _, _ in self.running.values():
+            for process in processes:
                 process.wait()
         except KeyboardInterrupt:
-            for _, process, _, _ in self.running.values():
-                _signal(process, signal.SIGKILL)
+            _signal(processes, signal.SIGKILL)
 
 
 def time_left(scheduler: Scheduler) -> float | None:
@@ -252,8 +245,7 @@ def _part(job: Job) -> float:
     if not job.steps:
         return 0.0
     metrics = job.folder / "metrics.jsonl"
-    conversations = job.folder / "eval" / "trained" / "conversations.jsonl"
-    if conversations.exists():
+    if (job.folder / "eval" / "trained" / "conversations.jsonl").exists():
         return 1 - EVALUATION_SHARE / 2
     steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
     return (1 - EVALUATION_SHARE) * min(1.0, steps / job.steps)
@@ -276,8 +268,8 @@ def _last_words(log: Path) -> str:
     return (errors or lines or ["it printed nothing"])[-1].removeprefix("error: ")[:300]
 
 
-def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
-    if process.poll() is None:
+def _signal(processes: list["subprocess.Popen[bytes]"], number: int) -> None:
+    for process in (process for process in processes if process.poll() is None):
         with suppress(ProcessLookupError):  # it ended in this moment
             os.killpg(process.pid, number)
 

@@ -1,10 +1,8 @@
 """The statistics of studies that compare training methods over seeds and evaluation items.
 
-Two sources of chance stand behind an accuracy: the training seed and the items that happened to be asked.
-Welch's test sees the first alone, the paired tests of smopd.evaluation.statistics the second alone,
-`clustered` both. Everywhere the treatment comes first and the reference second, and a difference is treatment
-- reference. It leaves out seeds that are paired between arms, and words and verdicts, which are
-comparison.py's.
+Two sources of chance stand behind an accuracy, the training seed and the items asked: Welch's test sees the
+first alone, the paired tests of smopd.evaluation.statistics the second alone, `clustered` both. The treatment
+comes first, the reference second. It leaves out seeds that are paired between arms, and verdicts.
 """
 
 import warnings
@@ -94,8 +92,7 @@ def welch(a: ArrayLike, b: ArrayLike) -> Welch:
         delta, df = _constant_difference(x, y), len(x) + len(y) - 2.0
         t = inf * delta if delta else 0.0
     else:
-        delta = mean_a - mean_b
-        found = _ttest(x, y)
+        delta, found = mean_a - mean_b, _ttest(x, y)
         t, df = float(found.statistic), float(found.df)
     return Welch(delta, t, df, float(2 * stdtr(df, -abs(t))), float(stdtr(df, -t)))
 
@@ -133,16 +130,10 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
     themselves cancel, so the variance of the difference is var(item x arm) / items + sum over arms of
     var(seed) / seeds + var(seed x item) / (seeds * items). The seeds' part (the variance over seeds of their
     means, as in Welch's test) and the items' part (the variance over items of their differences) hold the
-    last term both, so it is taken away once: V = seeds + max(items - noise, 0). Its degrees of freedom are
-    Satterthwaite's. Two floors: V is at least half the items' part, as a handful of seeds that happen to
-    agree does not undo the noise seen within them, and at least that of one item in items + 2 (the half items
-    of Agresti and Min).
-
-    A floor of the whole items' part looks natural but covers too much, as it only ever adds. The measured
-    coverage is in docs/study.md.
-
-    With a single seed on a side only the items are counted (`seeds_counted` is False): nothing is said about
-    other seeds.
+    last term both, so it is taken away once: V = seeds + max(items - noise, 0), with Satterthwaite's degrees
+    of freedom. V is at least half the items' part, as a handful of seeds that happen to agree does not undo
+    the noise seen within them (all of it would cover too much, see docs/study.md), and at least that of one
+    item in items + 2 (Agresti and Min). With a single seed on a side only the items are counted.
     """
     x, y = arms(a, b)
     n, (n_a, n_b) = x.shape[1], (len(x), len(y))
@@ -159,9 +150,9 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
     else:
         variance = max(float((x.mean(axis=0) - y.mean(axis=0)).var(ddof=1)) / n, (n + 2.0) ** -2)
         df = n - 1.0
+    check_level(level)
     se = sqrt(variance)
-    half = _critical(level, df) * se
-    p = float(2 * stdtr(df, -abs(delta) / se))
+    half, p = float(stdtrit(df, (1 + level) / 2)) * se, float(2 * stdtr(df, -abs(delta) / se))
     return Clustered(delta, delta - half, delta + half, se, df, p, counted)
 
 
@@ -170,25 +161,22 @@ def components(a: ArrayLike, b: ArrayLike) -> Components:
     x, y = arms(a, b)
     if min(len(x), len(y)) < 2:
         raise ValueError(f"the spread over seeds needs two seeds an arm, found {len(x)} and {len(y)}")
-    n = x.shape[1]
-    parts = []
+    n, seeds, noise = x.shape[1], [], []
     for arm in (x, y):
         by_seed, by_item = arm.mean(axis=1), arm.mean(axis=0)
         rest = arm - by_seed[:, None] - by_item + arm.mean()
-        noise = float((rest**2).sum()) / ((len(arm) - 1) * (n - 1)) / arm.size
-        parts.append((mean_sd(by_seed)[1] ** 2 / len(arm), noise))
+        noise.append(float((rest**2).sum()) / ((len(arm) - 1) * (n - 1)) / arm.size)
+        seeds.append(mean_sd(by_seed)[1] ** 2 / len(arm))
     items = float((x.mean(axis=0) - y.mean(axis=0)).var(ddof=1)) / n
-    return Components(parts[0][0], parts[1][0], items, parts[0][1], parts[1][1])
+    return Components(seeds[0], seeds[1], items, noise[0], noise[1])
 
 
 def item_test(a: ArrayLike, b: ArrayLike) -> ItemTest:
-    """Treatment a against reference b, [seeds, items], over items alone: whether these very runs would differ
-    on other items.
+    """Whether these very runs of a and b, [seeds, items], would differ on other items.
 
     One seed of rights and wrongs each: the exact McNemar test with its interval. Otherwise an item counts by
-    its mean over seeds: an exact sign test on the items whose means differ (equal ones drop out) and a
-    bootstrap over items for the difference. The sign test asks on how many items a is ahead and the bootstrap
-    by how much, so the two can disagree.
+    its mean over seeds: an exact sign test on the items whose means differ, which asks on how many a is
+    ahead, and a bootstrap over items, which asks by how much; the two can disagree.
     """
     x, y = arms(a, b)
     once = len(x) == len(y) == 1 and bool(np.isin([x, y], (0, 1)).all())
@@ -239,8 +227,3 @@ def _constant_difference(x: np.ndarray, y: np.ndarray) -> float:
     """Of two sides that each hold one value only: their means carry rounding, the values themselves don't."""
     delta = float(x[0] - y[0])
     return 0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta
-
-
-def _critical(level: float, df: float) -> float:
-    check_level(level)
-    return float(stdtrit(df, (1 + level) / 2))

@@ -1,7 +1,6 @@
 """What tables are put together from: numbers that know their runs, rows, and the comparisons of a study.
 
-An id says where a number belongs: table, model, point of the axes, arm, view, what. It leaves out the tables
-themselves (tables.py, tables_more.py) and how they look (render_html.py, render_text.py).
+An id says where a number belongs: table, model, point of the axes, arm, view, what.
 """
 
 import json
@@ -9,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from smopd.formatting import finite, p_value, percent, points
 from smopd.study.comparison import Comparison, compare, family
@@ -94,13 +95,10 @@ def with_view(cells: list[Cell], view: str) -> list[Cell]:
     return [cell for cell in cells if view in cell.right]
 
 
-def compare_all(results: Results) -> Effects:
-    """Every arm against the reference at the same model and point; one family of tests a view."""
-    return Maker(results).effects
-
-
 class Maker:
-    """Makes the numbers and entries of a study's tables; every comparison is made once, here."""
+    """Makes the numbers and entries of a study's tables, and its comparisons: every arm against the reference
+    at the same model and point, one family of tests a view.
+    """
 
     def __init__(self, results: Results, effects: Effects | None = None) -> None:
         self.results = results
@@ -117,17 +115,20 @@ class Maker:
     def _compared(self, view: str) -> dict[Place, Comparison]:
         found = {}
         for place in self.treatments:
-            arms = [self.cells(each, view) for each in (place, self.reference(place))]
-            if all(arms):
-                a, b = (self.results.matrix(cells, view) for cells in arms)
+            a, b = self.matrices(place, view)
+            if len(a) and len(b):
                 if a.shape[1] < 2:  # a spread over items needs two of them
                     a, b = a.mean(axis=1), b.mean(axis=1)
                 found[place] = compare(a, b, names=(place.arm, self.results.reference))
         return dict(zip(found, family(list(found.values())), strict=True))
 
-    def reference(self, place: Place) -> Place:
-        """The reference at the same model and point."""
-        return place._replace(arm=self.results.reference)
+    def matrices(self, place: Place, view: str) -> list[np.ndarray]:
+        """[seeds, items] of an arm and of the reference."""
+        return [self.results.matrix(self.cells(each, view), view) for each in self.both(place)]
+
+    def both(self, place: Place) -> tuple[Place, Place]:
+        """The place and the reference at the same model and point."""
+        return place, place._replace(arm=self.results.reference)
 
     def cells(self, place: Place, view: str = "") -> list[Cell]:
         """The runs of a place; with a view, those that played it."""
@@ -142,20 +143,18 @@ class Maker:
         """The beginning of a number's id."""
         return [table, place.model, place.point.replace(" = ", "=").replace(", ", ","), place.arm, *more]
 
-    def number(self, path: Sequence[object], cells: Iterable[Cell], value: float | None, text: str) -> Number:
-        """A number with its id and the folders of the cells it comes from."""
-        name = "/".join(str(part).replace("%", "%25").replace("/", "%2F") for part in path if part != "")
-        return Number(name, finite(value), text, tuple(dict.fromkeys(cell.source.folder for cell in cells)))
-
     def one(self, path: Path, cells: Iterable[Cell], key: str, value: float, show: Show) -> Entry:
-        """A number alone in its place."""
-        return (self.number([*path, key], cells, value, show(value)),)
+        """A number alone in its place, with its id and the folders of the cells it comes from."""
+        parts = (str(part).replace("%", "%25").replace("/", "%2F") for part in [*path, key] if part != "")
+        sources = tuple(dict.fromkeys(cell.source.folder for cell in cells))
+        return (Number("/".join(parts), finite(value), show(value), sources),)
 
     def interval(self, path: Path, cells: list[Cell], low: float, high: float, of: str = "") -> Entry:
         """[low, high] in points."""
-        first = self.number([*path, f"{of}low"], cells, low, points(low))
-        last = self.number([*path, f"{of}high"], cells, high, points(high))
-        return (first,) if first.value is None or last.value is None else ("[", first, ", ", last, "]")
+        first, last = (
+            self.one(path, cells, of + end, value, points) for end, value in (("low", low), ("high", high))
+        )
+        return first if finite(low) is None or finite(high) is None else ("[", *first, ", ", *last, "]")
 
     def spread(self, path: Path, cells: list[Cell], values: Sequence[float], show: Show) -> Entry:
         """Mean and sample standard deviation over seeds; the mean alone for one."""
@@ -181,25 +180,21 @@ class Maker:
         """What stands over `accuracies`."""
         return [*(f"{view.upper()}, %" for view in self.results.views), *(["gap"] if self.has_gap else [])]
 
-    def effect(self, place: Place, view: str) -> Comparison | None:
-        """The comparison with the reference; None for itself and where one of the two has no result."""
-        return self.effects[view].get(place)
-
     def pair(self, place: Place, view: str) -> list[Cell]:
         """The runs behind a comparison: the arm's and the reference's."""
-        return [*self.cells(place, view), *self.cells(self.reference(place), view)]
+        return [cell for each in self.both(place) for cell in self.cells(each, view)]
 
     def judged(self, place: Place, view: str) -> Entry:
         """The verdict of a row, or why it has none."""
         if place.arm == self.results.reference:
             return ("reference",)
-        if found := self.effect(place, view):
+        if found := self.effects[view].get(place):
             return (found.verdict,)
         return ("no reference result" if self.cells(place, view) else "no result",)
 
     def difference(self, table: str, place: Place, view: str) -> list[Entry]:
         """Difference, clustered interval, Welch p, adjusted p, verdict."""
-        found, verdict = self.effect(place, view), self.judged(place, view)
+        found, verdict = self.effects[view].get(place), self.judged(place, view)
         if not found:
             return [EMPTY, EMPTY, EMPTY, EMPTY, verdict]
         path, cells, c = self.path(table, place, view), self.pair(place, view), found.clustered

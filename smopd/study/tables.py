@@ -1,13 +1,12 @@
 """From a study's results to its tables, in which every number knows its runs, and to sentences.
 
-A difference is called a gain or a loss only where `compare` calls it one, corrected for all comparisons of
-its view. It leaves out how a table looks (render_html.py, render_text.py), the statistics (comparison.py,
-power.py), and what tables_more.py has.
+It leaves out the statistics (comparison.py, power.py), how a table looks, and what tables_more.py has.
 """
 
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,25 +14,12 @@ from smopd.formatting import p_value, points
 from smopd.study.comparison import Comparison
 from smopd.study.power import Design, design, detectable, sentence
 from smopd.study.results import Cell, Results
-from smopd.study.table_parts import (
-    EMPTY,
-    VERDICTS,
-    Effects,
-    Entry,
-    Maker,
-    Path,
-    Place,
-    Row,
-    Table,
-    slug,
-    whole,
-)
+from smopd.study.table_parts import EMPTY, VERDICTS, Effects, Entry, Maker, Place, Row, Table, slug, whole
 from smopd.study.tables_more import calibration_tables, gradient_table, paper_table
 
 LEVEL = 0.05
 MANY = 8  # arms that one sentence can tell in full
 DIFFERENCE = ("95% interval", "p", "p, Holm", "verdict")  # what stands beside a difference
-Entries = Callable[[Comparison, Path, list[Cell]], list[Entry]]
 
 
 def make_tables(results: Results, effects: Effects | None = None) -> list[Table]:
@@ -83,63 +69,53 @@ def effects_table(make: Maker, view: str) -> Table:
 def seed_tests(make: Maker, view: str) -> Table:
     """Welch's test over seeds in full."""
 
-    def entries(found: Comparison, path: Path, cells: list[Cell]) -> list[Entry]:
-        one, w = partial(make.one, path, cells), found.welch
+    def entries(found: Comparison, one: Any, interval: Any) -> list[Entry]:
+        w = found.welch
         return [
             one("delta", found.delta, points),
-            make.interval(path, cells, found.welch_low, found.welch_high),
-            one("t", w.t, lambda t: _decimals(t, 2)),
-            one("df", w.df, lambda df: _decimals(df, 1)),
+            interval(found.welch_low, found.welch_high),
+            one("t", w.t, partial(_decimals, 2)),
+            one("df", w.df, partial(_decimals, 1)),
             one("p", w.p_two_sided, p_value),
             one("p-one-sided", w.p_one_sided, p_value),
             one("run-to-run", found.run_to_run, _unsigned),
         ]
 
-    heads = ("arm", "difference", "Welch 95%", "t", "df", "p two-sided", "p one-sided", "run-to-run sd")
+    heads = ("difference", "Welch 95%", "t", "df", "p two-sided", "p one-sided", "run-to-run sd")
     caption = (
         f"Welch's test on the accuracies of the seeds, each arm against {make.results.reference}, not "
         "corrected; one-sided: for the arm being better. Run-to-run: standard deviation over seeds, pooled "
         "over both."
     )
-    return _compared(make, view, entries, "seeds", caption, heads, ())
+    return _compared(make, view, entries, "seeds", caption, heads)
 
 
 def item_tests(make: Maker, view: str) -> Table:
     """The paired test over items, and the interval over seeds and items."""
 
-    def entries(found: Comparison, path: Path, cells: list[Cell]) -> list[Entry]:
-        one, i, c = partial(make.one, path, cells), found.item_test, found.clustered
+    def entries(found: Comparison, one: Any, interval: Any) -> list[Entry]:
+        i, c = found.item_test, found.clustered
         if i is None or c is None:
             return [EMPTY] * 8
         return [
             one("became-right", i.gained, whole),
             one("became-wrong", i.lost, whole),
             one("difference", i.difference, points),
-            make.interval(path, cells, i.low, i.high),
+            interval(i.low, i.high),
             one("p", i.p, p_value),
             (i.test.split(",")[0],),
-            make.interval(path, cells, c.low, c.high, "clustered-"),
+            interval(c.low, c.high, "clustered-"),
             one("clustered-p", c.p, p_value),
         ]
 
-    heads = (
-        "arm",
-        "better",
-        "worse",
-        "difference",
-        "items 95%",
-        "p",
-        "test",
-        "clustered 95%",
-        "p, clustered",
-    )
+    heads = ("better", "worse", "difference", "items 95%", "p", "test", "clustered 95%", "p, clustered")
     caption = (
         f"Better, worse: items that were right more and less often than with {make.results.reference}. Their "
         "test and interval (exact for one seed each, else a bootstrap) hold for these very runs; the "
         "clustered ones count seeds and items, or the items alone where a side has a single seed. Not "
         "corrected."
     )
-    return _compared(make, view, entries, "items", caption, heads, (6,))
+    return _compared(make, view, entries, "items", caption, heads, 6)
 
 
 def per_seed(make: Maker) -> Table:
@@ -161,8 +137,7 @@ def power_table(make: Maker) -> Table:
             found, seeds, cells = _design(make, view, [p for p in make.places if p[:2] == first[:2]])
             if found is None:
                 continue
-            path = make.path("power", first._replace(arm=""), view)
-            one = partial(make.one, path, cells)
+            one = partial(make.one, make.path("power", first._replace(arm=""), view), cells)
             detect = partial(detectable, found.items, seeds, **found.spreads(), verdict=True)
             alone, corrected = (detect(alpha=LEVEL / n) for n in (1, len(make.effects[view])))
             entries = (
@@ -174,21 +149,15 @@ def power_table(make: Maker) -> Table:
                 one("detectable-family", corrected, _up),
             )
             rows.append(Row(view.upper(), entries, make.group(first)))
-    heads = ("view", "seeds", "items", "seed sd", "discordance", "detectable, alone")
+    heads = "view", "seeds", "items", "seed sd", "discordance", "detectable, alone", "detectable, corrected"
     caption = (
         "In points. Seed sd: of an arm's accuracy over seeds; discordance: over items, of the difference "
         "between two arms' chances. Detectable: the smallest true difference that gets a verdict with a "
         "chance of 80%, as the only comparison and as the first of its family (Bonferroni). Spreads are root "
         "mean squares over the study's comparisons; seeds are the fewest of an arm that has more than one."
     )
-    return Table(
-        "power",
-        "Power of the design",
-        "Detectable differences",
-        caption,
-        (*heads, "detectable, corrected"),
-        tuple(rows),
-    )
+    section, title = "Power of the design", "Detectable differences"
+    return Table("power", section, title, caption, heads, tuple(rows))
 
 
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
@@ -229,17 +198,19 @@ def comparison_sentences(results: Results, effects: Effects | None = None) -> li
 
 
 def _compared(
-    make: Maker, view: str, entries: Entries, kind: str, caption: str, heads: tuple[str, ...],
-    words: tuple[int, ...],
+    make: Maker, view: str, entries: Callable[[Comparison, Any, Any], list[Entry]], kind: str, caption: str,
+    heads: tuple[str, ...], *words: int,
 ) -> Table:  # fmt: skip
     """A row for every arm but the reference; one without a result says so."""
     rows, name = [], f"{kind}-{slug(view)}"
     for place in make.treatments if make.effects[view] else []:
-        found, path = make.effect(place, view), make.path(name, place, view)
-        shown = entries(found, path, make.pair(place, view)) if found else [EMPTY] * (len(heads) - 1)
+        origin = make.path(name, place, view), make.pair(place, view)
+        makers = partial(make.one, *origin), partial(make.interval, *origin)
+        found = make.effects[view].get(place)
+        shown = entries(found, *makers) if found else [EMPTY] * len(heads)
         rows.append(Row(place.arm, (*shown, make.judged(place, view)), make.group(place)))
-    title, words = f"{view.upper()}: over {kind}", (*words, len(heads))
-    return Table(name, "Tests", title, caption, (*heads, "verdict"), tuple(rows), words)
+    title, heads = f"{view.upper()}: over {kind}", ("arm", *heads, "verdict")
+    return Table(name, "Tests", title, caption, heads, tuple(rows), (*words, len(heads) - 1))
 
 
 def _family(make: Maker, view: str) -> str:
@@ -261,11 +232,9 @@ def _design(make: Maker, view: str, places: list[Place]) -> tuple[Design | None,
     found, seeds = [], []
     cells: dict[str, Cell] = {}
     for place in places:
-        effect = make.effect(place, view)
+        effect = make.effects[view].get(place)
         if effect and effect.clustered and min(effect.seeds) > 1:
-            arms = (make.cells(each, view) for each in (place, make.reference(place)))
-            a, b = (make.results.matrix(some, view) for some in arms)
-            found.append(design(a, b))
+            found.append(design(*make.matrices(place, view)))
             seeds.append(min(effect.seeds))
             cells |= {cell.source.folder: cell for cell in make.pair(place, view)}
     if not found:
@@ -283,5 +252,5 @@ def _up(share: float) -> str:
     return f"{math.ceil(round(share * 1000, 6)) / 10:.1f}"
 
 
-def _decimals(value: float, digits: int) -> str:
+def _decimals(digits: int, value: float) -> str:
     return "n/a" if math.isnan(value) else f"{round(value, digits) + 0.0:.{digits}f}"

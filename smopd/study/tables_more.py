@@ -12,11 +12,7 @@ from smopd.study.paper import PaperRow, find, paper_model, paper_rows
 from smopd.study.results import Cell
 from smopd.study.table_parts import EMPTY, NONE, Entry, Maker, Path, Place, Row, Table, plain, whole
 
-Names = dict[str, str]  # key -> heading
-Words = tuple[str, str, str]  # section, title, caption
-Measured = dict[str, Any] | None
-Pick = Callable[[Cell], Measured]
-COUNTS = ("tokens", "count")
+Pick = Callable[[Cell], dict[str, Any] | None]
 
 CALIBRATION = {
     "tokens": "tokens", "agreement": "teacher agrees", "agreement_kept": "kept",
@@ -36,11 +32,11 @@ def paper_table(make: Maker) -> Table:
         cells = make.cells(place)
         for printed in _printed(r.paper, place, _steps(make.axes_of[place.point])) if cells else ():
             for view in r.views:
-                accuracy, theirs = printed.accuracy(view), _printed_effect(printed, view, r.reference)
+                accuracy, theirs = printed.accuracy(view), printed.effect(view, r.reference)
                 if accuracy is None and theirs is None:
                     continue
                 path, both = make.path("paper", place, view), make.pair(place, view)
-                found = make.effect(place, view)
+                found = make.effects[view].get(place)
                 ours = make.accuracies(path[:-1], cells)[r.views.index(view)]
                 delta = make.one(path, both, "delta", found.delta, points) if found else EMPTY
                 apart = EMPTY
@@ -98,7 +94,14 @@ def gradient_table(make: Maker) -> Table:
     return _arms(make, "gradients", lambda cell: cell.gradients, GRADIENTS, words)
 
 
-def _arms(make: Maker, name: str, pick: Pick, columns: Names, words: Words, bounded: str = "") -> Table:
+def _arms(
+    make: Maker,
+    name: str,
+    pick: Pick,
+    columns: dict[str, str],
+    words: tuple[str, str, str],
+    bounded: str = "",
+) -> Table:
     """A row for every arm with measurements; `bounded` is one that every run has an interval of."""
     rows = []
     for place in make.places:
@@ -121,11 +124,11 @@ def _means(make: Maker, path: Path, cells: list[Cell], pick: Pick, columns: Sequ
         values = {cell.source.folder: finite((pick(cell) or {}).get(key)) for cell in cells}
         some = [cell for cell in cells if values[cell.source.folder] is not None]
         known = [value for value in values.values() if value is not None]
-        entries.append(make.spread([*path, key], some, known, whole if key in COUNTS else plain))
+        entries.append(make.spread([*path, key], some, known, whole if key in ("tokens", "count") else plain))
     return entries
 
 
-def _bin(low: float, cell: Cell) -> Measured:
+def _bin(low: float, cell: Cell) -> dict[str, Any] | None:
     return next((b for b in (cell.tokens or {}).get("bins", []) if b["low"] == low), None)
 
 
@@ -135,17 +138,6 @@ def _printed(study: str, place: Place, steps: int | None) -> list[PaperRow]:
         row = find(study, place.model, place.arm, steps)
         return [row] if row else []
     return [row for row in paper_rows(study) if row.arm == place.arm and steps in (None, row.steps)]
-
-
-def _printed_effect(row: PaperRow, view: str, reference: str) -> float | None:
-    """In points, as printed; else the difference of the printed accuracies."""
-    printed = {"sharded": row.delta, "full": row.delta_full}.get(view)
-    if printed is not None or row.arm == reference:
-        return printed
-    wanted = (row.model, row.steps, row.table, reference)
-    same = [r for r in paper_rows(row.study) if (r.model, r.steps, r.table, r.arm) == wanted]
-    a, b = row.accuracy(view), same[0].accuracy(view) if same else None
-    return None if a is None or b is None else round(a - b, 6)
 
 
 def _steps(axes: dict[str, Any]) -> int | None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from smopd.charts import CHART_CSS, Bar, Points, bar_chart, line_chart, smooth, swatch
+from smopd.charts import CHART_CSS, Bar, bar_chart, line_chart, smooth, swatch
 from smopd.config_io import flatten
 from smopd.files import write_text
 from smopd.formatting import esc, finite, interval, p_value, percent, points
@@ -85,11 +85,9 @@ class ReportData:
     metrics: list[dict[str, Any]] = field(default_factory=list)
     conversations: list[ConversationPair] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """One training chart: the metric `name` and everything below it (`name/...`)."""
 
     title: str
@@ -111,8 +109,6 @@ PANELS = (
     Panel("Gradient norm", "grad_norm"),
     Panel("Seconds a step, by stage", "seconds"),
 )
-
-
 # What stands below a table or a row of charts.
 VIEWS = """<p class="aside">FULL: the whole task in one message. SHARDED: the same task told over several
 turns, judged by the last reply.</p>"""
@@ -168,7 +164,6 @@ def render_report(data: ReportData) -> str:
         _comparisons(data.comparisons),
         _curves(data.metrics),
         section("Conversations before and after", "".join(map(_article, data.conversations))),
-        section("Notes", "".join(f'<p class="text">{esc(note)}</p>' for note in data.notes)),
         _settings(data.settings),
     )
     return html_page(data.title, head, "".join(sections), CHART_CSS)
@@ -226,17 +221,16 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
         if not lines:
             continue
         title, series = f"{panel.title}, by training step", list(lines.values())
-        chart = line_chart(title, series, panel.least, panel.most, panel.percent)
-        keys = "".join(f"<li>{swatch(i)}{_key(panel, *line)}</li>" for i, line in enumerate(lines.items()))
-        drawn = f'{chart}<ul class="key">{keys}</ul>'
+        drawn = line_chart(title, series, panel.least, panel.most, panel.percent)
+        keys = ""
+        for i, (name, line) in enumerate(lines.items()):
+            ends = [y for _, y in smooth(line) if y is not None]
+            shown = [percent(y) if panel.percent else f"{y:.3g}" for y in (ends[:1] + ends[-1:])]
+            words = f"{name.removeprefix(panel.name + '/')} {' → '.join(dict.fromkeys(shown))}"
+            keys += f"<li>{swatch(i)}{esc(words)}</li>"
+        drawn += f'<ul class="key">{keys}</ul>'
         figures.append(f"<figure><figcaption>{esc(panel.title)}</figcaption>{drawn}</figure>")
     return section("Training", f'<div class="charts">{"".join(figures)}</div>{STEPS}') if figures else ""
-
-
-def _key(panel: Panel, name: str, points: Points) -> str:
-    ends = [y for _, y in smooth(points) if y is not None]
-    shown = [percent(y) if panel.percent else f"{y:.3g}" for y in (ends[:1] + ends[-1:])]
-    return esc(" ".join([name.removeprefix(panel.name + "/"), " → ".join(dict.fromkeys(shown))]))
 
 
 def _article(pair: ConversationPair) -> str:
@@ -244,18 +238,18 @@ def _article(pair: ConversationPair) -> str:
     texts = {"system prompt": pair.system, "FULL message": pair.full}
     task = "".join(f'<dt>{k}</dt><dd class="text" dir="auto">{esc(v)}</dd>' for k, v in texts.items() if v)
     heading = f"{was} before, {now} after; expected {esc(pair.expected)}"
-    parts = [f"<article>\n<h3>{esc(pair.id)}<small>{heading}</small></h3>"]
-    parts.append(f"<details><summary>The task in full</summary><dl>{task}</dl></details>" if task else "")
+    html = f"<article>\n<h3>{esc(pair.id)}<small>{heading}</small></h3>"
+    html += f"<details><summary>The task in full</summary><dl>{task}</dl></details>" if task else ""
     for users, before, after in turn_rows(pair):
         said = [_said("user both" if len(users) == 1 else "user", name, text) for name, text in users.items()]
         said += [_said("reply", "before", before), _said("reply", "after", after)]
-        parts.append(f'<div class="pair">{"".join(said)}</div>')
-    ends = []
+        html += f'<div class="pair">{"".join(said)}</div>'
+    ends = ""
     for name, side in (("before", pair.before), ("after", pair.after)):
         word, found = verdict_words(side)
         words = esc(f" {name} training: {found}, expected {pair.expected}")
-        ends.append(f'<div class="verdict {word}"><b>{"✓" if side.correct else "✗"} {word}</b>{words}</div>')
-    return "".join([*parts, f'<div class="pair">{"".join(ends)}</div>\n</article>\n'])
+        ends += f'<div class="verdict {word}"><b>{"✓" if side.correct else "✗"} {word}</b>{words}</div>'
+    return f'{html}<div class="pair">{ends}</div>\n</article>\n'
 
 
 def _said(css: str, name: str, text: str | None) -> str:

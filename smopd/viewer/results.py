@@ -17,17 +17,11 @@ from smopd.evaluation.statistics import paired
 from smopd.evaluation.store import load_outcomes, load_summary
 from smopd.files import read_json, read_jsonl
 from smopd.study.collect import rejudged
-from smopd.study.publish import audit_studies
+from smopd.study.report import audit_studies
 from smopd.tracking import Track, quiet
-from smopd.viewer.report import (
-    Comparison,
-    ConversationPair,
-    ReportData,
-    ShownConversation,
-    accuracies_of,
-    render_report,
-    write_report,
-)  # fmt: skip
+from smopd.viewer.report import Comparison, ConversationPair, ReportData, ShownConversation, accuracies_of
+
+from smopd.viewer.report import render_report, write_report  # isort: skip
 
 STAGES = ("base", "trained")
 
@@ -52,7 +46,6 @@ def report_data(run: Path) -> ReportData:
         metrics=metrics,
         conversations=_pairs(rows),
         settings=config.model_dump(),
-        notes=[],
     )
 
 
@@ -90,11 +83,8 @@ def _unlike(stored: object, fresh: object, place: str = "") -> list[str]:
     """The leaves of `fresh` that `stored` does not have."""
     if isinstance(fresh, dict):
         there = stored if isinstance(stored, dict) else {}
-        return [
-            line
-            for key, value in fresh.items()
-            for line in _unlike(there.get(key), value, f"{place}.{key}".strip("."))
-        ]
+        parts = (_unlike(there.get(key), fresh[key], f"{place}.{key}".strip(".")) for key in fresh)
+        return [line for part in parts for line in part]
     same = stored == fresh
     if isinstance(stored, float) and isinstance(fresh, float):
         # Sums may differ in their last digits between processors and versions of scipy.
@@ -118,7 +108,7 @@ def _comparisons(rows: dict[str, list[dict[str, Any]]]) -> list[Comparison]:
     return made
 
 
-def _pairs(rows: dict[str, list[dict[str, Any]]], count: int = 3) -> list[ConversationPair]:
+def _pairs(rows: dict[str, list[dict[str, Any]]]) -> list[ConversationPair]:
     """Conversations to look at: two that training mended, of two tasks if it can be, and one it did not."""
     if len(rows) < 2:
         return []
@@ -127,13 +117,12 @@ def _pairs(rows: dict[str, list[dict[str, Any]]], count: int = 3) -> list[Conver
     mended = [i for i in shared if after[i]["correct"] and not before[i]["correct"]]
     unmended = [i for i in shared if not after[i]["correct"]]
     first_of_task = list({before[i]["task"]: i for i in reversed(mended)}.values())
-    wanted = [*first_of_task[: count - 1], *mended[:count], *shared]
-    chosen = list(dict.fromkeys([*wanted[: count - 1], *unmended[:1], *wanted]))[:count]
+    wanted = [*first_of_task[:2], *mended[:3], *shared]
+    chosen = list(dict.fromkeys([*wanted[:2], *unmended[:1], *wanted]))[:3]
     made = []
-    for i in chosen:
-        row, expected = before[i], _expected(before[i]["answer"])
-        pair = ConversationPair(i, row["system"], row["full"], expected, _shown(row), _shown(after[i]))
-        made.append(pair)
+    for i, row in ((i, before[i]) for i in chosen):
+        task = (i, row["system"], row["full"], _expected(row["answer"]))
+        made.append(ConversationPair(*task, _shown(row), _shown(after[i])))
     return made
 
 

@@ -5,7 +5,7 @@ effect. It leaves out the curves and the settings; the page of `smopd.viewer.rep
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from smopd.formatting import interval, p_value, percent, points, visible
 from smopd.viewer import report
-from smopd.viewer.report import Accuracy, Comparison, ConversationPair, ShownConversation
+from smopd.viewer.report import Accuracy, Comparison, ConversationPair
 
 NARROW = 90  # below this many columns two replies side by side would be too thin to read
 
@@ -28,35 +28,44 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
             console.print(_said(name, text, style="dim"))
     for users, before, after in report.turn_rows(pair):
         console.print()
-        said = [_said(name, text, style="cyan") for name, text in users.items()]
-        if len(said) == 1:
-            console.print(said[0])
-        else:
-            _side_by_side(console, said)
+        _side_by_side(console, [_said(name, text, style="cyan") for name, text in users.items()])
         _side_by_side(console, [_said("before", before), _said("after", after)])
     console.print()
-    sides = (("before", pair.before), ("after", pair.after))
-    _side_by_side(console, [_verdict(name, side, pair.expected) for name, side in sides])
+    verdicts = []
+    for name, side in (("before", pair.before), ("after", pair.after)):
+        word, found = report.verdict_words(side)
+        answer = visible(f", {found}, expected {pair.expected}")
+        judged = (word, "bold green" if side.correct else "bold red")
+        verdicts.append(Text.assemble(f"{name}: ", judged, answer, overflow="fold"))
+    _side_by_side(console, verdicts)
 
 
 def accuracy_table(accuracies: Sequence[Accuracy], comparisons: Sequence[Comparison]) -> Table:
     """Stage x view with 95% intervals and counts, and below it the paired comparisons."""
-    whole = Table.grid()
+    whole, views = Table.grid(), list(dict.fromkeys(a.view for a in accuracies))
+    found = {(a.stage, a.view): a for a in accuracies}
     if accuracies:
-        whole.add_row(_accuracies(accuracies))
+        table = _table("accuracy", *views, justify="left")
+        for stage in dict.fromkeys(a.stage for a in accuracies):
+            table.add_row(Text(visible(stage)), *(_cell(found.get((stage, view))) for view in views))
+        whole.add_row(table)
     if comparisons:
-        whole.add_row(_comparisons(comparisons))
+        table = _table("paired comparison", "gained", "lost", "difference", "95% interval", "p")
+        for column in table.columns[1:]:
+            column.no_wrap = str(column.header) != "95% interval"
+        for c in comparisons:
+            ends = f"[{points(c.low)}, {points(c.high)}]"
+            cells = (str(c.gained), str(c.lost), points(c.difference), ends, p_value(c.p))
+            table.add_row(Text(visible(c.label)), *map(Text, cells))
+        whole.add_row(table)
     return whole
 
 
-def _accuracies(accuracies: Sequence[Accuracy]) -> Table:
-    views = list(dict.fromkeys(a.view for a in accuracies))
+def _table(first: str, *names: str, justify: Literal["left", "right"] = "right") -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold")
-    for view in ("accuracy", *views):
-        table.add_column(Text(visible(view)))
-    found = {(a.stage, a.view): a for a in accuracies}
-    for stage in dict.fromkeys(a.stage for a in accuracies):
-        table.add_row(Text(visible(stage)), *(_cell(found.get((stage, view))) for view in views))
+    table.add_column(Text(visible(first)))
+    for name in names:
+        table.add_column(Text(visible(name)), justify=justify)
     return table
 
 
@@ -67,22 +76,9 @@ def _cell(accuracy: Accuracy | None) -> Text:
     return Text.assemble((percent(accuracy.value), "bold"), (counts, "dim"))
 
 
-def _comparisons(comparisons: Sequence[Comparison]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
-    table.add_column("paired comparison")
-    for name in ("gained", "lost", "difference", "95% interval", "p"):
-        table.add_column(name, justify="right", no_wrap=name != "95% interval")
-    for c in comparisons:
-        ends = f"[{points(c.low)}, {points(c.high)}]"
-        cells = (str(c.gained), str(c.lost), points(c.difference), ends, p_value(c.p))
-        table.add_row(Text(visible(c.label)), *map(Text, cells))
-    return table
-
-
 def summary_table(summary: dict[str, Any]) -> Table:
     """One evaluation for the terminal: views with intervals, by task and shards, against FULL."""
-    views = summary["views"]
-    whole = Table.grid()
+    views, whole = summary["views"], Table.grid()
     whole.add_row(_views_table(summary))
     if (breakdown := _breakdown_table(views)).row_count:
         whole.add_row(breakdown)
@@ -98,10 +94,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 def _views_table(summary: dict[str, Any]) -> Table:
     several = summary["runs"] > 1
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
     names = ("mean of runs", "A90", "unreliability") if several else ("accuracy", "95% interval", "correct")
-    for name in ("view", *names, "at any turn"):
-        table.add_column(name, justify="left" if name == "view" else "right")
+    table = _table("view", *names, "at any turn")
     for view, v in summary["views"].items():
         any_turn = "" if view in ("full", "concat") else percent(v["any_turn"]["accuracy"])
         if several:
@@ -116,10 +110,7 @@ def _views_table(summary: dict[str, Any]) -> Table:
 
 def _breakdown_table(views: dict[str, Any]) -> Table:
     """Accuracy by task and by number of shards, where there is more than one of them."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
-    table.add_column("by")
-    for name in ("n", *(view.upper() for view in views)):
-        table.add_column(name, justify="right")
+    table = _table("by", "n", *(view.upper() for view in views))
     for part, unit in (("by_task", ""), ("by_shards", " shards")):
         names = list(dict.fromkeys(name for v in views.values() for name in v[part]))
         for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
@@ -151,7 +142,7 @@ def comparison_table(result: dict[str, Any]) -> Table:
 
 
 def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
-    if console.width < NARROW:
+    if console.width < NARROW or len(cells) == 1:
         for cell in cells:
             console.print(cell)
         return
@@ -166,10 +157,3 @@ def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
 def _said(name: str, text: str | None, style: str = "") -> Text:
     words = "(no such turn)" if text is None else visible(text) or "(empty)"
     return Text.assemble((f"{name}\n", "dim italic"), (words, style), overflow="fold")
-
-
-def _verdict(name: str, conversation: ShownConversation, expected: str) -> Text:
-    word, found = report.verdict_words(conversation)
-    style = "bold green" if conversation.correct else "bold red"
-    answer = visible(f", {found}, expected {expected}")
-    return Text.assemble(f"{name}: ", (word, style), answer, overflow="fold")

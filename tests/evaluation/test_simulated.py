@@ -63,7 +63,7 @@ def play(start):
     def go(cast, retries=1, examples=(TASK,)):
         stub = start(cast)
         user = SimulatedUser(User(servers=[stub.url], model="m", retries=retries), 0.01)
-        return evaluate(driver(stub.url), list(examples), ["simulated"], user=user), user, stub
+        return evaluate(driver(stub.url), list(examples), ["simulated"], user=user.converse), user, stub
 
     return go
 

@@ -2,7 +2,6 @@
 methods differ.
 """
 
-import json
 from math import isnan, nan
 
 import numpy as np
@@ -148,23 +147,6 @@ def test_a_family_is_corrected_after_holm(pairs: list[tuple[list[float], list[fl
         assert (f"Holm of {size}" in after.sentence) == (size > 1 and "(Welch" in after.sentence)
     assert [c.sentence for c in family(together)] == [c.sentence for c in together]  # once is enough
     assert [c.sentence for c in family(alone[:1])] == [c.sentence for c in alone[:1]]
-
-
-def test_json_is_plain() -> None:
-    for found in (
-        compare([1.0], [2.0]),
-        compare([2, 2], [1, 1]),
-        compare(arm(3, 4), arm(1, 2)),
-        compare(arm(3), arm(1, 2)),
-    ):
-        text = json.dumps(found.to_json(), allow_nan=False)
-        plain = json.loads(text)
-        assert plain["verdict"] == found.verdict
-        assert plain["names"] == ["a", "b"]
-        assert set(plain["welch"]) == {"delta", "t", "df", "p_two_sided", "p_one_sided"}
-    assert compare([1.0], [2.0]).to_json()["p_adjusted"] is None
-    assert compare([2, 2], [1, 1]).to_json()["welch"]["t"] is None
-    assert compare(arm(3), arm(1, 2)).to_json()["clustered"]["seeds_counted"] is False
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from synthetic_study import METRICS
 from synthetic_study import study as synthetic
 
 from smopd.study import drawing
-from smopd.study.drawing import Figure, schematic
+from smopd.study.drawing import Figure, Plot, schematic
 from smopd.study.figures import ablation, axis_figure, cross_scale, effects, make_figures, positions_of, seeds
 from smopd.study.figures_training import (
     calibration_figures,
@@ -37,7 +37,6 @@ from smopd.study.figures_training import (
     pooled,
     smoothed,
 )
-from smopd.study.plot import Plot
 from smopd.study.results import Results
 
 FIVE = (1, 2, 3, 4, 5)

@@ -188,7 +188,7 @@ def test_lookups() -> None:
         paper_model(name)
         for name in ("pocket", "qwen3-8b-4bit", "Qwen/Qwen3-4B-Instruct-2507", "llama-8b", "14b")
     ] == [None] * 5
-    assert paper_rows("of its own") == []
+    assert paper_rows("of its own") == ()
     row = find("step-sweep", "qwen3-1.7b", "baseline", 200)
     assert row is not None
     assert row.accuracy("SHARDED") == 68.5

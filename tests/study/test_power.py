@@ -11,7 +11,7 @@ from scipy.stats import norm
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from smopd.study.comparison import compare
-from smopd.study.power import Design, Spreads, design, detectable, power_of, sentence
+from smopd.study.power import Spreads, design, detectable, power_of, sentence
 from smopd.study.statistics import clustered
 
 STUDIES = 2_000
@@ -131,11 +131,7 @@ def test_a_design_is_estimated_without_bias() -> None:
         assert np.sqrt(np.mean([getattr(one, name) ** 2 for one in found])) == pytest.approx(value, rel=0.05)
 
 
-def test_a_design_for_another_number_of_items() -> None:
-    found = Design(items=100, seed_sd=0.05, discordance=0.2, noise=0.4)
-    assert found.at(100) == pytest.approx({"seed_sd": 0.05, "discordance": 0.2, "noise": 0.4})
-    assert found.at(400)["seed_sd"] == pytest.approx(sqrt(0.05**2 - 0.4**2 / 100 + 0.4**2 / 400))
-    assert Design(100, 0.01, 0.2, 0.4).at(400)["seed_sd"] == pytest.approx(0.02)  # never less than the noise
+def test_a_design_needs_two_seeds_an_arm() -> None:
     with pytest.raises(ValueError, match="two seeds"):
         design([[1, 0]], [[0, 1]])
 

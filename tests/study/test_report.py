@@ -18,8 +18,7 @@ from synthetic_study import HOSTILE, study
 
 from smopd.study import report
 from smopd.study.drawing import Figure
-from smopd.study.render import ranges, short
-from smopd.study.render_html import inline_svg, render_html
+from smopd.study.render import inline_svg, ranges, render_html, short
 from smopd.study.render_text import latex, markdown
 from smopd.study.report import audit_report, make_document, render_files, write_study_report
 from smopd.study.results import Results

@@ -16,7 +16,7 @@ from scipy import stats
 from synthetic_study import HOSTILE, study
 
 from smopd.study.results import DIGITS, Cell, Results
-from smopd.study.table_parts import VERDICTS, Number, Table, compare_all, plain, point_label
+from smopd.study.table_parts import VERDICTS, Maker, Number, Table, plain, point_label
 from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
 
 ARMS = dict(
@@ -209,7 +209,7 @@ def test_adjusted_p_is_holms_over_the_whole_family() -> None:
 
 def test_clustered_interval_and_power_are_there() -> None:
     results = study(ARMS)
-    found, effects = numbers(results), compare_all(results)
+    found, effects = numbers(results), Maker(results).effects
     for place, one in effects["sharded"].items():
         path = f"main/pocket/{place.arm}/sharded/"
         assert one.clustered is not None
@@ -241,7 +241,9 @@ def test_base_model_is_the_first_row_and_outside_the_family() -> None:
     assert numbers(results)["base/pocket/full/mean"].value == pytest.approx(
         scores(results.base, "full").mean()
     )
-    assert not any("base" in place.arm for place in compare_all(results)["full"] if place.arm != "base line")
+    assert not any(
+        "base" in place.arm for place in Maker(results).effects["full"] if place.arm != "base line"
+    )
 
 
 def test_an_arm_called_base_is_not_the_base_model() -> None:
@@ -356,7 +358,7 @@ def test_only_a_gain_is_called_one(data: Any) -> None:
     results = study(
         chances, seeds=seeds, missing=missing, items=20, axes=axes, number=data.draw(st.integers(0, 99))
     )
-    effects = compare_all(results)
+    effects = Maker(results).effects
     for view, found in effects.items():
         shown = [
             line for line in verdict_lines(results) if line.startswith(view.upper()) and "power" not in line

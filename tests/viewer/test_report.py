@@ -15,16 +15,17 @@ from page_parser import Page
 
 from smopd.charts import Bar, bar_chart, line_chart, nice_ticks, smooth, tick_labels
 from smopd.formatting import esc, finite, p_value, percent, points
-from smopd.viewer import (
+from smopd.viewer.report import (
     Accuracy,
     Comparison,
     ConversationPair,
     ReportData,
     ShownConversation,
     render_report,
+    result_sentence,
+    turn_rows,
     write_report,
 )
-from smopd.viewer.report import result_sentence, turn_rows
 
 HOSTILE = """<script>alert("1")</script> 'single' "double" & &amp; [red]markup[/red] </p></div> """
 HOSTILE += "\x1b[31m\x00\ud800\r\nnext line"
@@ -62,21 +63,13 @@ def sample(text: str = "fine", metrics: list[dict[str, Any]] | None = None) -> R
             "empty": {},
             "list": [1, None],
         },
-        notes=[text],
     )
 
 
 def test_page_is_whole_and_self_contained() -> None:
     text = render_report(sample())
     page = Page(text)
-    order = [
-        "Accuracy",
-        "Paired comparisons",
-        "Training",
-        "Conversations before and after",
-        "Notes",
-        "Settings",
-    ]
+    order = ["Accuracy", "Paired comparisons", "Training", "Conversations before and after", "Settings"]
     assert page.words("h2") == order
     assert not re.search(r"https?://|src=|href=|<script|url\(|@import|javascript:", text)
     assert not re.search(r"<(path|text|g|rect|use|clipPath)[^>]* id=", text)  # many drawings, no id twice
@@ -131,7 +124,7 @@ def test_empty_data_leaves_sections_out() -> None:
     assert page.words("h1") == ["nothing"]
     assert not page.named("section")
     assert not page.named("svg")
-    for field in ("accuracies", "comparisons", "metrics", "conversations", "settings", "notes"):
+    for field in ("accuracies", "comparisons", "metrics", "conversations", "settings"):
         full = sample()
         Page(render_report(ReportData(**{**vars(full), field: type(getattr(full, field))()})))
     Page(bar_chart("empty", []))

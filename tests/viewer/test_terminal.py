@@ -10,14 +10,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from smopd.viewer import (
-    Accuracy,
-    Comparison,
-    ConversationPair,
-    ShownConversation,
-    accuracy_table,
-    show_conversation_pair,
-)
+from smopd.viewer.report import Accuracy, Comparison, ConversationPair, ShownConversation
+from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
 ACCURACIES = [
     Accuracy("base", "SHARDED", 164, 400, 0.363, 0.459),
