@@ -11,6 +11,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 import torch
+from chat_stub import KEY, Stub
+from http_stub import stubs_of
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from smopd.cli.main import main
@@ -64,6 +66,14 @@ def pocket_config() -> Config:
 def pocket(pocket_config: Config) -> ChatModel:
     """A fresh pocket model."""
     return load_model(pocket_config)
+
+
+@pytest.fixture
+def chat_server(monkeypatch):
+    """Starts chat endpoints that end with the test, and sets the key they are sent."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with stubs_of(Stub) as start:
+        yield start
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from chat_stub import said, started
+from chat_stub import said
 from conftest import shared
 
 from smopd.data import load_examples
 from smopd.verify.tasks import forget
 
-stub = pytest.fixture(started)
 ROWS = [
     {"question": "Tom has 3 apples. Ana gives him 4. How many does he have?", "answer": 7},
     {"question": "What is 3 times 5?", "answer": "3 x 5 = 15\n#### 15"},
@@ -136,9 +135,9 @@ def test_bad_pairs_are_named_and_nothing_is_written(smopd, tmp_path, rows, words
     assert not (tmp_path / "o.jsonl").exists()
 
 
-def test_shard_by_a_model(smopd, stub, pairs, tmp_path):
+def test_shard_by_a_model(smopd, chat_server, pairs, tmp_path):
     good = ["How many does he have?", "Tom has 3 apples.", "Ana gives him 4."]
-    server = stub(lambda body, headers: said(json.dumps(good)))
+    server = chat_server(lambda body, headers: said(json.dumps(good)))
     model = ("--sharder", "llm", "--url", server.url, "--served-model", "m", "--tries", "1")
     words = ("data", "shard", "in.jsonl", "o.jsonl", "--task", "math", *model, "--json")
     code, out, err = smopd(*words)
@@ -246,8 +245,8 @@ def test_ctrl_c_leaves_nothing_half_written(smopd, raw, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("train.jsonl*"))
 
 
-def test_a_model_shards_a_build_and_the_card_counts_it(smopd, stub, raw, tmp_path):
-    server = stub(
+def test_a_model_shards_a_build_and_the_card_counts_it(smopd, chat_server, raw, tmp_path):
+    server = chat_server(
         lambda body, headers: said('["How many does he have?", "Tom has 3 apples.", "Ana gives him 4."]')
     )
     code, out, err = smopd("data", "build", "raw", "t.jsonl", "--domains", "math", "--sharder", "llm",

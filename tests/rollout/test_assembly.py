@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from chat_stub import nobody
+from runs import nobody
 from vllm_stub import start
 
 from smopd.config import load_config

@@ -2,22 +2,20 @@
 
 import pytest
 from accelerate.tracking import GeneralTracker, on_main_process
+from runs import trainer_of
 
-from smopd.config import load_config
 from smopd.errors import UserError
 from smopd.evaluation import metrics
 from smopd.training import monitor
-from smopd.training.loop import Trainer
-from smopd.training.run_folder import RunFolder
 
-SETTINGS = ["train.steps=4", "train.rollouts=2", "train.micro_batch=2", "rollout.middle_tokens=8", "rollout.answer_tokens=12",
-            "lora.r=4", "lora.alpha=8", "eval.tokens=12", "eval.middle_tokens=8", "train.eval_every=1", "train.eval_limit=4",
-            "train.keep_checkpoints=1", "train.checkpoint_every=4"]  # fmt: skip
+SETTINGS = ["train.steps=4", "train.rollouts=2", "train.micro_batch=2", "rollout.middle_tokens=8",
+            "rollout.answer_tokens=12", "lora.r=4", "lora.alpha=8", "eval.tokens=12", "eval.middle_tokens=8",
+            "train.eval_every=1", "train.eval_limit=4", "train.keep_checkpoints=1",
+            "train.checkpoint_every=4"]  # fmt: skip
 
 
-def trainer(path, *more) -> Trainer:
-    config = load_config("pocket", [*SETTINGS, *more])
-    return Trainer(config, RunFolder(path, config))
+def trainer(path, *more):
+    return trainer_of(path, *SETTINGS, *more)
 
 
 def given(monkeypatch, values):
