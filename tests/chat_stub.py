@@ -18,7 +18,7 @@ def said(text, finish="stop", tokens=3):
 
 
 class Stub(HttpStub):
-    """A server whose `answer(body, headers)` returns a completion, text, or (status, body, headers) to send."""
+    """A server; `answer(body, headers)` returns a completion, text, or (status, body, headers) to send."""
 
     def __init__(self, answer=lambda body, headers: said("The answer is 4.")):
         self.answer, self.requests, self.gets = answer, [], []

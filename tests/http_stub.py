@@ -1,4 +1,4 @@
-"""A small HTTP server for tests: it counts what is under way and ends, with its threads, when it is told to."""
+"""A small HTTP server for tests: it counts what is under way, and ends with all its threads."""
 
 import json
 import socket

@@ -3,19 +3,34 @@
 import json
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
-from smopd.config import load_config
+from smopd.config import Config, load_config
+from smopd.config_io import flatten
+from smopd.errors import UserError
 from smopd.training.loop import Trainer
 from smopd.training.run_folder import RunFolder
 
 COMMAND = (sys.executable, "-m", "smopd.cli")
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """Every setting by its dotted name."""
+    return flatten(config.model_dump())
+
+
+def complaint(*args: Any, call: Callable[..., Any] = load_config, **kwargs: Any) -> str:
+    """What is said when it is refused."""
+    with pytest.raises(UserError) as caught:
+        call(*args, **kwargs)
+    return str(caught.value)
 
 
 def set_words(settings: Iterable[str]) -> list[str]:

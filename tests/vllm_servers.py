@@ -2,12 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
+
+from runs import free_port
 
 from smopd.pocket import MODEL_DIR
 
@@ -25,12 +26,10 @@ class LiveServer:
     """One `vllm serve` process and its children."""
 
     def __init__(self, log: Path, rank: int, max_length: int, model: Path = MODEL_DIR) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url, self.log = f"http://127.0.0.1:{self.port}", log
+        port = free_port()
+        self.url, self.log = f"http://127.0.0.1:{port}", log
         words = [
-            "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32",
+            "--model", str(model), "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32",
             "--enforce-eager", "--max-model-len", str(max_length), "--max-num-seqs", "16",
             "--generation-config", "vllm", "--enable-lora", "--max-lora-rank", str(rank),
             "--enable-prompt-tokens-details",

@@ -4,13 +4,14 @@ input.
 
 import json
 import subprocess
-import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
 import pytest
 from conftest import shared
+from runs import COMMAND
 
 from smopd.data import load_examples, save_examples
 
@@ -144,7 +145,7 @@ def test_methods(smopd):
 
 
 def test_version(smopd):
-    assert smopd("--version")[:2] == (0, "0.1.0\n")
+    assert smopd("--version")[:2] == (0, f"{version('smopd')}\n")
 
 
 @pytest.mark.slow
@@ -216,7 +217,7 @@ def test_a_task_without_a_verifier_is_refused_before_anything_is_loaded(smopd):
 def test_an_evaluation_killed_again_and_again_gives_the_numbers_of_an_undisturbed_one(tmp_path):
     """kill -9, at random instants, of the command line itself."""
     target = ["eval", "pocket", "--data", "pocket:eval:6", "--set", "eval.batch=1"]
-    words = [sys.executable, "-m", "smopd.cli", *target]
+    words = [*COMMAND, *target]
     file = tmp_path / "part" / "conversations.jsonl"
     draw = Random(7)
     for _ in range(2):

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from runs import COMMAND
 
 from smopd.errors import UserError
 from smopd.files import Held, locked
@@ -55,13 +56,8 @@ def folder(tmp_path) -> StudyFolder:
 
 
 def smopd(*words: str, cwd: Path) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "smopd.cli", *words],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*COMMAND, *words], cwd=cwd, stdout=pipe, stderr=pipe, text=True)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from played import reply_logp
 from vllm_servers import ENVIRONMENT, LiveServer
 
 from smopd.chat import full_context
@@ -35,9 +36,8 @@ from smopd.seeds import derive
 
 pytestmark = pytest.mark.vllm
 found = find_spec("vllm")
-if (
-    found is None or found.origin is None
-):  # without vLLM this very folder is found, as a package without a file
+# Without vLLM this very folder is found, as a package without a file.
+if found is None or found.origin is None:
     pytest.skip("vLLM is not installed here: make test-vllm", allow_module_level=True)
 
 RANK, LENGTH = 8, 512
@@ -97,9 +97,8 @@ class Reference:
     def __init__(self, seed: int | None, rank: int = RANK) -> None:
         self.model = load_model(CONFIG).model
         if seed is not None:
-            lora = LoraConfig(
-                r=rank, lora_alpha=2 * rank, target_modules=list(CONFIG.lora.targets), task_type="CAUSAL_LM"
-            )
+            targets = list(CONFIG.lora.targets)
+            lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets, task_type="CAUSAL_LM")
             torch.manual_seed(seed)
             self.model = get_peft_model(self.model, lora)
             for name, parameter in self.model.named_parameters():
@@ -113,13 +112,8 @@ class Reference:
     @torch.no_grad()
     def score(self, prompt, reply) -> tuple[list[float], list[int]]:
         """The log-probability of every token of a reply, and the likeliest token in its place."""
-        logits = (
-            self.model(input_ids=torch.tensor([[*prompt, *reply.ids]]))
-            .logits[0, len(prompt) - 1 : -1]
-            .float()
-        )
-        chosen = logits.log_softmax(-1).gather(1, torch.tensor(reply.ids).unsqueeze(1)).squeeze(1)
-        return chosen.tolist(), logits.argmax(-1).tolist()
+        logp = reply_logp(self.model, prompt, reply.ids)
+        return logp.gather(1, torch.tensor(reply.ids)[:, None])[:, 0].tolist(), logp.argmax(-1).tolist()
 
     def gap(self, prompts, replies) -> float:
         """The largest difference to the log-probabilities that the engine gave."""
@@ -249,9 +243,8 @@ def test_refusals_are_told_and_leave_the_engine_usable(engine, second):
     second.sampled_these(PROMPTS, engine.generate(PROMPTS, [0] * len(PROMPTS), GREEDY))
 
 
-@pytest.mark.parametrize(
-    "engine", ["local"], indirect=True
-)  # the other's requests are connections that end with the call
+# The other's requests are connections that end with the call.
+@pytest.mark.parametrize("engine", ["local"], indirect=True)
 def test_ctrl_c_leaves_nothing_behind(engine, second, monkeypatch):
     """The replies of an interrupted call must not come back as those of the next."""
     step, steps = engine._llm.llm_engine.step, []
