@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from chat_stub import KEY, Stub
 from http_stub import stubs_of
+from runs import COMMAND
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from smopd.cli.main import main
@@ -93,3 +95,21 @@ def smopd(monkeypatch, capsys, tmp_path):
         return code, out, err
 
     return call
+
+
+@pytest.fixture
+def smopd_process(tmp_path):
+    """Starts a command line in a process of its own, in the test's folder. It does not outlive the test."""
+    started = []
+
+    def start(*words: str) -> subprocess.Popen:
+        pipe = subprocess.PIPE
+        started.append(
+            subprocess.Popen([*COMMAND, *words], cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        with process:
+            process.kill()

@@ -3,7 +3,6 @@ input.
 """
 
 import json
-import subprocess
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +10,6 @@ from random import Random
 
 import pytest
 from conftest import shared
-from runs import COMMAND
 
 from smopd.data import load_examples, save_examples
 
@@ -214,25 +212,28 @@ def test_a_task_without_a_verifier_is_refused_before_anything_is_loaded(smopd):
 
 
 @pytest.mark.slow
-def test_an_evaluation_killed_again_and_again_gives_the_numbers_of_an_undisturbed_one(tmp_path):
+def test_an_evaluation_killed_again_and_again_gives_the_numbers_of_an_undisturbed_one(
+    smopd, smopd_process, tmp_path
+):
     """kill -9, at random instants, of the command line itself."""
-    target = ["eval", "pocket", "--data", "pocket:eval:6", "--set", "eval.batch=1"]
-    words = [*COMMAND, *target]
+    words = ["eval", "pocket", "--data", "pocket:eval:6", "--set", "eval.batch=1"]
     file = tmp_path / "part" / "conversations.jsonl"
     draw = Random(7)
     for _ in range(2):
         before = file.stat().st_size if file.exists() else 0
-        process = subprocess.Popen([*words, "--out", "part"], cwd=tmp_path, stderr=subprocess.PIPE)
+        process = smopd_process(*words, "--out", "part")
         while process.poll() is None and (file.stat().st_size if file.exists() else 0) <= before:
             time.sleep(0.01)
         time.sleep(draw.uniform(0, 0.2))
         process.kill()
         process.communicate()
         assert process.returncode == -9, "it ended before it was killed"
-    for name in ("part", "whole"):
-        ended = subprocess.run([*words, "--out", name], cwd=tmp_path, capture_output=True, text=True)
-        assert ended.returncode == 0, ended.stderr
-        assert ("continuing part after" in ended.stderr) == (name == "part")
+    code, _, err = smopd(*words, "--out", "part")
+    assert code == 0, err
+    assert "continuing part after" in err
+    code, _, err = smopd(*words, "--out", "whole")
+    assert code == 0, err
+    assert "continuing" not in err
     for name in ("summary.json", "conversations.jsonl"):
         assert (tmp_path / "part" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 

@@ -5,18 +5,16 @@ change.
 import json
 import math
 import signal
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from runs import COMMAND, checkpoint, equal, metrics, rows, set_words, trainer_of
+from runs import checkpoint, equal, metrics, rows, set_words, trainer_of
 
 from smopd.config import load_config
 from smopd.errors import EngineLost, UserError
-from smopd.methods import METHODS
 from smopd.models import load_model
 from smopd.models.adapters import student_parameters, teacher_parameters
 from smopd.settings import Optim
@@ -136,22 +134,6 @@ def test_the_first_step_of_a_full_only_run_has_nothing_to_learn(tmp_path):
     assert row["eligible_turns"] == 0
 
 
-def test_every_method_is_a_loss_of_its_own(tmp_path):
-    losses, gradients = {}, {}
-    for method in METHODS:
-        settings = ("train.steps=1", "objective.mask_after=0", "objective.clip=0.05")
-        made = trainer(tmp_path / method, *settings, method=method)
-        made.train()
-        (row,) = metrics(tmp_path / method)
-        losses[method], gradients[method] = row["loss/middle"], row["grad_norm"]
-        kept = row["kept"]
-        assert kept == 1.0 if made.config.objective.keep == 1 else 0.75 < kept < 0.9, method
-    scaled = ("entropy", "clip-scale")  # the same value, another gradient
-    assert losses["entropy"] == pytest.approx(losses["clip-scale"])
-    assert len({round(v, 7) for k, v in losses.items() if k != "clip-scale"}) == len(METHODS) - 1
-    assert len({gradients[m] for m in scaled}) == 2
-
-
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -208,9 +190,9 @@ def test_learning_rate(schedule, expected):
 
 
 @pytest.mark.slow
-def test_ctrl_c_on_the_command_line_and_the_same_command_again(finished, tmp_path):
-    command = [*COMMAND, "train", "pocket", "--out", "run", *set_words(SMALL)]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+def test_ctrl_c_on_the_command_line_and_the_same_command_again(finished, smopd, smopd_process, tmp_path):
+    words = ["train", "pocket", "--out", "run", *set_words(SMALL)]
+    process = smopd_process(*words)
     file = tmp_path / "run" / "metrics.jsonl"
     for _ in range(600):
         if process.poll() is not None or (file.exists() and file.read_text().count("\n") >= 2):
@@ -221,9 +203,9 @@ def test_ctrl_c_on_the_command_line_and_the_same_command_again(finished, tmp_pat
     assert process.returncode == 130, said
     assert "The same command goes on from there" in said
     assert "Traceback" not in said
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "continuing run after step" in done.stderr
+    code, _, err = smopd(*words)
+    assert code == 0, err
+    assert "continuing run after step" in err
     same_run(tmp_path / "run", finished)
 
 

@@ -77,12 +77,8 @@ def test_accumulation_changes_nothing(single, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "count", "more"),
-    [
-        ("torchrun", 2, ()),
-        ("accelerate", 2, ("train.shard=true",)),
-        ("torchrun", 3, ("train.shard=true", "train.micro_batch=1")),
-    ],
-    ids=["ddp", "fsdp2", "fsdp2, an uneven share"],
+    [("torchrun", 2, ()), ("accelerate", 3, ("train.shard=true", "train.micro_batch=1"))],
+    ids=["ddp", "fsdp2, an uneven share"],
 )
 def test_processes_change_nothing(single, tmp_path, launcher, count, more):
     said = launch(tmp_path / "run", *more, launcher=launcher, count=count)

@@ -8,8 +8,10 @@ from played import FORGETFUL, gradient, move_student, play, reply_logp, student_
 
 from smopd.chat import Renderer, clean_context, full_context
 from smopd.chat.messages import full_messages, users_messages
+from smopd.config import load_config, plan_of
 from smopd.data import load_examples
 from smopd.errors import UserError
+from smopd.methods import METHODS
 from smopd.methods.smopd import Settings, plan
 from smopd.models.adapters import as_teacher, student_parameters, teacher_weights
 from smopd.objective import (
@@ -303,6 +305,23 @@ def test_two_terms_on_one_reply_share_its_products(scene, monkeypatch):
     torch.stack(expected).sum().backward()
     torch.testing.assert_close(totals(losses), torch.stack(expected), rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(ours, gradient(model), rtol=1e-4, atol=1e-7)
+
+
+def test_every_method_is_a_loss_of_its_own(scene):
+    model, renderer, rollouts = scene
+    losses, gradients = {}, {}
+    for method in METHODS:
+        config = load_config("pocket", ["objective.clip=0.05"], method)
+        scored = score(model, renderer, rollouts, plan_of(config), END)
+        totals(scored).sum().backward()
+        middle_terms = [loss.terms["middle"] for loss in scored]
+        losses[method] = sum(term.value for term in middle_terms).item()
+        gradients[method] = gradient(model)
+        kept = torch.cat([mask for term in middle_terms for mask in term.kept()]).double().mean()
+        assert kept == 1.0 if config.objective.keep == 1 else 0.75 < kept < 0.9, method
+    assert losses["entropy"] == pytest.approx(losses["clip-scale"])  # the same value, another gradient
+    assert not torch.allclose(gradients["entropy"], gradients["clip-scale"])
+    assert len({round(v, 7) for k, v in losses.items() if k != "clip-scale"}) == len(METHODS) - 1
 
 
 BATCH_TERMS = [
