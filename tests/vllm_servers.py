@@ -6,8 +6,10 @@ import subprocess
 import sys
 import time
 import urllib.request
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 from runs import free_port
 
 from smopd.pocket import MODEL_DIR
@@ -20,6 +22,13 @@ ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
 }
+
+
+def require_vllm() -> None:
+    """Skip the module where vLLM is not installed: tests/vllm is found there, a package without a file."""
+    found = find_spec("vllm")
+    if found is None or found.origin is None:
+        pytest.skip("vLLM is not installed here: make test-vllm", allow_module_level=True)
 
 
 class LiveServer:

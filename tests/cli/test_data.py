@@ -31,13 +31,6 @@ def pairs(tmp_path):
     return tmp_path / "in.jsonl"
 
 
-@pytest.mark.parametrize("verb", ["build", "check", "stats", "shard", "pocket"])
-def test_help_has_an_example(smopd, verb):
-    code, out, _ = smopd("data", verb, "--help")
-    assert code == 0
-    assert f"smopd data {verb}" in out.split("Example")[1]
-
-
 def test_shard_pairs(smopd, pairs):
     code, out, err = smopd("data", "shard", "in.jsonl", "out.jsonl", "--task", "math")
     assert code == 0, err

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from conftest import shared
 
-from smopd.data import load_examples, save_examples
+from smopd.data import load_examples
 
 FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.micro_batch=2"]
 
@@ -184,13 +184,6 @@ def test_power_of_a_design(smopd):
     points = json.loads(smopd(*words, "--json")[1])["points"]
     assert points < json.loads(smopd(*words, "--json", "--seed-sd", "2")[1])["points"]
     assert points > json.loads(smopd(*words, "--json", "--items", "800")[1])["points"]
-
-
-def test_own_data_through_the_same_commands(smopd, tmp_path):
-    save_examples(tmp_path / "mine.jsonl", load_examples("pocket:train:4"))
-    code, out, err = smopd("train", "pocket", "--out", "r", "--set", "data.train=mine.jsonl", "--json", *FAST)
-    assert code == 0, err
-    assert json.loads(out)["steps"] == 2
 
 
 @pytest.mark.parametrize("task", ["database", "code"])

@@ -7,7 +7,6 @@ from played import move_student, student_of
 
 from smopd.models import load_model
 from smopd.models.adapters import (
-    as_teacher,
     attach,
     copy_to_teacher,
     load_parameters,
@@ -15,6 +14,7 @@ from smopd.models.adapters import (
     save_teacher,
     student_parameters,
     teacher_parameters,
+    teacher_weights,
     update_teacher,
 )
 from smopd.settings import Lora
@@ -62,10 +62,10 @@ def test_only_the_student_is_trainable_also_after_switching(model):
 
     expected = {n for n, _ in model.named_parameters() if "lora_" in n and ".default." in n}
     assert trainable() == expected
-    with as_teacher(model):
+    with teacher_weights(model, "ema"):
         assert trainable() == set()
     assert trainable() == expected
-    with pytest.raises(RuntimeError, match="inside"), as_teacher(model):
+    with pytest.raises(RuntimeError, match="inside"), teacher_weights(model, "ema"):
         raise RuntimeError("inside")
     assert trainable() == expected
 
@@ -75,14 +75,14 @@ def test_inside_the_block_the_teacher_computes_and_keeps_no_graph(model):
     same = model(input_ids=ids).logits
     move_student(model, 1.0)
     student = model(input_ids=ids).logits
-    with as_teacher(model):
+    with teacher_weights(model, "ema"):
         teacher = model(input_ids=ids).logits
     assert not teacher.requires_grad
     assert student.requires_grad
     torch.testing.assert_close(teacher, same)
     assert (student - teacher).abs().max() > 0.01
     copy_to_teacher(model)
-    with as_teacher(model):
+    with teacher_weights(model, "ema"):
         torch.testing.assert_close(model(input_ids=ids).logits, student)
 
 

@@ -7,7 +7,7 @@ import torch
 from planning.bodies import body, branching
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from smopd.models.adapters import as_teacher, attach
+from smopd.models.adapters import attach, teacher_weights
 from smopd.planning import flops
 from smopd.planning.load import pack
 from smopd.planning.shapes import shape_of
@@ -62,7 +62,7 @@ def test_passes(name, case):
         assert forward.adapter > 0.5 * forward.base
     kept = []
     for teacher in (True, False):
-        with as_teacher(model) if teacher else nullcontext():
+        with teacher_weights(model, "ema") if teacher else nullcontext():
             found = counted(lambda: kept.append(reply_hidden(decoder, sequences, row_tokens=10**6)))
             assert forward.total == pytest.approx(found, rel=CLOSE)
     assert backward.total == pytest.approx(counted(lambda: kept[-1].square().sum().backward()), rel=CLOSE)

@@ -92,7 +92,7 @@ def test_most_replies_in_mixed_dialogues_are_anchored_and_few_clean_ones():
 @pytest.fixture(scope="module")
 def outcomes():
     config = load_config("pocket")
-    return run_evaluation(config, load_examples("pocket:eval:400"), "test")
+    return run_evaluation(config, load_examples("pocket:eval:200"), "test")
 
 
 def sharded(outcomes):

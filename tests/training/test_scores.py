@@ -13,7 +13,7 @@ from smopd.data import load_examples
 from smopd.errors import UserError
 from smopd.methods import METHODS
 from smopd.methods.smopd import Settings, plan
-from smopd.models.adapters import as_teacher, student_parameters, teacher_weights
+from smopd.models.adapters import student_parameters, teacher_weights
 from smopd.objective import (
     Moment,
     Plan,
@@ -55,7 +55,7 @@ def scene(pocket):
 def reference(model, renderer, rollout, keep: float, eta: float) -> torch.Tensor:
     def stats(student_context, teacher_context, reply, kind) -> TokenStats:
         s = reply_logp(model, student_context, reply)
-        with as_teacher(model):
+        with teacher_weights(model, "ema"):
             t = reply_logp(model, teacher_context, reply)
         if kind == "rkl":
             d = (s.exp() * (s - t)).sum(-1)
@@ -294,7 +294,7 @@ def test_two_terms_on_one_reply_share_its_products(scene, monkeypatch):
         for reply in replies:
             y = torch.tensor(reply.tokens)[:, None]
             s, t = reply_logp(model, reply.context, reply.tokens), None
-            with as_teacher(model):
+            with teacher_weights(model, "ema"):
                 t = reply_logp(model, renderer.ids(full_messages(reply.example)), reply.tokens)
             ours_logp, theirs = s.gather(-1, y)[:, 0], t.gather(-1, y)[:, 0]
             best, entries = t.topk(8)

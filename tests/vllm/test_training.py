@@ -9,21 +9,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from conftest import shared
 from real_models import smollm2_folder
 from runs import COMMAND, checkpoint, metrics, replies, rows, set_words
-from vllm_servers import ENVIRONMENT, LiveServer
+from vllm_servers import ENVIRONMENT, LiveServer, require_vllm
 
 from smopd.files import read_jsonl
 
 pytestmark = pytest.mark.vllm
-found = find_spec("vllm")
-if found is None or found.origin is None:
-    pytest.skip("vLLM is not installed here: make test-vllm", allow_module_level=True)
+require_vllm()
 
 RANK, LENGTH, STEPS, ROLLOUTS = 8, 512, 5, 6
 SETTINGS = {

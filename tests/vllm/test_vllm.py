@@ -14,14 +14,13 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from played import reply_logp
-from vllm_servers import ENVIRONMENT, LiveServer
+from vllm_servers import ENVIRONMENT, LiveServer, require_vllm
 
 from smopd.chat import full_context
 from smopd.config import load_config
@@ -35,10 +34,7 @@ from smopd.rollout.vllm_shared import Adapter
 from smopd.seeds import derive
 
 pytestmark = pytest.mark.vllm
-found = find_spec("vllm")
-# Without vLLM this very folder is found, as a package without a file.
-if found is None or found.origin is None:
-    pytest.skip("vLLM is not installed here: make test-vllm", allow_module_level=True)
+require_vllm()
 
 RANK, LENGTH = 8, 512
 GREEDY = Sampling(0.0, 24)
@@ -306,7 +302,7 @@ def test_a_server_killed_at_work_loses_nothing_and_the_last_one_loses_the_engine
 
     def play():
         # No token of the run ends a reply, so that every one takes its time.
-        engine._end_ids, engine._reader.end_ids = [0], frozenset([0])
+        engine._replies.end_ids = frozenset([0])
         return engine.generate(prompts, [derive("kill", i) for i in range(len(prompts))], long)
 
     def kill_at_work(server):
