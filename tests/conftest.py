@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 import torch
+from chat_stub import KEY, Stub
+from http_stub import stubs_of
+from runs import COMMAND
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from smopd.cli.main import main
@@ -67,6 +71,14 @@ def pocket(pocket_config: Config) -> ChatModel:
 
 
 @pytest.fixture
+def chat_server(monkeypatch):
+    """Starts chat endpoints that end with the test, and sets the key they are sent."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with stubs_of(Stub) as start:
+        yield start
+
+
+@pytest.fixture
 def smopd(monkeypatch, capsys, tmp_path):
     """Run a command line in an empty folder; its exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
@@ -83,3 +95,21 @@ def smopd(monkeypatch, capsys, tmp_path):
         return code, out, err
 
     return call
+
+
+@pytest.fixture
+def smopd_process(tmp_path):
+    """Starts a command line in a process of its own, in the test's folder. It does not outlive the test."""
+    started = []
+
+    def start(*words: str) -> subprocess.Popen:
+        pipe = subprocess.PIPE
+        started.append(
+            subprocess.Popen([*COMMAND, *words], cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        with process:
+            process.kill()

@@ -35,18 +35,21 @@ PADDED = 896  # the tokenizers have some 850 entries
 
 # https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct
 SMOLLM2 = (
-    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
-    "You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + "
-    "message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    "<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+    "'<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 # https://huggingface.co/mistralai/Mistral-7B-Instruct-v0.3, without its tools: the system prompt stands in
 # the last user turn
 MISTRAL = (
     "{%- if messages[0]['role'] == 'system' %}{%- set system_message = messages[0]['content'] %}"
-    "{%- set loop_messages = messages[1:] %}{%- else %}{%- set loop_messages = messages %}{%- endif %}{{- bos_token }}"
-    "{%- for message in loop_messages %}{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{- raise_exception('After the optional system message, conversation roles must alternate') }}{%- endif %}"
+    "{%- set loop_messages = messages[1:] %}{%- else %}{%- set loop_messages = messages %}{%- endif %}"
+    "{{- bos_token }}{%- for message in loop_messages %}"
+    "{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{- raise_exception('After the optional system message, conversation roles must alternate') }}"
+    "{%- endif %}"
     "{%- if message['role'] == 'user' %}{%- if loop.last and system_message is defined %}"
     "{{- '[INST] ' + system_message + '\n\n' + message['content'] + '[/INST]' }}{%- else %}"
     "{{- '[INST] ' + message['content'] + '[/INST]' }}{%- endif %}{%- elif message['role'] == 'assistant' %}"
@@ -56,7 +59,8 @@ MISTRAL = (
 OLMO2 = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}"
     "{{ '<|system|>\n' + message['content'] + '\n' }}"
-    "{% elif message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + '\n' }}{% elif message['role'] == 'assistant' %}"
+    "{% elif message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + '\n' }}"
+    "{% elif message['role'] == 'assistant' %}"
     "{% if not loop.last %}{{ '<|assistant|>\n' + message['content'] + eos_token + '\n' }}{% else %}"
     "{{ '<|assistant|>\n' + message['content'] + eos_token }}{% endif %}{% endif %}"
     "{% if loop.last and add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}{% endfor %}"
@@ -87,7 +91,7 @@ class Family:
             {"additional_special_tokens": [s for s in self.specials if s != self.end]}
         )
         tokenizer.add_special_tokens({"eos_token": self.end, **({"bos_token": self.bos} if self.bos else {})})
-        tokenizer.chat_template = _trl(self.template) if len(self.template) < 20 else self.template
+        tokenizer.chat_template = trl_template(self.template) if len(self.template) < 20 else self.template
         tokenizer.save_pretrained(folder)
         assert len(tokenizer) < PADDED
         small = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -99,7 +103,8 @@ class Family:
         return folder
 
 
-def _trl(name: str) -> str:
+def trl_template(name: str) -> str:
+    """A family's template as trl ships it; the test is skipped where trl is absent."""
     spec = find_spec("trl")
     if spec is None or spec.origin is None:
         pytest.skip("needs trl for the templates of other families")
@@ -110,23 +115,29 @@ LLAMA3 = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eo
 INST = ("<s>", "</s>", "[INST]", "[/INST]")
 JOINED = ('lora.targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]',)
 
+TIED, UNTIED = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
+WINDOW = {"head_dim": 16, "sliding_window": 24, "layer_types": ["sliding_attention", "full_attention"]}
+PHI3 = ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>")
+NINE_HEADS = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3}
+
 FAMILIES = {
-    "qwen3": Family(Qwen3Config, "qwen3", "<|im_end|>", CHATML, {"head_dim": 16, "tie_word_embeddings": True}),
-    "qwen3-untied": Family(Qwen3Config, "qwen3", "<|im_end|>", CHATML, {"head_dim": 32, "tie_word_embeddings": False}),
-    "qwen2.5": Family(Qwen2Config, "qwen2_5", "<|im_end|>", CHATML, {"tie_word_embeddings": True}),
-    "llama3": Family(LlamaConfig, "llama3", "<|eot_id|>", LLAMA3, {"tie_word_embeddings": False}, LLAMA3[0]),
-    "smollm2": Family(LlamaConfig, SMOLLM2, "<|im_end|>", CHATML, {"hidden_size": 72, "num_attention_heads": 9,
-                      "num_key_value_heads": 3, "tie_word_embeddings": True}, CHATML[0]),
+    "qwen3": Family(Qwen3Config, "qwen3", "<|im_end|>", CHATML, {"head_dim": 16, **TIED}),
+    "qwen3-untied": Family(Qwen3Config, "qwen3", "<|im_end|>", CHATML, {"head_dim": 32, **UNTIED}),
+    "qwen2.5": Family(Qwen2Config, "qwen2_5", "<|im_end|>", CHATML, TIED),
+    "llama3": Family(LlamaConfig, "llama3", "<|eot_id|>", LLAMA3, UNTIED, LLAMA3[0]),
+    "smollm2": Family(LlamaConfig, SMOLLM2, "<|im_end|>", CHATML, NINE_HEADS | TIED, CHATML[0]),
     "mistral": Family(MistralConfig, MISTRAL, "</s>", INST, {"sliding_window": None}, "<s>"),
-    "mistral-window": Family(MistralConfig, MISTRAL, "</s>", INST, {"sliding_window": 24}, "<s>", packed=False),
+    "mistral-window": Family(
+        MistralConfig, MISTRAL, "</s>", INST, {"sliding_window": 24}, "<s>", packed=False
+    ),
     "gemma2": Family(Gemma2Config, "gemma", "<end_of_turn>", GEMMA, {"head_dim": 16, **CAPS}, "<bos>"),
     "gemma3": Family(Gemma3TextConfig, "gemma3", "<end_of_turn>", GEMMA, {"head_dim": 16}, "<bos>"),
-    "gemma3-window": Family(Gemma3TextConfig, "gemma3", "<end_of_turn>", GEMMA, {"head_dim": 16, "sliding_window": 24,
-                            "layer_types": ["sliding_attention", "full_attention"]}, "<bos>", packed=False),
-    "phi3": Family(Phi3Config, "phi3", "<|end|>", ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"),
-                   {"num_key_value_heads": 4}, settings=JOINED),
+    "gemma3-window": Family(
+        Gemma3TextConfig, "gemma3", "<end_of_turn>", GEMMA, WINDOW, "<bos>", packed=False
+    ),
+    "phi3": Family(Phi3Config, "phi3", "<|end|>", PHI3, {"num_key_value_heads": 4}, settings=JOINED),
     "olmo2": Family(Olmo2Config, OLMO2, "<|endoftext|>", ("<|endoftext|>",), bos="<|endoftext|>"),
-}  # fmt: skip
+}
 
 
 def tiny_gguf(path: Path) -> Path:
@@ -137,9 +148,10 @@ def tiny_gguf(path: Path) -> Path:
     tokens = sorted(vocabulary, key=vocabulary.get)
     d, ff, kv, layers = 64, 96, 32, 2
     writer = gguf.GGUFWriter(path, "llama")
-    numbers = {"context_length": 2048, "embedding_length": d, "block_count": layers, "feed_forward_length": ff, "head_count": 4,
-               "head_count_kv": 2, "layer_norm_rms_eps": 1e-6, "rope_freq_base": 1e4, "vocab_size": len(tokens), "file_type": 0,
-               "tokenizer_model": "gpt2", "token_list": tokens, "token_types": [3 if t in special else 1 for t in tokens],
+    numbers = {"context_length": 2048, "embedding_length": d, "block_count": layers,
+               "feed_forward_length": ff, "head_count": 4, "head_count_kv": 2, "layer_norm_rms_eps": 1e-6,
+               "rope_freq_base": 1e4, "vocab_size": len(tokens), "file_type": 0, "tokenizer_model": "gpt2",
+               "token_list": tokens, "token_types": [3 if t in special else 1 for t in tokens],
                "token_merges": [m if isinstance(m, str) else " ".join(m) for m in saved["model"]["merges"]],
                "eos_token_id": 1, "bos_token_id": 1, "pad_token_id": 0,
                "chat_template": (MODEL_DIR / "chat_template.jinja").read_text()}  # fmt: skip
@@ -148,17 +160,15 @@ def tiny_gguf(path: Path) -> Path:
     drawn = np.random.default_rng(0)
     shapes = {"token_embd": (len(tokens), d), "output_norm": (d,)}
     for i in range(layers):
-        own = {"attn_q": (d, d), "attn_k": (kv, d), "attn_v": (kv, d), "attn_output": (d, d), "ffn_gate": (ff, d),
-               "ffn_up": (ff, d), "ffn_down": (d, ff), "attn_norm": (d,), "ffn_norm": (d,)}  # fmt: skip
-        shapes |= {f"blk.{i}.{name}": shape for name, shape in own.items()}
+        layer = {"attn_q": (d, d), "attn_k": (kv, d), "attn_v": (kv, d), "attn_output": (d, d),
+                 "ffn_gate": (ff, d), "ffn_up": (ff, d), "ffn_down": (d, ff), "attn_norm": (d,),
+                 "ffn_norm": (d,)}  # fmt: skip
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
     for name, shape in shapes.items():
         weight = drawn.normal(size=shape) * 0.1 if len(shape) > 1 else np.ones(shape)
         writer.add_tensor(f"{name}.weight", weight.astype(np.float32))
-    for write in (
-        writer.write_header_to_file,
-        writer.write_kv_data_to_file,
-        writer.write_tensors_to_file,
-        writer.close,
-    ):
-        write()
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
     return path

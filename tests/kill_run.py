@@ -19,6 +19,8 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
+from runs import COMMAND, set_words
+
 from smopd.files import read_jsonl
 
 UNCOMPARED = ("timings.jsonl", ".lock")
@@ -26,14 +28,9 @@ AIMS = ("step", "checkpoint", "start")
 
 
 def command(out: Path, steps: int, every: int) -> list[str]:
-    settings = (
-        f"train.steps={steps}",
-        "train.rollouts=4",
-        f"train.checkpoint_every={every}",
-        "optim.lr=1e-3",
-    )
-    words = [word for setting in settings for word in ("--set", setting)]
-    return [sys.executable, "-m", "smopd.cli", "train", "pocket", "--out", str(out), *words]
+    length = (f"train.steps={steps}", f"train.checkpoint_every={every}")
+    settings = set_words([*length, "train.rollouts=4", "optim.lr=1e-3"])
+    return [*COMMAND, "train", "pocket", "--out", str(out), *settings]
 
 
 class Attempt:

@@ -1,4 +1,4 @@
-"""Imports go one way, lazy ones and those for type checkers included: a lower layer never knows a higher one."""
+"""Imports go one way, also lazy ones and those for type checkers: a lower layer never knows a higher one."""
 
 import ast
 from pathlib import Path
@@ -11,7 +11,8 @@ ROOT = Path(smopd.__file__).parent
 # From the bottom up. Data flows through a training step in this order; what stands in one line may import
 # each other.
 LAYERS = [
-    ("errors", "seeds", "files", "lazy", "tracking", "plugins", "code_version", "config_io", "settings", "formatting", "charts", "pages"),
+    ("errors", "seeds", "files", "lazy", "tracking", "plugins", "code_version", "config_io", "settings",
+     "formatting", "charts", "pages"),
     ("verify",),
     ("data",),
     ("chat",),

@@ -9,36 +9,24 @@ import pytest
 import torch
 from conftest import shared
 from real_models import smollm2_gguf
+from runs import replies, rows, set_words
 from transformers import Qwen3Config, Qwen3ForCausalLM
-
-from smopd.files import read_jsonl
 
 SETTINGS = [
     "train.steps=2", "train.checkpoint_every=1", "rollout.middle_tokens=12", "rollout.answer_tokens=16",
-    "lora.r=8", "lora.alpha=16", "optim.lr=1e-4", "eval.tokens=24", "eval.middle_tokens=12", "objective.rho=1.0",
+    "lora.r=8", "lora.alpha=16", "optim.lr=1e-4", "eval.tokens=24", "eval.middle_tokens=12",
+    "objective.rho=1.0", "data.train_limit=4",
 ]  # fmt: skip
 
 
-def train_and_evaluate(
-    smopd, tmp_path: Path, model: Path, *more: str, rollouts: int = 2
-) -> tuple[Path, Path]:
+def train_and_evaluate(smopd, tmp_path, model, *more, rollouts=2) -> tuple[Path, Path]:
     """Two steps and an evaluation of four LiC math items; the folders of the run and of the evaluation."""
     data = shared("data/lic/math.json")
-    sets = [
-        f"model.path={model}",
-        f"data.train={data}",
-        "data.train_limit=4",
-        f"data.eval={data}",
-        *SETTINGS,
-        *more,
-    ]
-    sets.append(f"train.rollouts={rollouts}")
-    recipe = tmp_path / "empty.toml"
+    where = (f"model.path={model}", f"data.train={data}", f"data.eval={data}", f"train.rollouts={rollouts}")
+    recipe, out = tmp_path / "empty.toml", tmp_path / "run"
     recipe.write_text("")
-    out = tmp_path / "run"
-    code, said, err = smopd(
-        "train", str(recipe), "--out", str(out), "--json", *(w for s in sets for w in ("--set", s))
-    )
+    words = set_words([*SETTINGS, *where, *more])
+    code, said, err = smopd("train", str(recipe), "--out", str(out), "--json", *words)
     assert code == 0, err
     row = json.loads(said)["last"]
     assert row["step"] == 2
@@ -72,21 +60,16 @@ def test_qwen3_shape_with_the_real_tokenizer_and_template(smopd, tmp_path, qwen3
     qwen3.save_pretrained(tmp_path / "model")
     out, _ = train_and_evaluate(smopd, tmp_path, tmp_path / "model", f"chat.thinking={str(thinking).lower()}")
     assert f"thinking = {str(thinking).lower()}" in (out / "config.toml").read_text()
-    first = json.loads((out / "rollouts" / "step-000001.jsonl").read_text().splitlines()[0])
+    first = rows(out / "rollouts" / "step-000001.jsonl")[0]
     assert len(first["sharded"]) >= 4
 
 
 @pytest.mark.slow
 @pytest.mark.smollm2
 def test_smollm2_trains_and_is_evaluated_from_its_gguf_file(smopd, tmp_path):
-    _, evaluation = train_and_evaluate(
-        smopd, tmp_path, smollm2_gguf(), rollouts=1
-    )  # one: a step of two is a minute
-    rows = read_jsonl(evaluation / "conversations.jsonl")
-    assert all(
-        turn["reply"].strip() for row in rows for turn in row["turns"][:1]
-    )  # a real model has something to say
-    words = " ".join(turn["reply"] for row in rows for turn in row["turns"])
-    assert (
-        sum(word in words.lower() for word in ("the", "is", "to", "of", "number")) >= 4
-    )  # and says it in English
+    # One rollout: a step of two is a minute.
+    _, evaluation = train_and_evaluate(smopd, tmp_path, smollm2_gguf(), rollouts=1)
+    said = replies(evaluation)
+    assert all(turns[0].strip() for turns in said.values())  # a real model has something to say
+    words = " ".join(reply for turns in said.values() for reply in turns).lower()
+    assert sum(word in words for word in ("the", "is", "to", "of", "number")) >= 4  # and says it in English

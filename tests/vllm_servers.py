@@ -2,12 +2,15 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
+from runs import free_port
 
 from smopd.pocket import MODEL_DIR
 
@@ -21,16 +24,21 @@ ENVIRONMENT = {
 }
 
 
+def require_vllm() -> None:
+    """Skip the module where vLLM is not installed: tests/vllm is found there, a package without a file."""
+    found = find_spec("vllm")
+    if found is None or found.origin is None:
+        pytest.skip("vLLM is not installed here: make test-vllm", allow_module_level=True)
+
+
 class LiveServer:
     """One `vllm serve` process and its children."""
 
     def __init__(self, log: Path, rank: int, max_length: int, model: Path = MODEL_DIR) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url, self.log = f"http://127.0.0.1:{self.port}", log
+        port = free_port()
+        self.url, self.log = f"http://127.0.0.1:{port}", log
         words = [
-            "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32",
+            "--model", str(model), "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32",
             "--enforce-eager", "--max-model-len", str(max_length), "--max-num-seqs", "16",
             "--generation-config", "vllm", "--enable-lora", "--max-lora-rank", str(rank),
             "--enable-prompt-tokens-details",

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import socket
 import threading
 import time
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from http_stub import HANG_UP, HttpStub, stubs_of
 
 from smopd.config import Config
 from smopd.rollout.engine import Sampling
@@ -26,71 +25,22 @@ def sampled(weights: str, prompt: list[int], seed: int) -> list[int]:
     return [10 + byte for byte in digest] + [END]
 
 
-class Stub:
+class Stub(HttpStub):
     """One server. `fault(path, body)` may return (status, body), a body, or "die"; None: as usual."""
 
     def __init__(self, fault=lambda path, body: None, delay=0.0, updating=True):
         self.fault, self.delay, self.updating = fault, delay, updating
         self.adapters, self.asked, self.loads, self.unloads, self.headers = {}, [], [], [], []
-        self.now = self.most = 0
-        self.lock, self.closing = threading.Lock(), threading.Event()
-        self.server, self.port = None, 0
-        self.start()
+        super().__init__()
 
-    def start(self):
-        """Listen, at the old port after `stop`."""
-        stub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.handle_one(None)
-
-            def do_POST(self):
-                self.handle_one(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-            def handle_one(self, body):
-                stub.headers.append(dict(self.headers))
-                with stub.lock:
-                    stub.now += body is not None
-                    stub.most = max(stub.most, stub.now)
-                try:
-                    answer = stub.fault(self.path, body)
-                    if answer is None:
-                        answer = stub.answer(self.path, body)
-                finally:
-                    with stub.lock:
-                        stub.now -= body is not None
-                if answer == "die":
-                    threading.Thread(target=stub.stop).start()
-                    self.connection.shutdown(socket.SHUT_RDWR)
-                    return
-                status, told = answer if isinstance(answer, tuple) else (200, answer)
-                data = told if isinstance(told, bytes) else json.dumps(told).encode()
-                try:
-                    self.send_response(status)
-                    self.send_header("Content-Length", str(len(data)))
-                    self.end_headers()
-                    self.wfile.write(data)
-                except OSError:
-                    pass  # the client gave up
-
-            def log_message(self, *_):
-                pass
-
-        class Listener(ThreadingHTTPServer):
-            daemon_threads, request_queue_size = True, 128
-
-        self.server = Listener(("127.0.0.1", self.port), Handler)
-        self.port = self.server.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def stop(self):
-        """Nobody listens any more; what was loaded is kept, as behind a network that is down."""
-        server, self.server = self.server, None
-        if server:
-            server.shutdown()
-            server.server_close()
+    def respond(self, path, body, headers):
+        """The fault's answer, or the usual one."""
+        self.headers.append(dict(headers))
+        answer = self.fault(path, body)
+        if answer == "die":
+            threading.Thread(target=self.stop).start()
+            return HANG_UP
+        return self.answer(path, body) if answer is None else answer
 
     def restart(self):
         """A new process at the same place: no adapter is loaded."""
@@ -154,20 +104,6 @@ def completion(body, ids, finish="stop", **changes):
 
 
 @pytest.fixture
-def start():
-    """Starts stubs that end with the test."""
-    with ExitStack() as stack:
-
-        def one(*args, **settings):
-            stub = Stub(*args, **settings)
-            stack.callback(stub.stop)
-            stack.callback(stub.closing.set)
-            return stub
-
-        yield one
-
-
-@pytest.fixture
 def connect(tmp_path, monkeypatch):
     """Makes engines that are closed with the test."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -181,6 +117,13 @@ def connect(tmp_path, monkeypatch):
             stack.callback(made.close)
             return made
 
+        yield one
+
+
+@pytest.fixture
+def start():
+    """Starts stubs that end with the test."""
+    with stubs_of(Stub) as one:
         yield one
 
 
@@ -205,13 +148,6 @@ def play(engine, count=12, sampling=SAMPLING, sessions=None):
     return [list(r.ids) for r in replies], lambda w: [
         sampled(w, p, s) for p, s in zip(prompts(count), seeds, strict=True)
     ]
-
-
-def nobody() -> str:
-    """A URL at which nothing listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
 def once(answer, path="/v1/completions"):

@@ -70,3 +70,8 @@ class Processes:
     def barrier(self) -> None:
         """Wait until all processes are here. Collective."""
         self._state.wait_for_everyone()
+
+    def close(self) -> None:
+        """Leave the group, after the last collective call: gloo's threads may abort one that just exits."""
+        if self.world_size > 1:
+            self._state.destroy_process_group()

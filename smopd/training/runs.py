@@ -30,6 +30,7 @@ def train_run(config: Config, folder: RunFolder, track: Track = quiet, note: Not
             log.info("continuing %s after step %d", folder.path, trainer.step)
         with track(f"training ({config.method})", config.train.steps, trainer.step) as update:
             trainer.train(lambda row: update(row["step"], note(row)))
+        processes.close()
 
 
 def quickstart_run(

@@ -2,10 +2,9 @@
 
 import copy
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
+from families import trl_template
 
 from smopd.chat import DirtyContext, Renderer, clean_context, full_context, users_context
 from smopd.data import Example
@@ -29,12 +28,9 @@ def _copy(tokenizer):
 
 
 def with_template(tokenizer, name: str):
-    """The Qwen3 tokenizer wearing another family's template: the text is that family's, the ids are Qwen3's."""
-    spec = find_spec("trl")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs trl for the templates of other families")
+    """The Qwen3 tokenizer with another family's template: the text is that family's, the ids are Qwen3's."""
     other = _copy(tokenizer)
-    other.chat_template = (Path(spec.origin).parent / "chat_templates" / f"{name}.jinja").read_text()
+    other.chat_template = trl_template(name)
     other.bos_token = "<|endoftext|>"
     return other
 
@@ -43,19 +39,8 @@ def text(renderer: Renderer, ids: list[int]) -> str:
     return renderer.tokenizer.decode(ids)
 
 
-FAMILIES = [
-    "qwen3",
-    "qwen2_5",
-    "llama3",
-    "llama3_1",
-    "gemma",
-    "gemma3",
-    "phi3",
-    "cohere",
-    "deepseekv3",
-    "lfm2",
-    "glm4moe",
-]
+FAMILIES = ["qwen3", "qwen2_5", "llama3", "llama3_1", "gemma", "gemma3", "phi3", "cohere", "deepseekv3",
+            "lfm2", "glm4moe"]  # fmt: skip
 
 
 @pytest.mark.parametrize("family", FAMILIES)

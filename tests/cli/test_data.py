@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from chat_stub import said, started
+from chat_stub import said
 from conftest import shared
 
 from smopd.data import load_examples
 from smopd.verify.tasks import forget
 
-stub = pytest.fixture(started)
 ROWS = [
     {"question": "Tom has 3 apples. Ana gives him 4. How many does he have?", "answer": 7},
     {"question": "What is 3 times 5?", "answer": "3 x 5 = 15\n#### 15"},
@@ -30,13 +29,6 @@ def write(path, rows):
 def pairs(tmp_path):
     write(tmp_path / "in.jsonl", ROWS)
     return tmp_path / "in.jsonl"
-
-
-@pytest.mark.parametrize("verb", ["build", "check", "stats", "shard", "pocket"])
-def test_help_has_an_example(smopd, verb):
-    code, out, _ = smopd("data", verb, "--help")
-    assert code == 0
-    assert f"smopd data {verb}" in out.split("Example")[1]
 
 
 def test_shard_pairs(smopd, pairs):
@@ -136,9 +128,9 @@ def test_bad_pairs_are_named_and_nothing_is_written(smopd, tmp_path, rows, words
     assert not (tmp_path / "o.jsonl").exists()
 
 
-def test_shard_by_a_model(smopd, stub, pairs, tmp_path):
+def test_shard_by_a_model(smopd, chat_server, pairs, tmp_path):
     good = ["How many does he have?", "Tom has 3 apples.", "Ana gives him 4."]
-    server = stub(lambda body, headers: said(json.dumps(good)))
+    server = chat_server(lambda body, headers: said(json.dumps(good)))
     model = ("--sharder", "llm", "--url", server.url, "--served-model", "m", "--tries", "1")
     words = ("data", "shard", "in.jsonl", "o.jsonl", "--task", "math", *model, "--json")
     code, out, err = smopd(*words)
@@ -246,8 +238,8 @@ def test_ctrl_c_leaves_nothing_half_written(smopd, raw, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("train.jsonl*"))
 
 
-def test_a_model_shards_a_build_and_the_card_counts_it(smopd, stub, raw, tmp_path):
-    server = stub(
+def test_a_model_shards_a_build_and_the_card_counts_it(smopd, chat_server, raw, tmp_path):
+    server = chat_server(
         lambda body, headers: said('["How many does he have?", "Tom has 3 apples.", "Ana gives him 4."]')
     )
     code, out, err = smopd("data", "build", "raw", "t.jsonl", "--domains", "math", "--sharder", "llm",

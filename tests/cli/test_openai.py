@@ -7,19 +7,10 @@ import threading
 import time
 
 import pytest
-from chat_stub import KEY, nobody, said, started
+from chat_stub import KEY, said
+from runs import nobody
 
 from smopd.data import Example, load_examples
-
-
-@pytest.fixture
-def start():
-    yield from started()
-
-
-@pytest.fixture(autouse=True)
-def _key(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
 def right(e: Example) -> str:
@@ -46,8 +37,8 @@ def scholar(body, headers):
 WORDS = ["--engine", "openai", "--data", "pocket:eval:4", "--json", "--set", "engine.retries=0"]
 
 
-def test_eval_counts_what_the_endpoint_gets_right(smopd, start, tmp_path):
-    stub = start(scholar)
+def test_eval_counts_what_the_endpoint_gets_right(smopd, chat_server, tmp_path):
+    stub = chat_server(scholar)
     code, out, err = smopd("eval", "tiny", "--url", stub.url, "--url", f"{stub.url}/v1", "--out", "o", *WORDS)
     assert code == 0, err
     summary = json.loads(out)
@@ -64,8 +55,8 @@ def test_eval_counts_what_the_endpoint_gets_right(smopd, start, tmp_path):
     assert KEY not in written + out + err
 
 
-def test_eval_looks_up_nothing_local_and_takes_the_served_name(smopd, start, tmp_path):
-    stub = start(scholar)
+def test_eval_looks_up_nothing_local_and_takes_the_served_name(smopd, chat_server, tmp_path):
+    stub = chat_server(scholar)
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.toml").write_text("this is no run")
     code, out, err = smopd(
@@ -95,9 +86,9 @@ def test_eval_of_an_endpoint_that_is_gone_exits_3(smopd, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-def test_eval_with_a_wrong_key_exits_2(smopd, start, tmp_path, monkeypatch):
+def test_eval_with_a_wrong_key_exits_2(smopd, chat_server, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another-one")
-    code, out, err = smopd("eval", "tiny", "--url", start(scholar).url, "--out", "o", *WORDS)
+    code, out, err = smopd("eval", "tiny", "--url", chat_server(scholar).url, "--out", "o", *WORDS)
     assert (code, out) == (2, "")
     assert "401: wrong key" in err
     assert "sk-another-one" not in err
@@ -132,13 +123,13 @@ def test_options_that_do_not_go_together_exit_2(smopd, tmp_path, words, told):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_ends_an_evaluation_at_once_and_writes_nothing(smopd, start, tmp_path):
+def test_ctrl_c_ends_an_evaluation_at_once_and_writes_nothing(smopd, chat_server, tmp_path):
     def answer(body, _):
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         stub.closing.wait(30)
         return said("too late")
 
-    stub = start(answer)
+    stub = chat_server(answer)
     began = time.monotonic()
     code, out, err = smopd(
         "eval", "tiny", "--url", stub.url, "--out", "o", *WORDS, "--limit", "1", "--views", "full"

@@ -6,19 +6,14 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from chat_stub import endpoint as chat_endpoint
-from chat_stub import nobody, said, started
+from chat_stub import endpoint, said
+from runs import nobody
 
 from smopd.data.llm_sharding import SYSTEM, LlmSharder, parse_list
 from smopd.errors import EngineLost, UserError
 
-stub = pytest.fixture(started)
 TEXT = "Tom has 3 apples and Ana gives him 4. How many apples does Tom have?"
 GOOD = ["How many apples does Tom have?", "Tom has 3 apples.", "Ana gives him 4."]
-
-
-def endpoint(url, **settings):
-    return chat_endpoint(url, **settings)
 
 
 def answers(*replies):
@@ -26,8 +21,8 @@ def answers(*replies):
     return lambda body, headers: said(replies[min((len(body["messages"]) - 2) // 2, len(replies) - 1)])
 
 
-def test_a_good_list_is_taken_whatever_stands_around_it(stub):
-    server = stub(answers(f"<think>[hm]</think>Here:\n```json\n{json.dumps(GOOD)}\n```"))
+def test_a_good_list_is_taken_whatever_stands_around_it(chat_server):
+    server = chat_server(answers(f"<think>[hm]</think>Here:\n```json\n{json.dumps(GOOD)}\n```"))
     sharder = LlmSharder(endpoint(server.url))
     assert sharder([TEXT]) == [tuple(GOOD)]
     assert sharder.counts == {"by the model": 1, "from the cache": 0}
@@ -48,8 +43,8 @@ def test_a_good_list_is_taken_whatever_stands_around_it(stub):
         ("[unclosed", "it is no JSON list of texts"),
     ],
 )
-def test_a_bad_list_is_asked_for_again_with_the_reason(stub, bad, reason):
-    server = stub(answers(bad, json.dumps(GOOD)))
+def test_a_bad_list_is_asked_for_again_with_the_reason(chat_server, bad, reason):
+    server = chat_server(answers(bad, json.dumps(GOOD)))
     sharder = LlmSharder(endpoint(server.url))
     assert sharder([TEXT]) == [tuple(GOOD)]
     second = server.requests[1]["body"]
@@ -59,8 +54,8 @@ def test_a_bad_list_is_asked_for_again_with_the_reason(stub, bad, reason):
     assert second["seed"] != server.requests[0]["body"]["seed"]
 
 
-def test_after_the_last_try_the_rules_or_nothing(stub):
-    server = stub(answers("no"))
+def test_after_the_last_try_the_rules_or_nothing(chat_server):
+    server = chat_server(answers("no"))
     by_rule = LlmSharder(endpoint(server.url), tries=2)
     found = by_rule([TEXT, "How many are there?"])
     assert found == [
@@ -76,16 +71,16 @@ def test_after_the_last_try_the_rules_or_nothing(stub):
         LlmSharder(endpoint(server.url), tries=0)
 
 
-def test_what_is_too_long_is_not_asked_for(stub):
-    server = stub()
+def test_what_is_too_long_is_not_asked_for(chat_server):
+    server = chat_server()
     assert LlmSharder(endpoint(server.url), fallback="drop")(["Tom has 3 apples. " * 100]) == [
         "over 1200 characters"
     ]
     assert not server.requests
 
 
-def test_the_same_request_is_asked_once_and_the_seed_decides_the_samples(stub):
-    server = stub(answers(json.dumps(GOOD)))
+def test_the_same_request_is_asked_once_and_the_seed_decides_the_samples(chat_server):
+    server = chat_server(answers(json.dumps(GOOD)))
     assert LlmSharder(endpoint(server.url))([TEXT, TEXT.replace(" ", "  ")]) == [tuple(GOOD)] * 2
     LlmSharder(endpoint(server.url))([TEXT])
     LlmSharder(endpoint(server.url), seed=1)([TEXT])
@@ -105,7 +100,7 @@ def shards_of(body):
     return ["How many apples does Tom have?", f"Tom has {low} apples.", f"Ana gives him {high}."]
 
 
-def test_an_interrupted_build_goes_on_without_asking_twice(stub, tmp_path):
+def test_an_interrupted_build_goes_on_without_asking_twice(chat_server, tmp_path):
     cache, stop = tmp_path / "c.jsonl", threading.Event()
 
     def answer(body, headers):
@@ -113,7 +108,7 @@ def test_an_interrupted_build_goes_on_without_asking_twice(stub, tmp_path):
             return 401, "no", {}
         return said(json.dumps(shards_of(body)))
 
-    server = stub(answer)
+    server = chat_server(answer)
     with pytest.raises(UserError):
         LlmSharder(endpoint(server.url, concurrency=1), cache)(texts(10))
     kept = len(cache.read_text().splitlines())
@@ -132,7 +127,7 @@ def test_an_interrupted_build_goes_on_without_asking_twice(stub, tmp_path):
     assert len(server.requests) - before == 5
 
 
-def test_many_at_once_give_the_same_as_one_after_the_other(stub):
+def test_many_at_once_give_the_same_as_one_after_the_other(chat_server):
     most = threading.Barrier(4, timeout=20)
 
     def answer(body, headers):
@@ -145,9 +140,9 @@ def test_many_at_once_give_the_same_as_one_after_the_other(stub):
     def track(what, total=0, done=0, eta=True):
         yield lambda done, note="": seen.append((what, done, total))
 
-    wide = LlmSharder(endpoint(stub(answer).url, concurrency=4), track=track)
+    wide = LlmSharder(endpoint(chat_server(answer).url, concurrency=4), track=track)
     narrow = LlmSharder(
-        endpoint(stub(lambda body, headers: said(json.dumps(shards_of(body)))).url, concurrency=1)
+        endpoint(chat_server(lambda body, headers: said(json.dumps(shards_of(body)))).url, concurrency=1)
     )
     assert wide(texts(8)) == narrow(texts(8))
     assert seen == [("shards by the model", n, 8) for n in range(1, 9)]

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from chat_stub import driver, said, started
+from chat_stub import driver, said
 
 from smopd.data import Example
 from smopd.evaluation.evaluate import evaluate
@@ -53,15 +53,12 @@ class Cast:
         return said(self.replies[sum(m["role"] == "user" for m in messages) - 1])
 
 
-start = pytest.fixture(started)
-
-
 @pytest.fixture
-def play(start):
+def play(chat_server):
     """Plays examples with a cast; the outcomes, the user, and the endpoint."""
 
     def go(cast, retries=1, examples=(TASK,)):
-        stub = start(cast)
+        stub = chat_server(cast)
         user = SimulatedUser(User(servers=[stub.url], model="m", retries=retries), 0.01)
         return evaluate(driver(stub.url), list(examples), ["simulated"], user=user.converse), user, stub
 

@@ -1,8 +1,9 @@
-"""The EMA teacher as a second adapter: the traps of DESIGN.md, item 1."""
+"""The EMA teacher as a second adapter, and its traps."""
 
 import pytest
 import torch
 from peft import PeftModel
+from played import move_student, student_of
 
 from smopd.models import load_model
 from smopd.models.adapters import (
@@ -21,14 +22,7 @@ from smopd.settings import Lora
 
 @pytest.fixture
 def model(pocket):
-    return attach(pocket.model, Lora(r=4, alpha=8), seed=1)
-
-
-def disturb(model, seed: int = 0) -> None:
-    g = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in student_parameters(model).values():
-            p.add_(torch.randn(p.shape, generator=g))
+    return student_of(pocket)
 
 
 def test_the_teacher_starts_as_the_student_in_a_and_b(model):
@@ -43,7 +37,7 @@ def test_the_teacher_starts_as_the_student_in_a_and_b(model):
 
 def test_after_n_updates_the_teacher_has_the_closed_form(model):
     start = {n: p.detach().clone() for n, p in teacher_parameters(model).items()}
-    disturb(model)
+    move_student(model, 1.0)
     for _ in range(7):
         update_teacher(model, 0.9)
     for name, p in teacher_parameters(model).items():
@@ -56,7 +50,7 @@ def test_the_average_is_float32_over_a_bfloat16_base(pocket):
     assert {p.dtype for p in (*student_parameters(model).values(), *teacher_parameters(model).values())} == {
         torch.float32
     }
-    disturb(model)
+    move_student(model, 1.0)
     before = {n: p.detach().clone() for n, p in teacher_parameters(model).items()}
     update_teacher(model, 0.9999)  # a motion that bfloat16 would round away
     assert all(not torch.equal(before[n], p) for n, p in teacher_parameters(model).items())
@@ -79,7 +73,7 @@ def test_only_the_student_is_trainable_also_after_switching(model):
 def test_inside_the_block_the_teacher_computes_and_keeps_no_graph(model):
     ids = torch.tensor([[5, 6, 7, 8]])
     same = model(input_ids=ids).logits
-    disturb(model)
+    move_student(model, 1.0)
     student = model(input_ids=ids).logits
     with teacher_weights(model, "ema"):
         teacher = model(input_ids=ids).logits
@@ -93,7 +87,7 @@ def test_inside_the_block_the_teacher_computes_and_keeps_no_graph(model):
 
 
 def test_the_teacher_survives_save_and_load(model, tmp_path):
-    disturb(model)
+    move_student(model, 1.0)
     update_teacher(model, 0.5)
     saved = {n: p.detach().clone() for n, p in teacher_parameters(model).items()}
     save_teacher(model, tmp_path / "t.safetensors")
@@ -103,7 +97,7 @@ def test_the_teacher_survives_save_and_load(model, tmp_path):
 
 
 def test_the_student_starts_from_a_given_adapter_and_the_teacher_with_it(model, tmp_path, pocket_config):
-    disturb(model)
+    move_student(model, 1.0)
     model.save_pretrained(str(tmp_path), selected_adapters=["default"])
     again = attach(load_model(pocket_config).model, Lora(), seed=9, adapter=str(tmp_path))
     for name, p in student_parameters(model).items():
@@ -118,7 +112,7 @@ def test_unknown_targets_are_a_user_error(pocket):
 
 
 def test_merged_is_the_same_policy_and_leaves_the_weights_as_they_were(model):
-    disturb(model)
+    move_student(model, 1.0)
     ids = torch.tensor([[5, 6, 7, 8]])
     weights = {n: p.detach().clone() for n, p in model.named_parameters()}
     trainable = {n for n, p in model.named_parameters() if p.requires_grad}

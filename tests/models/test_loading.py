@@ -9,8 +9,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config, Phi3ForCa
 
 from smopd.config import load_config
 from smopd.errors import UserError
-from smopd.models.loading import load_model, lora_targets
 from smopd.models import loading as models
+from smopd.models.loading import load_model, lora_targets
 from smopd.pocket import MODEL_DIR
 
 

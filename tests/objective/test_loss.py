@@ -6,20 +6,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from played import random_stats
 
 from smopd.objective import rollout_loss
 from smopd.scoring import TokenStats
 
 
-def make(n: int, seed: int, scale: float = 0.6) -> TokenStats:
-    g = torch.Generator().manual_seed(seed)
-    values = [scale * torch.rand(n, generator=g, dtype=torch.float64) for _ in range(3)]
-    logs = [-3 * torch.rand(n, generator=g, dtype=torch.float64) for _ in range(2)]
-    return TokenStats(values[0].requires_grad_(), values[1], values[2], *logs)
-
-
 def by_hand(middle, answer, full, correct, keep, eta, clip):
-    """SPEC section 2, steps 3 to 6, with lists and loops."""
+    """The published objective with lists and loops."""
     eligible = [m for m in middle if len(m.divergence)]
     deltas = [
         max(
@@ -62,8 +56,8 @@ def by_hand(middle, answer, full, correct, keep, eta, clip):
     seed=st.integers(0, 10**6),
 )
 def test_equals_the_loop(lengths, answer, full, correct, keep, eta, seed):
-    middle = [make(n, seed + i) for i, n in enumerate(lengths)]
-    answer, full = make(answer, seed + 100), None if full is None else make(full, seed + 200)
+    middle = [random_stats(n, seed + i) for i, n in enumerate(lengths)]
+    answer, full = random_stats(answer, seed + 100), None if full is None else random_stats(full, seed + 200)
     loss = rollout_loss(middle, answer, full, correct=correct, keep=keep, eta=eta, clip=0.4)
     assert loss.total.item() == pytest.approx(
         by_hand(middle, answer, full, correct, keep, eta, 0.4), abs=1e-12
@@ -72,7 +66,7 @@ def test_equals_the_loop(lengths, answer, full, correct, keep, eta, seed):
 
 
 def test_the_mask_touches_middle_turns_only():
-    middle, answer, full = [make(20, 1), make(9, 2)], make(15, 3), make(11, 4)
+    middle, answer, full = [random_stats(20, 1), random_stats(9, 2)], random_stats(15, 3), random_stats(11, 4)
     on, off = (rollout_loss(middle, answer, full, keep=k) for k in (0.5, 1.0))
     assert on.middle != off.middle
     assert on.answer == off.answer
@@ -82,14 +76,14 @@ def test_the_mask_touches_middle_turns_only():
 
 
 def test_weights_are_over_all_tokens_not_the_kept_ones():
-    middle = [make(20, 1), make(9, 2), make(14, 3)]
+    middle = [random_stats(20, 1), random_stats(9, 2), random_stats(14, 3)]
     assert torch.equal(
         rollout_loss(middle, None, keep=0.3).weights, rollout_loss(middle, None, keep=1.0).weights
     )
 
 
 def test_a_clipped_position_has_no_gradient_and_is_counted():
-    answer = make(6, 5)
+    answer = random_stats(6, 5)
     with torch.no_grad():
         answer.divergence[2] = 0.9
     loss = rollout_loss([], answer, clip=0.5)
@@ -100,7 +94,7 @@ def test_a_clipped_position_has_no_gradient_and_is_counted():
 
 
 def test_gradient_of_a_middle_token_is_weight_over_turns_and_kept_tokens():
-    middle = [make(10, 6, scale=0.4), make(5, 7, scale=0.4)]
+    middle = [random_stats(10, 6, scale=0.4), random_stats(5, 7, scale=0.4)]
     loss = rollout_loss(middle, None, keep=0.8)
     loss.total.backward()
     for stats, weight in zip(middle, loss.weights, strict=True):
@@ -111,14 +105,14 @@ def test_gradient_of_a_middle_token_is_weight_over_turns_and_kept_tokens():
 
 
 def test_outcome_scales_the_middle_turns_alone():
-    middle, answer = [make(8, 8), make(8, 9)], make(8, 10)
+    middle, answer = [random_stats(8, 8), random_stats(8, 9)], random_stats(8, 10)
     right, wrong = (rollout_loss(middle, answer, correct=c, eta=0.2) for c in (True, False))
     assert (wrong.middle / right.middle).item() == pytest.approx(1.2 / 0.8)
     assert wrong.answer == right.answer
 
 
 def test_nothing_eligible_is_zero_and_finite():
-    loss = rollout_loss([make(0, 1), make(0, 2)], make(0, 3))
+    loss = rollout_loss([random_stats(0, 1), random_stats(0, 2)], random_stats(0, 3))
     assert loss.total.item() == 0
     assert rollout_loss([], None).total.item() == 0
     assert loss.weights.shape == (0,)
@@ -126,7 +120,7 @@ def test_nothing_eligible_is_zero_and_finite():
 
 @given(st.permutations(range(4)))
 def test_the_order_of_turns_does_not_matter(order):
-    middle = [make(5 + i, i) for i in range(4)]
+    middle = [random_stats(5 + i, i) for i in range(4)]
     a, b = rollout_loss(middle, None, keep=0.8), rollout_loss([middle[i] for i in order], None, keep=0.8)
     assert a.total.item() == pytest.approx(b.total.item(), abs=1e-14)
 
@@ -135,8 +129,8 @@ def test_the_order_of_turns_does_not_matter(order):
 @given(lengths=st.lists(st.integers(0, 6), max_size=4), full=st.booleans(), seed=st.integers(0, 10**6))
 def test_importance_scales_what_each_token_brings(lengths, full, seed):
     """Factors after the cap, before the mean; the mask and the turn weights do not see them."""
-    middle = [make(n, seed + i) for i, n in enumerate(lengths)]
-    answer, branch = make(5, seed + 100), make(4, seed + 200) if full else None
+    middle = [random_stats(n, seed + i) for i, n in enumerate(lengths)]
+    answer, branch = random_stats(5, seed + 100), random_stats(4, seed + 200) if full else None
     given = [*middle, answer, *([branch] if branch else [])]
     factors = [0.5 + torch.rand(len(m.divergence), dtype=torch.float64) for m in given]
     arguments = {"correct": True, "keep": 0.8, "eta": 0.2, "clip": 0.4}
@@ -166,7 +160,7 @@ def test_importance_scales_what_each_token_brings(lengths, full, seed):
 )
 def test_controls_equal_a_loop(lengths, keep, ranking, denominator, mode, seed):
     """Value and gradient of every ranking, denominator and cap, token by token in plain Python."""
-    clip, middle = 0.3, [make(n, seed + i) for i, n in enumerate(lengths)]
+    clip, middle = 0.3, [random_stats(n, seed + i) for i, n in enumerate(lengths)]
     noise = [
         torch.rand(n, generator=torch.Generator().manual_seed(seed + i), dtype=torch.float64)
         for i, n in enumerate(lengths)
@@ -232,4 +226,4 @@ def test_the_scaling_cap_keeps_the_direction_through_the_divergence():
 
 def test_noise_must_be_given_for_every_middle_reply():
     with pytest.raises(ValueError, match="noise"):
-        rollout_loss([make(4, 1), make(3, 2)], None, ranking="random", noise=[torch.rand(4)])
+        rollout_loss([random_stats(4, 1), random_stats(3, 2)], None, ranking="random", noise=[torch.rand(4)])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from played import random_stats
 
 from smopd.data import load_examples
 from smopd.objective import (
@@ -23,8 +24,8 @@ from smopd.objective import (
 )  # fmt: skip
 from smopd.objective.tokens import as_weight, weights_of
 from smopd.rollout import Reply
-from smopd.scoring import TokenStats
 
+MIDWAY = Moment(5, 10, (1, 5))
 EXAMPLE = load_examples("pocket:train:1")[0]
 RANKINGS = {
     entropy: lambda t: t.entropy, inverted_entropy: lambda t: -t.entropy, divergence: lambda t: t.divergence,
@@ -32,14 +33,9 @@ RANKINGS = {
 }  # fmt: skip
 
 
-NOW = Moment(5, 10, (1, 5))
-
-
-def tokens(n, seed=0, turn=0, sample=0, moment=NOW, logps=(), advantage=0.0):
-    g = torch.Generator().manual_seed(seed)
-    stats = TokenStats(*(torch.rand(n, generator=g, dtype=torch.float64) for _ in range(5)))
+def tokens(n, seed=0, turn=0, sample=0, moment=MIDWAY, logps=(), advantage=0.0):
     reply = Reply(EXAMPLE, "sharded", sample, turn, False, (1,), tuple(range(n)), logps, advantage=advantage)
-    return Tokens(stats, reply, moment)
+    return Tokens(random_stats(n, seed).detached(), reply, moment)
 
 
 @given(n=st.integers(1, 40), seed=st.integers(0, 10**6), keep=st.sampled_from([0.2, 0.5, 0.8, 1.0]))

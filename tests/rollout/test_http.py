@@ -18,7 +18,11 @@ OK = b"HTTP/1.1 200 OK\r\n"
 @pytest.fixture
 def serve():
     """Starts servers on raw sockets: `talk(connection, ended)` is what one does once it was asked."""
-    ended, listeners = threading.Event(), []
+    ended, listeners, threads = threading.Event(), [], []
+
+    def begin(work, *args):
+        threads.append(threading.Thread(target=work, args=args, daemon=True))
+        threads[-1].start()
 
     def handle(connection, talk):
         with connection:
@@ -34,12 +38,12 @@ def serve():
                 connection, _ = listener.accept()
             except OSError:
                 return
-            threading.Thread(target=handle, args=(connection, talk), daemon=True).start()
+            begin(handle, connection, talk)
 
     def start(talk):
         listener = socket.create_server(("127.0.0.1", 0))
         listeners.append(listener)
-        threading.Thread(target=accept, args=(listener, talk), daemon=True).start()
+        begin(accept, listener, talk)
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
     yield start
@@ -47,6 +51,8 @@ def serve():
     for listener in listeners:
         listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`, which `close` does not
         listener.close()
+    for thread in threads:
+        thread.join(5)
 
 
 def dripping(first: bytes, drop: bytes):

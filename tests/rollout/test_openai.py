@@ -10,22 +10,13 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from chat_stub import KEY, ask, driver, endpoint, nobody, said, started
+from chat_stub import KEY, ask, driver, endpoint, said
+from runs import nobody
 
 from smopd.data import Example
 from smopd.errors import EngineLost, UserError
 from smopd.rollout import Stop
 from smopd.rollout.http import _seconds, base_url
-
-
-@pytest.fixture
-def start():
-    yield from started()
-
-
-@pytest.fixture(autouse=True)
-def _key(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
 def example(name: str, shards: int = 3, system: str = "Be brief.") -> Example:
@@ -37,8 +28,8 @@ def example(name: str, shards: int = 3, system: str = "Be brief.") -> Example:
 # Conversations.
 
 
-def test_a_conversation_is_told_turn_by_turn_with_the_replies_in_the_history(start):
-    stub = start(
+def test_a_conversation_is_told_turn_by_turn_with_the_replies_in_the_history(chat_server):
+    stub = chat_server(
         lambda body, _: said(
             f"re {body['messages'][-1]['content']}", "length" if body["max_tokens"] == 5 else "stop"
         )
@@ -66,8 +57,8 @@ def test_a_conversation_is_told_turn_by_turn_with_the_replies_in_the_history(sta
     assert again == [b["seed"] for b in bodies]
 
 
-def test_full_is_one_message_and_an_empty_system_message_is_left_out(start):
-    stub = start(lambda *_: {"choices": said("4")["choices"]})
+def test_full_is_one_message_and_an_empty_system_message_is_left_out(chat_server):
+    stub = chat_server(lambda *_: {"choices": said("4")["choices"]})
     (conversation,) = driver(stub.url).play([example("a", system="")], "full", ("eval", 1))
     assert stub.requests[0]["body"]["messages"] == [{"role": "user", "content": "a all"}]
     assert stub.requests[0]["body"]["max_tokens"] == 9
@@ -75,7 +66,7 @@ def test_full_is_one_message_and_an_empty_system_message_is_left_out(start):
     assert conversation.to_json()["turns"][0]["tokens"] is None  # the server does not tell
 
 
-def test_a_slow_conversation_does_not_hold_back_the_others(start):
+def test_a_slow_conversation_does_not_hold_back_the_others(chat_server):
     others_done = threading.Event()
     waited = []
 
@@ -87,14 +78,14 @@ def test_a_slow_conversation_does_not_hold_back_the_others(start):
             others_done.set()
         return said(last)
 
-    stub = start(answer)
+    stub = chat_server(answer)
     played = driver(stub.url).play([example("slow"), example("a"), example("b")], "sharded", (1,))
     assert waited == [True]
     assert [c.final_text for c in played] == ["slow 2", "a 2", "b 2"]
 
 
-def test_requests_are_bounded_at_each_server_and_spread_over_them(start):
-    stubs = [start(lambda *_: time.sleep(0.05) or said("x")) for _ in range(2)]
+def test_requests_are_bounded_at_each_server_and_spread_over_them(chat_server):
+    stubs = [chat_server(lambda *_: time.sleep(0.05) or said("x")) for _ in range(2)]
     played = driver(*(s.url for s in stubs), concurrency=3).play(
         [example(f"e{i}") for i in range(24)], "full", (1,)
     )
@@ -103,15 +94,15 @@ def test_requests_are_bounded_at_each_server_and_spread_over_them(start):
     assert min(len(s.requests) for s in stubs) >= 6
 
 
-def test_the_least_busy_server_is_asked(start):
-    stubs = [start(lambda *_: time.sleep(0.3) or said("x")) for _ in range(2)]
+def test_the_least_busy_server_is_asked(chat_server):
+    stubs = [chat_server(lambda *_: time.sleep(0.3) or said("x")) for _ in range(2)]
     driver(*(s.url for s in stubs), concurrency=4).play([example(f"e{i}") for i in range(4)], "full", (1,))
     assert [len(s.requests) for s in stubs] == [2, 2]
 
 
-def test_a_server_that_is_down_is_left_alone_while_another_works(start):
-    down = start(lambda *_: (503, "loading", {}))
-    up = start(lambda *_: time.sleep(0.005) or said("x"))
+def test_a_server_that_is_down_is_left_alone_while_another_works(chat_server):
+    down = chat_server(lambda *_: (503, "loading", {}))
+    up = chat_server(lambda *_: time.sleep(0.005) or said("x"))
     played = driver(down.url, up.url, concurrency=2, pause=5.0).play(
         [example(f"e{i}") for i in range(20)], "full", (1,)
     )
@@ -121,10 +112,10 @@ def test_a_server_that_is_down_is_left_alone_while_another_works(start):
     assert up.most == 2  # the other's share does not come on top
 
 
-def test_a_server_that_comes_back_is_used_again(start):
+def test_a_server_that_comes_back_is_used_again(chat_server):
     state = {"down": True}
-    first = start(lambda *_: (503, "loading", {}) if state["down"] else said("x"))
-    second = start()
+    first = chat_server(lambda *_: (503, "loading", {}) if state["down"] else said("x"))
+    second = chat_server()
     plays = driver(first.url, second.url, pause=0.01)
     plays.play([example("a")], "full", (1,))
     assert len(first.requests) == 1
@@ -134,8 +125,8 @@ def test_a_server_that_comes_back_is_used_again(start):
     assert len(first.requests) > 1
 
 
-def test_the_first_error_ends_the_evaluation_at_once(start):
-    stub = start(
+def test_the_first_error_ends_the_evaluation_at_once(chat_server):
+    stub = chat_server(
         lambda body, _: (400, "too long", {}) if "bad" in str(body) else stub.closing.wait(10) and said("x")
     )
     began = time.monotonic()
@@ -164,14 +155,16 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("bad", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_an_unreadable_answer_is_asked_for_again(start, bad):
-    stub = start(lambda *_: bad if len(stub.requests) == 1 else said("good"))
+def test_an_unreadable_answer_is_asked_for_again(chat_server, bad):
+    stub = chat_server(lambda *_: bad if len(stub.requests) == 1 else said("good"))
     assert ask(stub.url).text == "good"
     assert len(stub.requests) == 2
 
 
-def test_an_answer_that_stays_unreadable_is_an_empty_reply_counted_and_told(start, caplog):
-    stub = start(lambda body, _: said(None) if "bad" in body["messages"][-1]["content"] else said("good"))
+def test_an_answer_that_stays_unreadable_is_an_empty_reply_counted_and_told(chat_server, caplog):
+    stub = chat_server(
+        lambda body, _: said(None) if "bad" in body["messages"][-1]["content"] else said("good")
+    )
     plays = driver(stub.url)
     with caplog.at_level(logging.WARNING, "smopd"):
         played = plays.play([example("bad"), example("fine"), example("bad too")], "full", (1,))
@@ -184,28 +177,30 @@ def test_an_answer_that_stays_unreadable_is_an_empty_reply_counted_and_told(star
     assert not caplog.text
 
 
-def test_thoughts_that_use_up_the_limit_leave_an_empty_reply_and_no_retry(start):
-    stub = start(lambda *_: said(None, "length"))
+def test_thoughts_that_use_up_the_limit_leave_an_empty_reply_and_no_retry(chat_server):
+    stub = chat_server(lambda *_: said(None, "length"))
     reply = ask(stub.url)
     assert (reply.text, reply.stop, len(stub.requests)) == ("", Stop.LENGTH, 1)
 
 
-def test_half_a_surrogate_pair_can_be_written_to_a_file(start):
-    stub = start(lambda *_: b'{"choices": [{"message": {"content": "a\\ud83d"}, "finish_reason": "stop"}]}')
+def test_half_a_surrogate_pair_can_be_written_to_a_file(chat_server):
+    stub = chat_server(
+        lambda *_: b'{"choices": [{"message": {"content": "a\\ud83d"}, "finish_reason": "stop"}]}'
+    )
     assert ask(stub.url).text.encode() == b"a?"
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_failing_server_is_tried_again_with_growing_pauses(start, status):
-    stub = start(lambda *_: said("good") if len(stub.requests) == 3 else (status, "busy", {}))
+def test_a_failing_server_is_tried_again_with_growing_pauses(chat_server, status):
+    stub = chat_server(lambda *_: said("good") if len(stub.requests) == 3 else (status, "busy", {}))
     assert ask(stub.url, pause=0.1).text == "good"
     times = [r["at"] for r in stub.requests]
     assert times[1] - times[0] >= 0.1
     assert times[2] - times[1] >= 0.2
 
 
-def test_the_pause_a_server_asks_for_is_kept(start):
-    stub = start(
+def test_the_pause_a_server_asks_for_is_kept(chat_server):
+    stub = chat_server(
         lambda *_: said("good") if len(stub.requests) == 2 else (429, "slow down", {"Retry-After": "0.4"})
     )
     assert ask(stub.url, pause=0.01).text == "good"
@@ -228,16 +223,16 @@ def test_an_endpoint_that_stays_away_is_lost():
     assert "refused" in str(lost.value)
 
 
-def test_rate_limits_without_end_are_told_in_the_servers_words(start):
-    stub = start(lambda *_: (429, f"quota of {KEY} used up", {}))
+def test_rate_limits_without_end_are_told_in_the_servers_words(chat_server):
+    stub = chat_server(lambda *_: (429, f"quota of {KEY} used up", {}))
     with pytest.raises(EngineLost, match=r"quota of \*\*\* used up"):
         ask(stub.url)
 
 
 @pytest.mark.parametrize("drips", [False, True])
-def test_an_answer_has_to_come_in_time(start, drips):
+def test_an_answer_has_to_come_in_time(chat_server, drips):
     """A server that sends nothing, and one that sends a byte now and then."""
-    stub = start(lambda *_: stub.closing.wait(10))
+    stub = chat_server(lambda *_: stub.closing.wait(10))
     if drips:
         write = stub.server.RequestHandlerClass.send
 
@@ -267,8 +262,10 @@ def test_an_answer_has_to_come_in_time(start, drips):
         (422, "--set eval.tokens"),
     ],
 )
-def test_a_refusal_is_told_in_the_servers_words_with_advice_and_not_repeated(start, status, advice):
-    stub = start(lambda body, headers: (status, json.dumps({"error": f"no: {headers['Authorization']}"}), {}))
+def test_a_refusal_is_told_in_the_servers_words_with_advice_and_not_repeated(chat_server, status, advice):
+    stub = chat_server(
+        lambda body, headers: (status, json.dumps({"error": f"no: {headers['Authorization']}"}), {})
+    )
     with pytest.raises(UserError, match="no: Bearer") as refused:
         ask(stub.url)
     assert not isinstance(refused.value, EngineLost)
@@ -277,9 +274,9 @@ def test_a_refusal_is_told_in_the_servers_words_with_advice_and_not_repeated(sta
     assert len(stub.requests) == 1
 
 
-def test_without_a_key_none_is_sent_and_the_advice_is_to_set_one(start, monkeypatch):
+def test_without_a_key_none_is_sent_and_the_advice_is_to_set_one(chat_server, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
-    stub = start(lambda *_: (401, "who are you", {}))
+    stub = chat_server(lambda *_: (401, "who are you", {}))
     with pytest.raises(
         UserError, match="no key was sent: put one into the environment variable OPENAI_API_KEY"
     ):
@@ -291,27 +288,27 @@ def test_without_a_key_none_is_sent_and_the_advice_is_to_set_one(start, monkeypa
     assert stub.requests[1]["headers"]["Authorization"] == "Bearer abc"
 
 
-def test_an_unknown_model_is_answered_with_the_ones_there_are(start):
-    stub = start(
+def test_an_unknown_model_is_answered_with_the_ones_there_are(chat_server):
+    stub = chat_server(
         lambda body, _: (404, "no model m", {}) if body else {"data": [{"id": "alpha"}, {"id": "beta"}]}
     )
     with pytest.raises(UserError, match="it serves alpha, beta"):
         ask(stub.url)
 
 
-def test_without_a_name_the_first_listed_model_is_used(start):
-    stub = start(lambda body, _: said("x") if body else {"data": [{"id": "alpha"}, {"id": "beta"}]})
+def test_without_a_name_the_first_listed_model_is_used(chat_server):
+    stub = chat_server(lambda body, _: said("x") if body else {"data": [{"id": "alpha"}, {"id": "beta"}]})
     driver(stub.url, model="").play([example("a"), example("b")], "full", (1,))
     assert {r["body"]["model"] for r in stub.requests} == {"alpha"}
     assert len(stub.gets) == 1
-    empty = start(lambda *_: {"data": []})
+    empty = chat_server(lambda *_: {"data": []})
     with pytest.raises(UserError, match="lists no model"):
         driver(empty.url, model="").play([example("a")], "full", (1,))
 
 
-def test_models_that_know_the_limit_by_its_new_name_get_it(start):
+def test_models_that_know_the_limit_by_its_new_name_get_it(chat_server):
     words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
-    stub = start(
+    stub = chat_server(
         lambda body, _: (400, words, {}) if "max_tokens" in body else said(str(body["max_completion_tokens"]))
     )
     both = driver(stub.url, retries=0, concurrency=1).play([example("a"), example("b")], "full", (1,))
@@ -322,8 +319,8 @@ def test_models_that_know_the_limit_by_its_new_name_get_it(start):
 # Addresses and the key.
 
 
-def test_a_url_is_taken_with_and_without_its_v1(start):
-    stub = start()
+def test_a_url_is_taken_with_and_without_its_v1(chat_server):
+    stub = chat_server()
     for end in ("", "/", "/v1", "/v1/", "/v1/chat/completions"):
         ask(stub.url + end)
     assert {r["path"] for r in stub.requests} == {"/v1/chat/completions"}
@@ -347,32 +344,32 @@ def test_no_url_at_all():
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\nsecond", f"{KEY}é"])
-def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch, start, key):
+def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch, chat_server, key):
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(UserError, match="OPENAI_API_KEY") as refused:
-        ask(start().url)
+        ask(chat_server().url)
     assert KEY not in str(refused.value)
 
 
-def test_the_key_is_stripped_sent_and_shown_nowhere(start, monkeypatch):
+def test_the_key_is_stripped_sent_and_shown_nowhere(chat_server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
-    stub = start()
+    stub = chat_server()
     plays = driver(stub.url)
     plays.play([example("a")], "full", (1,))
     assert stub.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
     assert KEY not in repr(plays)
 
 
-def test_a_redirect_is_refused_and_the_key_stays_here(start):
-    elsewhere = start()
-    stub = start(lambda *_: (302, "", {"Location": f"{elsewhere.url}/v1/chat/completions"}))
+def test_a_redirect_is_refused_and_the_key_stays_here(chat_server):
+    elsewhere = chat_server()
+    stub = chat_server(lambda *_: (302, "", {"Location": f"{elsewhere.url}/v1/chat/completions"}))
     with pytest.raises(UserError, match=r"302: .*\n.*redirects"):
         ask(stub.url)
     assert elsewhere.requests == elsewhere.gets == []
 
 
-def test_only_https_goes_through_the_proxy_of_the_environment(start, monkeypatch):
-    proxy, stub = start(), start()
+def test_only_https_goes_through_the_proxy_of_the_environment(chat_server, monkeypatch):
+    proxy, stub = chat_server(), chat_server()
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(name, proxy.url)
     for name in ("no_proxy", "NO_PROXY"):

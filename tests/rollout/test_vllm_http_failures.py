@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from vllm_stub import END, SAMPLING, completion, connect, error, nobody, once, play, saves, start
+from runs import nobody
+from vllm_stub import END, SAMPLING, completion, connect, error, once, play, saves, start
 
 from smopd.errors import EngineLost, UserError
 from smopd.rollout.engine import Stop

@@ -5,14 +5,13 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_path import SMALL
 from transformers import LlamaConfig, LlamaModel, Qwen3Config, Qwen3Model
 
 from smopd.scoring import PrefixTree, attention
 from smopd.scoring.attention import tree_attention
 from smopd.scoring.passes import reply_hidden
 
-SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
-         "head_dim": 8, "vocab_size": 31}  # fmt: skip
 token_lists = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=9)
 
 

@@ -9,25 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_path import SHARED, plain_divergence
+from plain_path import KINDS, SHARED, N, V, assert_paths_agree, both, draw, plain_divergence
 
 from smopd.scoring import Decision, kernel, plain
 from smopd.scoring import losses as row_losses
 from smopd.scoring import token_divergence as fused
 from smopd.scoring.kernel import _chunks
 from smopd.scoring.losses import divergence_terms
-
-N, D, V = 5, 8, 23
-both = pytest.mark.parametrize("token_divergence", [fused, plain_divergence], ids=["fused", "plain"])
-
-
-def draw(
-    seed: int, scale: float = 1.0, n: int = N
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    student, teacher = (scale * torch.randn(n, D, generator=g, dtype=torch.float64) for _ in range(2))
-    head = torch.randn(V, D, generator=g, dtype=torch.float64)
-    return student, teacher, head, torch.randint(V, (n,), generator=g)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -195,9 +183,6 @@ def test_mistakes_are_refused(token_divergence):
         token_divergence(student, teacher, head, tokens, beta=1.0)
 
 
-KINDS = [("gjs", 0.5), ("gjs", 0.2), ("rkl", 1.0), ("fkl", 0.0)]
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -212,21 +197,9 @@ KINDS = [("gjs", 0.5), ("gjs", 0.2), ("rkl", 1.0), ("fkl", 0.0)]
 def test_fused_equals_plain_in_value_and_gradient(
     dtype, tolerance, seed, n, scale, which, temperature, chunk, vocab_clip
 ):
-    student, teacher, head, tokens = draw(seed, 1.0, n)
-    student, teacher, head = (
-        (scale * student).to(dtype),
-        (scale * teacher).to(dtype),
-        (head / scale).to(dtype),
-    )
-    found = []
-    for function in (fused, plain_divergence):
-        hidden = student.clone().requires_grad_()
-        stats = function(hidden, teacher, head, tokens, *which, temperature, chunk, vocab_clip)
-        (stats.divergence.clamp_max(0.5) * torch.arange(1, n + 1)).sum().backward()
-        columns = [getattr(stats, name).detach() for name in ("divergence", *SHARED)]
-        found.append([*columns, hidden.grad * scale / n])
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+    student, teacher, head, tokens = draw(seed, scale, n)
+    rows = (student.to(dtype), teacher.to(dtype), (head / scale).to(dtype), tokens)
+    assert_paths_agree(*rows, *which, temperature, chunk, vocab_clip, tolerance=tolerance, scale=scale)
 
 
 def test_any_function_of_two_chunks_of_logits():
@@ -411,7 +384,8 @@ def test_row_losses_equal_numpy_and_their_gradient_is_the_derivative(path, loss,
 
 
 EVERY_LOSS = [loss for loss, _ in ROW_LOSSES] + [
-    row_losses.gjs(0.3), row_losses.reverse_kl(), row_losses.forward_kl(temperature=1.4), row_losses.gjs(0.5, entry_cap=0.05),
+    row_losses.gjs(0.3), row_losses.reverse_kl(), row_losses.forward_kl(temperature=1.4),
+    row_losses.gjs(0.5, entry_cap=0.05),
 ]  # fmt: skip
 
 
@@ -424,8 +398,7 @@ EVERY_LOSS = [loss for loss, _ in ROW_LOSSES] + [
     softcap=st.sampled_from([None, 3.0]),
 )
 def test_several_losses_in_one_pass_equal_the_plain_path(seed, n, chosen, chunk, softcap):
-    student, teacher, head, tokens = draw(seed, 1.0, n)
-    head = plain.CappedHead.of(head, softcap) if softcap else head
+    student, teacher, head, tokens = draw(seed, 1.0, n, softcap)
     found = []
     for path in (kernel, plain):
         hidden = student.clone().requires_grad_()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_path import plain_divergence
+from plain_path import SMALL, plain_divergence
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
@@ -25,8 +25,6 @@ from smopd.scoring import token_divergence as fused
 from smopd.scoring.passes import body_and_head, check_head, packable, reply_hidden, reply_tokens
 from smopd.scoring.plain import CappedHead
 
-SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
-         "head_dim": 8, "vocab_size": 31}  # fmt: skip
 tokens = st.lists(st.integers(0, 30), min_size=1, max_size=9)
 
 

@@ -5,22 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_path import SHARED, plain_divergence
+from plain_path import KINDS, N, V, assert_paths_agree, both, draw, plain_divergence
 
 from smopd.scoring import Decision, gjs, kernel
 from smopd.scoring import token_divergence as fused
 from smopd.scoring.plain import CappedHead
-
-N, D, V = 6, 8, 29
-KINDS = [("gjs", 0.5), ("gjs", 0.2), ("rkl", 1.0), ("fkl", 0.0)]
-both = pytest.mark.parametrize("token_divergence", [fused, plain_divergence], ids=["fused", "plain"])
-
-
-def draw(seed, cap, n=N, dtype=torch.float64):
-    g = torch.Generator().manual_seed(seed)
-    student, teacher = (torch.randn(n, D, generator=g, dtype=torch.float64).to(dtype) for _ in range(2))
-    head = torch.randn(V, D, generator=g, dtype=torch.float64).to(dtype)
-    return student, teacher, CappedHead.of(head, cap), torch.randint(V, (n,), generator=g)
 
 
 def reference(kind, beta, zs, zt, cap, temperature):
@@ -42,7 +31,7 @@ def reference(kind, beta, zs, zt, cap, temperature):
 @pytest.mark.parametrize(("kind", "beta"), KINDS)
 @pytest.mark.parametrize(("cap", "temperature"), [(1.5, 1.0), (30.0, 1.0), (1.5, 0.7)])
 def test_values_equal_the_float64_reference(token_divergence, kind, beta, cap, temperature):
-    student, teacher, head, tokens = draw(1, cap)
+    student, teacher, head, tokens = draw(1, cap=cap)
     zs, zt = ((h @ head.T).numpy() for h in (student, teacher))
     stats = token_divergence(student, teacher, head, tokens, kind, beta, temperature, chunk_size=4)
     np.testing.assert_allclose(
@@ -64,7 +53,7 @@ def test_values_equal_the_float64_reference(token_divergence, kind, beta, cap, t
 @pytest.mark.parametrize(("kind", "beta"), KINDS)
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_gradient_is_the_derivative_of_the_value(token_divergence, kind, beta, temperature):
-    student, teacher, head, tokens = draw(2, 1.5)
+    student, teacher, head, tokens = draw(2, cap=1.5)
     student.requires_grad_()
     assert torch.autograd.gradcheck(
         lambda h: token_divergence(h, teacher, head, tokens, kind, beta, temperature).divergence, (student,)
@@ -85,19 +74,12 @@ def test_gradient_is_the_derivative_of_the_value(token_divergence, kind, beta, t
 def test_fused_equals_plain_in_value_and_gradient(
     dtype, tolerance, seed, n, cap, which, temperature, chunk, vocab_clip
 ):
-    student, teacher, head, tokens = draw(seed, cap, n, dtype)
-    found = []
-    for function in (fused, plain_divergence):
-        hidden = student.clone().requires_grad_()
-        stats = function(hidden, teacher, head, tokens, *which, temperature, chunk, vocab_clip)
-        stats.divergence.clamp_max(0.5).sum().backward()
-        found.append([*(getattr(stats, name).detach() for name in ("divergence", *SHARED)), hidden.grad])
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+    rows = draw(seed, 1.0, n, cap, dtype)
+    assert_paths_agree(*rows, *which, temperature, chunk, vocab_clip, tolerance=tolerance)
 
 
 def test_tokens_without_loss_get_no_gradient_and_a_function_of_logits_sees_capped_ones():
-    student, teacher, head, tokens = draw(3, 1.5)
+    student, teacher, head, tokens = draw(3, cap=1.5)
     whole, part = student.clone().requires_grad_(), student.clone().requires_grad_()
     fused(whole, teacher, head, tokens).divergence.sum().backward()
 
@@ -122,7 +104,7 @@ def test_tokens_without_loss_get_no_gradient_and_a_function_of_logits_sees_cappe
 
 
 def test_a_trained_head_keeps_its_cap():
-    student, teacher, head, tokens = draw(4, 1.5)
+    student, teacher, head, tokens = draw(4, cap=1.5)
     weight = head.detach().requires_grad_()
     trained = CappedHead.of(weight, 1.5)
     assert trained.requires_grad
@@ -131,7 +113,7 @@ def test_a_trained_head_keeps_its_cap():
 
 
 def test_the_buffer_of_slopes_counts_in_the_size_of_a_chunk(monkeypatch):
-    student, teacher, head, tokens = draw(5, 1.5)
+    student, teacher, head, tokens = draw(5, cap=1.5)
     monkeypatch.setattr(kernel, "CHUNK_BYTES", 6 * V * 8)
     sizes = []
     original = kernel._chunks

@@ -5,23 +5,16 @@ for.
 import json
 
 import pytest
+from runs import train
 
-from smopd.config import load_config
 from smopd.errors import UserError
 from smopd.study.gradients import gradient_shares
-from smopd.training.loop import Trainer
-from smopd.training.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    made = {}
-    for method in ("baseline", "inverted-mask"):
-        path = tmp_path_factory.mktemp("gradients") / method
-        config = load_config("pocket", ["train.steps=1", "train.rollouts=2", "train.micro_batch=2"], method)
-        Trainer(config, RunFolder(path, config)).train()
-        made[method] = path
-    return made
+    folder, short = tmp_path_factory.mktemp("gradients"), ("train.steps=1", "train.rollouts=2")
+    return {method: train(folder / method, *short, method=method) for method in ("baseline", "inverted-mask")}
 
 
 @pytest.mark.slow

@@ -49,21 +49,6 @@ def test_every_study_there_is_whole_and_was_run_by_one_state_of_the_code(file):
     assert file.stat().st_size < 1_000_000
 
 
-def test_the_miniature_study_has_every_arm_with_five_seeds():
-    results = load_results(DOCS / "evidence" / "miniature.json")
-    for arm in (
-        "baseline",
-        "entropy",
-        "outcome",
-        "combined",
-        "random mask",
-        "inverted mask",
-        "fixed denominator",
-        "clip scale",
-    ):
-        assert len(results.group("pocket", arm)) >= 5
-
-
 def test_writing_it_removes_what_is_no_longer_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr("evidence_page.make_page", lambda folder: ("page\n", {"a/one.svg": "<svg/>"}))
     (tmp_path / "evidence" / "a").mkdir(parents=True)

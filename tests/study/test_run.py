@@ -33,11 +33,11 @@ recipe = "pocket"
 seeds = [1, 2]
 reference = "baseline"
 [set]
-train.steps = 4
+train.steps = 2
 train.rollouts = 2
 train.micro_batch = 2
 train.save_tokens = true
-train.checkpoint_every = 2
+train.checkpoint_every = 1
 "data.eval" = "pocket:eval:401-408"
 [[arms]]
 name = "baseline"
@@ -54,23 +54,13 @@ def folder(tmp_path) -> StudyFolder:
     return StudyFolder(tmp_path / "out", load_study(tmp_path / "tiny.toml"))
 
 
-def smopd(*words: str, cwd: Path) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "smopd.cli", *words],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.mark.slow
-def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_path):
+def test_a_grid_interrupted_and_resumed_then_reported_and_audited(smopd, smopd_process, folder, tmp_path):
     """Ctrl-C in the middle of a cell, the same command again; then nothing is left to do, and every number
     can be recomputed.
     """
     words = ("study", "tiny.toml", "--out", "out", "--jobs", "2", "--json")
-    began = smopd(*words, cwd=tmp_path)
+    began = smopd_process(*words)
     cells = [folder.cell(cell) for cell in folder.study.cells]
     deadline = time.monotonic() + 400
     while not any((cell / "metrics.jsonl").exists() for cell in cells):
@@ -88,7 +78,7 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_pa
     rows = (first / "metrics.jsonl").read_text().splitlines()
 
     taken = len(_logged(tmp_path))
-    killed = smopd(*words, cwd=tmp_path)
+    killed = smopd_process(*words)
     while len(_logged(tmp_path)) == taken:
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -99,7 +89,7 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_pa
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
-    again = smopd(*words, cwd=tmp_path)
+    again = smopd_process(*words)
     out, err = again.communicate(timeout=600)
     assert again.returncode == 0, err
     found = json.loads(out)
@@ -111,10 +101,10 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(folder, tmp_pa
     assert "Two arms, two seeds" in page
     assert (folder.study_path / "report" / "figures" / "ablation.pdf").read_bytes().startswith(b"%PDF")
 
-    listed = smopd("study", "tiny.toml", "--out", "out", "--dry-run", "--json", cwd=tmp_path)
-    shown = json.loads(listed.communicate(timeout=120)[0])
-    assert set(shown["cells"].values()) == {"done"}
-    _audit(folder, tmp_path, cells[0])
+    code, out, err = smopd("study", "tiny.toml", "--out", "out", "--dry-run", "--json")
+    assert code == 0, err
+    assert set(json.loads(out)["cells"].values()) == {"done"}
+    _audit(smopd, folder, cells[0])
 
 
 def _logged(tmp_path: Path) -> list[str]:
@@ -135,8 +125,8 @@ def _free(lock: Path) -> bool:
         return False
 
 
-def _audit(folder: StudyFolder, tmp_path: Path, cell: Path) -> None:
-    assert audit(tmp_path / "out") == []
+def _audit(smopd, folder: StudyFolder, cell: Path) -> None:
+    assert audit(folder.path) == []
     conversations = cell / "eval" / "trained" / "conversations.jsonl"
     kept = conversations.read_text(encoding="utf-8")
     lines = kept.splitlines(keepends=True)
@@ -152,18 +142,18 @@ def _audit(folder: StudyFolder, tmp_path: Path, cell: Path) -> None:
     )
     report = folder.study_path / "report" / "report.md"
     report.write_text(report.read_text(encoding="utf-8").replace("baseline", "basement", 1), encoding="utf-8")
-    bad = smopd("report", "out", "--audit", "--json", cwd=tmp_path)
-    out, _ = bad.communicate(timeout=300)
+    code, out, _ = smopd("report", "out", "--audit", "--json")
     problems = json.loads(out)["problems"]
-    assert bad.returncode == 1
+    assert code == 1
     assert any(cell.name in line for line in problems)  # the verdict that was recorded is not believed
     assert any(line.startswith("report.md: ") and "basement" in line for line in problems)
 
 
-def test_commands_for_a_cluster_are_ordinary_ones(folder, tmp_path):
-    process = smopd("study", "tiny.toml", "--out", "out", "--print-commands", cwd=tmp_path)
-    lines = process.communicate(timeout=120)[0].splitlines()
-    assert process.returncode == 0
+@pytest.mark.usefixtures("folder")
+def test_commands_for_a_cluster_are_ordinary_ones(smopd, tmp_path):
+    code, out, _ = smopd("study", "tiny.toml", "--out", "out", "--print-commands")
+    lines = out.splitlines()
+    assert code == 0
     assert len(lines) == 5
     assert lines[0].startswith("smopd eval out/base/pocket-")
     for line in lines[1:]:
@@ -326,9 +316,10 @@ def test_a_study_without_any_result_says_what_to_do(folder):
         collect(folder)
 
 
-def test_dry_run_lists_and_runs_nothing(folder, tmp_path):
-    process = smopd("study", "tiny.toml", "--dry-run", cwd=tmp_path)
-    out, _ = process.communicate(timeout=120)
+@pytest.mark.usefixtures("folder")
+def test_dry_run_lists_and_runs_nothing(smopd, tmp_path):
+    code, out, _ = smopd("study", "tiny.toml", "--dry-run")
+    assert code == 0
     assert out.count("open ") == 5
     assert not (tmp_path / "runs").exists()
     assert os.listdir(tmp_path) == ["tiny.toml"]

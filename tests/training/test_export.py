@@ -7,6 +7,7 @@ import pytest
 import torch
 from families import FAMILIES, tiny_gguf
 from peft import PeftModel
+from runs import replies, set_words, train
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from smopd.config import load_config
@@ -18,14 +19,10 @@ from smopd.models.adapters import attach, student_parameters
 from smopd.pocket import MODEL_DIR
 from smopd.training import export as module
 from smopd.training.run_folder import RunFolder
-from smopd.training.runs import train_run
 
-SMALL = ["train.steps=2", "train.rollouts=2", "train.checkpoint_every=1", "optim.lr=3e-2", "rollout.answer_tokens=16",
-         "rollout.middle_tokens=12", "eval.tokens=24", "eval.middle_tokens=16"]  # fmt: skip
-
-
-def words(*sets):
-    return [w for s in (*SMALL, *sets) for w in ("--set", s)]
+SMALL = ["train.steps=2", "train.rollouts=2", "train.checkpoint_every=1", "optim.lr=3e-2",
+         "rollout.answer_tokens=16", "rollout.middle_tokens=12", "eval.tokens=24",
+         "eval.middle_tokens=16"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -34,22 +31,13 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
     data = folder / "own.jsonl"
     data.write_text("".join(json.dumps(e.to_json()) + "\n" for e in load_examples("pocket:train", 8)))
-    config = load_config(
-        "pocket",
-        [*SMALL, f"data.train={json.dumps(str(data))}", "engine.servers=['http://secret-host:8000']"],
-    )
-    train_run(config, RunFolder(folder / "run", config))
-    return folder / "run"
+    where = (f"data.train={json.dumps(str(data))}", "engine.servers=['http://secret-host:8000']")
+    return train(folder / "run", *SMALL, *where)
 
 
 @pytest.fixture
 def run(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "run")
-
-
-def replies(folder):
-    rows = [json.loads(line) for line in (folder / "conversations.jsonl").read_text().split("\n") if line]
-    return [[turn["reply"] for turn in row["turns"]] for row in rows]
 
 
 def logits(model, count=40):
@@ -175,7 +163,7 @@ def test_a_base_trained_in_fewer_bits_is_loaded_in_full(run, tmp_path, monkeypat
 def test_a_capped_model_keeps_its_caps_and_an_adapter_of_another_model_is_refused(smopd, run, tmp_path):
     folder = FAMILIES["gemma2"].save(tmp_path / "gemma")
     (tmp_path / "empty.toml").write_text("")
-    more = words(f"model.path={json.dumps(str(folder))}", "data.train_limit=4")
+    more = set_words([*SMALL, f"model.path={json.dumps(str(folder))}", "data.train_limit=4"])
     assert smopd("train", "empty.toml", "--out", "capped", *more)[0] == 0
     assert smopd("export", "capped", "model")[0] == 0
     saved = json.loads((tmp_path / "model" / "config.json").read_text())

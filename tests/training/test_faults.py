@@ -6,34 +6,26 @@ import os
 
 import pytest
 import torch
+from runs import rows, set_words, take_step, trainer_of
 
 from smopd.config import load_config
 from smopd.data import load_examples, save_examples
 from smopd.errors import UserError
-from smopd.files import read_jsonl
 from smopd.models.adapters import adapter_parameters
 from smopd.rollout import Sampled, Stop
 from smopd.training import loop
-from smopd.training.loop import Trainer
 from smopd.training.run_folder import RunFolder
 
 SETTINGS = ["train.steps=4", "train.rollouts=3", "train.micro_batch=2", "rollout.middle_tokens=12",
             "rollout.answer_tokens=16", "lora.r=4", "lora.alpha=8", "train.row_tokens=4096"]  # fmt: skip
 
 
-def trainer(path, *more) -> Trainer:
-    config = load_config("pocket", [*SETTINGS, *more])
-    return Trainer(config, RunFolder(path, config))
+def trainer(path, *more):
+    return trainer_of(path, *SETTINGS, *more)
 
 
-def weights(of: Trainer) -> list[torch.Tensor]:
+def weights(of):
     return [p.detach().clone() for p in adapter_parameters(of.model)]
-
-
-def step(of: Trainer, number: int):
-    from contextlib import nullcontext
-
-    return of.take_step(number, nullcontext)
 
 
 def same(a, b) -> bool:
@@ -52,19 +44,19 @@ def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(
     tmp_path, monkeypatch, caplog, error
 ):
     undisturbed = trainer(tmp_path / "a")
-    first = step(undisturbed, 1)
+    first = take_step(undisturbed, 1)
     disturbed = trainer(tmp_path / "b")
     real, tried = loop.score, []
 
-    def small_memory(model, renderer, part, objective, keep, row_tokens, path, draw):
+    def small_memory(model, renderer, part, plan, moment, peers, row_tokens, *rest):
         tried.append((len(part), disturbed.recomputes, row_tokens))
         if len(part) > 1 or not disturbed.recomputes or row_tokens > 1024:
             raise error
-        return real(model, renderer, part, objective, keep, row_tokens, path, draw)
+        return real(model, renderer, part, plan, moment, peers, row_tokens, *rest)
 
     monkeypatch.setattr(loop, "score", small_memory)
     with caplog.at_level(logging.WARNING, "smopd"):
-        second = step(disturbed, 1)
+        second = take_step(disturbed, 1)
     # Two micro-batches of 2 and 1 rollouts: first parts, then recomputing, then smaller rows; what was learnt
     # stays.
     less = [(1, False, 4096), (1, True, 4096), (1, True, 2048), (1, True, 1024)]
@@ -77,7 +69,7 @@ def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(
 
 def test_a_backward_pass_without_memory_leaves_no_half_gradient(tmp_path, monkeypatch):
     undisturbed = trainer(tmp_path / "a")
-    step(undisturbed, 1)
+    take_step(undisturbed, 1)
     real, calls = torch.autograd.grad, []
 
     def grad(loss, parameters, **more):
@@ -89,10 +81,8 @@ def test_a_backward_pass_without_memory_leaves_no_half_gradient(tmp_path, monkey
 
     monkeypatch.setattr(torch.autograd, "grad", grad)
     disturbed = trainer(tmp_path / "b")
-    step(disturbed, 1)
-    assert (
-        len(calls) == 3
-    )  # the second micro-batch is a single rollout: it is differentiated again, recomputing
+    take_step(disturbed, 1)
+    assert len(calls) == 3  # the second micro-batch is one rollout: differentiated again, recomputing
     for a, b in zip(weights(undisturbed), weights(disturbed), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)  # parts are added up in another order
 
@@ -103,7 +93,7 @@ def test_where_nothing_is_small_enough_it_says_what_to_change(tmp_path, monkeypa
 
     monkeypatch.setattr(loop, "score", none)
     with pytest.raises(UserError, match=r"(?s)rows of 64 tokens.*train\.recompute"):
-        step(trainer(tmp_path / "a"), 1)
+        take_step(trainer(tmp_path / "a"), 1)
 
 
 def test_another_error_is_not_taken_for_it(tmp_path, monkeypatch):
@@ -112,7 +102,7 @@ def test_another_error_is_not_taken_for_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(loop, "score", broken)
     with pytest.raises(RuntimeError, match="size mismatch"):
-        step(trainer(tmp_path / "a"), 1)
+        take_step(trainer(tmp_path / "a"), 1)
 
 
 def spoil(monkeypatch, steps):
@@ -121,10 +111,10 @@ def spoil(monkeypatch, steps):
 
     def score(*args):
         calls.append(1)
-        losses, turns = real(*args)
+        losses = real(*args)
         if (len(calls) + 1) // 2 in steps:
             losses[0] = dataclasses.replace(losses[0], total=losses[0].total * float("nan"))
-        return losses, turns
+        return losses
 
     monkeypatch.setattr(loop, "score", score)
 
@@ -133,15 +123,13 @@ def test_a_step_without_a_finite_gradient_changes_nothing_and_is_counted(tmp_pat
     spoil(monkeypatch, {1})
     run = trainer(tmp_path / "a", "train.save_rollouts=false")
     before = weights(run)
-    row = step(run, 1)
+    row = take_step(run, 1)
     assert (row["skipped"], row["grad_norm"]) == (1, None)
     assert same(before, weights(run))
     assert not run.optimizer.state
-    rows = read_jsonl(
-        tmp_path / "a" / "rollouts" / "step-000001.jsonl"
-    )  # kept though rollouts are not asked for
-    assert [r["loss"] is None for r in rows] == [True, False, True]
-    assert step(run, 2)["skipped"] == 0
+    kept = rows(tmp_path / "a" / "rollouts" / "step-000001.jsonl")  # though rollouts are not asked for
+    assert [r["loss"] is None for r in kept] == [True, False, True]
+    assert take_step(run, 2)["skipped"] == 0
     assert not same(before, weights(run))
 
 
@@ -165,19 +153,19 @@ def test_a_batch_of_empty_replies_changes_nothing_and_the_run_goes_on(tmp_path, 
     before, real = weights(run), run.engine.generate
     run.engine.generate = lambda prompts, *_: [Sampled((), Stop.LENGTH)] * len(prompts)
     with caplog.at_level(logging.WARNING, "smopd"):
-        row = step(run, 1)
+        row = take_step(run, 1)
     assert (row["empty"], row["skipped"], row["loss"], row["eligible_turns"]) == (1, 0, 0.0, 0)
     assert "no reply gave a gradient" in caplog.text
     assert same(before, weights(run))
     run.engine.generate = real
-    assert step(run, 2)["empty"] == 0
+    assert take_step(run, 2)["empty"] == 0
     assert not same(before, weights(run))
 
 
 def test_without_a_middle_turn_the_answer_still_counts(tmp_path):
     examples = [dataclasses.replace(e, shards=e.shards[:1]) for e in load_examples("pocket:train:6")]
     save_examples(tmp_path / "short.jsonl", examples)
-    row = step(trainer(tmp_path / "a", f"data.train={tmp_path / 'short.jsonl'}"), 1)
+    row = take_step(trainer(tmp_path / "a", f"data.train={tmp_path / 'short.jsonl'}"), 1)
     assert (row["eligible_turns"], row["loss/middle"]) == (0, 0.0)
     assert row["loss/answer"] > 0
     assert row["grad_norm"] > 0
@@ -188,10 +176,10 @@ def test_a_verifier_that_dies_is_counted_and_the_run_goes_on(tmp_path):
         "import os\nfrom smopd.evaluation import verifier\n\n"
         "@verifier('fatal')\ndef fatal(answer, reply):\n    os._exit(3)\n"
     )
-    rows = [dataclasses.replace(e, task="fatal") for e in load_examples("pocket:train:6")]
-    save_examples(tmp_path / "data.jsonl", rows)
+    examples = [dataclasses.replace(e, task="fatal") for e in load_examples("pocket:train:6")]
+    save_examples(tmp_path / "data.jsonl", examples)
     words = [f"data.train={tmp_path / 'data.jsonl'}", f"data.verifiers=[{str(tmp_path / 'mine.py')!r}]"]
-    row = step(trainer(tmp_path / "a", *words), 1)
+    row = take_step(trainer(tmp_path / "a", *words), 1)
     assert row["verdict/error"] == 3
     assert row["outcome"] == 0.0
     assert row["grad_norm"] > 0
@@ -200,7 +188,7 @@ def test_a_verifier_that_dies_is_counted_and_the_run_goes_on(tmp_path):
 def test_a_second_process_on_the_same_run_is_refused(smopd, tmp_path):
     config = load_config("pocket", SETTINGS)
     with RunFolder(tmp_path / "run", config).lock():
-        code, _, err = smopd("train", "pocket", "--out", "run", *(w for s in SETTINGS for w in ("--set", s)))
+        code, _, err = smopd("train", "pocket", "--out", "run", *set_words(SETTINGS))
     assert code == 2
     assert "another process works on this run" in err
     assert str(os.getpid()) in err

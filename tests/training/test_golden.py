@@ -5,17 +5,15 @@ Bits depend on the processor's instructions and on torch: on a machine like the 
 equal byte by byte, elsewhere the first step is equal to rounding.
 """
 
-import hashlib
 import json
 import platform
 from pathlib import Path
 
 import pytest
 import torch
+from runs import metrics, train
 
-from smopd.config import load_config
-from smopd.training.loop import Trainer
-from smopd.training.run_folder import RunFolder
+from smopd.files import file_digest
 
 RECORDED = json.loads((Path(__file__).parent / "golden.json").read_text())
 
@@ -29,20 +27,15 @@ def machine() -> list[str]:
     return [model, torch.backends.cpu.get_cpu_capability(), torch.__version__]
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 @pytest.mark.parametrize("method", RECORDED["methods"])
 def test_a_run_is_what_it_was(method, tmp_path):
     expected = RECORDED["methods"][method]
-    config = load_config("pocket", RECORDED["settings"], method)
-    Trainer(config, RunFolder(tmp_path / "run", config)).train()
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert rows[0]["loss"] == pytest.approx(expected["loss"][0], rel=1e-3)
-    assert rows[0]["grad_norm"] == pytest.approx(expected["grad_norm"][0], rel=1e-3)
+    run = train(tmp_path / "run", *RECORDED["settings"], method=method)
+    first = metrics(run)[0]
+    assert first["loss"] == pytest.approx(expected["loss"][0], rel=1e-3)
+    assert first["grad_norm"] == pytest.approx(expected["grad_norm"][0], rel=1e-3)
     if machine() == RECORDED["machine"] and torch.get_num_threads() == 1:
-        checkpoint = tmp_path / "run" / "checkpoints" / "step-000003"
-        assert digest(tmp_path / "run" / "metrics.jsonl") == expected["metrics"]
-        assert digest(checkpoint / "adapter_model.safetensors") == expected["student"]
-        assert digest(checkpoint / "teacher.safetensors") == expected["teacher"]
+        checkpoint = run / "checkpoints" / "step-000003"
+        assert file_digest(run / "metrics.jsonl") == expected["metrics"]
+        assert file_digest(checkpoint / "adapter_model.safetensors") == expected["student"]
+        assert file_digest(checkpoint / "teacher.safetensors") == expected["teacher"]

@@ -1,15 +1,11 @@
-"""Several rollouts of one example: different conversations, known by their sample number, graded as a group."""
-
-import json
+"""Several rollouts of one example: different conversations, numbered, graded as a group."""
 
 import pytest
+from runs import metrics, rows, trainer_of
 
-from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.rollout.play import Play, drawn_plays, samples_of
-from smopd.training.loop import Trainer
 from smopd.training.player import grade_groups
-from smopd.training.run_folder import RunFolder
 
 GROUPS = """
 from smopd.methods import Method
@@ -37,23 +33,13 @@ METHODS = [Method("groups", "groups", "groups", "none", Settings, plan)]
 """
 
 
-@pytest.fixture
-def trainer(tmp_path, request):
-    made = []
+def judged(trainer):
+    """The rollouts of the first step, and those of all processes."""
+    return trainer.player.judged(trainer.player.play(1))
 
-    def make(name, *sets, method=None):
-        config = load_config("pocket", ["train.steps=1", *sets], method)
-        made.append(Trainer(config, RunFolder(tmp_path / name, config)))
-        return made[-1]
 
-    def played(trainer, step=1):
-        return trainer.player.judged(trainer.player.play(step))
-
-    make.played = played
-
-    yield make
-    for trainer in made:
-        trainer.engine.close()
+def trainer(path, *sets, method=None):
+    return trainer_of(path, "train.steps=1", *sets, method=method)
 
 
 def test_sample_numbers_go_on_where_an_example_comes_again():
@@ -61,9 +47,9 @@ def test_sample_numbers_go_on_where_an_example_comes_again():
     assert samples_of([a, b, a], 2) == [(a, 0), (a, 1), (b, 0), (b, 1), (a, 2), (a, 3)]
 
 
-def test_an_example_that_comes_twice_in_a_step_is_another_rollout(trainer):
+def test_an_example_that_comes_twice_in_a_step_is_another_rollout(tmp_path):
     """Three examples for eight rollouts: eight conversations, none of them counted again."""
-    rollouts, _ = trainer.played(trainer("small", "data.train=pocket:train:3", "train.rollouts=8"))
+    rollouts, _ = judged(trainer(tmp_path / "small", "data.train=pocket:train:3", "train.rollouts=8"))
     assert len({(r.example.id, r.sample) for r in rollouts}) == 8
     said = {tuple(t.reply for t in r.conversations[0].turns) for r in rollouts}
     assert len(said) == 8
@@ -72,9 +58,9 @@ def test_an_example_that_comes_twice_in_a_step_is_another_rollout(trainer):
     }
 
 
-def test_the_first_sample_is_what_an_example_played_once_gives(trainer):
-    once, _ = trainer.played(trainer("once", "data.train=pocket:train:3", "train.rollouts=3"))
-    again, _ = trainer.played(trainer("again", "data.train=pocket:train:3", "train.rollouts=6"))
+def test_the_first_sample_is_what_an_example_played_once_gives(tmp_path):
+    once, _ = judged(trainer(tmp_path / "once", "data.train=pocket:train:3", "train.rollouts=3"))
+    again, _ = judged(trainer(tmp_path / "again", "data.train=pocket:train:3", "train.rollouts=6"))
     first = {r.example.id: [t.reply for t in r.conversations[0].turns] for r in again if r.sample == 0}
     assert first == {r.example.id: [t.reply for t in r.conversations[0].turns] for r in once}
 
@@ -89,11 +75,13 @@ def test_branches_are_drawn_for_each_sample():
         assert (plays[2] in chosen) == (plays[0] not in chosen)
 
 
-def test_a_group_is_played_graded_and_learnt_from(trainer, tmp_path):
+def test_a_group_is_played_graded_and_learnt_from(tmp_path):
     (tmp_path / "groups.py").write_text(GROUPS)
     method = str(tmp_path / "groups.py")
-    run = trainer("groups", "train.rollouts=4", "objective.samples=3", "train.micro_batch=5", method=method)
-    rollouts, everyone = trainer.played(run)
+    run = trainer(
+        tmp_path / "groups", "train.rollouts=4", "objective.samples=3", "train.micro_batch=5", method=method
+    )
+    rollouts, everyone = judged(run)
     assert everyone == rollouts
     assert len(rollouts) == 12
     for k in range(0, 12, 3):
@@ -104,16 +92,15 @@ def test_a_group_is_played_graded_and_learnt_from(trainer, tmp_path):
         assert [r.advantage for r in group] == pytest.approx([x - sum(rewards) / 3 for x in rewards])
         assert sum(r.advantage for r in group) == pytest.approx(0)
     run.train()
-    (row,) = run.folder.metrics()
+    (row,) = metrics(run.folder.path)
     assert row["grad_norm"] > 0
     assert row["loss/pg"] == pytest.approx(row["loss"])
     (records,) = (run.folder.path / "rollouts").glob("*.jsonl")
-    records = [json.loads(line) for line in records.read_text().splitlines()]
-    assert [r.get("sample", 0) for r in records] == [0, 1, 2] * 4
+    assert [r.get("sample", 0) for r in rows(records)] == [0, 1, 2] * 4
 
 
-def test_grading_keeps_the_order_of_rollouts(trainer):
-    rollouts, _ = trainer.played(trainer("order", "data.train=pocket:train:2", "train.rollouts=6"))
+def test_grading_keeps_the_order_of_rollouts(tmp_path):
+    rollouts, _ = judged(trainer(tmp_path / "order", "data.train=pocket:train:2", "train.rollouts=6"))
     graded = grade_groups(rollouts, lambda group: [10 * k + len(group) for k in range(len(group))])
     assert [(r.example.id, r.sample) for r in graded] == [(r.example.id, r.sample) for r in rollouts]
     assert sorted(r.advantage for r in graded) == [3, 3, 13, 13, 23, 23]

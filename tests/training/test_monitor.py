@@ -2,22 +2,21 @@
 
 import pytest
 from accelerate.tracking import GeneralTracker, on_main_process
+from runs import trainer_of
 
-from smopd.config import load_config
 from smopd.errors import UserError
 from smopd.evaluation import metrics
 from smopd.training import monitor
-from smopd.training.loop import Trainer
-from smopd.training.run_folder import RunFolder
+from smopd.training.loop import Stopped
 
-SETTINGS = ["train.steps=4", "train.rollouts=2", "train.micro_batch=2", "rollout.middle_tokens=8", "rollout.answer_tokens=12",
-            "lora.r=4", "lora.alpha=8", "eval.tokens=12", "eval.middle_tokens=8", "train.eval_every=1", "train.eval_limit=4",
-            "train.keep_checkpoints=1", "train.checkpoint_every=4"]  # fmt: skip
+SETTINGS = ["train.steps=4", "train.rollouts=2", "train.micro_batch=2", "rollout.middle_tokens=8",
+            "rollout.answer_tokens=12", "lora.r=4", "lora.alpha=8", "eval.tokens=12", "eval.middle_tokens=8",
+            "train.eval_every=1", "train.eval_limit=4", "train.keep_checkpoints=1",
+            "train.checkpoint_every=4"]  # fmt: skip
 
 
-def trainer(path, *more) -> Trainer:
-    config = load_config("pocket", [*SETTINGS, *more])
-    return Trainer(config, RunFolder(path, config))
+def trainer(path, *more):
+    return trainer_of(path, *SETTINGS, *more)
 
 
 def given(monkeypatch, values):
@@ -33,19 +32,24 @@ def given(monkeypatch, values):
     monkeypatch.setattr(monitor, "summarise", summarise)
 
 
-def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, monkeypatch):
-    given(monkeypatch, [0.25, 0.75, 0.5, 0.75])
-    run = trainer(tmp_path / "r")
-    run.train()
-    assert run.folder.best() == (2, 0.75)  # the earlier of equal ones
-    assert [c.name for c in run.folder.checkpoints()] == ["step-000002", "step-000004"]
-    rows = run.folder.evaluations()
-    assert [(r["step"], r["value"]) for r in rows if r["metric"] == "sharded"] == [
-        (1, 0.25),
-        (2, 0.75),
-        (3, 0.5),
-        (4, 0.75),
-    ]
+ACCURACIES = [0.25, 0.75, 0.5, 0.75]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run evaluated after every step."""
+    run = trainer(tmp_path_factory.mktemp("monitor") / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        given(patch, ACCURACIES)
+        run.train()
+    return run.folder
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(whole):
+    assert whole.best() == (2, 0.75)  # the earlier of equal ones
+    assert [c.name for c in whole.checkpoints()] == ["step-000002", "step-000004"]
+    rows = whole.evaluations()
+    assert [(r["step"], r["value"]) for r in rows if r["metric"] == "sharded"] == [*enumerate(ACCURACIES, 1)]
     assert len([r for r in rows if r["metric"] == "full"]) == 4
 
 
@@ -60,34 +64,29 @@ def test_it_stops_early_when_nothing_gets_better(tmp_path, monkeypatch):
     assert again.step == 3
 
 
-def test_an_evaluation_that_was_cut_off_is_made_up_for(tmp_path, monkeypatch):
-    given(monkeypatch, [0.1, 0.2, 0.3, 0.4])
-    trainer(tmp_path / "whole").train()
-    run = trainer(tmp_path / "cut")
-    real = monitor.evaluate
-    monkeypatch.setattr(
-        monitor,
-        "evaluate",
-        lambda *a: (_ for _ in ()).throw(KeyboardInterrupt) if run.step == 2 else real(*a),
-    )
-    given(monkeypatch, [0.1])
-    with pytest.raises(Exception, match="stopped after step 2"):
+def test_an_evaluation_that_was_cut_off_is_made_up_for(whole, tmp_path, monkeypatch):
+    run, real = trainer(tmp_path / "cut"), monitor.evaluate
+
+    def evaluate(*args):
+        if run.step == 2:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    given(monkeypatch, ACCURACIES)
+    monkeypatch.setattr(monitor, "evaluate", evaluate)
+    with pytest.raises(Stopped, match="stopped after step 2"):
         run.train()
     assert [r["step"] for r in run.folder.evaluations()] == [1, 1]
     monkeypatch.setattr(monitor, "evaluate", real)
-    given(monkeypatch, [0.2, 0.3, 0.4])
     trainer(tmp_path / "cut").train()
     for name in ("evaluations.jsonl", "metrics.jsonl"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "cut" / name).read_bytes() == (whole.path / name).read_bytes()
 
 
-def test_evaluation_changes_nothing_of_the_training(tmp_path):
-    trainer(tmp_path / "with").train()
+def test_evaluation_changes_nothing_of_the_training(whole, tmp_path):
     trainer(tmp_path / "without", "train.eval_every=0").train()
-    one, other = (tmp_path / name / "metrics.jsonl" for name in ("with", "without"))
-    assert one.read_bytes() == other.read_bytes()
-    name = "checkpoints/step-000004/adapter_model.safetensors"
-    assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
+    for name in ("metrics.jsonl", "checkpoints/step-000004/adapter_model.safetensors"):
+        assert (whole.path / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
 
 
 class Recorder(GeneralTracker):
@@ -122,7 +121,7 @@ class Recorder(GeneralTracker):
 
 def test_trackers_get_settings_steps_and_evaluations_and_are_off_by_default(tmp_path, monkeypatch):
     monkeypatch.setitem(monitor.LOGGER_TYPE_TO_CLASS, "tensorboard", Recorder)
-    trainer(tmp_path / "off", "train.steps=1").train()
+    trainer(tmp_path / "off", "train.steps=1", "train.eval_every=0").train()
     assert not Recorder.made
     trainer(tmp_path / "on", "train.steps=2", 'train.trackers=["tensorboard"]').train()
     (tracker,) = Recorder.made

@@ -5,25 +5,18 @@ split among them.
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from runs import COMMAND, checkpoint, free_port, metrics, rows, set_words, take_step, train, trainer_of
 from transformers import AutoModelForCausalLM
 
-from smopd.config import load_config
 from smopd.files import read_jsonl
 from smopd.pocket import MODEL_DIR
-from smopd.training.loop import Trainer
 from smopd.training.processes import Processes
-from smopd.training.run_folder import RunFolder
-from smopd.training.runs import train_run
 
 SETTINGS = ["train.steps=3", "train.rollouts=5", "train.micro_batch=2", "train.checkpoint_every=2",
             "train.keep_checkpoints=9", "rollout.middle_tokens=24", "rollout.answer_tokens=32",
@@ -32,25 +25,18 @@ SETTINGS = ["train.steps=3", "train.rollouts=5", "train.micro_batch=2", "train.c
 # The paper's learning rate. Adam divides a gradient by its own size, so where that is near rounding, rounding
 # moves a weight by some hundredth of the learning rate: at the pocket recipe's 4e-4 other micro-batches and
 # rows gave up to 6e-6.
-TORCHRUN = ("-m", "torch.distributed.run")
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def command(out: Path, *more: str, launcher: str = "torchrun", count: int = 2) -> list[str]:
     """The command line of a run of several processes, as a user would type it."""
-    settings = [word for setting in (*SETTINGS, *more) for word in ("--set", setting)]
-    train = ["train", "pocket", "--out", str(out), *settings]
-    port = free_port()
-    torchrun = [*TORCHRUN, "--nproc-per-node", str(count), "--master-port", port, "-m"]
-    accelerate = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(count),
-                  "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
-                  "--main_process_port", port, "--module"]  # fmt: skip
-    return [sys.executable, *(torchrun if launcher == "torchrun" else accelerate), "smopd.cli", *train]
+    python, *smopd = COMMAND
+    share, port = ("--nproc-per-node", str(count)), str(free_port())
+    starter = ["-m", "torch.distributed.run", *share, "--master-port", port]
+    if launcher == "accelerate":
+        starter = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(count),
+                   "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
+                   "--main_process_port", port]  # fmt: skip
+    return [python, *starter, *smopd, "train", "pocket", "--out", str(out), *set_words([*SETTINGS, *more])]
 
 
 def launch(out: Path, *more: str, launcher: str = "torchrun", count: int = 2, **environment: str) -> str:
@@ -60,53 +46,39 @@ def launch(out: Path, *more: str, launcher: str = "torchrun", count: int = 2, **
     return ended.stdout
 
 
-def alone(out: Path, *more: str) -> None:
-    config = load_config("pocket", [*SETTINGS, *more])
-    train_run(config, RunFolder(out, config))
-
-
 def assert_same(one: Path, other: Path, step: int = 3) -> None:
     """Equal to 1e-6: adapters of student and teacher, moments of the optimizer, and every metric."""
-    for name in ("adapter_model.safetensors", "teacher.safetensors", "optimizer.safetensors"):
-        a, b = (load_file(run / "checkpoints" / f"step-{step:06d}" / name) for run in (one, other))
+    for name in ("adapter_model", "teacher", "optimizer"):
+        a, b = (checkpoint(run, step, name) for run in (one, other))
         assert a.keys() == b.keys()
         for key in a:
             torch.testing.assert_close(a[key], b[key], rtol=0, atol=1e-6)
-    for x, y in zip(read_jsonl(one / "metrics.jsonl"), read_jsonl(other / "metrics.jsonl"), strict=True):
+    for x, y in zip(metrics(one), metrics(other), strict=True):
         assert x.keys() == y.keys()
         # The gap is rounding and nothing else; what a cache reuses depends on who is in the batch.
         noise = ("rollout/logp_gap", "rollout/logp_gap_max", "rollout/reused")
         x, y = ({k: v for k, v in row.items() if k not in noise} for row in (x, y))
         assert x == pytest.approx(y, rel=1e-4, abs=1e-6), x["step"]
     for number in range(1, step + 1):
-        x, y = (read_jsonl(run / "rollouts" / f"step-{number:06d}.jsonl") for run in (one, other))
+        x, y = (rows(run / "rollouts" / f"step-{number:06d}.jsonl") for run in (one, other))
         assert [r["sharded"] for r in x] == [r["sharded"] for r in y]  # the same tokens, in the same order
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory) -> Path:
     """The run of one process."""
-    out = tmp_path_factory.mktemp("single") / "run"
-    alone(out)
-    return out
+    return train(tmp_path_factory.mktemp("single") / "run", *SETTINGS)
 
 
 def test_accumulation_changes_nothing(single, tmp_path):
-    alone(tmp_path / "run", "train.micro_batch=1", "train.row_tokens=100000")
-    before = [line for line in (single / "config.toml").read_text().split("\n") if "micro_batch" not in line]
-    assert before != (single / "config.toml").read_text().split("\n")
-    assert_same(single, tmp_path / "run")
+    assert_same(single, train(tmp_path / "run", *SETTINGS, "train.micro_batch=1", "train.row_tokens=100000"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "count", "more"),
-    [
-        ("torchrun", 2, ()),
-        ("accelerate", 2, ("train.shard=true",)),
-        ("torchrun", 3, ("train.shard=true", "train.micro_batch=1")),
-    ],
-    ids=["ddp", "fsdp2", "fsdp2, an uneven share"],
+    [("torchrun", 2, ()), ("accelerate", 3, ("train.shard=true", "train.micro_batch=1"))],
+    ids=["ddp", "fsdp2, an uneven share"],
 )
 def test_processes_change_nothing(single, tmp_path, launcher, count, more):
     said = launch(tmp_path / "run", *more, launcher=launcher, count=count)
@@ -126,33 +98,33 @@ def test_a_head_of_its_own_is_gathered(tmp_path):
     )
     model.save_pretrained(tmp_path / "model")
     own = (f"model.path={tmp_path / 'model'}", "train.steps=2")
-    alone(tmp_path / "one", *own)
+    train(tmp_path / "one", *SETTINGS, *own)
     launch(tmp_path / "two", *own, ACCELERATE_USE_FSDP="true")
     assert_same(tmp_path / "one", tmp_path / "two", 2)
 
 
 @pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_processes(single, tmp_path):
-    """Two steps alone, stopped; one or more by two processes, interrupted; the rest alone again."""
-    config = load_config("pocket", SETTINGS)
-    trainer = Trainer(config, RunFolder(tmp_path / "run", config))
-    trainer.take_step(1, lambda: nullcontext())
+    """A step alone, stopped; one or more by two processes, interrupted; the rest alone again."""
+    trainer = trainer_of(tmp_path / "run", *SETTINGS)
+    take_step(trainer, 1)
     trainer.save()
-    trainer.engine.close()
-    process = subprocess.Popen(
-        command(tmp_path / "run"), start_new_session=True, stderr=subprocess.PIPE, text=True
-    )
+    words = command(tmp_path / "run")
+    process = subprocess.Popen(words, start_new_session=True, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    while len(read_jsonl(metrics)) < 2 and time.monotonic() < deadline and process.poll() is None:
+    file = tmp_path / "run" / "metrics.jsonl"
+    while len(read_jsonl(file)) < 2 and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=120)[1]
-    done = len(read_jsonl(metrics))
+    try:
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=120)[1]
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    done = len(read_jsonl(file))
     assert 2 <= done <= 3, said[-2000:]
     assert (tmp_path / "run" / "checkpoints" / f"step-{done:06d}").exists()
-    alone(tmp_path / "run")
-    assert_same(single, tmp_path / "run")
+    assert_same(single, train(tmp_path / "run", *SETTINGS))
 
 
 def test_shares_are_neighbours_and_even():
@@ -180,7 +152,4 @@ def test_one_process_asks_nobody():
 
 
 def test_a_single_process_does_not_shard(tmp_path):
-    config = load_config("pocket", [*SETTINGS, "train.shard=true"])
-    trainer = Trainer(config, RunFolder(tmp_path / "run", config))
-    assert not trainer.sharded
-    trainer.engine.close()
+    assert not trainer_of(tmp_path / "run", *SETTINGS, "train.shard=true").sharded

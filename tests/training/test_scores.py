@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from played import FORGETFUL, gradient, move_student, play, reply_logp, student_of, totals
 
 from smopd.chat import Renderer, clean_context, full_context
 from smopd.chat.messages import full_messages, users_messages
+from smopd.config import load_config, plan_of
 from smopd.data import load_examples
 from smopd.errors import UserError
-from smopd.evaluation import verify
+from smopd.methods import METHODS
 from smopd.methods.smopd import Settings, plan
-from smopd.models.adapters import attach, student_parameters, teacher_weights
+from smopd.models.adapters import student_parameters, teacher_weights
 from smopd.objective import (
     Moment,
     Plan,
@@ -31,60 +33,30 @@ from smopd.objective import (
     whole_task,
 )  # fmt: skip
 from smopd.objective.loss import survey
-from smopd.rollout import Driver, HFEngine, Peers, Play, Rollout, Sampling
+from smopd.rollout import Peers, Play
 from smopd.scoring import TokenStats, forward_kl, gjs, reverse_kl, sampled_nll, top_k_forward_kl
 from smopd.scoring.plain import CappedHead
-from smopd.settings import Lora
 from smopd.training import scores
 from smopd.training.scores import FAST, PLAIN, score, without_graph
 
 END = Moment(10, 10)  # the mask is on
 
 
-def played(driver, examples, full_of):
-    """Rollouts of the examples, the first `full_of` of them with a FULL branch."""
-    sharded, full = driver.play(examples, "sharded", (1,)), driver.play(examples[:full_of], "full", (1,))
-    return [
-        Rollout(
-            c.example,
-            (c, *full[i : i + 1]),
-            (verify(c.example, c.final_text), *(None for _ in full[i : i + 1])),
-        )
-        for i, c in enumerate(sharded)
-    ]
-
-
-def leave_teacher(model):
-    g = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p in student_parameters(model).values():
-            p.add_(0.03 * torch.randn(p.shape, generator=g))
-
-
 @pytest.fixture
 def scene(pocket):
     """A float64 model whose student has left its teacher, and five rollouts of it, two with a FULL branch."""
-    model = attach(pocket.model, Lora(r=4, alpha=8), seed=1)
-    driver = Driver(
-        HFEngine(model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 20, 0.95, 20), 30
-    )
-    rollouts = played(driver, load_examples("pocket:train:5"), 2)
-    leave_teacher(model)
+    model = student_of(pocket)
+    rollouts = play(model, pocket.renderer, load_examples("pocket:train:5"), 2)
+    move_student(model, 0.03)
     model.double()
     return model, pocket.renderer, rollouts
 
 
-def logp(model, context, reply) -> torch.Tensor:
-    """Log-distributions that predict the reply, one full forward pass, no padding."""
-    ids = torch.tensor([[*context, *reply]])
-    return model(input_ids=ids).logits[0, len(context) - 1 : -1].log_softmax(-1)
-
-
 def reference(model, renderer, rollout, keep: float, eta: float) -> torch.Tensor:
     def stats(student_context, teacher_context, reply, kind) -> TokenStats:
-        s = logp(model, student_context, reply)
+        s = reply_logp(model, student_context, reply)
         with teacher_weights(model, "ema"):
-            t = logp(model, teacher_context, reply)
+            t = reply_logp(model, teacher_context, reply)
         if kind == "rkl":
             d = (s.exp() * (s - t)).sum(-1)
         else:
@@ -118,25 +90,15 @@ def reference(model, renderer, rollout, keep: float, eta: float) -> torch.Tensor
     ).total
 
 
-def gradient(model) -> torch.Tensor:
-    found = torch.cat([p.grad.flatten() for p in student_parameters(model).values()])
-    model.zero_grad()
-    return found
-
-
-def total(losses):
-    return torch.stack([x.total for x in losses])
-
-
 @pytest.mark.parametrize(("keep", "eta"), [(1.0, 0.0), (0.8, 0.2)])
 def test_equals_one_sequence_at_a_time_in_value_and_gradient(scene, keep, eta):
     model, renderer, rollouts = scene
     losses = score(model, renderer, rollouts, plan(Settings(keep=keep, eta=eta)), END)
-    total(losses).mean().backward()
+    totals(losses).mean().backward()
     ours = gradient(model)
     expected = torch.stack([reference(model, renderer, r, keep, eta) for r in rollouts])
     expected.mean().backward()
-    torch.testing.assert_close(total(losses), expected, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(totals(losses), expected, rtol=1e-9, atol=1e-11)
     # the norms inside the model compute in float32 whatever its dtype
     torch.testing.assert_close(ours, gradient(model), rtol=1e-4, atol=1e-8)
     assert [len(x.scored) for x in losses] == [len(r.replies()) for r in rollouts]
@@ -145,13 +107,13 @@ def test_equals_one_sequence_at_a_time_in_value_and_gradient(scene, keep, eta):
 def test_micro_batches_padding_and_order_change_nothing(scene):
     model, renderer, rollouts = scene
     whole = score(model, renderer, rollouts, plan(Settings()), END)
-    total(whole).mean().backward()
+    totals(whole).mean().backward()
     expected = gradient(model)
     for order in ([[0, 1, 2, 3, 4]], [[4], [2, 0], [1, 3]], [[i] for i in range(5)]):
         found = {}
         for group in order:
             losses = score(model, renderer, [rollouts[i] for i in group], plan(Settings()), END)
-            (total(losses).sum() / 5).backward()
+            (totals(losses).sum() / 5).backward()
             found |= dict(zip(group, losses, strict=True))
         for i in range(5):
             torch.testing.assert_close(found[i].total, whole[i].total, rtol=1e-10, atol=1e-12)
@@ -185,11 +147,8 @@ def test_before_the_first_update_only_the_context_makes_a_difference(pocket):
     """Student and teacher are equal: the first turn (same context for both) and the FULL branch cost nothing,
     later turns do.
     """
-    model = attach(pocket.model, Lora(r=4, alpha=8), seed=1)
-    driver = Driver(
-        HFEngine(model, pocket.renderer.end_ids, 8), pocket.renderer, Sampling(1.0, 30, 0.95, 20), 30
-    )
-    rollouts = played(driver, load_examples("pocket:train:3"), 3)
+    model = student_of(pocket)
+    rollouts = play(model, pocket.renderer, load_examples("pocket:train:3"), 3)
     for loss in score(model, pocket.renderer, rollouts, plan(Settings()), Moment(1, 10)):
         assert loss.scored[0][1].divergence.abs().max() < 1e-5
         assert loss.scored[1][1].divergence.max() > 1e-3
@@ -260,10 +219,10 @@ def test_each_token_is_decided_once_and_kernel_and_loss_read_that(scene, monkeyp
             (rows,) = torch.autograd.grad(stats.divergence.sum(), stats.divergence, retain_graph=True)
             assert rows.shape == b.shape
     # the gradient of the flipped loss is the gradient of its own tokens: made by the kernel for just those
-    total(losses["the other way"]).sum().backward()
+    totals(losses["the other way"]).sum().backward()
     ours = gradient(model)
     monkeypatch.setattr(scores, "decide", counted)
-    total(
+    totals(
         score(model, renderer, rollouts, plan(Settings(clip=float("inf"))), END, path=PLAIN)
     ).sum().backward()
     torch.testing.assert_close(ours, gradient(model), rtol=1e-4, atol=1e-8)
@@ -293,7 +252,7 @@ def test_a_teacher_of_several_contexts_mixes_logits(scene, kind):
     (loss,) = score(model, renderer, rollouts[2:3], Plan((Play(),), (term,)), END, peers)
     for reply, stats in loss.scored:
         z = [w * hidden_logits(model, kind, renderer.ids(m), reply.tokens) for w, m in mixed(reply, peers)]
-        t, s = sum(z).log_softmax(-1), logp(model, reply.context, reply.tokens)
+        t, s = sum(z).log_softmax(-1), reply_logp(model, reply.context, reply.tokens)
         torch.testing.assert_close(stats.divergence, (s.exp() * (s - t)).sum(-1), rtol=1e-8, atol=1e-10)
     if kind == "ema":
         base = model.get_base_model()
@@ -326,7 +285,7 @@ def test_two_terms_on_one_reply_share_its_products(scene, monkeypatch):
     )
     losses = score(model, renderer, rollouts, Plan((Play(),), terms), END, path=path)
     assert calls == [2]
-    total(losses).sum().backward()
+    totals(losses).sum().backward()
     ours = gradient(model)
     expected = []
     for rollout in rollouts:
@@ -334,9 +293,9 @@ def test_two_terms_on_one_reply_share_its_products(scene, monkeypatch):
         sums = []
         for reply in replies:
             y = torch.tensor(reply.tokens)[:, None]
-            s, t = logp(model, reply.context, reply.tokens), None
+            s, t = reply_logp(model, reply.context, reply.tokens), None
             with teacher_weights(model, "ema"):
-                t = logp(model, renderer.ids(full_messages(reply.example)), reply.tokens)
+                t = reply_logp(model, renderer.ids(full_messages(reply.example)), reply.tokens)
             ours_logp, theirs = s.gather(-1, y)[:, 0], t.gather(-1, y)[:, 0]
             best, entries = t.topk(8)
             kl = (best.exp() * (best - s.gather(-1, entries))).sum(-1)
@@ -344,8 +303,25 @@ def test_two_terms_on_one_reply_share_its_products(scene, monkeypatch):
             sums.append((-(theirs - ours_logp.detach()) * -ours_logp + gated * kl).mean())
         expected.append(torch.stack(sums).mean())
     torch.stack(expected).sum().backward()
-    torch.testing.assert_close(total(losses), torch.stack(expected), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(totals(losses), torch.stack(expected), rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(ours, gradient(model), rtol=1e-4, atol=1e-7)
+
+
+def test_every_method_is_a_loss_of_its_own(scene):
+    model, renderer, rollouts = scene
+    losses, gradients = {}, {}
+    for method in METHODS:
+        config = load_config("pocket", ["objective.clip=0.05"], method)
+        scored = score(model, renderer, rollouts, plan_of(config), END)
+        totals(scored).sum().backward()
+        middle_terms = [loss.terms["middle"] for loss in scored]
+        losses[method] = sum(term.value for term in middle_terms).item()
+        gradients[method] = gradient(model)
+        kept = torch.cat([mask for term in middle_terms for mask in term.kept()]).double().mean()
+        assert kept == 1.0 if config.objective.keep == 1 else 0.75 < kept < 0.9, method
+    assert losses["entropy"] == pytest.approx(losses["clip-scale"])  # the same value, another gradient
+    assert not torch.allclose(gradients["entropy"], gradients["clip-scale"])
+    assert len({round(v, 7) for k, v in losses.items() if k != "clip-scale"}) == len(METHODS) - 1
 
 
 BATCH_TERMS = [
@@ -368,13 +344,13 @@ def test_a_batch_wide_choice_is_the_same_however_the_batch_is_cut(scene):
         found = []
         for group in groups:
             losses = score(model, renderer, group, chosen, END, decided=decided, total_rollouts=5)
-            (total(losses).sum() / 5).backward()
+            (totals(losses).sum() / 5).backward()
             found += losses
         return found, gradient(model)
 
     whole, expected = in_parts([rollouts])
     cut, ours = in_parts([rollouts[:2], rollouts[2:3], rollouts[3:]])
-    torch.testing.assert_close(total(cut), total(whole), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(totals(cut), totals(whole), rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-8)
     # by hand: one quantile over all middle tokens of the batch, one division by the number kept
     middle_stats = [s for x in whole for s in x.terms["kept"].stats]
@@ -399,14 +375,6 @@ def test_decide_is_what_a_plain_reading_of_the_parts_gives(scene):
         assert torch.equal(again.moves, mask & (stats.divergence <= 0.05))
 
 
-# As Qwen3's: what the generation prompt wrote is gone from the history, so no turn's tokens begin the next
-# turn's.
-FORGETFUL = (
-    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|><|user|>' }}{% endif %}"
-)
-
-
 @pytest.mark.parametrize("template", [None, FORGETFUL], ids=["preserving", "forgetful"])
 @pytest.mark.parametrize("history", ["template", "verbatim"])
 @pytest.mark.parametrize(
@@ -427,18 +395,17 @@ def test_the_fast_path_equals_the_plain_one(pocket, template, history, settings)
     if template:
         renderer.tokenizer.chat_template = template
         renderer = Renderer(renderer.tokenizer, end_ids=renderer.end_ids)
-    model = attach(pocket.model, Lora(r=4, alpha=8), seed=1)
-    driver = Driver(HFEngine(model, renderer.end_ids, 8), renderer, Sampling(1.0, 20, 0.95, 20), 30, history)
-    rollouts = played(driver, load_examples("pocket:train:3"), 3)
+    model = student_of(pocket)
+    rollouts = play(model, renderer, load_examples("pocket:train:3"), 3, history=history)
     turns = rollouts[0].conversations[0].turns
     continues = turns[1].context[: len(turns[0].context)] == turns[0].context
     assert continues == (template is None or history == "verbatim")
-    leave_teacher(model)
+    move_student(model, 0.03)
     found = []
     for path in (FAST, PLAIN):
         losses = score(model, renderer, rollouts, plan(settings), END, row_tokens=200, path=path)
-        total(losses).mean().backward()
-        found.append((total(losses).detach(), gradient(model)))
+        totals(losses).mean().backward()
+        found.append((totals(losses).detach(), gradient(model)))
     (ours, our_gradient), (theirs, their_gradient) = found
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     assert our_gradient.abs().max() > 1e-4

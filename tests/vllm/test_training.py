@@ -5,22 +5,22 @@ all of them gone.
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
-from importlib.util import find_spec
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from conftest import shared
 from real_models import smollm2_folder
-from safetensors.torch import load_file
-from vllm_servers import ENVIRONMENT, LiveServer
+from runs import COMMAND, checkpoint, metrics, replies, rows, set_words
+from vllm_servers import ENVIRONMENT, LiveServer, require_vllm
+
+from smopd.files import read_jsonl
 
 pytestmark = pytest.mark.vllm
-found = find_spec("vllm")
-if found is None or found.origin is None:
-    pytest.skip("vLLM is not installed here: make test-vllm", allow_module_level=True)
+require_vllm()
 
 RANK, LENGTH, STEPS, ROLLOUTS = 8, 512, 5, 6
 SETTINGS = {
@@ -31,8 +31,7 @@ SETTINGS = {
 
 
 def command(verb: str, *words: str, **settings: object) -> list[str]:
-    pairs = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", "smopd.cli", verb, *words, *pairs]
+    return [*COMMAND, verb, *words, *set_words(f"{key}={value}" for key, value in settings.items())]
 
 
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
@@ -40,26 +39,20 @@ def run(words: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def train(out: Path, kind: str, urls: list[str] | None = None, **more: object) -> list[str]:
-    settings = (
-        SETTINGS | {"engine.kind": kind} | ({"engine.servers": json.dumps(urls)} if urls else {}) | more
-    )
-    return command("train", "pocket", "--out", str(out), **settings)
-
-
-def metrics(out: Path) -> list[dict]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    where = {"engine.kind": kind} | ({"engine.servers": json.dumps(urls)} if urls else {})
+    return command("train", "pocket", "--out", str(out), **(SETTINGS | where | more))
 
 
 def rollout_ids(out: Path) -> list[list[str]]:
     files = sorted((out / "rollouts").glob("step-*.jsonl"))
-    return [[json.loads(line)["id"] for line in file.read_text().splitlines()] for file in files]
+    return [[row["id"] for row in rows(file)] for file in files]
 
 
 def sound(out: Path, steps: int = STEPS) -> None:
     """Every step once, on-policy, with its weights moving."""
-    rows = metrics(out)
-    assert [row["step"] for row in rows] == list(range(1, steps + 1))
-    for row in rows:
+    found = metrics(out)
+    assert [row["step"] for row in found] == list(range(1, steps + 1))
+    for row in found:
         assert row["rollout/logp_gap"] < 1e-3
         assert row["grad_norm"] > 0
         assert row["skipped"] == 0
@@ -87,25 +80,29 @@ def test_pocket_trains_in_process(tmp_path, plain):
     assert json.loads(ran.stdout)["steps"] == STEPS  # and nothing else on standard output
     sound(tmp_path / "run")
     assert rollout_ids(tmp_path / "run") == rollout_ids(plain)
-    trained = [
-        str(tmp_path / "run"),
-        "--engine",
-    ]  # the evaluation of a run with its adapter, by either engine
-    assert replies(tmp_path / "vllm", *trained, "vllm") == replies(tmp_path / "hf", *trained, "hf")
+    # The evaluation of a run with its adapter, by either engine.
+    trained = [str(tmp_path / "run"), "--engine"]
+    assert evaluated(tmp_path / "vllm", *trained, "vllm") == evaluated(tmp_path / "hf", *trained, "hf")
 
 
-def kill_at_step(server: LiveServer, out: Path, step: int) -> threading.Thread:
-    """Kill -9 while the step after `step` is being rolled out."""
+@contextmanager
+def killed_at_step(server: LiveServer, out: Path, step: int) -> Iterator[None]:
+    """Kill -9 while the step after `step` is being rolled out, or at the end of the run."""
 
     def work() -> None:
-        while not (out / "metrics.jsonl").exists() or len(metrics(out)) < step:
-            time.sleep(0.02)
-        time.sleep(0.2)
+        while len(read_jsonl(out / "metrics.jsonl")) < step and not ended.wait(0.02):
+            pass
+        ended.wait(0.2)
         server.kill()
 
-    thread = threading.Thread(target=work, daemon=True)
+    ended = threading.Event()
+    thread = threading.Thread(target=work)
     thread.start()
-    return thread
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_servers_die_one_by_one_and_the_run_goes_on(tmp_path, plain):
@@ -114,9 +111,8 @@ def test_servers_die_one_by_one_and_the_run_goes_on(tmp_path, plain):
     try:
         # slow enough to be hit in mid-step: one request at a time at each server
         slow = {"engine.concurrency": 1, "train.steps": STEPS}
-        killer = kill_at_step(first, out, 1)
-        ran = run(train(out, "vllm-http", [first.url, second.url], **slow))
-        killer.join()
+        with killed_at_step(first, out, 1):
+            ran = run(train(out, "vllm-http", [first.url, second.url], **slow))
         assert ran.returncode == 0, ran.stderr[-3000:]
         assert f"set aside: {first.url}" in ran.stderr
         sound(out)
@@ -124,9 +120,8 @@ def test_servers_die_one_by_one_and_the_run_goes_on(tmp_path, plain):
         assert not (out / "adapters" / "served").exists()
 
         gone = tmp_path / "gone"
-        killer = kill_at_step(second, gone, 2)
-        ran = run(train(gone, "vllm-http", [first.url, second.url], **slow, **{"engine.retries": 1}))
-        killer.join()
+        with killed_at_step(second, gone, 2):
+            ran = run(train(gone, "vllm-http", [first.url, second.url], **slow, **{"engine.retries": 1}))
         assert ran.returncode == 3, ran.stderr[-3000:]
         assert "Traceback" not in ran.stderr
         done = len(metrics(gone))
@@ -150,17 +145,17 @@ def test_servers_die_one_by_one_and_the_run_goes_on(tmp_path, plain):
 def _evaluated_as_an_endpoint(server: LiveServer, folder: Path) -> None:
     """`smopd eval --engine openai` against our own server says what the hf engine says."""
     endpoint = ["any", "--served-model", "", "--engine", "openai", "--url", server.url]
-    assert replies(folder / "openai", *endpoint) == replies(folder / "hf", "pocket")
+    assert evaluated(folder / "openai", *endpoint) == evaluated(folder / "hf", "pocket")
 
 
-def replies(out: Path, *words: str) -> dict[tuple[str, str], list[str]]:
+def evaluated(out: Path, *words: str) -> dict[tuple[str, str], list[str]]:
     """What an evaluation of eight examples said in both views."""
     limits = {"eval.tokens": 60, "eval.middle_tokens": 60}
     ran = run(command("eval", *words, "--data", "pocket:eval:8", "--out", str(out), "--json", **limits))
     assert ran.returncode == 0, ran.stderr[-3000:]
-    rows = [json.loads(line) for line in (out / "conversations.jsonl").read_text().split("\n") if line]
-    assert len(rows) == 16
-    return {(row["id"], row["view"]): [turn["reply"] for turn in row["turns"]] for row in rows}
+    said = replies(out)
+    assert len(said) == 16
+    return said
 
 
 @pytest.mark.smollm2
@@ -185,5 +180,5 @@ def test_smollm2_trains_through_both_engines(tmp_path):
             sound(out, 2)
     finally:
         server.kill()
-    moments = load_file(tmp_path / "vllm" / "checkpoints" / "step-000002" / "optimizer.safetensors")
+    moments = checkpoint(tmp_path / "vllm", 2, "optimizer")
     assert any(tensor.abs().max() > 0 for tensor in moments.values())

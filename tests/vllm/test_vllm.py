@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from vllm_servers import ENVIRONMENT, LiveServer
+from played import reply_logp
+from vllm_servers import ENVIRONMENT, LiveServer, require_vllm
 
 from smopd.chat import full_context
 from smopd.config import load_config
@@ -34,11 +34,7 @@ from smopd.rollout.vllm_shared import Adapter
 from smopd.seeds import derive
 
 pytestmark = pytest.mark.vllm
-found = find_spec("vllm")
-if (
-    found is None or found.origin is None
-):  # without vLLM this very folder is found, as a package without a file
-    pytest.skip("vLLM is not installed here: make test-vllm", allow_module_level=True)
+require_vllm()
 
 RANK, LENGTH = 8, 512
 GREEDY = Sampling(0.0, 24)
@@ -97,9 +93,8 @@ class Reference:
     def __init__(self, seed: int | None, rank: int = RANK) -> None:
         self.model = load_model(CONFIG).model
         if seed is not None:
-            lora = LoraConfig(
-                r=rank, lora_alpha=2 * rank, target_modules=list(CONFIG.lora.targets), task_type="CAUSAL_LM"
-            )
+            targets = list(CONFIG.lora.targets)
+            lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets, task_type="CAUSAL_LM")
             torch.manual_seed(seed)
             self.model = get_peft_model(self.model, lora)
             for name, parameter in self.model.named_parameters():
@@ -113,13 +108,8 @@ class Reference:
     @torch.no_grad()
     def score(self, prompt, reply) -> tuple[list[float], list[int]]:
         """The log-probability of every token of a reply, and the likeliest token in its place."""
-        logits = (
-            self.model(input_ids=torch.tensor([[*prompt, *reply.ids]]))
-            .logits[0, len(prompt) - 1 : -1]
-            .float()
-        )
-        chosen = logits.log_softmax(-1).gather(1, torch.tensor(reply.ids).unsqueeze(1)).squeeze(1)
-        return chosen.tolist(), logits.argmax(-1).tolist()
+        logp = reply_logp(self.model, prompt, reply.ids)
+        return logp.gather(1, torch.tensor(reply.ids)[:, None])[:, 0].tolist(), logp.argmax(-1).tolist()
 
     def gap(self, prompts, replies) -> float:
         """The largest difference to the log-probabilities that the engine gave."""
@@ -249,9 +239,8 @@ def test_refusals_are_told_and_leave_the_engine_usable(engine, second):
     second.sampled_these(PROMPTS, engine.generate(PROMPTS, [0] * len(PROMPTS), GREEDY))
 
 
-@pytest.mark.parametrize(
-    "engine", ["local"], indirect=True
-)  # the other's requests are connections that end with the call
+# The other's requests are connections that end with the call.
+@pytest.mark.parametrize("engine", ["local"], indirect=True)
 def test_ctrl_c_leaves_nothing_behind(engine, second, monkeypatch):
     """The replies of an interrupted call must not come back as those of the next."""
     step, steps = engine._llm.llm_engine.step, []
@@ -313,7 +302,7 @@ def test_a_server_killed_at_work_loses_nothing_and_the_last_one_loses_the_engine
 
     def play():
         # No token of the run ends a reply, so that every one takes its time.
-        engine._end_ids, engine._reader.end_ids = [0], frozenset([0])
+        engine._replies.end_ids = frozenset([0])
         return engine.generate(prompts, [derive("kill", i) for i in range(len(prompts))], long)
 
     def kill_at_work(server):
