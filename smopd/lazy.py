@@ -1,7 +1,6 @@
-"""Names of a package that are imported when they are first asked for, so that importing the package costs nothing.
+"""Names of a package that are imported when they are first asked for: importing the package costs nothing.
 
-The names stand once, as ordinary imports in the `__init__.pyi` beside the package's `__init__.py`, where type checkers
-look for them too.
+They stand once, as ordinary imports in the `__init__.pyi` beside `__init__.py`, where type checkers look too.
 """
 
 import ast
@@ -11,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 
-def lazy_names(package: str, file: str) -> Callable[[str], Any]:
-    """A `__getattr__` for the package whose `__init__.py` is `file`."""
+def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
+    """`__getattr__` and `__all__` of the package whose `__init__.py` is `file`."""
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     homes = {
         a.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for a in node.names
@@ -24,4 +23,4 @@ def lazy_names(package: str, file: str) -> Callable[[str], Any]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(home), name)
 
-    return find
+    return find, sorted(homes)

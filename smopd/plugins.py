@@ -1,4 +1,4 @@
-"""Python files of the user's: a method, an engine. Whatever goes wrong in one has the file's name and a line."""
+"""Python files of the user's: a method, an engine. What goes wrong in one has the file's name and a line."""
 
 import hashlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""docs/extending.md: each example, as it stands there, needs one file of the user's and does what the page says."""
+"""docs/extending.md: each example, as it stands there, is one file of the user's and does what it says."""
 
 import json
 import re

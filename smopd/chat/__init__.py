@@ -2,4 +2,4 @@
 
 from smopd.lazy import lazy_names
 
-__getattr__ = lazy_names(__name__, __file__)
+__getattr__, __all__ = lazy_names(__name__, __file__)

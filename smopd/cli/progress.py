@@ -77,6 +77,7 @@ def training_note(row: dict[str, Any]) -> str:
         shown.append(f"right {row['outcome']:.0%}")
     if console.is_terminal and console.width < 100:
         return "  ".join(shown)
-    if row.get("clipped/middle") is not None:
-        shown.append(f"clipped {row['clipped/middle']:.0%}")
+    clipped = [value for key, value in row.items() if key.startswith("clipped/") and value is not None]
+    if clipped:  # of the first term that has tokens
+        shown.append(f"clipped {clipped[0]:.0%}")
     return "  ".join([*shown, f"{row['seconds/step']:.1f} s/step"])

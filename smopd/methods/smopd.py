@@ -122,7 +122,7 @@ METHODS = [
            "third of training.",
            f"{PAPER}, section 4.2, equations 4 and 5, table 2", keep=0.8, eta=0.0),
     method("outcome", "Outcome-guided turn weighting",
-           "A middle turn weighs 1.2 times as much when the final answer is wrong, 0.8 times when it is right.",
+           "A middle turn weighs 1.2 times as much when the final answer is wrong, 0.8 when it is right.",
            f"{PAPER}, section 4.3, equation 8, table 2", keep=1.0, eta=0.2),
     method("combined", "Entropy masking and outcome weighting together",
            "The entropy mask of `entropy` and the outcome scalar of `outcome` in one loss.",

@@ -6,4 +6,4 @@ Names are looked up when they are first asked for: a method's declaration needs 
 
 from smopd.lazy import lazy_names
 
-__getattr__ = lazy_names(__name__, __file__)
+__getattr__, __all__ = lazy_names(__name__, __file__)

@@ -5,4 +5,4 @@ Names are imported when they are first asked for: a worker process imports only 
 
 from smopd.lazy import lazy_names
 
-__getattr__ = lazy_names(__name__, __file__)
+__getattr__, __all__ = lazy_names(__name__, __file__)

@@ -27,7 +27,7 @@ SETTINGS = ["train.steps=3", "train.rollouts=5", "train.micro_batch=2", "train.c
 # rows gave up to 6e-6.
 
 
-def command(out: Path, *more: str, launcher: str = "torchrun", count: int = 2) -> list[str]:
+def command(out: Path, *sets: str, launcher: str = "torchrun", count: int = 2) -> list[str]:
     """The command line of a run of several processes, as a user would type it."""
     python, *smopd = COMMAND
     share, port = ("--nproc-per-node", str(count)), str(free_port())
@@ -36,11 +36,11 @@ def command(out: Path, *more: str, launcher: str = "torchrun", count: int = 2) -
         starter = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(count),
                    "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
                    "--main_process_port", port]  # fmt: skip
-    return [python, *starter, *smopd, "train", "pocket", "--out", str(out), *set_words([*SETTINGS, *more])]
+    return [python, *starter, *smopd, "train", "pocket", "--out", str(out), *set_words(sets)]
 
 
-def launch(out: Path, *more: str, launcher: str = "torchrun", count: int = 2, **environment: str) -> str:
-    words = command(out, *more, launcher=launcher, count=count)
+def launch(out: Path, *sets: str, launcher: str = "torchrun", count: int = 2, **environment: str) -> str:
+    words = command(out, *sets, launcher=launcher, count=count)
     ended = subprocess.run(words, capture_output=True, text=True, timeout=300, env=os.environ | environment)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return ended.stdout
@@ -81,9 +81,59 @@ def test_accumulation_changes_nothing(single, tmp_path):
     ids=["ddp", "fsdp2, an uneven share"],
 )
 def test_processes_change_nothing(single, tmp_path, launcher, count, more):
-    said = launch(tmp_path / "run", *more, launcher=launcher, count=count)
+    said = launch(tmp_path / "run", *SETTINGS, *more, launcher=launcher, count=count)
     assert said.count("trained:") == 1  # one of them speaks
     assert_same(single, tmp_path / "run")
+
+
+WHOLE_STEP = """
+from smopd.methods import Method
+from smopd.objective import Plan, Term, answer, batch, entropy, every, hard, middle, top, users_only, whole_task
+from smopd.rollout.play import Play
+from smopd.scoring import gjs, reverse_kl, sampled_nll
+from smopd.settings import Section
+
+
+class Settings(Section):
+    samples: int = 3
+
+
+def centred(group):
+    rewards = [float(r.correct) for r in group]
+    return [reward - sum(rewards) / len(rewards) for reward in rewards]
+
+
+def sibling(reply, peers):
+    others = peers.siblings(reply)
+    assert len(others) == 2
+    return whole_task(reply, peers)
+
+
+def plan(s):
+    return Plan(
+        (Play(samples=s.samples),),
+        (
+            Term("pg", every, None, sampled_nll(), lambda t: -t.advantage, mean_over="all", per="batch"),
+            Term("middle", middle, users_only, gjs(0.5), batch(top(entropy, 0.3)), hard(0.5), per="batch"),
+            Term("answer", answer, sibling, reverse_kl(), weights="base"),
+        ),
+        grade=centred,
+    )
+
+
+METHODS = [Method("both", "both", "both", "none", Settings, plan)]
+"""
+
+
+@pytest.mark.slow
+def test_a_method_that_looks_at_the_whole_step_does_not_depend_on_processes(tmp_path):
+    """Groups, siblings, token weights and means over the batch, no teacher and a base teacher; weights sharded."""
+    (tmp_path / "both.py").write_text(WHOLE_STEP)
+    more = (f"method={tmp_path / 'both.py'}", "train.steps=2")
+    settings = [s for s in SETTINGS if not s.startswith("objective.")]
+    train(tmp_path / "one", *settings, *more)
+    launch(tmp_path / "two", *settings, *more, "train.shard=true")
+    assert_same(tmp_path / "one", tmp_path / "two", 2)
 
 
 @pytest.mark.slow
@@ -99,7 +149,7 @@ def test_a_head_of_its_own_is_gathered(tmp_path):
     model.save_pretrained(tmp_path / "model")
     own = (f"model.path={tmp_path / 'model'}", "train.steps=2")
     train(tmp_path / "one", *SETTINGS, *own)
-    launch(tmp_path / "two", *own, ACCELERATE_USE_FSDP="true")
+    launch(tmp_path / "two", *SETTINGS, *own, ACCELERATE_USE_FSDP="true")
     assert_same(tmp_path / "one", tmp_path / "two", 2)
 
 
