@@ -81,7 +81,7 @@ def run(
     program: str, *, timeout: float, memory_mb: int = 512, tests: str = "", entry: str = "", stdin: str = "",
     level: Level | None = None,
 ) -> SandboxResult:  # fmt: skip
-    """Run a program alone (judge its output) or with tests, which see its names, `entry` as `candidate`."""
+    """Run a program alone (judge its output) or with tests that see its names and `entry` as `candidate`."""
     level = level or isolation()
     require(level)
     parts = [text.encode("utf-8", "surrogatepass") for text in (program, stdin, tests)]

@@ -88,7 +88,8 @@ def test_processes_change_nothing(single, tmp_path, launcher, count, more):
 
 WHOLE_STEP = """
 from smopd.methods import Method
-from smopd.objective import Plan, Term, answer, batch, entropy, every, hard, middle, top, users_only, whole_task
+from smopd.objective import Plan, Term, answer, batch, entropy, every, hard, middle, top, users_only
+from smopd.objective import whole_task
 from smopd.rollout.play import Play
 from smopd.scoring import gjs, reverse_kl, sampled_nll
 from smopd.settings import Section
@@ -127,7 +128,7 @@ METHODS = [Method("both", "both", "both", "none", Settings, plan)]
 
 @pytest.mark.slow
 def test_a_method_that_looks_at_the_whole_step_does_not_depend_on_processes(tmp_path):
-    """Groups, siblings, token weights and means over the batch, no teacher and a base teacher; weights sharded."""
+    """Groups, siblings, weights and means over the batch, no teacher and a base teacher, sharded."""
     (tmp_path / "both.py").write_text(WHOLE_STEP)
     more = (f"method={tmp_path / 'both.py'}", "train.steps=2")
     settings = [s for s in SETTINGS if not s.startswith("objective.")]
@@ -159,7 +160,7 @@ def test_a_run_goes_on_with_another_number_of_processes(single, tmp_path):
     trainer = trainer_of(tmp_path / "run", *SETTINGS)
     take_step(trainer, 1)
     trainer.save()
-    words = command(tmp_path / "run")
+    words = command(tmp_path / "run", *SETTINGS)
     process = subprocess.Popen(words, start_new_session=True, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     file = tmp_path / "run" / "metrics.jsonl"

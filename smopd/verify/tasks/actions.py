@@ -30,9 +30,8 @@ _OPENER = re.compile(rf"\[|{_NAME}\(")
 _LIST_OF_CALLS = re.compile(rf"\[\s*+(?={_NAME}\s*+\()")
 _BETWEEN = re.compile(r"\s*+[,;]?\s*+")
 # Strings and comments first: brackets within them don't count. `cut`: a string that does not end on its line.
-_TOKEN = re.compile(
-    r""""(?:[^"\\\n]|\\[^\n])*+"|'(?:[^'\\\n]|\\[^\n])*+'|(?P<cut>["'][^\n]*+)|#[^\n]*+|[\[\](){}]"""
-)
+_STRING = r"""(?:"(?:[^"\\\n]|\\[^\n])*+"|'(?:[^'\\\n]|\\[^\n])*+'|(?P<cut>["'][^\n]*+))"""
+_TOKEN = re.compile(_STRING + r"|#[^\n]*+|[\[\](){}]")
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _MOST_DEPTH = 20
 _MOST_CHARACTERS = 20_000  # of one list of calls
