@@ -52,7 +52,8 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
     views: list[str] = list(dict.fromkeys(config.eval.views))
     return Results(
         **{name: getattr(study, name) for name in names}, arms=arms, models=models, views=views,
-        runs=config.eval.runs, items=reader.items, data=config.data.eval, cells=cells, base=base, missing=missing,
+        runs=config.eval.runs, items=reader.items, data=config.data.eval, cells=cells, base=base,
+        missing=missing,
     )  # fmt: skip
 
 

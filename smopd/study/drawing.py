@@ -230,16 +230,15 @@ class Plot:
 def schematic() -> Figure:
     """The method in one drawing, the same in every report; it shows no number of a study."""
     folder = files("smopd.study").joinpath("schematic")
-    svg = folder.joinpath("schematic.svg").read_text("utf-8")
+    svg, text = (folder.joinpath(name).read_text("utf-8") for name in ("schematic.svg", "caption.txt"))
     pdf = folder.joinpath("schematic.pdf").read_bytes()
-    caption = " ".join(folder.joinpath("caption.txt").read_text("utf-8").split())
-    return Figure("schematic", "One training step", caption, svg, pdf, [])
+    return Figure("schematic", "One training step", " ".join(text.split()), svg, pdf, [])
 
 
 def tint(colour: str, share: float) -> str:
     """A colour mixed with so much white."""
-    red, green, blue = (c + (1 - c) * share for c in to_rgb(colour))
-    return to_hex((red, green, blue))
+    mixed: Any = [c + (1 - c) * share for c in to_rgb(colour)]
+    return to_hex(mixed)
 
 
 def words(text: object, width: int = 22, lines: int = 3) -> str:
