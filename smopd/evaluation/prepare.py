@@ -25,7 +25,5 @@ def prepared_examples(config: Config, split: Literal["train", "eval"]) -> list[E
         if prompt and place and place.name not in prompt:
             why = "or the model would never see them"
             raise UserError(f"prompts.{task.name}: must contain {place.name}, {why}")
-    filled = {name: prompt for name, prompt in prompts.items() if prompt}
-    return [
-        replace(e, system=tasks.fill(filled[e.task], e.answer)) if e.task in filled else e for e in examples
-    ]
+    ours = {name: prompt for name, prompt in prompts.items() if prompt}
+    return [replace(e, system=tasks.fill(ours[e.task], e.answer)) if e.task in ours else e for e in examples]

@@ -98,7 +98,6 @@ class EvaluationFolder:
         write_json(self.path / "summary.json", summary)
 
     def _whole(self) -> bytes | None:
-        """The whole groups of the file; None where there is no file."""
         try:
             raw = (self.path / "conversations.jsonl").read_bytes()
         except FileNotFoundError:

@@ -53,14 +53,8 @@ _STYLE: dict[str, Any] = {
     "figure.facecolor": "white", "axes.facecolor": "white",
 }  # fmt: skip
 PAPER: dict[str, Any] = {
-    "marker": "D",
-    "mfc": "white",
-    "mec": INK,
-    "mew": 0.9,
-    "ms": 4.4,
-    "ls": "",
-    "zorder": 4,
-}
+    "marker": "D", "mfc": "white", "mec": INK, "mew": 0.9, "ms": 4.4, "ls": "", "zorder": 4,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -273,10 +267,10 @@ def grid(sheet: Sheet, panels: int, columns: int = 3, **shared: Any) -> list[Axe
     return axes[:panels]
 
 
-def name_rows(axes: Axes, names: Sequence[str], height: float = 1.0) -> None:
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
     """Names down the left side, the first at the top."""
-    axes.set_yticks([i * height for i in range(len(names))], [words(name) for name in names])
-    axes.set_ylim((len(names) - 0.5) * height, -0.5 * height)
+    axes.set_yticks([float(i) for i in range(len(names))], [words(name) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 

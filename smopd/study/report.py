@@ -144,7 +144,6 @@ def _first_difference(there: bytes, wanted: bytes) -> str:
 
 
 def _unlike_from(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """The first place at which two sequences differ."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 

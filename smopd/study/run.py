@@ -245,7 +245,6 @@ def time_left(scheduler: Scheduler) -> float | None:
 
 
 def _part(job: Job) -> float:
-    """How far a cell is, from the rows it has written."""
     if not job.steps:
         return 0.0
     metrics = job.folder / "metrics.jsonl"
