@@ -1,8 +1,7 @@
 """What every figure of a study shares: its form, points with intervals over seeds, its words, and its files.
 
 A figure is an SVG and a PDF that come out byte for byte the same for the same input and the same matplotlib.
-Text in the SVG is drawn as outlines: a page then needs no font. It leaves out what each figure shows
-(figures.py, figures_training.py).
+Text in the SVG is drawn as outlines: a page then needs no font.
 """
 
 import io

@@ -220,10 +220,8 @@ def _calibration(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[s
 
 
 def pooled(logs: Iterable[dict[str, Any]], name: str, keys: Sequence[str]) -> list[dict[str, float]]:
-    """The bins of several runs as one, weighted by count.
-
-    Bins of probability belong together by their ends. Those of entropy are quantiles of a run, of which the
-    lowest may fall together, so they belong together by their place from the top.
+    """The bins of several runs as one, weighted by count: of probability by their ends, those of entropy
+    by their place from the top (they are quantiles of a run, of which the lowest may fall together).
     """
     groups: dict[float, list[dict[str, Any]]] = {}
     for log in logs:

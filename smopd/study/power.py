@@ -36,10 +36,9 @@ class Options(TypedDict, total=False):
 class Design:
     """What a pair of arms says about the next study: all are fractions, not percent.
 
-    `seed_sd` is the standard deviation of an arm's accuracy over seeds on `items` items. `discordance` is the
-    standard deviation over items of the difference between the two arms' chances of getting the item right
-    (item x arm). `noise` is the standard deviation of one run of one item around what its arm, its seed and
-    the item make expected (seed x item).
+    Standard deviations: `seed_sd` of an arm's accuracy over seeds on `items`, `discordance` over items of
+    the difference between two arms' chances (item x arm), `noise` of one run of one item around what its arm,
+    its seed and the item make expected (seed x item).
     """
 
     items: int

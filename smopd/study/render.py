@@ -1,8 +1,7 @@
 """A study report before it takes a form, and as one HTML page: no script, no outside resource.
 
 Every number of a table is a link to the set of runs it was computed from; its tooltip tells its id, its
-unrounded value and those runs. It leaves out what the numbers are (tables.py) and the other forms
-(render_text.py).
+unrounded value and those runs. It leaves out the other forms (render_text.py).
 """
 
 import re

@@ -1,7 +1,7 @@
 """The report of a run, made from its folder, and the audit of it.
 
-A run keeps its evaluations under eval/: `base` before training, `trained` after. The audit trusts nothing
-between the conversations and the page: every reply is verified anew, every number computed anew.
+The audit trusts nothing between the conversations and the page: every reply is verified anew, every number
+computed anew.
 """
 
 import json
