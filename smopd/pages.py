@@ -27,8 +27,7 @@ def html_page(title: str, header: str, body: str, *styles: str) -> str:
         version = importlib.metadata.version("smopd")
     except importlib.metadata.PackageNotFoundError:
         version = "unknown"
-    # The policy makes the promise of the first line binding: a browser would refuse any script or outside
-    # resource.
+    # A browser refuses any script or outside resource.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     css = "\n".join([style_sheet(), *styles])
     return (

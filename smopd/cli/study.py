@@ -114,7 +114,6 @@ def _run(scheduler: "Scheduler") -> None:
 
 
 def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
-    """Collect, report, and say what failed."""
     from smopd.cli.progress import track
     from smopd.study.report import publish
     from smopd.study.tables import verdict_lines
@@ -201,10 +200,9 @@ def calibration(run: Annotated[Path, typer.Argument(help=LOGGED)], as_json: Json
 
     Example: smopd study calibration runs/pocket-entropy-seed42
     """
-    from smopd.study.calibration import calibration as calibrate
-    from smopd.study.calibration import load_tokens
+    from smopd.study import calibration as tokens
 
-    found = calibrate(load_tokens(run))
+    found = tokens.calibration(tokens.load_tokens(run))
     if found is None:
         raise UserError(f"{run}: the token log holds no middle reply")
     if as_json:

@@ -1,7 +1,6 @@
 """Accuracy: conversations played in the views of a task, judged, kept in a folder, and counted.
 
-Names are looked up when they are first asked for: a file of verifiers that imports `verifier` from here must
-not import torch. `smopd.evaluation.evaluate` is the module; the function of that name is in there.
+`smopd.evaluation.evaluate` is the module; the function of that name is in there.
 """
 
 from smopd.lazy import lazy_names

@@ -124,7 +124,6 @@ def compare_evaluations(a: Path, b: Path) -> dict[str, Any]:
 
 
 def _unlike(a: Path, b: Path) -> list[str]:
-    """What was not the same in both, besides the model."""
     first, second = (flatten(load_identity(folder)) for folder in (a, b))
     of_the_model = ("model", "weights", "adapter", "data", "dtype", "engine", "eval.views")
     shared = [name for name in first if name in second and name not in of_the_model]

@@ -5,9 +5,9 @@ draws whole items. It leaves out the spread over training seeds, which is the st
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,8 +16,7 @@ LEVEL = 0.95
 DRAWS = 10_000  # of a bootstrap; the error of a tail of 2.5% is then 0.16 points
 
 
-@dataclass(frozen=True)
-class Paired:
+class Paired(NamedTuple):
     """What changed from `before` to `after`, with a 95% interval and the two-sided exact McNemar p."""
 
     n: int

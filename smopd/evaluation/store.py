@@ -26,11 +26,7 @@ def data_digest(examples: Sequence[Example]) -> str:
 
 
 class EvaluationFolder:
-    """One evaluation's files. Making the object only looks; `add` is the first to write.
-
-    Used as a context it is one process's at a time: from the start where there is a folder, else from the
-    first group on.
-    """
+    """One evaluation's files, as a context one process's at a time. `add` is the first to write."""
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:
         self.path, self.identity = path, identity
@@ -98,7 +94,6 @@ class EvaluationFolder:
         write_json(self.path / "summary.json", summary)
 
     def _whole(self) -> bytes | None:
-        """The whole groups of the file; None where there is no file."""
         try:
             raw = (self.path / "conversations.jsonl").read_bytes()
         except FileNotFoundError:

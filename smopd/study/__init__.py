@@ -1,7 +1,4 @@
-"""Evidence: grids of runs, statistics over seeds and items, tables, figures, the report and its audit.
-
-Names are looked up when they are first asked for: the command line's `--help` must not wait for scipy.
-"""
+"""Evidence: grids of runs, statistics over seeds and items, tables, figures, the report and its audit."""
 
 from smopd.lazy import lazy_names
 

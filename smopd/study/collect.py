@@ -1,7 +1,4 @@
-"""From the folders of a study to its results; with `rejudge` every reply is verified anew.
-
-It leaves out statistics and what is shown.
-"""
+"""From the folders of a study to its results; with `rejudge` every reply is verified anew."""
 
 import math
 from collections import Counter
@@ -58,8 +55,6 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
 
 
 class _Reader:
-    """Reads cells, all of which must have played the same items."""
-
     def __init__(self, root: Path, config: Config, rejudge: bool) -> None:
         self.root, self.runs = root, config.eval.runs
         self.items: list[str] = []
@@ -77,7 +72,10 @@ class _Reader:
         if identity["examples"] != self.data:
             what = "played other examples than the rest of the study"
             raise UserError(f"{evaluation}: {what}; delete it and run the study")
-        checkpoint = None if seed is None else _last_checkpoint(place)
+        checkpoint = max((place / "checkpoints").glob("step-*"), default=None) if planned else None
+        if planned and not checkpoint:
+            what = "has an evaluation but no checkpoint"
+            raise UserError(f"{place}: {what}; delete the folder and run the study again")
         if checkpoint and file_digest(checkpoint / "adapter_model.safetensors") != identity["adapter"]:
             what = f"is not an evaluation of {checkpoint}"
             raise UserError(f"{evaluation}: {what}; delete it and run the study again")
@@ -138,14 +136,6 @@ def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], sourc
             outcome = replace(outcome, any_correct=any(verdict.correct for verdict in judged), **last)
         fresh.append(outcome)
     return fresh
-
-
-def _last_checkpoint(place: Path) -> Path:
-    found = sorted((place / "checkpoints").glob("step-*"))
-    if not found:
-        what = "has an evaluation but no checkpoint"
-        raise UserError(f"{place}: {what}; delete the folder and run the study again")
-    return found[-1]
 
 
 def _short(value: float | None) -> float | None:

@@ -69,14 +69,12 @@ def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: flo
     (mean_a, sd_a), (mean_b, sd_b) = mean_sd(seeds_a), mean_sd(seeds_b)
     result = statistics.welch(seeds_a, seeds_b)
     tests = (result.delta, result, *statistics.welch_interval(seeds_a, seeds_b, 1 - alpha))
-    over_items = (
-        (statistics.clustered(x, y, 1 - alpha), statistics.item_test(x, y)) if known else (None, None)
-    )
+    over = (statistics.clustered(x, y, 1 - alpha), statistics.item_test(x, y)) if known else (None, None)
     freedom = len(x) + len(y) - 2
     squares = sum((len(arm) - 1) * sd**2 for arm, sd in ((x, sd_a), (y, sd_b)) if len(arm) > 1)
     run_to_run = sqrt(squares / freedom) if freedom else nan
     seeds, items = (len(x), len(y)), x.shape[1] if known else None
-    given = (names, seeds, items, mean_a, sd_a, mean_b, sd_b, *tests, *over_items, run_to_run)
+    given = (names, seeds, items, mean_a, sd_a, mean_b, sd_b, *tests, *over, run_to_run)
     scale = 1.0 if max(abs(x).max(), abs(y).max()) <= 1 else 0.01
     made = replace(Comparison(*given), alpha=alpha, scale=scale)
     return _judged(made, _deciding(made), 1)

@@ -1,8 +1,7 @@
 """What every figure of a study shares: its form, points with intervals over seeds, its words, and its files.
 
 A figure is an SVG and a PDF that come out byte for byte the same for the same input and the same matplotlib.
-Text in the SVG is drawn as outlines: a page then needs no font. It leaves out what each figure shows
-(figures.py, figures_training.py).
+Text in the SVG is drawn as outlines: a page then needs no font.
 """
 
 import io
@@ -53,14 +52,8 @@ _STYLE: dict[str, Any] = {
     "figure.facecolor": "white", "axes.facecolor": "white",
 }  # fmt: skip
 PAPER: dict[str, Any] = {
-    "marker": "D",
-    "mfc": "white",
-    "mec": INK,
-    "mew": 0.9,
-    "ms": 4.4,
-    "ls": "",
-    "zorder": 4,
-}
+    "marker": "D", "mfc": "white", "mec": INK, "mew": 0.9, "ms": 4.4, "ls": "", "zorder": 4,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -230,16 +223,15 @@ class Plot:
 def schematic() -> Figure:
     """The method in one drawing, the same in every report; it shows no number of a study."""
     folder = files("smopd.study").joinpath("schematic")
-    svg = folder.joinpath("schematic.svg").read_text("utf-8")
+    svg, text = (folder.joinpath(name).read_text("utf-8") for name in ("schematic.svg", "caption.txt"))
     pdf = folder.joinpath("schematic.pdf").read_bytes()
-    caption = " ".join(folder.joinpath("caption.txt").read_text("utf-8").split())
-    return Figure("schematic", "One training step", caption, svg, pdf, [])
+    return Figure("schematic", "One training step", " ".join(text.split()), svg, pdf, [])
 
 
 def tint(colour: str, share: float) -> str:
     """A colour mixed with so much white."""
-    red, green, blue = (c + (1 - c) * share for c in to_rgb(colour))
-    return to_hex((red, green, blue))
+    mixed: Any = [c + (1 - c) * share for c in to_rgb(colour)]
+    return to_hex(mixed)
 
 
 def words(text: object, width: int = 22, lines: int = 3) -> str:
@@ -274,10 +266,10 @@ def grid(sheet: Sheet, panels: int, columns: int = 3, **shared: Any) -> list[Axe
     return axes[:panels]
 
 
-def name_rows(axes: Axes, names: Sequence[str], height: float = 1.0) -> None:
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
     """Names down the left side, the first at the top."""
-    axes.set_yticks([i * height for i in range(len(names))], [words(name) for name in names])
-    axes.set_ylim((len(names) - 0.5) * height, -0.5 * height)
+    axes.set_yticks([float(i) for i in range(len(names))], [words(name) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 

@@ -1,8 +1,7 @@
 """Figures of what was logged in training: curves, the student's confidence against the teacher's, gradients.
 
 There is one of each for every model and point of the axes that has the log; where one arm runs over an axis,
-its curves share a figure. Curves are smoothed lightly for the eye. It leaves out the accuracies (figures.py)
-and how the logs are read.
+its curves share a figure. It leaves out the accuracies (figures.py) and how the logs are read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -66,7 +65,6 @@ def _of(spot: Spot) -> str:
 
 
 def _known(logs: Iterable[dict[str, Any]], key: str) -> list[float]:
-    """The finite values of a key."""
     return [value for value in (finite(log.get(key)) for log in logs) if value is not None]
 
 
@@ -144,7 +142,6 @@ def smoothed(row: np.ndarray, window: int) -> np.ndarray:
 
 
 def _over_seeds(of: Any, rows: np.ndarray) -> np.ndarray:
-    """A statistic over the seeds of every step, NaN where no seed has a value."""
     return np.array([of(column) if np.isfinite(column).any() else np.nan for column in rows.T])
 
 
@@ -223,10 +220,8 @@ def _calibration(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[s
 
 
 def pooled(logs: Iterable[dict[str, Any]], name: str, keys: Sequence[str]) -> list[dict[str, float]]:
-    """The bins of several runs as one, weighted by count.
-
-    Bins of probability belong together by their ends. Those of entropy are quantiles of a run, of which the
-    lowest may fall together, so they belong together by their place from the top.
+    """The bins of several runs as one, weighted by count: of probability by their ends, those of entropy
+    by their place from the top (they are quantiles of a run, of which the lowest may fall together).
     """
     groups: dict[float, list[dict[str, Any]]] = {}
     for log in logs:

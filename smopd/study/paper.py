@@ -9,11 +9,10 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class PaperRun:
+class PaperRun(NamedTuple):
     """One run behind a printed mean."""
 
     table: str

@@ -7,7 +7,7 @@ vary alike and means are normal. It leaves out several comparisons (a smaller `a
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Required, TypedDict, Unpack
+from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,17 +22,12 @@ ALPHA = 0.05
 ITEM_GRID = 8  # of the spread over items, which is known far better
 
 
-class Spreads(TypedDict, total=False):
-    """The keywords that describe a design; see Design."""
+class Options(TypedDict, total=False):
+    """The keywords of `power_of`, which explains them; the first three describe a Design."""
 
     seed_sd: Required[float]
     discordance: Required[float]
     noise: float | None
-
-
-class Options(Spreads, total=False):
-    """The keywords of `power_of`, which explains them."""
-
     alpha: float
     verdict: bool
 
@@ -41,10 +36,9 @@ class Options(Spreads, total=False):
 class Design:
     """What a pair of arms says about the next study: all are fractions, not percent.
 
-    `seed_sd` is the standard deviation of an arm's accuracy over seeds on `items` items. `discordance` is the
-    standard deviation over items of the difference between the two arms' chances of getting the item right
-    (item x arm). `noise` is the standard deviation of one run of one item around what its arm, its seed and
-    the item make expected (seed x item).
+    Standard deviations: `seed_sd` of an arm's accuracy over seeds on `items`, `discordance` over items of
+    the difference between two arms' chances (item x arm), `noise` of one run of one item around what its arm,
+    its seed and the item make expected (seed x item).
     """
 
     items: int
@@ -52,7 +46,7 @@ class Design:
     discordance: float
     noise: float
 
-    def spreads(self) -> Spreads:
+    def spreads(self) -> dict[str, Any]:
         """The keywords of `detectable`."""
         return {"seed_sd": self.seed_sd, "discordance": self.discordance, "noise": self.noise}
 

@@ -1,8 +1,7 @@
 """A study report before it takes a form, and as one HTML page: no script, no outside resource.
 
 Every number of a table is a link to the set of runs it was computed from; its tooltip tells its id, its
-unrounded value and those runs. It leaves out what the numbers are (tables.py) and the other forms
-(render_text.py).
+unrounded value and those runs. It leaves out the other forms (render_text.py).
 """
 
 import re
@@ -173,15 +172,17 @@ def _entry(entry: Entry, document: Document) -> str:
     if len(entry) == 1 and entry[0] in VERDICTS:
         css = str(entry[0]) if entry[0] in ("gain", "loss") else "open"
         return f'<span class="{css}">{esc(entry[0])}</span>'
-    return "".join(_number(part, document) if isinstance(part, Number) else esc(part) for part in entry)
-
-
-def _number(number: Number, document: Document) -> str:
-    value = "not defined" if number.value is None else f"{number.value:.10g}"
-    places = sorted({document.places[folder] for folder in number.sources})
-    title = f"{number.id} = {value}; {'run' if len(places) == 1 else 'runs'} {ranges(places)}"
-    target = f'href="#set-{document.sets[number.sources]}" title="{esc(title)}"'
-    return f'<a class="n" {target}>{_minus(number.text)}</a>'
+    html = ""
+    for part in entry:
+        if isinstance(part, str):
+            html += esc(part)
+            continue
+        value = "not defined" if part.value is None else f"{part.value:.10g}"
+        places = sorted({document.places[folder] for folder in part.sources})
+        title = f"{part.id} = {value}; {'run' if len(places) == 1 else 'runs'} {ranges(places)}"
+        target = f'href="#set-{document.sets[part.sources]}" title="{esc(title)}"'
+        html += f'<a class="n" {target}>{_minus(part.text)}</a>'
+    return html
 
 
 def _figure(figure: Figure) -> str:

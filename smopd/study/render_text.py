@@ -9,12 +9,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import groupby
 
 from smopd.formatting import visible
 from smopd.study.drawing import Figure
 from smopd.study.render import Document, short
 from smopd.study.results import json_by_rows
-from smopd.study.table_parts import Entry, Number, Table
+from smopd.study.table_parts import Number, Table
 
 _MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # what would begin a code, a link, another column
 _TAG = re.compile(r"<(?=[\w/!?])|&(?=[#\w]+;)")
@@ -66,11 +67,11 @@ def _list(lines: Sequence[str]) -> str:
 
 def markdown_tables(tables: Sequence[Table]) -> str:
     """Tables under the headings of their sections."""
-    parts, section = [], None
-    for table in tables:
-        parts += [f"## {markdown(table.section)}"] if table.section != section else []
-        parts += [f"### {markdown(table.title)}", markdown(table.caption), _markdown_table(table)]
-        section = table.section
+    parts = []
+    for section, some in groupby(tables, lambda table: table.section):
+        parts.append(f"## {markdown(section)}")
+        for table in some:
+            parts += [f"### {markdown(table.title)}", markdown(table.caption), _markdown_table(table)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -90,16 +91,13 @@ def _markdown_table(table: Table) -> str:
         if row.group != group:
             group = row.group
             lines.append(_line([f"**{markdown(group)}**", *[""] * (len(table.heads) - 1)]))
-        lines.append(_line([markdown(row.label), *(markdown(_plain(entry)) for entry in row.entries)]))
+        texts = ("".join(p if isinstance(p, str) else p.text for p in entry) for entry in row.entries)
+        lines.append(_line([markdown(row.label), *map(markdown, texts)]))
     return "\n".join(lines)
 
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def _plain(entry: Entry) -> str:
-    return "".join(part.text if isinstance(part, Number) else part for part in entry)
 
 
 def latex(text: object) -> str:
@@ -164,8 +162,7 @@ def _latex_part(part: str | Number) -> str:
 
 def render_json(document: Document) -> str:
     """Every number with its id, its value (twelve digits), its printed form and its runs; and the runs."""
-    results = document.results
-    numbers = []
+    results, numbers = document.results, []
     for n in document.numbers:
         value = None if n.value is None else float(f"{n.value:.12g}")
         numbers.append({"id": n.id, "value": value, "text": n.text, "sources": list(n.sources)})

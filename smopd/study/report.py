@@ -144,7 +144,6 @@ def _first_difference(there: bytes, wanted: bytes) -> str:
 
 
 def _unlike_from(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """The first place at which two sequences differ."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
@@ -159,5 +158,5 @@ def _excerpt(line: str | None, other: str | None) -> str:
 
 def _left_over(out: Path, files: dict[str, bytes]) -> list[str]:
     """Figures and tables in the report's two folders that this report does not have."""
-    there = (path for kind in OWNED for path in sorted(out.glob(kind)) if path.is_file())
+    there = sorted(path for kind in OWNED for path in out.glob(kind) if path.is_file())
     return [name for name in (path.relative_to(out).as_posix() for path in there) if name not in files]

@@ -1,8 +1,6 @@
 """What a study found, as plain data in one JSON file: every cell with its items, curves and origin.
 
-A report is made from this alone, so the same file gives the same tables and figures on any machine. It leaves
-out how the numbers are read from run folders (collect.py) and what is computed from them (comparison.py,
-tables.py).
+A report is made from this alone, so the same file gives the same tables and figures on any machine.
 """
 
 import json
@@ -104,8 +102,7 @@ def encode(counts: list[int]) -> str:
 
 def save_results(path: Path, results: Results) -> None:
     """One line a cell, so that a change of one is a change of one line."""
-    tree = asdict(results)
-    write_text(path, json_by_rows(tree, ("cells", "base")))
+    write_text(path, json_by_rows(asdict(results), ("cells", "base")))
 
 
 def json_by_rows(tree: dict[str, Any], rows: Sequence[str]) -> str:
@@ -129,9 +126,8 @@ def load_results(path: Path) -> Results:
     if not isinstance(plain, dict) or set(plain) != wanted:
         raise UserError(f"{path}: not the results of a study (expected the keys {', '.join(sorted(wanted))})")
     try:
-        made = {}
-        for name in ("cells", "base"):
-            made[name] = [Cell(**c | {"source": Source(**c["source"])}) for c in plain[name]]
+        rows = {name: plain[name] for name in ("cells", "base")}
+        made = {k: [Cell(**c | {"source": Source(**c["source"])}) for c in v] for k, v in rows.items()}
         return Results(**plain | made)
     except (TypeError, KeyError) as error:
         raise UserError(f"{path}: not the results of a study: {error}") from None

@@ -149,28 +149,28 @@ class Scheduler:
 
     def run(self, report: Callable[["Scheduler"], None]) -> None:
         """Until every job is done or has failed. Ctrl-C stops the running ones, which save what they have."""
-        waiting = [job for job in self.jobs if not job.done]
-        reported = 0.0
+        waiting, reported = [job for job in self.jobs if not job.done], 0.0
+        # SIGTERM, as schedulers send it, is a Ctrl-C.
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            with _terminable():
-                while waiting or self.running:
-                    for slot in range(self.width):
-                        if slot not in self.running and waiting:
-                            job = waiting.pop(0)
-                            job.attempts, job.error, job.began_at = job.attempts + 1, "", _part(job)
-                            self._launch(slot, job, list(job.commands), time.monotonic())
-                    time.sleep(POLL)
-                    for slot in list(self.running):
-                        if failed := self._look(slot):
-                            waiting.append(failed)
-                    if time.monotonic() - reported >= REPORT_EVERY:
-                        report(self)
-                        reported = time.monotonic()
-                report(self)
+            while waiting or self.running:
+                for slot in range(self.width):
+                    if slot not in self.running and waiting:
+                        job = waiting.pop(0)
+                        job.attempts, job.error, job.began_at = job.attempts + 1, "", _part(job)
+                        self._launch(slot, job, list(job.commands), time.monotonic())
+                time.sleep(POLL)
+                waiting += [failed for slot in list(self.running) if (failed := self._look(slot))]
+                if time.monotonic() - reported >= REPORT_EVERY:
+                    report(self)
+                    reported = time.monotonic()
+            report(self)
         except KeyboardInterrupt:
+            signal.signal(signal.SIGTERM, before)
             self._stop()
             raise
         finally:
+            signal.signal(signal.SIGTERM, before)
             self.folder.save_status(self.jobs)
 
     def _launch(self, slot: int, job: Job, commands: list[list[str]], began: float) -> None:
@@ -205,7 +205,11 @@ class Scheduler:
         job.seconds += time.monotonic() - began
         if code != 0 or not job.done:
             log = self.folder.path / "logs" / f"{job.name}.log"
-            job.error = f"{_last_words(log)} (exit code {code}; {log})"
+            printed = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = [line for line in printed if line.strip()] or ["it printed nothing"]
+            errors = [line for line in lines if line.startswith("error: ")]
+            last = (errors or lines)[-1].removeprefix("error: ")[:300]
+            job.error = f"{last} (exit code {code}; {log})"
         self.folder.save_status(self.jobs)
         # Wrong settings or files (2) do not mend themselves; anything else may have been the machine.
         return job if job.error and code != 2 and job.attempts <= self.retries else None
@@ -241,7 +245,6 @@ def time_left(scheduler: Scheduler) -> float | None:
 
 
 def _part(job: Job) -> float:
-    """How far a cell is, from the rows it has written."""
     if not job.steps:
         return 0.0
     metrics = job.folder / "metrics.jsonl"
@@ -261,13 +264,6 @@ def visible_devices() -> list[str]:
     return [str(i) for i in range(torch.cuda.device_count())]
 
 
-def _last_words(log: Path) -> str:
-    """The last error a process printed, or else its last line."""
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("error: ")]
-    return (errors or lines or ["it printed nothing"])[-1].removeprefix("error: ")[:300]
-
-
 def _signal(processes: list["subprocess.Popen[bytes]"], number: int) -> None:
     for process in (process for process in processes if process.poll() is None):
         with suppress(ProcessLookupError):  # it ended in this moment
@@ -277,13 +273,3 @@ def _signal(processes: list["subprocess.Popen[bytes]"], number: int) -> None:
 def _end_with_parent() -> None:
     """Ctrl-C when the scheduler is killed: orphans would hold their folders against its next start."""
     ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM, as schedulers send it, is a Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

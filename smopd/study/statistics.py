@@ -81,8 +81,7 @@ def welch(a: ArrayLike, b: ArrayLike) -> Welch:
     """Welch's t test of treatment a against reference b, one number a seed.
 
     With fewer than two values on a side t, df and p are nan. Where neither side has any spread, equal means
-    give t 0 and p 1 (one-sided 0.5), unequal means t +-inf and p 0 (one-sided 0 or 1), both with n_a + n_b -
-    2 degrees of freedom. One side without spread is nothing special.
+    give t 0 and p 1 (one-sided 0.5), unequal means t +-inf and p 0 (one-sided 0 or 1), df n_a + n_b - 2.
     """
     x, y = numbers(a), numbers(b)
     (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)

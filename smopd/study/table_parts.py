@@ -90,11 +90,6 @@ def point_label(axes: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {shown(value)}" for name, value in axes.items())
 
 
-def with_view(cells: list[Cell], view: str) -> list[Cell]:
-    """Those that were evaluated under a view."""
-    return [cell for cell in cells if view in cell.right]
-
-
 class Maker:
     """Makes the numbers and entries of a study's tables, and its comparisons: every arm against the reference
     at the same model and point, one family of tests a view.
@@ -133,7 +128,7 @@ class Maker:
     def cells(self, place: Place, view: str = "") -> list[Cell]:
         """The runs of a place; with a view, those that played it."""
         cells = self.results.group(place.model, place.arm, self.axes_of[place.point])
-        return with_view(cells, view) if view else cells
+        return [cell for cell in cells if not view or view in cell.right]
 
     def group(self, place: Place) -> str:
         """The heading of a block of rows; none where there is only one block."""
@@ -151,9 +146,8 @@ class Maker:
 
     def interval(self, path: Path, cells: list[Cell], low: float, high: float, of: str = "") -> Entry:
         """[low, high] in points."""
-        first, last = (
-            self.one(path, cells, of + end, value, points) for end, value in (("low", low), ("high", high))
-        )
+        ends = ((f"{of}low", low), (f"{of}high", high))
+        first, last = (self.one(path, cells, end, value, points) for end, value in ends)
         return first if finite(low) is None or finite(high) is None else ("[", *first, ", ", *last, "]")
 
     def spread(self, path: Path, cells: list[Cell], values: Sequence[float], show: Show) -> Entry:
@@ -168,10 +162,10 @@ class Maker:
         """Every view's accuracy, and the gap FULL less SHARDED where both are there."""
         runs, entries = self.results.runs, []
         for view in self.results.views:
-            some = with_view(cells, view)
+            some = [cell for cell in cells if view in cell.right]
             entries.append(self.spread([*path, view], some, [c.accuracy(view, runs) for c in some], hundred))
         if self.has_gap:
-            both = with_view(with_view(cells, "full"), "sharded")
+            both = [cell for cell in cells if {"full", "sharded"} <= set(cell.right)]
             gaps = [c.accuracy("full", runs) - c.accuracy("sharded", runs) for c in both]
             entries.append(self.spread([*path, "gap"], both, gaps, hundred))
         return entries

@@ -30,7 +30,9 @@ def paper_table(make: Maker) -> Table:
     r, rows = make.results, []
     for place in make.places:
         cells = make.cells(place)
-        for printed in _printed(r.paper, place, _steps(make.axes_of[place.point])) if cells else ():
+        axes = make.axes_of[place.point]
+        steps = [v for name, v in axes.items() if name.split(".")[-1] == "steps" and isinstance(v, int)]
+        for printed in _printed(r.paper, place, steps[0] if steps else None) if cells else ():
             for view in r.views:
                 accuracy, theirs = printed.accuracy(view), printed.effect(view, r.reference)
                 if accuracy is None and theirs is None:
@@ -60,8 +62,8 @@ def paper_table(make: Maker) -> Table:
         "printed accuracies. A model that the paper does not have stands beside each of the paper's: then "
         "only the direction and the size of an effect can be compared."
     )
-    title = f"Ours and the paper's: {r.paper}"
-    return Table("paper", "Beside the paper", title, caption, heads, tuple(rows), (1, 7, 8))
+    words = ("Beside the paper", f"Ours and the paper's: {r.paper}", caption)
+    return Table("paper", *words, heads, tuple(rows), (1, 7, 8))
 
 
 def calibration_tables(make: Maker) -> list[Table]:
@@ -138,11 +140,6 @@ def _printed(study: str, place: Place, steps: int | None) -> list[PaperRow]:
         row = find(study, place.model, place.arm, steps)
         return [row] if row else []
     return [row for row in paper_rows(study) if row.arm == place.arm and steps in (None, row.steps)]
-
-
-def _steps(axes: dict[str, Any]) -> int | None:
-    steps = (value for name, value in axes.items() if name.split(".")[-1] == "steps")
-    return next((value for value in steps if isinstance(value, int)), None)
 
 
 def _text(value: float | None, form: str) -> str:

@@ -17,8 +17,7 @@ from smopd.formatting import esc, finite, interval, p_value, percent, points
 from smopd.pages import html_page, section
 
 
-@dataclass(frozen=True)
-class Accuracy:
+class Accuracy(NamedTuple):
     """Correct answers of a stage ("base", "trained") in a view ("FULL", "SHARDED"), with a 95% interval."""
 
     stage: str
@@ -40,8 +39,7 @@ def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
     return [Accuracy(stage, view.upper(), *(v[key] for key in keys)) for view, v in views.items()]
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A paired comparison: tasks that became right and wrong, the difference and its interval."""
 
     label: str
@@ -53,8 +51,7 @@ class Comparison:
     p: float
 
 
-@dataclass(frozen=True)
-class ShownConversation:
+class ShownConversation(NamedTuple):
     """(user, reply) turns and the verdict on the last reply."""
 
     turns: list[tuple[str, str]]
@@ -62,8 +59,7 @@ class ShownConversation:
     extracted: str | None
 
 
-@dataclass(frozen=True)
-class ConversationPair:
+class ConversationPair(NamedTuple):
     """The same task told to the model before and after training."""
 
     id: str

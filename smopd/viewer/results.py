@@ -1,7 +1,7 @@
 """The report of a run, made from its folder, and the audit of it.
 
-A run keeps its evaluations under eval/: `base` before training, `trained` after. The audit trusts nothing
-between the conversations and the page: every reply is verified anew, every number computed anew.
+The audit trusts nothing between the conversations and the page: every reply is verified anew, every number
+computed anew.
 """
 
 import json
@@ -56,13 +56,10 @@ def report_run(run: Path) -> Path:
     return path
 
 
-def audit(path: Path, track: Track = quiet) -> list[str]:
+def audit(run: Path, track: Track = quiet) -> list[str]:
     """Everything in a run's or a study's report that its raw conversations do not give."""
-    return audit_run(path) if (path / "config.toml").exists() else audit_studies(path, track)
-
-
-def audit_run(run: Path) -> list[str]:
-    """Of one run: the summaries of its evaluations, and the page."""
+    if not (run / "config.toml").exists():
+        return audit_studies(run, track)
     config = load_config(run / "config.toml")
     examples = {e.id: e for e in prepared_examples(config, "eval")}
     problems = []
@@ -80,7 +77,6 @@ def audit_run(run: Path) -> list[str]:
 
 
 def _unlike(stored: object, fresh: object, place: str = "") -> list[str]:
-    """The leaves of `fresh` that `stored` does not have."""
     if isinstance(fresh, dict):
         there = stored if isinstance(stored, dict) else {}
         parts = (_unlike(there.get(key), fresh[key], f"{place}.{key}".strip(".")) for key in fresh)
@@ -102,9 +98,8 @@ def _comparisons(rows: dict[str, list[dict[str, Any]]]) -> list[Comparison]:
         before, after = ({row["id"]: row["correct"] for row in some} for some in played)
         shared = [i for i in before if i in after]
         if shared:
-            p = paired([before[i] for i in shared], [after[i] for i in shared])
-            numbers = (p.gained, p.lost, p.difference, p.low, p.high, p.p)
-            made.append(Comparison(f"{view.upper()}: base against trained", *numbers))
+            change = paired([before[i] for i in shared], [after[i] for i in shared])
+            made.append(Comparison(f"{view.upper()}: base against trained", *change[1:]))
     return made
 
 
@@ -120,19 +115,17 @@ def _pairs(rows: dict[str, list[dict[str, Any]]]) -> list[ConversationPair]:
     wanted = [*first_of_task[:2], *mended[:3], *shared]
     chosen = list(dict.fromkeys([*wanted[:2], *unmended[:1], *wanted]))[:3]
     made = []
-    for i, row in ((i, before[i]) for i in chosen):
-        task = (i, row["system"], row["full"], _expected(row["answer"]))
-        made.append(ConversationPair(*task, _shown(row), _shown(after[i])))
+    for i in chosen:
+        sides = []
+        for row in (before[i], after[i]):
+            turns = [(turn["user"], turn["reply"]) for turn in row["turns"]]
+            sides.append(ShownConversation(turns, row["correct"], row["extracted"]))
+        task = (before[i]["system"], before[i]["full"], _expected(before[i]["answer"]))
+        made.append(ConversationPair(i, *task, *sides))
     return made
 
 
-def _shown(row: dict[str, Any]) -> ShownConversation:
-    turns = [(t["user"], t["reply"]) for t in row["turns"]]
-    return ShownConversation(turns, row["correct"], row["extracted"])
-
-
 def _expected(answer: dict[str, Any]) -> str:
-    """The right answer in a form a person reads."""
     if "value" in answer:
         return str(answer["value"])
     calls = []

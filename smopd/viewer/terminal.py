@@ -1,7 +1,7 @@
 """The same evidence in a terminal, with rich: conversations before and after training, accuracies.
 
 What a model or a user said is printed as plain text: neither rich markup nor terminal escapes in it have any
-effect. It leaves out the curves and the settings; the page of `smopd.viewer.report` has them.
+effect. It leaves out the curves and the settings, which report.py has.
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from smopd.study.comparison import compare
-from smopd.study.power import Spreads, design, detectable, power_of, sentence
+from smopd.study.power import Options, design, detectable, power_of, sentence
 from smopd.study.statistics import clustered
 
 STUDIES = 2_000
@@ -32,7 +32,7 @@ class World:
             2
         )  # the arms' own parts are +- interaction / 2, independent of each other
 
-    def spreads(self, items: int) -> Spreads:
+    def spreads(self, items: int) -> Options:
         seed_sd = sqrt(self.level**2 + self.noise**2 / items)
         return {"seed_sd": seed_sd, "discordance": self.discordance, "noise": self.noise}
 

@@ -14,6 +14,7 @@ import pytest
 
 from smopd.errors import UserError
 from smopd.files import Held, locked
+from smopd.study.collect import curve_names
 from smopd.study.plan import load_study
 from smopd.study.run import (
     Job,
@@ -323,3 +324,10 @@ def test_dry_run_lists_and_runs_nothing(smopd, tmp_path):
     assert out.count("open ") == 5
     assert not (tmp_path / "runs").exists()
     assert os.listdir(tmp_path) == ["tiny.toml"]
+
+
+def test_curves_are_those_of_the_losss_first_term() -> None:
+    row = {"loss": 1.0, "loss/distil": 1.0, "clipped/distil": 0.1, "loss/answer": 2.0, "clipped/answer": 0.2}
+    assert curve_names([row, {"kept": 0.5, "entropy/answer": 1.0}]) == ["loss", "clipped/distil", "kept"]
+    assert curve_names([{"loss": 1.0, "seconds": 2.0}]) == ["loss"]
+    assert curve_names([]) == []
