@@ -11,7 +11,7 @@ from smopd.models.adapters import attach, teacher_weights
 from smopd.planning import flops
 from smopd.planning.load import pack
 from smopd.planning.shapes import shape_of
-from smopd.scoring import token_divergence
+from smopd.scoring import Decision, gjs, kernel, token_divergence
 from smopd.scoring.passes import body_and_head, reply_hidden
 from smopd.settings import Lora
 
@@ -95,15 +95,11 @@ def test_head(name):
     # whatever the width
     inner = 2 * 4 * 300 * shape.vocabulary
     assert flops.head(shape, 300).total == pytest.approx(found - inner, rel=0.02)
-    kept = [200, 100]
-    half = counted(
-        lambda: token_divergence(
-            student,
-            teacher,
-            weight,
-            tokens,
-            lengths=kept,
-            needed=lambda reply, _: torch.arange(len(reply.entropy)) % 2 == 0,
-        ).divergence.sum()
-    )
+
+    def every_other(number, stats):
+        moves = torch.arange(len(stats[0].entropy)) % 2 == 0
+        return [Decision(moves.float(), moves)]
+
+    rows = (student, teacher, weight, tokens, [gjs(0.5)])
+    half = counted(lambda: kernel.token_stats(*rows, lengths=[200, 100], decide=every_other))
     assert flops.head(shape, 300, 2.5).total == pytest.approx(half - inner, rel=0.02)

@@ -13,6 +13,7 @@ from smopd.data import load_examples
 from smopd.errors import UserError
 from smopd.methods import METHODS
 from smopd.methods.smopd import Settings, plan
+from smopd.models import load_model
 from smopd.models.adapters import student_parameters, teacher_weights
 from smopd.objective import (
     Moment,
@@ -375,8 +376,27 @@ def test_decide_is_what_a_plain_reading_of_the_parts_gives(scene):
         assert torch.equal(again.moves, mask & (stats.divergence <= 0.05))
 
 
-@pytest.mark.parametrize("template", [None, FORGETFUL], ids=["preserving", "forgetful"])
-@pytest.mark.parametrize("history", ["template", "verbatim"])
+@pytest.fixture(
+    scope="module",
+    params=[(template, history) for template in (None, FORGETFUL) for history in ("template", "verbatim")],
+    ids=lambda pair: f"{'forgetful' if pair[0] else 'preserving'}-{pair[1]}",
+)
+def rendered(request, pocket_config):
+    """A float32 student that has left its teacher, with rollouts of each template and history."""
+    (template, history), chat = request.param, load_model(pocket_config)
+    renderer = chat.renderer
+    if template:
+        renderer.tokenizer.chat_template = template
+        renderer = Renderer(renderer.tokenizer, end_ids=renderer.end_ids)
+    model = student_of(chat)
+    rollouts = play(model, renderer, load_examples("pocket:train:3"), 3, history=history)
+    turns = rollouts[0].conversations[0].turns
+    continues = turns[1].context[: len(turns[0].context)] == turns[0].context
+    assert continues == (template is None or history == "verbatim")
+    move_student(model, 0.03)
+    return model, renderer, rollouts
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -390,17 +410,8 @@ def test_decide_is_what_a_plain_reading_of_the_parts_gives(scene):
     ],
     ids=lambda s: "-".join(f"{k}={v}" for k, v in s.model_dump(exclude_defaults=True).items()) or "defaults",
 )
-def test_the_fast_path_equals_the_plain_one(pocket, template, history, settings):
-    renderer = pocket.renderer
-    if template:
-        renderer.tokenizer.chat_template = template
-        renderer = Renderer(renderer.tokenizer, end_ids=renderer.end_ids)
-    model = student_of(pocket)
-    rollouts = play(model, renderer, load_examples("pocket:train:3"), 3, history=history)
-    turns = rollouts[0].conversations[0].turns
-    continues = turns[1].context[: len(turns[0].context)] == turns[0].context
-    assert continues == (template is None or history == "verbatim")
-    move_student(model, 0.03)
+def test_the_fast_path_equals_the_plain_one(rendered, settings):
+    model, renderer, rollouts = rendered
     found = []
     for path in (FAST, PLAIN):
         losses = score(model, renderer, rollouts, plan(settings), END, row_tokens=200, path=path)
