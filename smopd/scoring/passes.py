@@ -153,8 +153,3 @@ def _packed_pass(body: torch.nn.Module, tree: PrefixTree, device: torch.device |
         **extra,
     )
     return output.last_hidden_state[0]
-
-
-def reply_tokens(sequences: Sequence[Scored], device: torch.device | str = "cpu") -> torch.Tensor:
-    """[N] the reply tokens themselves, in the same order."""
-    return torch.tensor([token for _, reply in sequences for token in reply], dtype=torch.long, device=device)

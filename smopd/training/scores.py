@@ -6,7 +6,7 @@ method.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +23,8 @@ from smopd.objective.units import Unit, units_of
 from smopd.rollout.play import Peers, Reply, Rollout
 from smopd.scoring import kernel, passes, plain
 from smopd.scoring.losses import RowLoss
-from smopd.scoring.passes import body_and_head, reply_tokens
-from smopd.scoring.plain import cap_of
+from smopd.scoring.passes import body_and_head
+from smopd.scoring.plain import Scored, cap_of
 from smopd.scoring.stats import Decision, TokenStats
 
 
@@ -67,7 +67,8 @@ def score(
     head = path.head(weight)
     everyone = peers or Peers(rollouts, moment.draw)
     replies, units, wanted = units_of([r.replies() for r in rollouts], plan, moment, everyone)
-    stats = _statistics(model, renderer, body, head, plan, replies, units, moment, row_tokens, path, decided)
+    micro_batch = _MicroBatch(model, body, head, renderer, replies, units, row_tokens, path)
+    stats = micro_batch.statistics(plan, moment, decided)
     zero = torch.zeros((), dtype=torch.float32, device=head.device)
     losses = []
     for number, rollout in enumerate(rollouts):
@@ -84,72 +85,92 @@ def score(
                 term, [replies[k] for k in chosen], of_term, rollout.correct, zero, share
             )
             scored.update(zip(chosen, of_term, strict=True))
-        total = _sum(terms, zero)
+        total = sum((loss.value for loss in terms.values()), start=zero)
         losses.append(RolloutLoss(total, terms, tuple((replies[k], scored[k]) for k in sorted(scored))))
     return losses
 
 
-def _sum(terms: Mapping[str, TermLoss], zero: torch.Tensor) -> torch.Tensor:
-    total = zero
-    for loss in terms.values():
-        total = total + loss.value
-    return total
+@dataclass(frozen=True)
+class _MicroBatch:
+    """The replies of some rollouts, what is computed for them, and with what."""
 
+    model: PeftModel
+    body: torch.nn.Module
+    head: torch.Tensor
+    renderer: Renderer
+    replies: list[Reply]
+    units: list[Unit]
+    row_tokens: int
+    path: ScoringPath
 
-def _statistics(
-    model: PeftModel,
-    renderer: Renderer,
-    body: torch.nn.Module,
-    head: torch.Tensor,
-    plan: Plan,
-    replies: list[Reply],
-    units: list[Unit],
-    moment: Moment,
-    row_tokens: int,
-    path: ScoringPath,
-    decided: Survey | None,
-) -> dict[tuple[int, str], TokenStats]:
-    """(reply, term) -> its statistics: a pass of the student, and one of each kind of teacher."""
-    if not replies and not path.always:
-        return {}
-    device = head.device
-    teachers = _teacher_hidden(model, renderer, body, head, plan, replies, units, row_tokens, path)
-    sequences = [(reply.context, reply.tokens) for reply in replies]
-    student_Nd = path.reply_hidden(body, sequences, device, row_tokens)
-    if not replies:
-        return {}
-    lengths = [len(reply.tokens) for reply in replies]
-    students, tokens = student_Nd.split(lengths), reply_tokens(sequences, device).split(lengths)
-    groups: dict[tuple[RowLoss, ...], list[int]] = defaultdict(list)
-    for number, unit in enumerate(units):
-        groups[unit.losses].append(number)
-    stats: dict[tuple[int, str], TokenStats] = {}
-    for losses, numbers in groups.items():
-        chosen = [units[k] for k in numbers]
+    def statistics(
+        self, plan: Plan, moment: Moment, decided: Survey | None
+    ) -> dict[tuple[int, str], TokenStats]:
+        """(reply, term) -> its statistics: a pass of the student, and one of each kind of teacher."""
+        if not self.replies and not self.path.always:
+            return {}
+        teachers = self.teacher_hidden(plan)
+        student_Nd = self.hidden([(reply.context, reply.tokens) for reply in self.replies])
+        if not self.replies:
+            return {}
+        lengths = [len(reply.tokens) for reply in self.replies]
+        students = student_Nd.split(lengths)
+        tokens = [torch.tensor(reply.tokens, device=self.head.device) for reply in self.replies]
+        groups: dict[tuple[RowLoss, ...], list[int]] = defaultdict(list)
+        for number, unit in enumerate(self.units):
+            groups[unit.losses].append(number)
+        stats: dict[tuple[int, str], TokenStats] = {}
+        for losses, numbers in groups.items():
+            units = [self.units[k] for k in numbers]
 
-        def decisions(
-            number: int, columns: Sequence[TokenStats], chosen: list[Unit] = chosen
-        ) -> list[Decision]:
-            unit = chosen[number]
-            return [
-                _decision(term, Tokens(column, replies[unit.reply], moment), decided)
-                for term, column in zip(unit.terms, columns, strict=True)
-            ]
+            def decisions(
+                number: int, columns: Sequence[TokenStats], units: list[Unit] = units
+            ) -> list[Decision]:
+                reply, terms = self.replies[units[number].reply], units[number].terms
+                pairs = zip(terms, columns, strict=True)
+                return [_decision(term, Tokens(column, reply, moment), decided) for term, column in pairs]
 
-        rows = [lengths[unit.reply] for unit in chosen]
-        columns = path.token_stats(
-            torch.cat([students[unit.reply] for unit in chosen]),
-            torch.cat([teachers.get(k, students[units[k].reply]).detach() for k in numbers]),
-            head,
-            torch.cat([tokens[unit.reply] for unit in chosen]),
-            list(losses),
-            lengths=rows,
-            decide=decisions,
-        )
-        for column_number, column in enumerate(columns):
-            for unit, of_reply in zip(chosen, column.split(rows), strict=True):
-                stats[unit.reply, unit.terms[column_number].name] = of_reply
-    return stats
+            rows = [lengths[unit.reply] for unit in units]
+            columns = self.path.token_stats(
+                torch.cat([students[unit.reply] for unit in units]),
+                torch.cat([teachers.get(k, students[self.units[k].reply]).detach() for k in numbers]),
+                self.head,
+                torch.cat([tokens[unit.reply] for unit in units]),
+                list(losses),
+                lengths=rows,
+                decide=decisions,
+            )
+            for column_number, column in enumerate(columns):
+                for unit, of_reply in zip(units, column.split(rows), strict=True):
+                    stats[unit.reply, unit.terms[column_number].name] = of_reply
+        return stats
+
+    def teacher_hidden(self, plan: Plan) -> dict[int, torch.Tensor]:
+        """[n, d] of each unit with a teacher: its contexts' hidden states, mixed as their logits would be."""
+        mixes = any(weight != 1 or len(u.contexts) > 1 for u in self.units for weight, _ in u.contexts)
+        if cap_of(self.head) is not None and mixes:
+            raise UserError("this model soft-caps its logits: teachers of several contexts cannot be mixed")
+        hidden: dict[int, torch.Tensor] = {}
+        # By the plan, not by what is at hand: sharded weights want as many passes of every process.
+        for kind in dict.fromkeys(term.weights for term in plan.scored if term.teacher):
+            chosen = [k for k, unit in enumerate(self.units) if unit.weights == kind]
+            if not chosen and not self.path.always:
+                continue
+            sequences: list[Scored] = []
+            for k in chosen:
+                tokens = self.replies[self.units[k].reply].tokens
+                sequences += [(self.renderer.ids(list(m)), tokens) for _, m in self.units[k].contexts]
+            with teacher_weights(self.model, kind):
+                states = self.hidden(sequences)
+            pieces = iter(states.split([len(tokens) for _, tokens in sequences]))
+            for k in chosen:
+                mixed = [(weight, next(pieces)) for weight, _ in self.units[k].contexts]
+                hidden[k] = mixed[0][1] if len(mixed) == 1 and mixed[0][0] == 1 else sum_of(mixed)
+        return hidden
+
+    def hidden(self, sequences: Sequence[Scored]) -> torch.Tensor:
+        """[N, d] hidden states that predict the sequences' reply tokens."""
+        return self.path.reply_hidden(self.body, sequences, self.head.device, self.row_tokens)
 
 
 def _decision(term: Term, tokens: Tokens, decided: Survey | None) -> Decision:
@@ -161,44 +182,6 @@ def _decision(term: Term, tokens: Tokens, decided: Survey | None) -> Decision:
         return Decision(every, every.bool())
     weight = decided.weights[*key_of(tokens.reply), term.name].to(tokens.entropy)
     return Decision(weight, (weight != 0) & term.cap.moves(tokens.divergence))
-
-
-def _teacher_hidden(
-    model: PeftModel,
-    renderer: Renderer,
-    body: torch.nn.Module,
-    head: torch.Tensor,
-    plan: Plan,
-    replies: list[Reply],
-    units: list[Unit],
-    row_tokens: int,
-    path: ScoringPath,
-) -> dict[int, torch.Tensor]:
-    """[n, d] of each unit with a teacher: its contexts' hidden states, mixed as their logits would be."""
-    if cap_of(head) is not None and any(
-        weight != 1 or len(u.contexts) > 1 for u in units for weight, _ in u.contexts
-    ):
-        raise UserError(
-            "this model soft-caps its logits, so teachers of several contexts cannot be mixed before its head"
-        )
-    hidden: dict[int, torch.Tensor] = {}
-    # By the plan, not by what is at hand: sharded weights want as many passes of every process.
-    for kind in dict.fromkeys(term.weights for term in plan.scored if term.teacher):
-        chosen = [k for k, unit in enumerate(units) if unit.weights == kind]
-        if not chosen and not path.always:
-            continue
-        rendered = [
-            (renderer.ids(list(messages)), replies[units[k].reply].tokens)
-            for k in chosen
-            for _, messages in units[k].contexts
-        ]
-        with teacher_weights(model, kind):
-            states = path.reply_hidden(body, rendered, head.device, row_tokens)
-        pieces = iter(states.split([len(tokens) for _, tokens in rendered]))
-        for k in chosen:
-            mixed = [(weight, next(pieces)) for weight, _ in units[k].contexts]
-            hidden[k] = mixed[0][1] if len(mixed) == 1 and mixed[0][0] == 1 else sum_of(mixed)
-    return hidden
 
 
 def sum_of(mixed: Sequence[tuple[float, torch.Tensor]]) -> torch.Tensor:
