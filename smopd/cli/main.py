@@ -121,7 +121,7 @@ def quickstart(
         _interrupted(f"stopped; everything so far is saved in {out}. {GOES_ON}")
     report, data = report_run(out), report_data(out)
     if as_json:
-        comparisons = [vars(c) for c in data.comparisons]
+        comparisons = [c._asdict() for c in data.comparisons]
         emit({"run": str(out), "report": str(report), **summaries, "comparisons": comparisons})
         return
     from rich.console import Console

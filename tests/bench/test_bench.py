@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
+from plain_path import plain_divergence
 from typer.testing import CliRunner
 
 from smopd.bench import head, measure, rollout, scoring, step
@@ -53,9 +54,7 @@ def test_head_variants_compute_the_same_loss_and_gradient(other):
 
 def test_head_problem_has_clipped_masked_and_ordinary_tokens():
     problem = head.make_problem(head.Head(tokens=256, width=32, vocabulary=2000))
-    stats = head.plain.token_divergence(
-        problem.student_Nd, problem.teacher_Nd, problem.weight_Vd, problem.tokens_N
-    )
+    stats = plain_divergence(problem.student_Nd, problem.teacher_Nd, problem.weight_Vd, problem.tokens_N)
     clipped = (stats.divergence > problem.settings.clip).float().mean()
     assert 0 < clipped < 0.3
 

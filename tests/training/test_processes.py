@@ -58,6 +58,8 @@ def assert_same(one: Path, other: Path, step: int = 3) -> None:
         # The gap is rounding and nothing else; what a cache reuses depends on who is in the batch.
         noise = ("rollout/logp_gap", "rollout/logp_gap_max", "rollout/reused")
         x, y = ({k: v for k, v in row.items() if k not in noise} for row in (x, y))
+        assert [k for k in x if x[k] is None] == [k for k in y if y[k] is None]
+        x, y = ({k: v for k, v in row.items() if v is not None} for row in (x, y))
         assert x == pytest.approx(y, rel=1e-4, abs=1e-6), x["step"]
     for number in range(1, step + 1):
         x, y = (rows(run / "rollouts" / f"step-{number:06d}.jsonl") for run in (one, other))
