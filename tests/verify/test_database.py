@@ -12,12 +12,12 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from conftest import shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sql_mutants import equivalence, mutants
 from sqlglot import exp, parse_one
 
 from smopd.data.training_set.readers import spider_ddl
@@ -25,7 +25,7 @@ from smopd.errors import UserError
 from smopd.seeds import rng
 from smopd.verify.database import _databases, _difference, _Suite, _suite, verify_database
 from smopd.verify.sql_query import extract_sql
-from smopd.verify.sql_schema import Schema, _resolve, parse_schema, query_facts
+from smopd.verify.sql_schema import parse_schema, query_facts
 from smopd.verify.synthetic_db import Profile, synthesise
 
 PETS = {
@@ -96,179 +96,6 @@ def test_spider_references_are_right():
 
 
 # --- mutants
-FLIPPED = {exp.GT: (exp.GTE, exp.LT), exp.GTE: (exp.GT, exp.LTE), exp.LT: (exp.LTE, exp.GT),
-    exp.LTE: (exp.LT, exp.GTE),
-           exp.EQ: (exp.NEQ,), exp.NEQ: (exp.EQ,)}  # fmt: skip
-AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Max, exp.Min)
-
-
-def others(column: exp.Column, schema: Schema) -> list[exp.Column]:
-    """Up to three other columns of the same table."""
-    found = sorted(_resolve(column, schema))
-    names = [c for c in schema[found[0][0]].columns if c != found[0][1]][:3] if found else []
-    return [exp.column(exp.to_identifier(name, quoted=True), table=column.table or None) for name in names]
-
-
-def changes(node: exp.Expr, schema: Schema) -> Iterator[tuple[str, object]]:
-    """(kind, replacement of the node) or (kind, {argument: value})."""
-    within = node.find_ancestor(exp.Where, exp.Having)
-    text = node.name if isinstance(node, exp.Literal) and node.is_string else None
-    if isinstance(node, exp.Column) and node.this.args.get("quoted") and not _resolve(node, schema):
-        text = node.name
-    if text is not None and within:
-        for value in (
-            [text.strip("%"), text[1:], text[:-1]]
-            if "%" in text
-            else [text + "x", text[:-1], text.swapcase()]
-        ):
-            yield "constant", exp.Literal.string(value)
-    elif isinstance(node, exp.Literal) and within:
-        yield from (("constant", exp.Literal.number(int(float(node.this)) + step)) for step in (1, -1))
-    if isinstance(node, exp.Column) and node.find_ancestor(exp.Join, exp.Select).key == "join":
-        yield from (("join key", other) for other in others(node, schema))
-    elif isinstance(node, exp.Column) and isinstance(node.parent, exp.Select):
-        yield from (("column", other) for other in others(node, schema))
-    if type(node) in FLIPPED and not node.find_ancestor(exp.Join):
-        yield from (
-            ("comparison", k(this=node.this.copy(), expression=node.expression.copy()))
-            for k in FLIPPED[type(node)]
-        )
-    if isinstance(node, exp.Join):
-        yield from (
-            ("join dropped", None),
-            ("join left", {"side": "LEFT"}),
-            ("join without key", {"on": None}),
-        )
-    if isinstance(node, exp.Ordered):
-        yield "order direction", {"desc": not node.args.get("desc"), "nulls_first": None}
-    if isinstance(node, exp.Order):
-        yield "order removed", None
-    if isinstance(node, exp.Limit):
-        yield from (
-            ("limit", {"expression": exp.Literal.number(int(node.expression.this) + 1)}),
-            ("limit", None),
-        )
-    if isinstance(node, exp.Select):
-        yield "distinct", {"distinct": None if node.args.get("distinct") else exp.Distinct()}
-        yield from (
-            ("group or having dropped", {"group": None, "having": None}),
-            ("group or having dropped", {"having": None}),
-        )
-        yield "conjunct dropped", {"where": None}
-    if isinstance(node, AGGREGATES):
-        table = node.find_ancestor(exp.Select).args["from_"].find(exp.Table)
-        columns = [
-            exp.column(c, table=table.alias_or_name, quoted=True)
-            for c in list(schema[table.name.lower()].columns)[:2]
-        ]
-        for kind in AGGREGATES:
-            if kind is not type(node):
-                for argument in columns if isinstance(node.this, exp.Star) else [node.this.copy()]:
-                    yield "aggregate", kind(this=argument)
-    if isinstance(node, (exp.And, exp.Or)) and not node.find_ancestor(exp.Join):
-        yield from (("conjunct dropped", node.this.copy()), ("conjunct dropped", node.expression.copy()))
-        other = exp.Or if isinstance(node, exp.And) else exp.And
-        yield "and / or", other(this=node.this.copy(), expression=node.expression.copy())
-    if isinstance(node, exp.SetOperation):
-        for kind in {exp.Union, exp.Intersect, exp.Except} - {type(node)}:
-            yield (
-                "set operation",
-                kind(this=node.this.copy(), expression=node.expression.copy(), distinct=True),
-            )
-    if isinstance(node, exp.Not) and isinstance(node.this, exp.In):
-        yield "not in", node.this.copy()
-
-
-def mutants(item: dict) -> Iterator[tuple[str, exp.Expr, exp.Expr, str]]:
-    """Kind, the changed query, the changed node in it (or its parent), and the name the node had."""
-    schema, tree = parse_schema(item["schema_sql"]), parse_one(item["reference_sql"], read="sqlite")
-    seen = {tree.sql("sqlite")}
-    for number, node in enumerate(tree.walk()):
-        for kind, change in changes(node, schema):
-            copy = tree.copy()
-            spot = list(copy.walk())[number]
-            if isinstance(change, dict):
-                for argument, value in change.items():
-                    spot.set(argument, value)
-            elif spot.parent is None:
-                copy = spot = change
-            else:
-                parent = spot.parent
-                spot.replace(change) if change is not None else spot.pop()
-                spot = change or parent
-            if (text := copy.sql("sqlite")) not in seen:
-                seen.add(text)
-                yield (
-                    kind,
-                    copy,
-                    spot,
-                    ">= 1" if "COUNT(*) >= 1" in node.sql() and spot.args.get("group") else node.name,
-                )
-
-
-def equivalence(kind: str, spot: exp.Expr, was: str, schema: Schema) -> str:
-    """Why a mutant means the same as its reference; an empty text where no rule says so."""
-    select = spot if isinstance(spot, exp.Select) else spot.find_ancestor(exp.Select)
-    if kind == "distinct":
-        shown = {
-            (c.table.lower(), c.name.lower())
-            for e in select.expressions
-            for c in [e.unalias()]
-            if isinstance(c, exp.Column)
-        }
-        grouped = {
-            (c.table.lower(), c.name.lower()) for c in (select.args.get("group") or exp.Group()).expressions
-        }
-        tables = (
-            [schema[t.name.lower()] for t in select.find_all(exp.Table)]
-            if not select.args.get("joins")
-            else []
-        )
-        if isinstance(select.parent, exp.SetOperation) or select.find_ancestor(exp.In):
-            return "a set already"
-        if not grouped and all(e.find(exp.AggFunc) for e in select.expressions):
-            return "one row"
-        if grouped and grouped <= shown:
-            return "each group shows its key"
-        if tables and any({k for u in tables[0].unique for k in u if u == (c,)} for _, c in shown):
-            return "each row shows its key"
-    if kind == "join left":
-        name, joins = spot.alias_or_name.lower(), select.args["joins"]
-        own = schema[spot.this.name.lower()].columns
-        where = select.args.get("where") or exp.Where()
-        if any(
-            c.table.lower() == name or (not c.table and c.name.lower() in own)
-            for c in where.find_all(exp.Column)
-        ):
-            return "WHERE drops the rows without a match"
-        if any(
-            c.table.lower() == name
-            for j in joins[joins.index(spot) + 1 :]
-            for c in j.args["on"].find_all(exp.Column)
-        ):
-            return "the next JOIN drops the rows without a match"
-        for column in spot.args["on"].find_all(exp.Column):
-            for table, key in _resolve(column, schema) if column.table.lower() != name else ():
-                if key in schema[table].foreign and key in schema[table].required:
-                    return "a required foreign key always has its match"
-        if "COUNT(*) >= 2" in select.sql():
-            return "a row without a match is a group of one"
-        if all(isinstance(e, exp.Sum) and e.this.table.lower() == name for e in select.expressions):
-            return "a NULL adds nothing"
-    if kind == "limit" and select.find_ancestor(exp.Select) and isinstance(select.parent, exp.Subquery):
-        return "a scalar subquery gives its first row"
-    if kind == "constant" and (
-        spot.name == was or (spot.name.lower() == was.lower() and isinstance(spot.parent, exp.Like))
-    ):
-        return "digits have no case, and LIKE minds none"
-    having = select.args.get("having")
-    if (kind == "constant" and having and "COUNT(*) >= 0" in having.sql()) or (
-        kind == "group or having dropped" and was == ">= 1"
-    ):
-        return "no group is empty"
-    return ""
-
-
 def survivors(items: list[dict]) -> tuple[Counter, Counter, list]:
     """Per kind how many mutants ran and how many were rejected, and those that passed with the reason why
     they may.
