@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,7 @@ from typing import Any
 HANG_UP = object()  # an answer: the connection is closed without a word
 
 
-class HttpStub:
+class HttpStub(ABC):
     """A server on a free port. `respond` makes an answer: a body (bytes, text or JSON), or (status, body,
     headers) with or without headers.
     """
@@ -22,8 +23,9 @@ class HttpStub:
         self.server, self.port, self.threads = None, 0, []
         self.start()
 
+    @abstractmethod
     def respond(self, path: str, body: Any, headers: Any) -> Any:
-        raise NotImplementedError
+        """The answer to one request."""
 
     def start(self) -> None:
         """Listen, at the old port after `stop`."""
