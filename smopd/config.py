@@ -32,7 +32,7 @@ from smopd.errors import UserError
 from smopd.methods import METHODS, find_method, in_file
 from smopd.plugins import file_text_digest
 from smopd.settings import Section, Settings
-from smopd.verify.prompts import Prompts
+from smopd.verify.sections import Prompts, Rules
 
 __all__ = [
     "Config",
@@ -63,6 +63,7 @@ class Tree(Settings):
     """
 
     prompts: Prompts = Field(default_factory=Prompts)
+    rules: Rules = Field(default_factory=Rules)
     method: Annotated[str, Field(description="a declared method, or a Python file of yours with one")] = (
         "entropy"
     )

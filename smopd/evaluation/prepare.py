@@ -1,4 +1,5 @@
-"""The examples a config names, ready to be played and judged: verifiers, databases and prompts applied."""
+"""The examples a config names, ready to be played and judged: verifiers, databases,
+rules and prompts applied."""
 
 from dataclasses import replace
 from typing import Literal
@@ -13,6 +14,7 @@ def prepared_examples(config: Config, split: Literal["train", "eval"]) -> list[E
     """The training or evaluation examples; an error where a reply to one of them could not be judged here."""
     load_verifiers(config.data.verifiers)
     use_databases(config.data.databases or None)
+    tasks.use_rules(config.rules.model_dump())
     name = config.data.train if split == "train" else config.data.eval
     limit = config.data.train_limit if split == "train" else config.eval.limit
     examples = scorable(load_examples(name, limit or None), name)

@@ -19,6 +19,7 @@ from smopd.rollout.assembly import evaluation_driver
 from smopd.rollout.engine import traits_of
 from smopd.rollout.openai import ChatDriver
 from smopd.tracking import Track, Update, quiet
+from smopd.verify import tasks
 
 log = logging.getLogger("smopd")
 
@@ -80,9 +81,15 @@ def evaluate_into(
         if known := folder.outcomes():
             log.info("continuing %s after %d conversations", path, len(known))
         outcomes = run_evaluation(config, examples, label, adapter, known, record, track)
-        summary = summarise(outcomes) | {"code": code_version()}
+        summary = summarise(outcomes) | {"rules": rules_in_force(examples), "code": code_version()}
         folder.finish(outcomes, summary)
     return summary
+
+
+def rules_in_force(examples: Sequence[Example]) -> dict[str, str]:
+    """By which rule replies are judged, by task, for those tasks that have a choice."""
+    named = {task: tasks.rule(task) for task in sorted({example.task for example in examples})}
+    return {task: rule for task, rule in named.items() if rule}
 
 
 def identity(config: Config, examples: Sequence[Example], adapter: Path | None) -> dict[str, Any]:
@@ -98,6 +105,7 @@ def identity(config: Config, examples: Sequence[Example], adapter: Path | None) 
         "examples": data_digest(examples),
         "verifiers": digest(verifiers) if verifiers else None,
         "databases": config.data.databases,
+        "rules": rules_in_force(examples),
         "seed": config.seed,
         "engine": config.engine.kind,
         "dtype": config.model.dtype,

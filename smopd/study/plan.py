@@ -18,7 +18,7 @@ from smopd.methods import METHODS, find_method
 STUDIES = Path(__file__).parent / "studies"
 Tree = dict[str, Any]
 # One evaluation for all cells.
-SHARED = ("data.eval", "eval.", "data.verifiers", "data.databases", "prompts.")
+SHARED = ("data.eval", "eval.", "data.verifiers", "data.databases", "prompts.", "rules.")
 KEYS = ["name", "title", "about", "paper", "place", "recipe", "seeds", "reference", "set", "axes", "arms",
         "models"]  # fmt: skip
 

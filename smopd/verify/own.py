@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from smopd.errors import UserError
 from smopd.verify import tasks, workers
-from smopd.verify.task import Answer, Task
+from smopd.verify.task import Judged, Task
 from smopd.verify.verdict import STATUSES, Verdict
 from smopd.verify.worker import line_in
 
@@ -41,8 +41,8 @@ class _Marked:
     def place(self, file: str) -> str:
         return f"{file}, line {self.function.__code__.co_firstlineno}"
 
-    def job(self, kind: workers.Kind, answer: Answer, reply: str) -> workers.Job:
-        call = {"task": self.task, "answer": dict(answer), "reply": reply}
+    def job(self, kind: workers.Kind, example: Judged, reply: str) -> workers.Job:
+        call = {"task": self.task, "answer": dict(example.answer), "reply": reply}
         return workers.Job(kind, call, self.timeout, self.memory_mb)
 
 

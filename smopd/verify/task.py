@@ -13,8 +13,6 @@ from smopd.verify.verdict import Verdict
 from smopd.verify.workers import Job
 
 Answer = Mapping[str, Any]
-# A verdict where reading the reply is enough; else the job for a worker process, or the call, that gives it.
-Judge = Callable[[Answer, str], Verdict | Job | Callable[[], Verdict]]
 
 
 class Judged(Protocol):
@@ -26,6 +24,12 @@ class Judged(Protocol):
     def task(self) -> str: ...
     @property
     def answer(self) -> Answer: ...
+    @property
+    def full(self) -> str: ...
+
+
+# A verdict where reading the reply is enough; else the job for a worker process, or the call, that gives it.
+Judge = Callable[[Judged, str], Verdict | Job | Callable[[], Verdict]]
 
 
 class Record(dict[str, Any]):
@@ -70,7 +74,8 @@ class Task:
     fields: tuple[str, ...] = ()  # that an answer must have
     one_field: bool = False  # one of them is enough
     judge: Judge | None = None
-    judge_many: Judge | None = None  # where many replies are judged at once; None: `judge`
+    rules: tuple[str, ...] = ()  # what a user can have judged by, the default first; the setting rules.NAME
+    rules_meaning: str = ""
     require: Callable[[], object] = lambda: None  # a UserError where this machine cannot judge replies
     system: str = ""  # the system prompt
     placeholder: Placeholder | None = None

@@ -24,7 +24,7 @@ def verify_all(pairs: Sequence[tuple[Judged, str]]) -> list[Verdict]:
     work: dict[int, Work] = {}
     groups: dict[object, list[int]] = defaultdict(list)
     for number, (example, reply) in enumerate(pairs):
-        found = _judge(example, reply, many=True)
+        found = _judge(example, reply)
         if isinstance(found, Verdict):
             verdicts[number] = found
             continue
@@ -45,12 +45,11 @@ def verify_all(pairs: Sequence[tuple[Judged, str]]) -> list[Verdict]:
     return [verdicts[number] for number in range(len(pairs))]
 
 
-def _judge(example: Judged, reply: str, many: bool = False) -> Verdict | Work:
+def _judge(example: Judged, reply: str) -> Verdict | Work:
     task = tasks.find(example.task)
     if task is None or task.judge is None:
         raise UserError(f"{example.id}: task {tasks.not_scored(example.task)}")
-    judge = task.judge_many if many and task.judge_many else task.judge
-    return judge(example.answer, _without_thoughts(reply))
+    return task.judge(example, _without_thoughts(reply))
 
 
 def _run(work: Sequence[Work]) -> list[Verdict]:

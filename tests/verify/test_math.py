@@ -17,8 +17,12 @@ from smopd.verify.tasks.math import TIMEOUT, _is_number, judge
 from smopd.verify.verifiers import Verdict, verify
 
 
+def asked(value: str, question: str = "goal") -> Example:
+    return Example("t", "math", "", ("goal",), question, {"value": value})
+
+
 def math(value: str, text: str) -> Verdict:
-    return verify(Example("t", "math", "", ("goal",), "goal", {"value": value}), text)
+    return verify(asked(value), text)
 
 
 @pytest.mark.parametrize(
@@ -171,15 +175,15 @@ def test_no_expression(text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_number_is_judged_by_the_rule_for_numbers_alone(text: str) -> None:
-    verdict = judge({"value": "18"}, text)
+    verdict = judge(asked("18"), text)
     assert isinstance(verdict, Verdict), "asked math-verify"
     assert verdict.correct
 
 
 def test_what_math_verify_cannot_read_falls_back_on_the_last_number() -> None:
-    assert isinstance(judge({"value": "18"}, r"\boxed{3 + 15) = (18+}"), Verdict)
+    assert isinstance(judge(asked("18"), r"\boxed{3 + 15) = (18+}"), Verdict)
     text = r"\boxed{3+15 \text{ or so} \undefined{} (18}"
-    assert not isinstance(judge({"value": "18"}, text), Verdict)
+    assert not isinstance(judge(asked("18"), text), Verdict)
     assert (math("18", text).correct, math("18", text).extracted) == (True, "18")
 
 

@@ -243,7 +243,7 @@ def test_answers_and_replies_arrive_as_they_are(write: Write, reply: str, value:
     task = tasks.find("echo")
     assert task is not None
     assert task.judge is not None
-    job = task.judge({"value": value}, reply)
+    job = task.judge(Example("1", "echo", "", ("a",), "a", {"value": value}), reply)
     assert isinstance(job, workers.Job)
     verdict = workers.ask_all([job])[0]
     assert verdict.extracted == repr(({"value": value}, reply))

@@ -52,7 +52,7 @@ def test_a_registered_task_is_read_scored_and_forgotten(tmp_path):
     with pytest.raises(UserError, match="field 'task': 'echo' cannot be scored; the tasks that can are math"):
         load_examples(path)
     tasks.register(
-        Task("echo", ("value",), judge=lambda answer, reply: actions.Verdict(True, reply, "ok", ""))
+        Task("echo", ("value",), judge=lambda example, reply: actions.Verdict(True, reply, "ok", ""))
     )
     try:
         (example,) = scorable(load_examples(path), "d")

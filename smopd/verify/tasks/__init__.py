@@ -1,12 +1,14 @@
 """The tasks an example can have: the built-in ones, a module of this package each, and the user's own."""
 
 import functools
+from collections.abc import Mapping
 from importlib import import_module
 
 from smopd.verify.task import Answer, Task
 
 NAMES = ("math", "actions", "database", "code", "data2text", "summary")  # modules with a TASK
 _registered: dict[str, Task] = {}  # the user's own
+_rules: dict[str, str] = {}  # in force, where it is not a task's default
 
 
 @functools.cache
@@ -18,6 +20,18 @@ def built_in() -> dict[str, Task]:
 def find(name: str) -> Task | None:
     """A task by name."""
     return built_in().get(name) or _registered.get(name)
+
+
+def use_rules(rules: Mapping[str, str]) -> None:
+    """Judge by these rules, by task; a task that is not named goes by its default."""
+    _rules.clear()
+    _rules.update(rules)
+
+
+def rule(name: str) -> str:
+    """The name of the rule by which replies to a task are judged; empty where there is no choice."""
+    task = find(name)
+    return _rules.get(name) or (task.rules[0] if task and task.rules else "")
 
 
 def scored() -> tuple[str, ...]:

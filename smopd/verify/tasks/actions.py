@@ -272,6 +272,7 @@ def _reference_problem(answer: Answer) -> str | None:
 
 
 TASK = Task(
-    "actions", ("calls",), judge=verify_actions, system=SYSTEM, placeholder=FUNCTIONS, from_lic=_from_lic,
+    "actions", ("calls",), judge=lambda example, reply: verify_actions(example.answer, reply),
+    system=SYSTEM, placeholder=FUNCTIONS, from_lic=_from_lic,
     answer_form="The answer is the whole list of function calls.", reference_problem=_reference_problem,
 )  # fmt: skip

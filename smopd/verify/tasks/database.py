@@ -7,7 +7,7 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.verify import workers
 from smopd.verify.sql_query import TIMEOUT
-from smopd.verify.task import Answer, Placeholder, Record, Task
+from smopd.verify.task import Answer, Judged, Placeholder, Record, Task
 from smopd.verify.verdict import Verdict
 
 KIND = workers.Kind(__name__)
@@ -32,19 +32,12 @@ def use_databases(folder: str | Path | None) -> None:
     _databases = place
 
 
-def _judge(answer: Answer, reply: str) -> Verdict:
-    return worker()(answer, reply, database=_databases)
-
-
-def _judge_many(answer: Answer, reply: str) -> Verdict | workers.Job:
-    reference, schema, db_id = (answer.get(name, "") for name in ("reference_sql", "schema_sql", "db_id"))
-    if not isinstance(db_id, str) or not all(isinstance(text, str) and text for text in (reference, schema)):
-        return _judge(answer, reply)
-    needed = {"reference_sql": reference, "schema_sql": schema, "db_id": db_id}
+def _judge(example: Judged, reply: str) -> workers.Job:
+    needed = {name: example.answer.get(name, "") for name in ("reference_sql", "schema_sql", "db_id")}
     call = {"answer": needed, "reply": reply, "database": _databases and str(_databases)}
-    # The verifier keeps the time by itself, but for what it cannot stop. Queries with one reference go to one
-    # process, which builds their databases once.
-    return workers.Job(KIND, call, TIMEOUT + workers.GRACE, group=reference)
+    # The verifier keeps the time by itself, but for what it cannot stop, such as SQLite's preparing of a
+    # query. Queries with one reference go to one process, which builds their databases once.
+    return workers.Job(KIND, call, TIMEOUT + workers.GRACE, group=str(needed["reference_sql"]))
 
 
 def worker() -> Callable[..., Verdict]:
@@ -67,7 +60,7 @@ def _reference_problem(answer: Answer) -> str | None:
 
 
 TASK = Task(
-    "database", ("reference_sql", "schema_sql"), judge=_judge, judge_many=_judge_many, system=SYSTEM,
+    "database", ("reference_sql", "schema_sql"), judge=_judge, system=SYSTEM,
     placeholder=SCHEMA, from_lic=_from_lic, answer_form="The answer is the whole SQL query.",
     reference_problem=_reference_problem, references_checked=100,  # each takes 0.01 to 0.02 s
 )  # fmt: skip

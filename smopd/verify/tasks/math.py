@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from smopd.verify import workers
-from smopd.verify.task import Answer, Record, Task
+from smopd.verify.task import Answer, Judged, Record, Task
 from smopd.verify.verdict import Verdict
 
 TIMEOUT = 5.0  # seconds for one comparison of expressions
@@ -40,8 +40,9 @@ _THIN_SPACE = re.compile(r"(?<=[0-9])\\,(?=[0-9]{3})")
 _MOST_DIGITS = 400  # beyond that a number is nobody's answer, and int() refuses or takes its time
 
 
-def judge(answer: Answer, text: str) -> Verdict | workers.Job:
+def judge(example: Judged, text: str) -> Verdict | workers.Job:
     """The verdict, or where expressions have to be compared, the job that gives it."""
+    answer = example.answer
     reference = str(answer.get("value", "")).rpartition("####")[2].strip()  # GSM8K's answers end in "#### n"
     if not _is_number(reference):
         return _judge_expression(reference, text)
@@ -251,6 +252,8 @@ def _reference_problem(answer: Answer) -> str | None:
 
 
 TASK = Task(
-    "math", ("value",), judge=judge, system=SYSTEM, from_lic=_from_lic, plain_answer=_plain_answer,
+    "math", ("value",), judge=judge, rules=("reader", "strict"),
+    rules_meaning="reader: the answer a careful reader would take; strict: the last number, LiC's own",
+    system=SYSTEM, from_lic=_from_lic, plain_answer=_plain_answer,
     answer_form="The answer is a number, with its unit if it has one.", reference_problem=_reference_problem,
 )  # fmt: skip
