@@ -150,7 +150,7 @@ def train(
     """
     config = _config(recipe, set_, method, dry_run)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
-    from smopd.cli.progress import track, training_note
+    from smopd.cli.progress import not_judged, track, training_note
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import train_run
@@ -161,11 +161,15 @@ def train(
         train_run(config, folder, track, training_note)
     except Stopped as stopped:
         _interrupted(f"stopped after step {stopped.step}; everything is saved in {out}. {GOES_ON}")
-    checkpoint = str(folder.checkpoints()[-1])
+    checkpoint, rows = str(folder.checkpoints()[-1]), folder.metrics()
+    lacking = not_judged(rows)
     if as_json:
-        steps, last = config.train.steps, folder.metrics()[-1]
-        emit({"run": str(out), "checkpoint": checkpoint, "steps": steps, "last": last})
+        steps, last = config.train.steps, rows[-1]
+        emit({"run": str(out), "checkpoint": checkpoint, "steps": steps, "last": last, "not_judged": lacking})
     else:
+        if lacking:
+            counts = ", ".join(f"{count} {status}" for status, count in lacking.items())
+            print(f"replies in training that counted as not correct: {counts}")
         print(f"trained: {checkpoint}\nevaluate it: smopd eval {out}")
 
 

@@ -1,7 +1,7 @@
 """Progress on standard error: a live line with ETA on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -70,6 +70,13 @@ def track(what: str, total: int = 0, done: int = 0, eta: bool = True) -> Iterato
         yield lambda done, note="": None
 
 
+def not_judged(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How many replies of these steps gave no answer, or none in time, or made the verifier fail."""
+    statuses = ("no_answer", "timeout", "error")
+    counts = {status: sum(row.get(f"verdict/{status}") or 0 for row in rows) for status in statuses}
+    return {status: count for status, count in counts.items() if count}
+
+
 def training_note(row: dict[str, Any]) -> str:
     """The few numbers of a step that a person watches."""
     shown = [f"loss {row['loss']:.3f}"]
@@ -77,7 +84,8 @@ def training_note(row: dict[str, Any]) -> str:
         shown.append(f"right {row['outcome']:.0%}")
     if console.is_terminal and console.width < 100:
         return "  ".join(shown)
+    shown += [", ".join(f"{count} {status}" for status, count in not_judged([row]).items())]
     clipped = [value for key, value in row.items() if key.startswith("clipped/") and value is not None]
     if clipped:  # of the first term that has tokens
         shown.append(f"clipped {clipped[0]:.0%}")
-    return "  ".join([*shown, f"{row['seconds/step']:.1f} s/step"])
+    return "  ".join(part for part in [*shown, f"{row['seconds/step']:.1f} s/step"] if part)

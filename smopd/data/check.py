@@ -1,7 +1,7 @@
 """Is a data set sound? Lines that cannot be read are listed; what reads well but looks wrong is warned about.
 
 References are checked where that is cheap: numbers and calls all, queries a sample, tests only as far as they
-are Python. It leaves out running code and asking a verifier of the user's.
+are Python. Every verifier is tried on a few references and on garbage (trial.py).
 """
 
 from collections import Counter, defaultdict
@@ -14,6 +14,7 @@ from smopd.data.example import Example
 from smopd.data.reading import file_items, load_examples, parse_item
 from smopd.data.sharding import check_shards, normalise
 from smopd.data.training_set.overlap import held_out
+from smopd.data.trial import try_verifiers
 from smopd.errors import UserError
 from smopd.tracking import Track, quiet
 from smopd.verify import tasks
@@ -83,7 +84,10 @@ def _warn(report: Report, against: str | None, track: Track) -> None:
                 overlaps[f"overlap with {against}: {why}"].append(example.id)
             if number % 100 == 0 or number == len(report.examples):
                 update(number)
-    warnings = [*found.items(), *sorted(overlaps.items())]
+    trial = try_verifiers(report.examples)
+    report.errors += trial.errors
+    report.broken += len(trial.errors)
+    warnings = [*found.items(), *trial.warnings.items(), *sorted(overlaps.items())]
     report.warnings = [(what, len(ids), ids[:SHOWN]) for what, ids in warnings]
 
 

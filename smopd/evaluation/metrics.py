@@ -16,6 +16,7 @@ from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.statistics import bootstrap, paired, paired_bootstrap, wilson
 from smopd.evaluation.store import load_identity, load_outcomes
+from smopd.verify.verdict import FAILED
 
 Scores = dict[str, list[bool]]  # by item, one a run
 
@@ -67,8 +68,13 @@ def _view(rows: Sequence[Outcome]) -> dict[str, Any]:
         "by_task": _split(rows, lambda o: o.task),
         "by_shards": _split(rows, lambda o: o.shards),
         "status": dict(sorted(Counter(o.status for o in rows).items())),
+        "first_failure": next((_failure(o) for o in rows if o.status in FAILED), None),
         "reply_tokens": sum(tokens) / max(1, len(tokens)),
     }
+
+
+def _failure(outcome: Outcome) -> dict[str, str]:
+    return {"id": outcome.id, "status": outcome.status, "detail": outcome.detail}
 
 
 def _split(rows: Sequence[Outcome], by: Callable[[Outcome], Any]) -> dict[str, Any]:

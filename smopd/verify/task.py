@@ -4,7 +4,7 @@ The rest of the package asks the declaration and never compares a task's name.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,6 +30,15 @@ class Judged(Protocol):
 
 # A verdict where reading the reply is enough; else the job for a worker process, or the call, that gives it.
 Judge = Callable[[Judged, str], Verdict | Job | Callable[[], Verdict]]
+
+
+Replies = Callable[[Answer], Sequence[str]]
+
+
+def texts_of(answer: Answer) -> list[str]:
+    """What an answer says, as texts: its values one by one, together, and the whole of it as JSON."""
+    values = [value if isinstance(value, str) else json.dumps(value) for value in answer.values()]
+    return [*dict.fromkeys([*values, " ".join(values), json.dumps(dict(answer))])]
 
 
 class Record(dict[str, Any]):
@@ -82,6 +91,7 @@ class Task:
     from_lic: Callable[[Record], tuple[str, str, dict[str, Any]]] | None = None  # (system, full, answer)
     plain_answer: Callable[[Any], Any] = lambda value: value  # a user's bare answer, checked: a ValueError
     answer_form: str = ""  # what an answer looks like, for a model that is to copy it from a reply
+    reference_replies: Replies = texts_of  # replies of which a sound verifier takes one for right
     # What is wrong with an answer, where that is cheap to say, and how many of a file are looked at (0: all).
     reference_problem: Callable[[Answer], str | None] = lambda answer: None
     references_checked: int = 0

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 Status = Literal["ok", "no_answer", "timeout", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
+FAILED: tuple[Status, ...] = ("timeout", "error")  # nothing was found out about the reply
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,19 @@
 """Is a reply's answer right? Asks the task of an example; many replies at once use every core."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from smopd.errors import UserError
 from smopd.verify import tasks, workers
-from smopd.verify.task import Judged
+from smopd.verify.task import Judged, Task
+from smopd.verify.verdict import FAILED
 from smopd.verify.verdict import Verdict as Verdict
 
 Work = workers.Job | Callable[[], Verdict]
+log = logging.getLogger("smopd")
+_failed: dict[str, Task] = {}  # tasks whose verifier has failed, which is told once
 
 
 def verify(example: Judged, reply_text: str) -> Verdict:
@@ -42,7 +46,20 @@ def verify_all(pairs: Sequence[tuple[Judged, str]]) -> list[Verdict]:
             # Ctrl-C waits for what runs, not for all that is queued.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    for number, (example, _) in enumerate(pairs):
+        _tell_failure(example, verdicts[number])
     return [verdicts[number] for number in range(len(pairs))]
+
+
+def _tell_failure(example: Judged, verdict: Verdict) -> None:
+    task = tasks.find(example.task)
+    if verdict.status in FAILED and task and _failed.get(task.name) is not task:
+        _failed[task.name] = task
+        log.warning(
+            "the verifier of %s failed on a reply to %s (%s: %s); such replies count as not correct and are "
+            "counted apart, this is said once",
+            task.name, example.id, verdict.status, verdict.detail,
+        )  # fmt: skip
 
 
 def _judge(example: Judged, reply: str) -> Verdict | Work:

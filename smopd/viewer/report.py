@@ -77,6 +77,7 @@ class ReportData:
     title: str
     subtitle: str
     accuracies: list[Accuracy] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # on how the accuracies were judged
     comparisons: list[Comparison] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     conversations: list[ConversationPair] = field(default_factory=list)
@@ -120,6 +121,20 @@ def verdict_words(conversation: ShownConversation) -> tuple[str, str]:
     return ("correct" if conversation.correct else "wrong"), found
 
 
+def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """By which rules replies were judged, where a verifier found no answer or failed; is it a warning?"""
+    if rules := summary.get("rules"):
+        yield f"judged by: {', '.join(f'{task} {rule}' for task, rule in rules.items())}", False
+    for view, v in summary["views"].items():
+        others = {status: count for status, count in v["status"].items() if status != "ok"}
+        if others:
+            counts = ", ".join(f"{count} {status}" for status, count in others.items())
+            yield f"{view.upper()}: counted as not correct: {counts}", False
+        if failure := v.get("first_failure"):
+            first = f"{failure['id']}, {failure['status']}: {failure['detail']}"
+            yield f"{view.upper()}: the verifier failed, first on {first}", True
+
+
 def turn_rows(pair: ConversationPair) -> Iterator[tuple[dict[str, str], str | None, str | None]]:
     """Turn by turn: the user (one entry, or one a side where they differ), the reply before and after."""
     for number, (before, after) in enumerate(zip_longest(pair.before.turns, pair.after.turns), 1):
@@ -156,7 +171,7 @@ def render_report(data: ReportData) -> str:
     head += f'<p class="subtitle">{esc(data.subtitle)}</p>' if data.subtitle else ""
     head += f'<p class="lede">{esc(lede)}</p>' if lede else ""
     sections = (
-        _accuracy(data.accuracies),
+        _accuracy(data.accuracies, data.notes),
         _comparisons(data.comparisons),
         _curves(data.metrics),
         section("Conversations before and after", "".join(map(_article, data.conversations))),
@@ -179,7 +194,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], css: str = "scro
     return f'<div class="{css}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _accuracy(accuracies: Sequence[Accuracy]) -> str:
+def _accuracy(accuracies: Sequence[Accuracy], notes: Sequence[str]) -> str:
     if not accuracies:
         return ""
     order = list(dict.fromkeys(a.view for a in accuracies))
@@ -190,7 +205,8 @@ def _accuracy(accuracies: Sequence[Accuracy]) -> str:
         rows.append((f"{a.view} {a.stage}", share, interval(a.low, a.high), f"{a.correct} of {a.total}"))
     chart = bar_chart("Accuracy by view and stage, with 95% intervals", bars)
     table = _table(("", "accuracy", "95% interval", "correct"), rows)
-    return section("Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div>{VIEWS}')
+    below = VIEWS + "".join(f'<p class="aside">{esc(note)}</p>' for note in notes)
+    return section("Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div>{below}')
 
 
 def _comparisons(comparisons: Sequence[Comparison]) -> str:

@@ -19,9 +19,16 @@ from smopd.files import read_json, read_jsonl
 from smopd.study.collect import rejudged
 from smopd.study.report import audit_studies
 from smopd.tracking import Track, quiet
-from smopd.viewer.report import Comparison, ConversationPair, ReportData, ShownConversation, accuracies_of
-
-from smopd.viewer.report import render_report, write_report  # isort: skip
+from smopd.viewer.report import (
+    Comparison,
+    ConversationPair,
+    ReportData,
+    ShownConversation,
+    accuracies_of,
+    render_report,
+    verdict_notes,
+    write_report,
+)  # fmt: skip
 
 STAGES = ("base", "trained")
 
@@ -35,6 +42,7 @@ def report_data(run: Path) -> ReportData:
     metrics = [row | times.get(row["step"], {}) for row in read_jsonl(run / "metrics.jsonl")]
     summaries = {stage: load_summary(run / "eval" / stage) for stage in STAGES}
     found = {stage: summary["views"] for stage, summary in summaries.items() if summary}
+    notes = {stage: verdict_notes(summary) for stage, summary in summaries.items() if summary}
     rows = {stage: read_jsonl(run / "eval" / stage / "conversations.jsonl") for stage in found}
     if not metrics and not rows:
         raise UserError(f"{run}: nothing to report yet: no training step and no evaluation is finished")
@@ -42,6 +50,7 @@ def report_data(run: Path) -> ReportData:
         title=f"{config.model.path}, method {config.method}",
         subtitle=f"{len(metrics)} of {config.train.steps} steps, seed {config.seed}, run folder {run.name}",
         accuracies=[a for stage, views in found.items() for a in accuracies_of(stage, views)],
+        notes=[f"{stage}: {note}" for stage, said in notes.items() for note, _ in said],
         comparisons=_comparisons(rows),
         metrics=metrics,
         conversations=_pairs(rows),

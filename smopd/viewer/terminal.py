@@ -85,10 +85,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
     against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
     if changes := [_comparison(label, change) for label, change in against.items() if change]:
         whole.add_row(accuracy_table([], changes))
-    for view, v in views.items():
-        if failed := [f"{v['status'][s]} {s}" for s in ("timeout", "error") if v["status"].get(s)]:
-            words = "the verifier failed on some replies, which count as not correct"
-            whole.add_row(Text(f"  {view.upper()}: {words}: {', '.join(failed)}", style="yellow"))
+    for note, warning in report.verdict_notes(summary):
+        whole.add_row(Text(f"  {visible(note)}", style="yellow" if warning else "dim", overflow="fold"))
     return whole
 
 

@@ -129,6 +129,45 @@ def test_eval_prints_a_table(smopd):
     assert "at any turn" in out
 
 
+def test_a_verifier_that_fails_is_no_bad_model(smopd, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from smopd.verify import verifier\n\n\n@verifier('broken')\n"
+        "def broken(answer, reply):\n    return oops\n"
+    )
+    row = {"id": "a", "task": "broken", "system": "s", "shards": ["How?", "So."], "full": "How? So."}
+    (tmp_path / "d.jsonl").write_text(json.dumps(row | {"answer": {"value": "x"}}) + "\n")
+    own = ("--verifiers", "own.py")
+    said = "NameError: name 'oops' is not defined (own.py, line 6)"
+    code, _, err = smopd("data", "check", "d.jsonl", *own)
+    assert code == 2
+    assert "task 'broken': the verifier failed on every one of 5 replies" in err
+    assert said in err
+    code, out, err = smopd("eval", "pocket", "--data", "d.jsonl", *own, "--set", "eval.tokens=4")
+    assert code == 0, err
+    assert said in " ".join(out.split())
+    assert "FULL: counted as not correct: 1 error" in out
+    # A second process has a log of its own: the first failure is told there too.
+    code, out, err = smopd("train", "pocket", "--out", "r", *FAST, "--set", "data.train=d.jsonl", "--set",
+                           'data.verifiers=["own.py"]', "--set", "objective.eta=0.2")  # fmt: skip
+    assert code == 0, err
+    assert "replies in training that counted as not correct: 4 error" in out
+
+
+def test_the_rule_is_a_setting_and_is_named_in_the_result(smopd):
+    named = []
+    for rule in ("reader", "strict"):
+        words = ("eval", "pocket", "--limit", "2", "--set", f"rules.math={rule}")
+        summary = json.loads(smopd(*words, "--json")[1])
+        named.append(summary["rules"]["math"])
+        assert f"math {rule}" in smopd(*words)[1]
+        identity = json.loads((Path(summary["folder"]) / "evaluation.json").read_text())
+        assert identity["rules"]["math"] == rule
+    assert named == ["reader", "strict"]
+    code, _, err = smopd("eval", "pocket", "--set", "rules.math=lenient")
+    assert code == 2
+    assert "rules.math" in err
+
+
 def test_data_verbs(smopd):
     made = json.loads(smopd("data", "pocket", "d.jsonl", "--count", "5", "--split", "eval", "--json")[1])
     assert made["examples"] == 5

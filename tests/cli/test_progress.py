@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from smopd.cli import progress
-from smopd.cli.progress import Progress, training_note
+from smopd.cli.progress import Progress, not_judged, training_note
 
 ROW = {"loss": 0.1234, "outcome": 0.5, "clipped/middle": 0.02, "seconds/step": 4.25}
 
@@ -54,6 +54,14 @@ def test_a_terminal_of_eighty_columns_shows_everything(screen):
     assert "37/120" in out.getvalue()
     assert "right 50%" in out.getvalue()
     assert "…" not in out.getvalue()
+
+
+def test_replies_without_a_verdict_are_counted_beside_the_accuracy(screen):
+    screen(False)
+    row = ROW | {"verdict/ok": 5, "verdict/no_answer": 2, "verdict/timeout": 0, "verdict/error": 1}
+    assert "right 50%  2 no_answer, 1 error  clipped" in training_note(row)
+    assert not_judged([row, row]) == {"no_answer": 4, "error": 2}
+    assert not_judged([ROW]) == {}
 
 
 def test_the_note_says_more_where_there_is_room(screen):

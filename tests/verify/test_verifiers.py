@@ -84,6 +84,15 @@ CODE = [
 ]
 
 
+def test_the_first_failure_of_a_verifier_is_told_once(caplog, monkeypatch) -> None:
+    monkeypatch.setattr("smopd.verify.verifiers._failed", {})
+    pairs = [(example("math", {"value": "many"}), "4")] * 3
+    for _ in range(2):
+        assert [verdict.status for verdict in verify_all(pairs)] == ["error"] * 3
+    (record,) = [r for r in caplog.records if "the verifier of math failed" in r.message]
+    assert "the reference answer holds neither a number nor an expression" in record.message
+
+
 def test_many_verdicts_are_the_same_as_one_by_one_and_in_order() -> None:
     pairs = (PAIRS + (CODE if sandbox.isolation() != "none" else [])) * 3
     assert verify_all(pairs) == [verify(*pair) for pair in pairs]

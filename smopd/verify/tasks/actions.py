@@ -275,4 +275,5 @@ TASK = Task(
     "actions", ("calls",), judge=lambda example, reply: verify_actions(example.answer, reply),
     system=SYSTEM, placeholder=FUNCTIONS, from_lic=_from_lic,
     answer_form="The answer is the whole list of function calls.", reference_problem=_reference_problem,
+    reference_replies=lambda answer: [render(answer["calls"])],
 )  # fmt: skip

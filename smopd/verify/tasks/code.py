@@ -240,5 +240,6 @@ TASK = Task(
     judge=lambda example, reply: lambda: verify_code(example.answer, reply), system=SYSTEM,
     from_lic=_from_lic,
     answer_form="The answer is the complete Python code, with its imports.",
+    reference_replies=lambda answer: [],  # an answer holds tests, no solution
     reference_problem=_reference_problem, shards_repeat=False,  # code is full of names nobody repeats
 )  # fmt: skip

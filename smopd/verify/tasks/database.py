@@ -62,5 +62,6 @@ def _reference_problem(answer: Answer) -> str | None:
 TASK = Task(
     "database", ("reference_sql", "schema_sql"), judge=_judge, system=SYSTEM,
     placeholder=SCHEMA, from_lic=_from_lic, answer_form="The answer is the whole SQL query.",
+    reference_replies=lambda answer: [f"```sql\n{answer['reference_sql']}\n```"],
     reference_problem=_reference_problem, references_checked=100,  # each takes 0.01 to 0.02 s
 )  # fmt: skip
