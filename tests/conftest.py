@@ -14,6 +14,7 @@ import pytest
 import torch
 from chat_stub import KEY, Stub
 from http_stub import stubs_of
+from optional_groups import PUBLIC_DATA, group_lines
 from runs import COMMAND
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -33,6 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which optional groups ran."""
+    for line in group_lines(terminalreporter.stats):
+        terminalreporter.write_line(line)
+
+
 SHARED = Path(__file__).parents[1].parent / "shared"
 
 
@@ -40,7 +47,7 @@ def shared(name: str) -> Path:
     """A file of the public data beside the repository; the test is skipped where it is absent."""
     path = SHARED / name
     if not path.exists():
-        pytest.skip(f"needs {name} of the public data folder beside the repository")
+        pytest.skip(f"needs {name} {PUBLIC_DATA}")
     return path
 
 

@@ -176,6 +176,7 @@ def test_latex_tables_are_balanced_ascii(rendered: tuple[Results, dict[str, byte
             assert not line.startswith(("[", "*"))
 
 
+@pytest.mark.latex
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")
 def test_latex_compiles_and_no_table_is_wider_than_the_line(
     rendered: tuple[Results, dict[str, bytes]], tmp_path: Path

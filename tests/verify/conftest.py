@@ -7,7 +7,9 @@ import pytest
 from smopd.verify import sandbox
 
 
-@pytest.fixture(params=["bubblewrap", "namespaces"])
+@pytest.fixture(
+    params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "namespaces")]
+)
 def level(request) -> str:
     """Every isolation that works here; a test of isolation is worth nothing without one."""
     if request.param not in sandbox.available():
