@@ -50,7 +50,7 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
     return Results(
         **{name: getattr(study, name) for name in names}, arms=arms, models=models, views=views,
         runs=config.eval.runs, items=reader.items, data=config.data.eval, cells=cells, base=base,
-        missing=missing,
+        missing=missing, rules=reader.rules or {},
     )  # fmt: skip
 
 
@@ -59,6 +59,7 @@ class _Reader:
         self.root, self.runs = root, config.eval.runs
         self.items: list[str] = []
         self.data = ""
+        self.rules: dict[str, str] | None = None
         self.examples: dict[str, Example] | None = None
         if rejudge:
             examples = prepared_examples(config, "eval")
@@ -71,6 +72,11 @@ class _Reader:
         self.data = self.data or identity["examples"]
         if identity["examples"] != self.data:
             what = "played other examples than the rest of the study"
+            raise UserError(f"{evaluation}: {what}; delete it and run the study")
+        rules = identity.get("rules") or {}
+        self.rules = rules if self.rules is None else self.rules
+        if rules != self.rules:
+            what = f"was judged by other rules ({rules}) than the rest of the study ({self.rules})"
             raise UserError(f"{evaluation}: {what}; delete it and run the study")
         checkpoint = max((place / "checkpoints").glob("step-*"), default=None) if planned else None
         if planned and not checkpoint:

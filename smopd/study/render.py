@@ -65,7 +65,9 @@ class Document:
         played = f", each played {r.runs} times" if r.runs > 1 else ""
         grid = f"{_count(r.models, 'model')}, {_count(r.arms, 'arm')}{axes}, {_count(r.seeds, 'seed')}"
         items = f"{_count(r.items, 'item')} of {r.data}{played}"
-        return f"{r.name}: {grid}; {items}; every arm against {r.reference}"
+        judged = ", ".join(f"{task} {rule}" for task, rule in r.rules.items())
+        judged = f", judged by {judged}" if judged else ""
+        return f"{r.name}: {grid}; {items}{judged}; every arm against {r.reference}"
 
     def provenance(self, full: bool = False) -> tuple[list[str], list[list[str]]]:
         """(heads, rows): where every cell comes from; `full` keeps hashes whole."""

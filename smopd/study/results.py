@@ -78,6 +78,9 @@ class Results:
     cells: list[Cell]
     base: list[Cell]
     missing: list[str]  # cells that have no result yet
+    rules: dict[str, str] = field(default_factory=dict)  # by task, where replies can be judged by several
+        default_factory=dict
+    )  # by which replies were judged, where tasks have a choice
 
     def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
         """The seeds of one point of the grid, in order of the seed."""
@@ -122,8 +125,8 @@ def load_results(path: Path) -> Results:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    wanted = {f.name for f in fields(Results)}
-    if not isinstance(plain, dict) or set(plain) != wanted:
+    wanted = {f.name for f in fields(Results)} - {"rules"}  # which files of earlier versions lack
+    if not isinstance(plain, dict) or set(plain) - {"rules"} != wanted:
         raise UserError(f"{path}: not the results of a study (expected the keys {', '.join(sorted(wanted))})")
     try:
         rows = {name: plain[name] for name in ("cells", "base")}
