@@ -79,8 +79,6 @@ class Results:
     base: list[Cell]
     missing: list[str]  # cells that have no result yet
     rules: dict[str, str] = field(default_factory=dict)  # by task, where replies can be judged by several
-        default_factory=dict
-    )  # by which replies were judged, where tasks have a choice
 
     def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
         """The seeds of one point of the grid, in order of the seed."""

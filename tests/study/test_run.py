@@ -14,7 +14,7 @@ import pytest
 
 from smopd.errors import UserError
 from smopd.files import Held, locked
-from smopd.study.collect import curve_names
+from smopd.study.collect import collect, curve_names
 from smopd.study.plan import load_study
 from smopd.study.run import (
     Job,
@@ -100,6 +100,7 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(smopd, smopd_p
     assert (first / "metrics.jsonl").read_text().splitlines()[: len(rows)] == rows
     page = Path(tmp_path / found["report"]).read_text(encoding="utf-8")
     assert "Two arms, two seeds" in page
+    assert "judged by math reader" in page
     assert (folder.study_path / "report" / "figures" / "ablation.pdf").read_bytes().startswith(b"%PDF")
 
     code, out, err = smopd("study", "tiny.toml", "--out", "out", "--dry-run", "--json")
@@ -128,6 +129,12 @@ def _free(lock: Path) -> bool:
 
 def _audit(smopd, folder: StudyFolder, cell: Path) -> None:
     assert audit(folder.path) == []
+    identity = cell / "eval" / "trained" / "evaluation.json"
+    told = identity.read_text(encoding="utf-8")
+    identity.write_text(told.replace('"reader"', '"strict"'), encoding="utf-8")
+    with pytest.raises(UserError, match="was judged by other rules"):
+        collect(folder)
+    identity.write_text(told, encoding="utf-8")
     conversations = cell / "eval" / "trained" / "conversations.jsonl"
     kept = conversations.read_text(encoding="utf-8")
     lines = kept.splitlines(keepends=True)
