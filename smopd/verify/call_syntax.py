@@ -201,7 +201,7 @@ def object_calls(value: Any, names: set[str]) -> list[Call] | None:
     name = next((value[key] for key in _NAME_KEYS if isinstance(value.get(key), str)), None)
     if name is not None:
         given = [_arguments(value[key]) for key in _ARGUMENT_KEYS if key in value]
-        if len(given) == 1 and given[0] is not None and not _is_schema(value, given[0]):
+        if len(given) == 1 and given[0] is not None and not (is_schema(given[0]) or "description" in value):
             return [Call(name, given[0])]
         return None
     found = [(key, _arguments(inner)) for key, inner in value.items()]
@@ -219,8 +219,9 @@ def _arguments(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _is_schema(value: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
-    return "description" in value or isinstance(arguments.get("properties"), dict)
+def is_schema(arguments: Mapping[str, Any]) -> bool:
+    """Is it the description of a function's arguments?"""
+    return isinstance(arguments.get("properties"), dict)
 
 
 # --- tags

@@ -11,8 +11,8 @@ objects, and tags (<function=f>, <invoke name="f">) are found in one pass and th
 - A call that cannot be read, a list that is cut short, or a call of an unknown function within a run is not
   passed over: the reply is then wrong. Only brackets missing after the last call are forgiven.
 
-No text raises. The time is linear: of a longer reply the last `MOST_TEXT` characters count, and each is read
-a few times at most.
+No text raises. The time is bounded: of a longer reply the last `MOST_TEXT` characters count, and where more
+than `_MOST_READINGS` would have to be read, nothing is compared.
 """
 
 import re
@@ -25,6 +25,7 @@ from smopd.verify.call_syntax import (
     MOST_CHARACTERS,
     Call,
     is_literal,
+    is_schema,
     load_object,
     object_calls,
     python_calls,
@@ -32,17 +33,20 @@ from smopd.verify.call_syntax import (
 )
 
 MOST_TEXT = 60_000  # characters of a reply, from its end
-_MOST_READINGS = 6  # of each character, on average
+_MOST_READINGS = 400_000  # characters, where brackets are tangled and read again
+_OVERHEAD = 200  # what parsing one piece costs, in characters read
 _MOST_NESTING = 20  # brackets within brackets
 _LOOK_BACK = 200  # characters of a line before a call
 
 _NAME = r"(?<![\w.])[^\W\d][\w.]*+"
-_TAG = r'<(?:function=|invoke\s++name=)["\']?(?P<tag>[^\W\d][\w.]*+)["\']?\s*+>'
+_TAG = r'<(?:function|invoke|tool)(?:=|\s++name=)["\']?(?P<tag>[^\W\d][\w.]*+)["\']?\s*+>'
 _OPENER = re.compile(rf"\[(?=\s*+(?:{_NAME}\s*+\(|[\[{{\"'(]))|{{(?=\s*+[\"'])|(?P<name>{_NAME})\(|{_TAG}")
-_TAG_END = re.compile(r"</(?:function|invoke)>")
+_TAG_END = re.compile(r"</(?:function|invoke|tool)>")
 _PARAMETER = re.compile(
     r'<parameter(?:=|\s++name=)["\']?(\w++)["\']?\s*+>([^<]*+(?:<(?!/parameter>)[^<]*+)*+)</parameter>'
 )
+# f, a line with a label or without, and an object: f\n{"a": 1}, Action: f\nAction Input: {"a": 1}
+_LABEL = re.compile(rf"({_NAME})[\"'`*]*+\s*+:?\s*+(?:[A-Za-z ]{{1,20}}:\s*+)?(?:```\w*+\s*+)?$")
 # Strings and comments first: brackets within them don't count. `cut`: a string that does not end on its line.
 _STRING = r"""(?:"(?:[^"\\\n]|\\[^\n])*+"|'(?:[^'\\\n]|\\[^\n])*+'|(?P<cut>["'][^\n]*+))"""
 _TOKEN = re.compile(_STRING + r"|#[^\n]*+|[\[\](){}]")
@@ -51,8 +55,9 @@ _NAMED = re.compile(r"\s*+[^\W\d]\w*+\s*+=(?!=)")  # right after the bracket of 
 _WRAPPERS = {"print", "str", "repr", "list", "tuple", "len", "json.dumps"}  # that leave the calls within as they are
 
 _ASSIGNED = r"(?:\w[\w.]*+\s*+(?::\s*+\w++\s*+)?=(?!=)|\bprint\()"
+_USED = r"(?:\.\w++(?:\([^()\n]*+\))?|\[[^\[\]\n]*+\])*+"  # what is done with a call's value: f(a=1).get("b")[0]
 _NO_WORDS = re.compile(
-    rf"(?:\s|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+", re.IGNORECASE
+    rf"{_USED}(?:\s|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+", re.IGNORECASE
 )
 _CORRECTS = re.compile(
     r"(?:^|[\W\d])(?:no|wait|sorry|actually|correction|oops)\s*+[,:;!]"
@@ -84,17 +89,23 @@ class Gathered:
 
 def gather(text: str, names: set[str]) -> Gathered:
     """The calls that a reply makes, of the functions `names`."""
-    text = text[-MOST_TEXT:]
+    text = _unescaped(text[-MOST_TEXT:], names)
     scan = _Scan(text, names)
     pieces = _without_mentions(text, list(scan.pieces(0, len(text))), names)
     kept = _merged(text, _runs(text, pieces, names))
     problem = next((piece.problem for piece in kept if piece.problem), "" if kept else "no call of a function")
     if scan.readings < 0:
-        problem = "brackets too tangled to read"
+        problem = "too much, or too tangled, to read"
     elif not problem and 0 <= scan.unclosed < kept[-1].end and _CUT_SHORT.fullmatch(text, kept[-1].end):
         problem = "a list of calls that is cut short"
     source = "\n".join(text[piece.start : piece.end] for piece in kept)
     return Gathered(source, [call for piece in kept for call in piece.calls], problem)
+
+
+def _unescaped(text: str, names: set[str]) -> str:
+    """Without the backslashes of Markdown, where a function's name has them: get\\_time(...)."""
+    escaped = any(name.replace("_", "\\_") + "(" in text for name in names if "_" in name)
+    return text.replace("\\_", "_") if escaped else text
 
 
 # --- finding
@@ -103,7 +114,7 @@ class _Scan:
 
     def __init__(self, text: str, names: set[str]) -> None:
         self.text, self.names = text, names
-        self.readings, self.unclosed = _MOST_READINGS * (len(text) + 1000), -1
+        self.readings, self.unclosed = _MOST_READINGS, -1
 
     def pieces(self, at: int, stop: int) -> Iterator[_Piece]:
         """What may be calls, in order."""
@@ -126,7 +137,7 @@ class _Scan:
                     yield piece
 
     def _read(self, start: int, end: int) -> str:
-        self.readings -= end - start
+        self.readings -= end - start + _OVERHEAD
         return self.text[start:end]
 
     def _tag(self, name: str, start: int, body: int) -> Iterator[_Piece]:
@@ -145,7 +156,7 @@ class _Scan:
         if end < 0:
             yield _Piece(start, arguments, [], "a call that does not end", formal=False, named=named)
             return
-        quoted = self.text[max(0, start - 1) : start] in "'\"" and self.text[end : end + 1] in "'\"" and start > 0
+        quoted = f"{self.text[start - 1 : start]}{self.text[end : end + 1]}" in ("''", '""')
         calls = python_calls(self._read(start, end) + repair, quoted)
         if isinstance(calls, list):
             yield _Piece(start, end, calls, formal=False, named=named)
@@ -176,10 +187,16 @@ class _Scan:
         elif isinstance(calls, list):
             # [f(a=1)](...) is a link, or the call of a list
             yield _Piece(start, end, calls, "a list that is called" if self.text[end : end + 1] == "(" else "")
-        elif (value := load_object(source)) is not None and (found := object_calls(value, self.names)):
+        elif found := self._objects(load_object(source), start):
             yield _Piece(start, end, found)
         elif not self._mentions(source):
             yield _Piece(start, end, [])  # nothing to look for inside
+
+    def _objects(self, value: Any, start: int) -> list[Call] | None:
+        if (calls := object_calls(value, self.names)) or not isinstance(value, dict):
+            return calls
+        label = _LABEL.search(self.text[max(0, start - _LOOK_BACK) : start])
+        return [Call(label[1], value)] if label and label[1] in self.names and not is_schema(value) else None
 
     def _mentions(self, source: str) -> bool:
         return any(f"{name}(" in source for name in self.names)

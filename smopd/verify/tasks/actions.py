@@ -74,15 +74,14 @@ def _mismatch(call: Call, name: str, args: Mapping[str, Any], schema: Mapping[st
         return call.problem
     if not call.named.keys() >= set(schema.get("required") or ()):
         return "a required argument is missing"
-    properties = schema.get("properties") or dict.fromkeys(args, {})
-    if not call.named.keys() <= args.keys() & properties.keys():
+    if not call.named.keys() <= args.keys():
         return "an argument that is not expected"
     for key, allowed in args.items():
         choices = allowed if isinstance(allowed, list) else [allowed]
         if key not in call.named:
             if "" not in choices:
                 return f"argument {key!r} is missing"
-        elif not _among(call.named[key], choices, properties[key] or {}):
+        elif not _among(call.named[key], choices, (schema.get("properties") or {}).get(key) or {}):
             value = call.named[key]  # left out of the text: it may be huge
             return f"argument {key!r} " + (f"is {value.reason}" if isinstance(value, Unread) else "has another value")
     return ""
