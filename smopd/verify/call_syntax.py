@@ -1,9 +1,9 @@
 """Reads one piece of text as function calls: a Python expression, a JSON object, or the parameters of a tag.
 
 Nothing is executed. An argument is a literal, or arithmetic of literals; anything else (a name, a call, a
-comprehension) becomes `Unread`, which equals nothing and says why. Two things BFCL reads otherwise are kept
-out: it takes any name for a text and drops positional arguments. Here a name is a text only where the whole
-call is quoted (its own quotes were lost), and a positional argument leaves the call without a match.
+comprehension) becomes `Unread`, which equals nothing and says why. BFCL reads two things otherwise: it takes
+any name for a text, and passes over positional arguments. Here a name is a text only where the whole call is
+quoted (its own quotes were lost), and nothing equals a call with a positional argument.
 """
 
 import ast
@@ -70,8 +70,8 @@ def _calls_of(tree: ast.expr, quoted: bool) -> list[Call] | None:
         case ast.List() | ast.Tuple() if tree.elts:
             parts = [_calls_of(element, quoted) for element in tree.elts]
             return None if None in parts else [call for part in parts if part for call in part]
-        case ast.Constant(value=str()) if not quoted:
-            found = python_calls(tree.value, quoted=True)
+        case ast.Constant(value=str(text)) if not quoted:
+            found = python_calls(text, quoted=True)
             return found if isinstance(found, list) else None
     return None
 
@@ -85,7 +85,9 @@ def _call(node: ast.Call, quoted: bool) -> Call | None:
         return None
     name = ".".join([function.id, *reversed(names)])
     keys = [keyword.arg for keyword in node.keywords]
-    named = {key: _value(keyword.value, quoted) for key, keyword in zip(keys, node.keywords, strict=True) if key}
+    named = {
+        key: _value(keyword.value, quoted) for key, keyword in zip(keys, node.keywords, strict=True) if key
+    }
     if node.args:
         return Call(name, named, "positional arguments, where every argument has to be named")
     if None in keys or len(named) < len(keys):
@@ -112,8 +114,8 @@ def _value(node: ast.expr, quoted: bool, depth: int = 0) -> Any:
                 values = [_value(value, quoted, depth + 1) for value in node.values]
                 return dict(zip(keys, values, strict=True))
             return Unread("a dict whose keys are not different texts")
-        case ast.JoinedStr(values=[] | [ast.Constant()]):
-            return "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+        case ast.JoinedStr(values=[ast.Constant(value=str(text))]):
+            return text
         case ast.UnaryOp() | ast.BinOp():
             return _arithmetic(node, quoted, depth + 1)
     return Unread(f"a {type(node).__name__}, not a literal")
@@ -154,7 +156,16 @@ def _arithmetic(node: ast.UnaryOp | ast.BinOp, quoted: bool, depth: int) -> Any:
 
 # --- objects
 _NAME_KEYS = ("name", "function", "function_name", "tool", "tool_name", "action", "api")
-_ARGUMENT_KEYS = ("arguments", "parameters", "args", "kwargs", "params", "input", "tool_input", "action_input")
+_ARGUMENT_KEYS = (
+    "arguments",
+    "parameters",
+    "args",
+    "kwargs",
+    "params",
+    "input",
+    "tool_input",
+    "action_input",
+)
 _LIST_KEYS = ("tool_calls", "function_calls", "calls", "functions", "tools", "actions")
 
 
@@ -226,7 +237,7 @@ def is_schema(arguments: Mapping[str, Any]) -> bool:
 
 # --- tags
 def tag_call(name: str, body: str, parameters: Sequence[tuple[str, str]]) -> Call | None:
-    """The call of a tag: its parameters, each in a tag of its own, or one JSON object; None for something else."""
+    """The call of a tag, whose parameters have tags of their own or are one object; None: neither."""
     if parameters:
         named = {key: Untyped(value.strip()) for key, value in parameters}
         return Call(name, named, "" if len(named) == len(parameters) else "an argument that is given twice")

@@ -18,7 +18,7 @@ than `_MOST_READINGS` would have to be read, nothing is compared.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from smopd.verify.call_syntax import (
@@ -39,11 +39,14 @@ _MOST_NESTING = 20  # brackets within brackets
 _LOOK_BACK = 200  # characters of a line before a call
 
 _NAME = r"(?<![\w.])[^\W\d][\w.]*+"
+_DEFINED = r"(?<!def )(?<!class )"
 _TAG = r'<(?:function|invoke|tool)(?:=|\s++name=)["\']?(?P<tag>[^\W\d][\w.]*+)["\']?\s*+>'
-_OPENER = re.compile(rf"\[(?=\s*+(?:{_NAME}\s*+\(|[\[{{\"'(]))|{{(?=\s*+[\"'])|(?P<name>{_NAME})\(|{_TAG}")
+_OPENER = re.compile(
+    rf"\[(?=\s*+(?:{_NAME}\s*+\(|[\[{{\"'(]))|{{(?=\s*+[\"'])|(?P<name>{_DEFINED}{_NAME})\(|{_TAG}"
+)
 _TAG_END = re.compile(r"</(?:function|invoke|tool)>")
 _PARAMETER = re.compile(
-    r'<parameter(?:=|\s++name=)["\']?(\w++)["\']?\s*+>([^<]*+(?:<(?!/parameter>)[^<]*+)*+)</parameter>'
+    r'<parameter(?:=|\s++name=)["\']?(\w++)["\']?\s*+>([^<]*+(?:<(?!/?parameter\b)[^<]*+)*+)</parameter>'
 )
 # f, a line with a label or without, and an object: f\n{"a": 1}, Action: f\nAction Input: {"a": 1}
 _LABEL = re.compile(rf"({_NAME})[\"'`*]*+\s*+:?\s*+(?:[A-Za-z ]{{1,20}}:\s*+)?(?:```\w*+\s*+)?$")
@@ -52,16 +55,19 @@ _STRING = r"""(?:"(?:[^"\\\n]|\\[^\n])*+"|'(?:[^'\\\n]|\\[^\n])*+'|(?P<cut>["'][
 _TOKEN = re.compile(_STRING + r"|#[^\n]*+|[\[\](){}]")
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _NAMED = re.compile(r"\s*+[^\W\d]\w*+\s*+=(?!=)")  # right after the bracket of a call
-_WRAPPERS = {"print", "str", "repr", "list", "tuple", "len", "json.dumps"}  # that leave the calls within as they are
+# What leaves the calls within as they are.
+_WRAPPERS = frozenset(("print", "str", "repr", "list", "tuple", "len", "json.dumps"))
 
 _ASSIGNED = r"(?:\w[\w.]*+\s*+(?::\s*+\w++\s*+)?=(?!=)|\bprint\()"
-_USED = r"(?:\.\w++(?:\([^()\n]*+\))?|\[[^\[\]\n]*+\])*+"  # what is done with a call's value: f(a=1).get("b")[0]
+# What is done with the value of a call: f(a=1).get("b")[0]
+_USED = r"(?:\.\w++(?:\([^()\n]*+\))?|\[[^\[\]\n]*+\])*+"
 _NO_WORDS = re.compile(
-    rf"{_USED}(?:\s|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+", re.IGNORECASE
+    rf"{_USED}(?:\s|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+",
+    re.IGNORECASE,
 )
 _CORRECTS = re.compile(
     r"(?:^|[\W\d])(?:no|wait|sorry|actually|correction|oops)\s*+[,:;!]"
-    r"|\bfinal(?:\s++(?:answer|list|output|response|version|(?:function\s++)?calls?))?(?:\s++is)?[\s*_]*+:",
+    r"|\bfinal(?:\s++(?:answer|list|output|response|version|(?:function\s++)?calls))?(?:\s++is)?[\s*_]*+:",
     re.IGNORECASE,
 )
 _CUT_SHORT = re.compile(r"\s*+,\s*+[\w.'\"]*+\s*+")
@@ -75,7 +81,6 @@ class _Piece:
     problem: str = ""  # of a piece that cannot be read
     formal: bool = True  # a list, an object or a tag: a form that no sentence takes
     named: bool = True  # with arguments that are named
-    standing: bool = True  # not within a sentence
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,9 @@ def gather(text: str, names: set[str]) -> Gathered:
     scan = _Scan(text, names)
     pieces = _without_mentions(text, list(scan.pieces(0, len(text))), names)
     kept = _merged(text, _runs(text, pieces, names))
-    problem = next((piece.problem for piece in kept if piece.problem), "" if kept else "no call of a function")
+    problem = next(
+        (piece.problem for piece in kept if piece.problem), "" if kept else "no call of a function"
+    )
     if scan.readings < 0:
         problem = "too much, or too tangled, to read"
     elif not problem and 0 <= scan.unclosed < kept[-1].end and _CUT_SHORT.fullmatch(text, kept[-1].end):
@@ -122,13 +129,10 @@ class _Scan:
             at = opener.end()
             if opener["tag"]:
                 found = self._tag(opener["tag"], opener.start(), at)
+            elif opener["name"] in self.names:
+                found = self._known(opener.start(), at)
             elif opener["name"]:
-                if self.text[max(0, opener.start() - 10) : opener.start()].rstrip().endswith(("def", "class")):
-                    continue
-                if opener["name"] in self.names:
-                    found = self._known(opener.start(), at)
-                else:
-                    found = self._unknown(opener["name"], opener.start(), at)
+                found = self._unknown(opener["name"], opener.start(), at)
             else:
                 found = self._brackets(opener.start())
             for piece in found:
@@ -185,8 +189,8 @@ class _Scan:
         if isinstance(calls, str) and self._mentions(source):
             yield _Piece(start, end, [], calls)
         elif isinstance(calls, list):
-            # [f(a=1)](...) is a link, or the call of a list
-            yield _Piece(start, end, calls, "a list that is called" if self.text[end : end + 1] == "(" else "")
+            called = self.text[end : end + 1] == "("  # [f(a=1)](...) is a link, or the call of a list
+            yield _Piece(start, end, calls, "a list that is called" if called else "")
         elif found := self._objects(load_object(source), start):
             yield _Piece(start, end, found)
         elif not self._mentions(source):
@@ -202,7 +206,7 @@ class _Scan:
         return any(f"{name}(" in source for name in self.names)
 
     def _close(self, start: int) -> tuple[int, str]:
-        """Where the bracket that opens at `start` ends, -1: nowhere; ")" where the end of a list implies it."""
+        """Where a bracket's content ends, -1: nowhere; and ")" where only the end of a list implies it."""
         waiting: list[str] = []
         limit = min(len(self.text), start + MOST_CHARACTERS)
         for token in _TOKEN.finditer(self.text, start, limit):
@@ -227,6 +231,7 @@ class _Scan:
 
 # --- gathering
 def _without_mentions(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[_Piece]:
+    """Without the calls in a sentence: those that name no argument, or all where there is a list."""
     formal = any(piece.formal and _knows(piece, names) for piece in pieces)
     kept: list[_Piece] = []
     before, standing = 0, False
@@ -238,7 +243,7 @@ def _without_mentions(text: str, pieces: Sequence[_Piece], names: set[str]) -> l
         standing = standing or lead.rstrip(" \t\"'`*([").endswith(":")
         before = piece.end
         if piece.formal or standing or (piece.named and not formal):
-            kept.append(replace(piece, standing=standing))
+            kept.append(piece)
     return kept
 
 

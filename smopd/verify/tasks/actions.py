@@ -1,7 +1,15 @@
 """The task actions: the function calls of a reply are compared by BFCL's AST rule, in any order.
 
-Nothing in a reply is executed, no reply text raises, and the time is linear in its length. It leaves out
-arguments that are no literals: a name or an expression in a call is a wrong answer.
+What a reply calls is gathered by `smopd.verify.calls`; nothing is executed, no text raises, the time is
+bounded. A value then equals an allowed one as in BFCL: texts without case, spaces and ,./-_*^; an integer
+passes for a float as an argument but not within a list; a tuple passes for a list only where the schema says
+tuple; an array that may be left out may be []; objects are compared key by key; a call has to name every
+argument. Other than in BFCL, calls are matched by any one-to-one matching there is (BFCL takes the first that
+fits), an object within an object lists its allowed values like the outer one, and an argument counts as
+expected where the reference has it, though the schema may not.
+
+It leaves out names as values, which BFCL takes for texts: `city=Rome` is wrong, and so is `x=true`. Only in a
+quoted call, or where the reference itself gives a variable's name for a value that is no text, a name passes.
 """
 
 import json
@@ -25,9 +33,9 @@ FUNCTIONS = Placeholder(
 # --- comparing the calls
 _ANOTHER = "another function"
 _IGNORED = str.maketrans({**dict.fromkeys(" ,./-_*^"), "'": '"'})
-_TEXTS = ("string", "any")
 _FLOATS = ("float", "number")
 _LISTS = ("array", "tuple")
+_NO_TEXTS = (*_FLOATS, *_LISTS, "integer", "boolean", "dict", "object")
 
 
 def verify_actions(answer: Answer, text: str) -> Verdict:
@@ -83,7 +91,8 @@ def _mismatch(call: Call, name: str, args: Mapping[str, Any], schema: Mapping[st
                 return f"argument {key!r} is missing"
         elif not _among(call.named[key], choices, (schema.get("properties") or {}).get(key) or {}):
             value = call.named[key]  # left out of the text: it may be huge
-            return f"argument {key!r} " + (f"is {value.reason}" if isinstance(value, Unread) else "has another value")
+            why = f"is {value.reason}" if isinstance(value, Unread) else "has another value"
+            return f"argument {key!r} {why}"
     return ""
 
 
@@ -91,24 +100,25 @@ def _among(value: Any, choices: Sequence[Any], schema: Mapping[str, Any]) -> boo
     """Is an argument one of the choices? "" among them says that it may be left out."""
     kind = schema.get("type")
     if isinstance(value, Untyped):
-        value = str(value) if kind in _TEXTS else load_object(value)
+        value = load_object(value) if kind in _NO_TEXTS else str(value)
     if isinstance(value, tuple) and kind in (None, "tuple"):
         value = list(value)
     if "" in choices and (value == "" or value == []):
-        texts = kind in _TEXTS or (kind is None and all(isinstance(choice, str) for choice in choices))
+        texts = kind in ("string", "any") or (kind is None and all(isinstance(c, str) for c in choices))
         return texts if value == "" else kind in _LISTS or [] in choices
     return any(_same(value, choice, schema) for choice in choices if choice != "")
 
 
 def _same(value: Any, choice: Any, schema: Mapping[str, Any]) -> bool:
     kind = schema.get("type")
-    if isinstance(choice, str) and kind not in (None, "string"):
-        # A text where the schema asks for something else stands for a variable of that name.
-        value = value.name if isinstance(value, Unread) else value
-        return value == choice if kind not in _TEXTS else isinstance(value, str) and _bare(value) == _bare(choice)
+    if isinstance(choice, str) and isinstance(value, Unread) and kind in (*_NO_TEXTS, "any"):
+        value = value.name  # a text where the schema asks for something else stands for a variable
+    if isinstance(choice, str) and kind in _NO_TEXTS:
+        return bool(value == choice)
     if isinstance(value, list) and isinstance(choice, list):
         kinds = (schema.get("items") or {}).get("type")
-        return len(value) == len(choice) and all(_same_element(v, c, kinds) for v, c in zip(value, choice, strict=True))
+        pairs = zip(value, choice, strict=False)
+        return len(value) == len(choice) and all(_same_element(v, c, kinds) for v, c in pairs)
     if type(value) is int and type(choice) is float:
         return kind in (None, "integer", *_FLOATS) and value == choice
     return _same_element(value, choice, kind)
