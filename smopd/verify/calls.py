@@ -3,8 +3,8 @@
 Lists of calls, one list for each call, bare calls (numbered, assigned, quoted, joined by `;` or `+`), JSON
 objects, and tags (<function=f>, <invoke name="f">) are found in one pass and then gathered:
 
-- A call in a sentence is a mention, not a call, where the reply also has a list, an object or a tag; so is
-  f() or f(a, b) in a sentence. A definition and a schema are never calls.
+- A call in a sentence or a comment is a mention, not a call, where the function is also called in a list, an
+  object or a tag; so is f() or f(a, b) in a sentence. A definition and a schema are never calls.
 - Pieces with no words between them are one run. The runs are added up, but one that repeats what was
   gathered adds nothing, one that repeats all of it and has more takes its place, and after words of
   correction ("no,", "wait,", "final answer:") what was gathered before is dropped.
@@ -61,8 +61,9 @@ _WRAPPERS = frozenset(("print", "str", "repr", "list", "tuple", "len", "json.dum
 _ASSIGNED = r"(?:\w[\w.]*+\s*+(?::\s*+\w++\s*+)?=(?!=)|\bprint\()"
 # What is done with the value of a call: f(a=1).get("b")[0]
 _USED = r"(?:\.\w++(?:\([^()\n]*+\))?|\[[^\[\]\n]*+\])*+"
+_JOINS = r"\b(?:and|also|then|or|plus|next|first|second|third|finally|call)\b"  # words that say nothing else
 _NO_WORDS = re.compile(
-    rf"{_USED}(?:\s|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+",
+    rf"{_USED}(?:\s|{_JOINS}|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+",
     re.IGNORECASE,
 )
 _CORRECTS = re.compile(
@@ -231,8 +232,8 @@ class _Scan:
 
 # --- gathering
 def _without_mentions(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[_Piece]:
-    """Without the calls in a sentence: those that name no argument, or all where there is a list."""
-    formal = any(piece.formal and _knows(piece, names) for piece in pieces)
+    listed = {call.name for piece in pieces if piece.formal for call in piece.calls} & names
+    unlisted = names - listed
     kept: list[_Piece] = []
     before, standing = 0, False
     for piece in pieces:
@@ -240,9 +241,11 @@ def _without_mentions(text: str, pieces: Sequence[_Piece], names: set[str]) -> l
         line = text.rfind("\n", since, piece.start) + 1
         lead = text[line or since : piece.start]
         standing = (line > 0 or before == 0 or standing) and _NO_WORDS.fullmatch(lead) is not None
-        standing = standing or lead.rstrip(" \t\"'`*([").endswith(":")
+        commented = "#" in lead
+        standing = standing or (lead.rstrip(" \t\"'`*([").endswith(":") and not commented)
         before = piece.end
-        if piece.formal or standing or (piece.named and not formal):
+        new = any(call.name in unlisted for call in piece.calls) and not commented
+        if piece.formal or standing or (piece.named and (new or not listed)):
             kept.append(piece)
     return kept
 

@@ -3,10 +3,10 @@
 What a reply calls is gathered by `smopd.verify.calls`; nothing is executed, no text raises, the time is
 bounded. A value then equals an allowed one as in BFCL: texts without case, spaces and ,./-_*^; an integer
 passes for a float as an argument but not within a list; a tuple passes for a list only where the schema says
-tuple; an array that may be left out may be []; objects are compared key by key; a call has to name every
-argument. Other than in BFCL, calls are matched by any one-to-one matching there is (BFCL takes the first that
-fits), an object within an object lists its allowed values like the outer one, and an argument counts as
-expected where the reference has it, though the schema may not.
+tuple; objects are compared key by key; a call has to name every argument. Other than in BFCL, calls are
+matched by any one-to-one matching there is (BFCL takes the first that fits), an object within an object lists
+its allowed values like the outer one, an argument counts as expected where the reference has it, though the
+schema may not, and [] does not stand for an array that may be left out.
 
 It leaves out names as values, which BFCL takes for texts: `city=Rome` is wrong, and so is `x=true`. Only in a
 quoted call, or where the reference itself gives a variable's name for a value that is no text, a name passes.
@@ -34,8 +34,7 @@ FUNCTIONS = Placeholder(
 _ANOTHER = "another function"
 _IGNORED = str.maketrans({**dict.fromkeys(" ,./-_*^"), "'": '"'})
 _FLOATS = ("float", "number")
-_LISTS = ("array", "tuple")
-_NO_TEXTS = (*_FLOATS, *_LISTS, "integer", "boolean", "dict", "object")
+_NO_TEXTS = (*_FLOATS, "integer", "boolean", "array", "tuple", "dict", "object")
 
 
 def verify_actions(answer: Answer, text: str) -> Verdict:
@@ -103,9 +102,8 @@ def _among(value: Any, choices: Sequence[Any], schema: Mapping[str, Any]) -> boo
         value = load_object(value) if kind in _NO_TEXTS else str(value)
     if isinstance(value, tuple) and kind in (None, "tuple"):
         value = list(value)
-    if "" in choices and (value == "" or value == []):
-        texts = kind in ("string", "any") or (kind is None and all(isinstance(c, str) for c in choices))
-        return texts if value == "" else kind in _LISTS or [] in choices
+    if value == "" and "" in choices:
+        return kind in ("string", "any") or (kind is None and all(isinstance(c, str) for c in choices))
     return any(_same(value, choice, schema) for choice in choices if choice != "")
 
 
