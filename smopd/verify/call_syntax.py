@@ -174,23 +174,23 @@ def load_object(source: str) -> Any:
     if len(source) > MOST_CHARACTERS:
         return None
     try:
-        return json.loads(source, strict=False)
+        found = json.loads(source, strict=False)
     except _FAILURES:
-        pass
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = _value(ast.parse(source, mode="eval").body, quoted=False)
-    except _FAILURES:
-        return None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = _value(ast.parse(source, mode="eval").body, quoted=False)
+        except _FAILURES:
+            return None
     return found if is_literal(found) else None
 
 
-def is_literal(value: Any) -> bool:
-    """Has a value no part that is `Unread`?"""
-    if isinstance(value, dict):
-        return all(map(is_literal, value.values()))
-    return all(map(is_literal, value)) if isinstance(value, (list, tuple)) else not isinstance(value, Unread)
+def is_literal(value: Any, depth: int = 0) -> bool:
+    """Has a value no part that is `Unread`, and none that is nested too deep?"""
+    if depth > _MOST_DEPTH:
+        return False
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return not isinstance(value, Unread) and all(is_literal(part, depth + 1) for part in parts)
 
 
 def object_calls(value: Any, names: set[str]) -> list[Call] | None:
@@ -222,11 +222,7 @@ def object_calls(value: Any, names: set[str]) -> list[Call] | None:
 
 
 def _arguments(value: Any) -> dict[str, Any] | None:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value[:MOST_CHARACTERS])
-        except _FAILURES:
-            return None
+    value = load_object(value) if isinstance(value, str) else value
     return value if isinstance(value, dict) else None
 
 

@@ -206,6 +206,7 @@ def test_arithmetic_of_literals(value: str, number: Any) -> None:
         "9**9**9", "2**100000", "10**400 * 10**400", "1/0", "0**-1", "1e308*10**400", "(-8)**0.5", "'a'*9",
         "[1]*9", "1 if 2 else 3", "~1", "not 1", "1 < 2", "1 << 9", "x+1", "int('1')", "f'{1}'", "'%d' % 1",
         "[x for x in y]", "lambda: 1", "{1, 2}", "b'x'", "1j", "...", "1+" * 3000 + "1", "-" * 3000 + "1",
+        "1+" * 400 + "1", "-" * 90 + "1", "[" * 25 + "]" * 25,
     ],
 )  # fmt: skip
 def test_what_is_no_literal_is_refused_with_a_reason(value: str) -> None:

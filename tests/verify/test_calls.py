@@ -43,6 +43,7 @@ def shown(text: str) -> str:
         # what is repeated, what is corrected
         ("[f(a=1)]\nThat is:\nf(a=1)", "f:a=1"),
         ("f(a=1) first.\ng(b=2) later.\nSo: [f(a=1), g(b=2)]", "f:a=1 g:b=2"),
+        ("[f(a=1)]\nIn full:\n[f(a=1), g(b=2)]", "f:a=1 g:b=2"),
         ("[f(a=1), f(a=1)]", "f:a=1 f:a=1"), ("[f(a=1)]\n[f(a=1)]", "f:a=1 f:a=1"),
         ("[f(a=1)] no, [f(a=2)]", "f:a=2"), ("Draft: [f(a=1)]\n**Final answer:** [f(a=2)]", "f:a=2"),
         ("[f(a=1)] and the final velocity: [g(b=2)]", "f:a=1 g:b=2"), ("[f(a=1)] or [f(a=2)]", "f:a=1 f:a=2"),
@@ -89,9 +90,23 @@ def test_the_work_is_bounded_by_a_count(monkeypatch: pytest.MonkeyPatch) -> None
     for piece in ("f(", "[", "f(a=(", "h(f(", "[f(a=1)] x ", "[f(x y) ", "<function=f>", '{"a":{"a":'):
         scan = calls._Scan((piece * calls.MOST_TEXT)[: calls.MOST_TEXT], NAMES)
         list(scan.pieces(0, calls.MOST_TEXT))
-        assert scan.readings > -3 * calls.MOST_CHARACTERS, piece
+        assert calls._MOST_READINGS - scan.readings < 500_000, piece
     monkeypatch.setattr(calls, "_MOST_READINGS", 300)
     assert shown("[f(a=1)] " * 9) == "(too much, or too tangled, to read)"
+
+
+@pytest.mark.parametrize("depth", [10, 30, 100, 300, 900, 3000, 9000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=f>{'a': %s}</function>", '<function=f>{"a": %s}</function>', "f(a=%s)", "['f(a=%s)']",
+        '{"name": "f", "arguments": "{\\"a\\": %s}"}', '{"f": {"a": %s}}', "%s f(a=1)", "['%s f(a=1)']",
+    ],
+)  # fmt: skip
+def test_no_depth_is_too_deep(text: str, depth: int) -> None:
+    reply = text.replace("%s", "[" * depth + "]" * depth)
+    assert gather(reply, NAMES) == gather(reply, NAMES)
+    assert gather(f"{reply} {reply}", NAMES).source is not None
 
 
 def test_only_the_end_of_a_long_reply_counts() -> None:
