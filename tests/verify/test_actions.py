@@ -51,7 +51,7 @@ ONE = [{"f": {"a": [1], "b": ["x", ""]}}]
         "I don't know [it's so]: [f(a=1, b='x')]", "[f(\n  a=1,  # it's one :)\n  b='x',\n)]",
         "[note: [f(a=1)] ]",
         "f(a=1). I used sqrt(16)",
-        "<think>[f(a=2)]</think>[f(a=1)]<think>[f(a=3)]</think>", "[f(a=1)] [f(a=2, b=to be cut)]",
+        "<think>[f(a=2)]</think>[f(a=1)]<think>[f(a=3)]</think>", "[f(a=1)", "[f(a=2-1)]",
         '[f(a=1, b="")]',
         "**f(a=1)**",
     ],
@@ -68,7 +68,7 @@ def test_right_call(text: str) -> None:
         "[f(a=2)]", "[g(a=1)]", "[f(a=1), f(a=1)]", "[f(a=1), g()]", "f(a=1), g(b=2)", "f(a=1)\ng(b=2)",
         "[f()]", "[f(b='x')]",
         "[f(a=1, b='y')]",
-        "[f(a=1, c=1)]", "[f(1)]", "[f(a=True)]", "[f(a=1.0)]", "[f(a='1')]", "[f(a=x)]", "[f(a=2-1)]",
+        "[f(a=1, c=1)]", "[f(1)]", "[f(a=True)]", "[f(a=1.0)]", "[f(a='1')]", "[f(a=x)]", "[f(a=2+1)]",
         "[f(a=int('1'))]",
         "[f(a=1, a=1)]",
         "[f(**{'a': 1})]", "[f(*[1])]", "[f(a=1)] no, [f(a=2)]", "[f(a=1), f(a=y)]", "[f.g(a=1)]",
@@ -91,16 +91,17 @@ def test_wrong_call(text: str) -> None:
         "[]",
         "[1, 2]",
         "call f",
-        "[f(a=1)",
         "[f(a=1), g(b=",
         "f(a=1), g(b=",
         "[f(a=1, b=to be said)]",
+        "[f(a=1)] [f(a=2, b=to be cut)]",
         "g(f(a=1))",
     ],
 )
 def test_no_call(text: str) -> None:
     verdict = actions(ONE, text)
     assert (verdict.correct, verdict.extracted, verdict.status) == (False, None, "no_answer")
+    assert verdict.detail
 
 
 SCHEMA = [
@@ -114,15 +115,14 @@ AREA = [{"m.area": {"w": [5], "h": [2.0, ""], "unit": ["sq. cm", ""], "n": [3, "
 @pytest.mark.parametrize(
     ("text", "correct"),
     [
-        ("[m.area(w=5, h=2)]", True), ("[m.area(w=5.0, h=2.0)]", True), ("[m.area(5, 2)]", True),
-        ("[m.area(5, h=2, unit='SQ-CM')]", True),
-        ("[m.area(5, 2, 'sq cm', 3)]", True), ("m.area(w=5, h=2)", True), ("[area(w=5, h=2)]", False),
-        ("[m.area(2, 5)]", False),
-        ("[m.area(w=5)]", False), ("[m.area(5, 2, w=5)]", False), ("[m.area(5, 2, 'sq cm', 3, 4)]", False),
-        ("[m.area(5, 2, n=3.0)]", False),
-        ("[m.area(5, 2, n='')]", False), ("[m.area(5, 2, unit='')]", True), ("[m.area(w=True, h=2)]", False),
-        ("[m.area(w=5.5, h=2)]", False),
-        ("[m.area(w=-5, h=2)]", False),
+        ("[m.area(w=5, h=2)]", True), ("[m.area(w=5.0, h=2.0)]", True), ("[m.area(5, 2)]", False),
+        ("[m.area(w=5, h=2, unit='SQ-CM')]", True), ("[m.area(5, h=2, unit='SQ-CM')]", False),
+        ("[m.area(w=5, h=2, unit='sq cm', n=3)]", True), ("m.area(w=5, h=2)", True),
+        ("[area(w=5, h=2)]", False), ("[m.area(w=2, h=5)]", False), ("[m.area({'w': 5, 'h': 2})]", False),
+        ("[m.area(w=5)]", False), ("[m.area(5, w=5, h=2)]", False), ("[m.area(w=5, h=2, n=3.0)]", False),
+        ("[m.area(w=5, h=2, n='')]", False), ("[m.area(w=5, h=2, unit='')]", True),
+        ("[m.area(w=True, h=2)]", False), ("[m.area(w=5.5, h=2)]", False), ("[m.area(w=-5, h=2)]", False),
+        ("[m.area(w=10/2, h=2)]", True), ("[m.area(w=5, h=2, unit=cm)]", False),
     ],
 )  # fmt: skip
 def test_schema(text: str, correct: bool) -> None:
@@ -154,6 +154,65 @@ def test_schema(text: str, correct: bool) -> None:
 )  # fmt: skip
 def test_values(allowed: list[Any], value: str, correct: bool) -> None:
     assert actions([{"f": {"a": allowed}}], f"[f(a={value})]").correct is correct
+
+
+@pytest.mark.parametrize(
+    ("schema", "allowed", "value", "correct"),
+    [
+        ({"type": "tuple", "items": {"type": "integer"}}, [[1, 2]], "(1, 2)", True),
+        ({"type": "tuple", "items": {"type": "integer"}}, [[1, 2]], "[1, 2]", True),
+        ({"type": "array", "items": {"type": "integer"}}, [[1, 2]], "(1, 2)", False),
+        ({"type": "array", "items": {"type": "array"}}, [[[1, 2]]], "[(1, 2)]", False),
+        ({"type": "array", "items": {"type": "float"}}, [[1.0, 2.5]], "[1, 2.5]", False),
+        ({"type": "array", "items": {"type": "float"}}, [[1, 2.5]], "[1.0, 2.5]", True),
+        ({"type": "array", "items": {"type": "string"}}, [["New York"], ""], "['new-york']", True),
+        ({"type": "array", "items": {"type": "string"}}, [["New York"], ""], "[]", False),
+        ({"type": "array", "items": {"type": "string"}}, [[], ""], "[]", True),
+        ({"type": "array", "items": {"type": "string"}}, [["New York"]], "[]", False),
+        ({"type": "array", "items": {"type": "array"}}, [[["New York"]]], "[['new york']]", False),
+        ({"type": "dict"}, [{"k": [["New York"]]}], "{'k': ['new york']}", False),
+        ({"type": "dict"}, [{"k": [["New York"]]}], "{'k': ['New York']}", True),
+        ({"type": "array", "items": {"type": "dict"}}, ["my_data"], "my_data", True),
+        ({"type": "array", "items": {"type": "dict"}}, ["my_data"], "'my_data'", True),
+        ({"type": "array", "items": {"type": "dict"}}, ["my_data"], "other", False),
+        ({"type": "string"}, ["my_data"], "my_data", False),
+        ({"type": "boolean"}, [True], "true", False),
+        ({"type": "integer"}, [5], "5.0", False),
+        ({"type": "float"}, [5], "5.0", True),
+        ({"type": "integer"}, [""], "''", False),
+        ({"type": "string"}, [""], "''", True),
+    ],
+)
+def test_values_by_schema(schema: dict[str, Any], allowed: list[Any], value: str, correct: bool) -> None:
+    functions = [{"name": "f", "parameters": {"type": "dict", "properties": {"a": schema}}}]
+    assert actions([{"f": {"a": allowed}}], f"[f(a={value})]", functions).correct is correct
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        ("5*10**-12", 5e-12), ("110/(5.2**2/2)", 110 / (5.2**2 / 2)), ("2 * 12", 24), ("7//2", 3),
+        ("7 % 4", 3), ("+5", 5), ("-(2+3)", -5), ("--2", 2), ("2**-1", 0.5), ("(1 + 2) * 3 - 4", 5),
+        ("'ab' + 'cd'", "abcd"), ("'ab' 'cd'", "abcd"), ("f'abcd'", "abcd"), ("[1 + 1]", [2]),
+    ],
+)  # fmt: skip
+def test_arithmetic_of_literals(value: str, number: Any) -> None:
+    assert actions([{"f": {"a": [number]}}], f"[f(a={value})]").correct
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "9**9**9", "2**100000", "10**400 * 10**400", "1/0", "0**-1", "1e308*10**400", "(-8)**0.5", "'a'*9",
+        "[1]*9", "1 if 2 else 3", "~1", "not 1", "1 < 2", "1 << 9", "x+1", "int('1')", "f'{1}'", "'%d' % 1",
+        "[x for x in y]", "lambda: 1", "{1, 2}", "b'x'", "1j", "...", "1+" * 3000 + "1", "-" * 3000 + "1",
+        "1+" * 400 + "1", "-" * 90 + "1", "[" * 25 + "]" * 25,
+    ],
+)  # fmt: skip
+def test_what_is_no_literal_is_refused_with_a_reason(value: str) -> None:
+    verdict = actions([{"f": {"a": [1]}}], f"[f(a={value})]")
+    assert not verdict.correct
+    assert "argument 'a' is" in verdict.detail or verdict.status == "no_answer", verdict
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 3), min_size=1), st.integers(0, 3)), min_size=1, max_size=5))

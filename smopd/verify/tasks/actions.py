@@ -1,17 +1,23 @@
 """The task actions: the function calls of a reply are compared by BFCL's AST rule, in any order.
 
-Nothing in a reply is executed, no reply text raises, and the time is linear in its length. It leaves out
-arguments that are no literals: a name or an expression in a call is a wrong answer.
+What a reply calls is gathered by `smopd.verify.calls`; nothing is executed, no text raises, the time is
+bounded. A value then equals an allowed one as in BFCL: texts without case, spaces and ,./-_*^; an integer
+passes for a float as an argument but not within a list; a tuple passes for a list only where the schema says
+tuple; objects are compared key by key; a call has to name every argument. Other than in BFCL, calls are
+matched by any one-to-one matching there is (BFCL takes the first that fits), an object within an object lists
+its allowed values like the outer one, an argument counts as expected where the reference has it, though the
+schema may not, and [] does not stand for an array that may be left out.
+
+It leaves out names as values, which BFCL takes for texts: `city=Rome` is wrong, and so is `x=true`. Only in a
+quoted call, or where the reference itself gives a variable's name for a value that is no text, a name passes.
 """
 
-import ast
 import json
-import re
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from smopd.verify.call_syntax import Call, Unread, Untyped, load_object
+from smopd.verify.calls import gather
 from smopd.verify.task import Answer, Placeholder, Record, Task
 from smopd.verify.verdict import Verdict
 
@@ -24,125 +30,11 @@ FUNCTIONS = Placeholder(
     "{functions}", "the schemas", lambda a: "\n".join(map(json.dumps, a.get("functions") or ()))
 )
 
-# --- finding the calls
-_NAME = r"(?<![\w.])[^\W\d][\w.]*+"
-_OPENER = re.compile(rf"\[|{_NAME}\(")
-_LIST_OF_CALLS = re.compile(rf"\[\s*+(?={_NAME}\s*+\()")
-_BETWEEN = re.compile(r"\s*+[,;]?\s*+")
-# Strings and comments first: brackets within them don't count. `cut`: a string that does not end on its line.
-_STRING = r"""(?:"(?:[^"\\\n]|\\[^\n])*+"|'(?:[^'\\\n]|\\[^\n])*+'|(?P<cut>["'][^\n]*+))"""
-_TOKEN = re.compile(_STRING + r"|#[^\n]*+|[\[\](){}]")
-_CLOSERS = {"(": ")", "[": "]", "{": "}"}
-_MOST_DEPTH = 20
-_MOST_CHARACTERS = 20_000  # of one list of calls
-_MOST_TEXT = 100_000  # characters of a reply, from its end: the last list counts
-_MOST_READINGS = 20  # of each character, on average: what keeps the search linear where brackets are tangled
-_NOT_LITERAL = object()  # stands for an argument that can equal nothing
-
-
-@dataclass(frozen=True)
-class _Call:
-    name: str
-    positional: list[Any]
-    named: dict[str, Any]
-
-
-def _find_calls(text: str, names: set[str]) -> tuple[str, list[_Call]] | None:
-    """The last list of calls and its source; else the last run of bare calls, if it has a known function."""
-    listed: tuple[str, list[_Call]] | None = None
-    run, known_run = list[str](), list[str]()
-    at, run_end, cut_short, readings = 0, 0, -1, _MOST_READINGS * (len(text) + 1000)
-    while opener := _OPENER.search(text, at):
-        start = opener.start()
-        end, stop = _close(text, opener.end() - 1)
-        at = end if end > 0 else opener.end()
-        if (readings := readings - (stop - start)) < 0:
-            return None
-        if opener[0] != "[":
-            if not run or not _BETWEEN.fullmatch(text, run_end, start):
-                # The lone bracket spoils a run that is not bare.
-                run = ["["] if start == cut_short or start < run_end else []
-            run.append(text[start:at])
-            run_end = max(run_end, at)
-            if opener[0][:-1] in names:
-                known_run = run
-            else:
-                at = opener.end()  # in print([f(a=1)]) look inside
-        elif (head := _LIST_OF_CALLS.match(text, start)) is None:
-            at = start + 1  # a bracket in the prose: what counts may stand inside
-        elif end > 0:
-            listed = _parse(text[start:end]) or listed
-        else:
-            cut_short = head.end()
-    return listed or _parse(f"[{', '.join(known_run)}]")
-
-
-def _close(text: str, start: int) -> tuple[int, int]:
-    """The end of the bracket that opens at `start` (-1: it does not close), and how far the text was read."""
-    waiting: list[str] = []
-    limit = min(len(text), start + _MOST_CHARACTERS)
-    for token in _TOKEN.finditer(text, start, limit):
-        first = token[0][0]
-        if first in _CLOSERS:
-            waiting.append(_CLOSERS[first])
-        elif first in ")]}":
-            fits = waiting.pop() == first
-            if not fits or not waiting:
-                return token.end() if fits else -1, token.end()
-        if len(waiting) > _MOST_DEPTH or token["cut"]:
-            return -1, token.end()
-    return -1, limit
-
-
-def _parse(source: str) -> tuple[str, list[_Call]] | None:
-    """The source and the calls of a Python list of calls, or None where it is something else."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "\d" in a reply is none of our user's business
-            tree = ast.parse(source[: _MOST_CHARACTERS + 1], mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    nodes = tree.elts if isinstance(tree, ast.List) else []
-    calls = [call for node in nodes if (call := _call(node))]
-    return (source, calls) if calls and len(calls) == len(nodes) else None
-
-
-def _call(node: ast.expr) -> _Call | None:
-    if not isinstance(node, ast.Call):
-        return None
-    function, names = node.func, []
-    while isinstance(function, ast.Attribute):
-        names.append(function.attr)
-        function = function.value
-    if not isinstance(function, ast.Name):
-        return None
-    named: dict[str, Any] = {}
-    for keyword in node.keywords:
-        key = keyword.arg or "**"  # no reference has an argument of that name
-        named[key] = _NOT_LITERAL if key in named else _literal(keyword.value)
-    return _Call(".".join([function.id, *reversed(names)]), [_literal(arg) for arg in node.args], named)
-
-
-def _literal(node: ast.expr) -> Any:
-    """A literal's value, a tuple as a list. `ast.literal_eval` also takes bytes, sets and complex sums."""
-    match node:
-        case ast.Constant(value=None | str() | bool() | int() | float()):
-            return node.value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant()):
-            number = _literal(node.operand)
-            return -number if type(number) in (int, float) else _NOT_LITERAL
-        case ast.List() | ast.Tuple():
-            return [_literal(element) for element in node.elts]
-        case ast.Dict():
-            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
-            if all(isinstance(key, str) for key in keys):
-                return dict(zip(keys, map(_literal, node.values), strict=True))
-    return _NOT_LITERAL
-
-
 # --- comparing the calls
 _ANOTHER = "another function"
 _IGNORED = str.maketrans({**dict.fromkeys(" ,./-_*^"), "'": '"'})
+_FLOATS = ("float", "number")
+_NO_TEXTS = (*_FLOATS, "integer", "boolean", "array", "tuple", "dict", "object")
 
 
 def verify_actions(answer: Answer, text: str) -> Verdict:
@@ -152,9 +44,10 @@ def verify_actions(answer: Answer, text: str) -> Verdict:
         return Verdict(False, None, "error", "the reference answer is not a list of calls")
     wanted = [next(iter(call.items())) for call in reference]
     schemas = {f["name"]: f.get("parameters") or {} for f in functions}
-    if (found := _find_calls(text[-_MOST_TEXT:], {name for name, _ in wanted} | set(schemas))) is None:
-        return Verdict(False, None, "no_answer", "no list of calls in the reply")
-    source, calls = found
+    found = gather(text, {name for name, _ in wanted} | set(schemas))
+    if found.problem:
+        return Verdict(False, None, "no_answer", f"no calls that can be compared: {found.problem}")
+    source, calls = found.source, found.calls
     if len(calls) != len(wanted):
         return Verdict(False, source, "ok", f"expected {len(wanted)} calls, found {len(calls)}")
     misses = [[_mismatch(c, name, args, schemas.get(name) or {}) for c in calls] for name, args in wanted]
@@ -180,53 +73,89 @@ def _unmatched(misses: Sequence[Sequence[str]]) -> int | None:
     return next((row for row in range(len(misses)) if not place(row, set())), None)
 
 
-def _mismatch(call: _Call, name: str, args: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+def _mismatch(call: Call, name: str, args: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """Why a call is not the reference call `name(args)`; an empty text where it is."""
     if call.name != name:
         return _ANOTHER
-    order = list(schema.get("properties") or ())
-    by_place = dict(zip(order, call.positional, strict=False))
-    if len(call.positional) > len(order) or by_place.keys() & call.named.keys():
-        return "positional arguments that no schema or no free parameter takes"
-    given = {**by_place, **call.named}
-    if not given.keys() >= set(schema.get("required") or ()):
+    if call.problem:
+        return call.problem
+    if not call.named.keys() >= set(schema.get("required") or ()):
         return "a required argument is missing"
-    return _misfit(given, args, schema)
-
-
-def _misfit(given: Mapping[str, Any], args: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Compare named values with lists of allowed ones: the arguments of a call, or a dict within one."""
-    if not given.keys() <= args.keys():
+    if not call.named.keys() <= args.keys():
         return "an argument that is not expected"
     for key, allowed in args.items():
         choices = allowed if isinstance(allowed, list) else [allowed]
-        if key not in given:
+        if key not in call.named:
             if "" not in choices:
                 return f"argument {key!r} is missing"
-        elif not _among(given[key], choices, (schema.get("properties") or {}).get(key) or {}):
-            return f"argument {key!r} has another value"  # which one is left out: it may be huge
+        elif not _among(call.named[key], choices, (schema.get("properties") or {}).get(key) or {}):
+            value = call.named[key]  # left out of the text: it may be huge
+            why = f"is {value.reason}" if isinstance(value, Unread) else "has another value"
+            return f"argument {key!r} {why}"
     return ""
 
 
 def _among(value: Any, choices: Sequence[Any], schema: Mapping[str, Any]) -> bool:
-    # "" says that the parameter is optional; it is a value only where the parameter is a text.
-    textual = schema["type"] == "string" if "type" in schema else all(isinstance(c, str) for c in choices)
-    return any(_same(value, choice, schema) for choice in choices if choice != "" or textual)
+    """Is an argument one of the choices? "" among them says that it may be left out."""
+    kind = schema.get("type")
+    if isinstance(value, Untyped):
+        value = load_object(value) if kind in _NO_TEXTS else str(value)
+    if isinstance(value, tuple) and kind in (None, "tuple"):
+        value = list(value)
+    if value == "" and "" in choices:
+        return kind in ("string", "any") or (kind is None and all(isinstance(c, str) for c in choices))
+    return any(_same(value, choice, schema) for choice in choices if choice != "")
 
 
 def _same(value: Any, choice: Any, schema: Mapping[str, Any]) -> bool:
-    if isinstance(value, bool) or isinstance(choice, bool) or value is None or choice is None:
+    kind = schema.get("type")
+    if isinstance(choice, str) and isinstance(value, Unread) and kind in (*_NO_TEXTS, "any"):
+        value = value.name  # a text where the schema asks for something else stands for a variable
+    if isinstance(choice, str) and kind in _NO_TEXTS:
+        return bool(value == choice)
+    if isinstance(value, list) and isinstance(choice, list):
+        kinds = (schema.get("items") or {}).get("type")
+        pairs = zip(value, choice, strict=False)
+        return len(value) == len(choice) and all(_same_element(v, c, kinds) for v, c in pairs)
+    if type(value) is int and type(choice) is float:
+        return kind in (None, "integer", *_FLOATS) and value == choice
+    return _same_element(value, choice, kind)
+
+
+def _same_element(value: Any, choice: Any, kind: str | None) -> bool:
+    """The rule within a list, where no integer is taken for a float unless nothing is known of the type."""
+    if isinstance(value, str) and isinstance(choice, str):
+        return _bare(value) == _bare(choice)
+    if isinstance(value, dict) and isinstance(choice, dict):
+        return _same_object(value, choice)
+    if type(value) is float and type(choice) is int:
+        return kind in _FLOATS and value == choice
+    if type(value) is int and type(choice) is float:
+        return kind is None and value == choice
+    return type(value) is type(choice) and bool(value == choice)
+
+
+def _same_object(value: Mapping[str, Any], choice: Mapping[str, Any]) -> bool:
+    """Every key again lists its allowed values."""
+    allowed = {key: inner if isinstance(inner, list) else [inner] for key, inner in choice.items()}
+    return value.keys() <= allowed.keys() and all(
+        any(_same_member(value[key], inner) for inner in choices) if key in value else "" in choices
+        for key, choices in allowed.items()
+    )
+
+
+def _same_member(value: Any, choice: Any) -> bool:
+    if isinstance(value, bool) or isinstance(choice, bool):
         return value is choice
     if isinstance(value, str) and isinstance(choice, str):
-        return value.translate(_IGNORED).lower() == choice.translate(_IGNORED).lower()
-    if isinstance(value, (int, float)) and isinstance(choice, (int, float)):
-        # 5 for an expected 5.0, but not 5.0 for an expected 5 unless the schema asks for a float.
-        floating = isinstance(choice, float) or schema.get("type") in ("float", "number")
-        return (isinstance(value, int) or floating) and value == choice
-    if isinstance(value, list) and isinstance(choice, list):
-        items, pairs = schema.get("items") or {}, zip(value, choice, strict=False)
-        return len(value) == len(choice) and all(_same(v, c, items) for v, c in pairs)
-    return isinstance(value, dict) and isinstance(choice, dict) and not _misfit(value, choice, schema)
+        return _bare(value) == _bare(choice)
+    # BFCL has no rule for an object within an object, and takes it only as it is.
+    deeper = isinstance(value, dict) and isinstance(choice, dict) and _same_object(value, choice)
+    return deeper or bool(value == choice)
+
+
+def _bare(text: str) -> str:
+    return text.translate(_IGNORED).lower()
 
 
 # --- examples

@@ -1,0 +1,241 @@
+"""Reads one piece of text as function calls: a Python expression, a JSON object, or the parameters of a tag.
+
+Nothing is executed. An argument is a literal, or arithmetic of literals; anything else (a name, a call, a
+comprehension) becomes `Unread`, which equals nothing and says why. BFCL reads two things otherwise: it takes
+any name for a text, and passes over positional arguments. Here a name is a text only where the whole call is
+quoted (its own quotes were lost), and nothing equals a call with a positional argument.
+"""
+
+import ast
+import json
+import operator
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_CHARACTERS = 20_000  # of one piece
+_MOST_DEPTH = 30  # of a value or a sum
+_MOST_BITS = 1500  # of a number that arithmetic gives
+_FAILURES = (SyntaxError, ValueError, RecursionError, MemoryError)
+
+
+@dataclass(frozen=True)
+class Unread:
+    """An argument that is no literal; `name` where it is a variable."""
+
+    reason: str
+    name: str = ""
+
+
+class Untyped(str):
+    """A value in a tag, which says nothing of its type: the schema decides."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function and its arguments; `problem` where nothing can equal it."""
+
+    name: str
+    named: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+# --- Python
+def python_calls(source: str, quoted: bool = False) -> list[Call] | str | None:
+    """The calls of an expression: a call, or a list of calls and quoted calls.
+
+    None where it is something else; a text says why calls cannot be told (a comprehension).
+    """
+    if len(source) > MOST_CHARACTERS:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "\d" in a reply is none of our user's business
+            tree = ast.parse(source.strip(), mode="eval").body
+    except _FAILURES:
+        return None
+    if isinstance(tree, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
+        return "a comprehension"
+    return _calls_of(tree, quoted)
+
+
+def _calls_of(tree: ast.expr, quoted: bool) -> list[Call] | None:
+    match tree:
+        case ast.Call():
+            call = _call(tree, quoted)
+            return [call] if call else None
+        case ast.List() | ast.Tuple() if tree.elts:
+            parts = [_calls_of(element, quoted) for element in tree.elts]
+            return None if None in parts else [call for part in parts if part for call in part]
+        case ast.Constant(value=str(text)) if not quoted:
+            found = python_calls(text, quoted=True)
+            return found if isinstance(found, list) else None
+    return None
+
+
+def _call(node: ast.Call, quoted: bool) -> Call | None:
+    function, names = node.func, []
+    while isinstance(function, ast.Attribute):
+        names.append(function.attr)
+        function = function.value
+    if not isinstance(function, ast.Name):
+        return None
+    name = ".".join([function.id, *reversed(names)])
+    keys = [keyword.arg for keyword in node.keywords]
+    named = {
+        key: _value(keyword.value, quoted) for key, keyword in zip(keys, node.keywords, strict=True) if key
+    }
+    if node.args:
+        return Call(name, named, "positional arguments, where every argument has to be named")
+    if None in keys or len(named) < len(keys):
+        return Call(name, named, "arguments that are unpacked or given twice")
+    return Call(name, named)
+
+
+def _value(node: ast.expr, quoted: bool, depth: int = 0) -> Any:
+    """A literal's value. `ast.literal_eval` also takes bytes, sets and complex sums."""
+    if depth > _MOST_DEPTH:
+        return Unread("nested too deep")
+    match node:
+        case ast.Constant(value=None | str() | bool() | int() | float()):
+            return node.value
+        case ast.Name():
+            return node.id if quoted else Unread(f"the name {node.id[:60]}, not a literal", node.id)
+        case ast.List():
+            return [_value(element, quoted, depth + 1) for element in node.elts]
+        case ast.Tuple():
+            return tuple(_value(element, quoted, depth + 1) for element in node.elts)
+        case ast.Dict():
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            if all(isinstance(key, str) for key in keys) and len(set(keys)) == len(keys):
+                values = [_value(value, quoted, depth + 1) for value in node.values]
+                return dict(zip(keys, values, strict=True))
+            return Unread("a dict whose keys are not different texts")
+        case ast.JoinedStr(values=[ast.Constant(value=str(text))]):
+            return text
+        case ast.UnaryOp() | ast.BinOp():
+            return _arithmetic(node, quoted, depth + 1)
+    return Unread(f"a {type(node).__name__}, not a literal")
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+}  # fmt: skip
+_NOT_ARITHMETIC = Unread("an expression that is no arithmetic of literals")
+
+
+def _arithmetic(node: ast.UnaryOp | ast.BinOp, quoted: bool, depth: int) -> Any:
+    """5*10**-12 and the like, and a sum of texts; never a number of more than `_MOST_BITS`."""
+    if isinstance(node, ast.UnaryOp):
+        number = _value(node.operand, quoted, depth)
+        if type(number) not in (int, float) or not isinstance(node.op, (ast.USub, ast.UAdd)):
+            return number if isinstance(number, Unread) else _NOT_ARITHMETIC
+        return -number if isinstance(node.op, ast.USub) else number
+    left, right = _value(node.left, False, depth), _value(node.right, False, depth)
+    for side in (left, right):
+        if isinstance(side, Unread):
+            return side
+    if isinstance(left, str) and isinstance(right, str) and isinstance(node.op, ast.Add):
+        return left + right
+    if {type(left), type(right)} - {int, float} or type(node.op) not in _OPERATORS:
+        return _NOT_ARITHMETIC
+    if isinstance(left, int) and isinstance(right, int):
+        power = max(right, 1) if isinstance(node.op, ast.Pow) else 1
+        if left.bit_length() * power + right.bit_length() > _MOST_BITS:
+            return Unread("arithmetic with huge numbers")
+    try:
+        result = _OPERATORS[type(node.op)](left, right)
+    except (ArithmeticError, ValueError):
+        return Unread("arithmetic without a result")
+    return result if isinstance(result, (int, float)) else _NOT_ARITHMETIC  # (-8)**0.5 is complex
+
+
+# --- objects
+_NAME_KEYS = ("name", "function", "function_name", "tool", "tool_name", "action", "api")
+_ARGUMENT_KEYS = (
+    "arguments",
+    "parameters",
+    "args",
+    "kwargs",
+    "params",
+    "input",
+    "tool_input",
+    "action_input",
+)
+_LIST_KEYS = ("tool_calls", "function_calls", "calls", "functions", "tools", "actions")
+
+
+def load_object(source: str) -> Any:
+    """The value of a JSON or Python literal, None where it is neither."""
+    if len(source) > MOST_CHARACTERS:
+        return None
+    try:
+        found = json.loads(source, strict=False)
+    except _FAILURES:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = _value(ast.parse(source, mode="eval").body, quoted=False)
+        except _FAILURES:
+            return None
+    return found if is_literal(found) else None
+
+
+def is_literal(value: Any, depth: int = 0) -> bool:
+    """Has a value no part that is `Unread`, and none that is nested too deep?"""
+    if depth > _MOST_DEPTH:
+        return False
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return not isinstance(value, Unread) and all(is_literal(part, depth + 1) for part in parts)
+
+
+def object_calls(value: Any, names: set[str]) -> list[Call] | None:
+    """The calls an object spells out, or a list of such objects; None where it is something else.
+
+    {"name": f, "arguments": {...}}, also below "function"; {f: {...}} for functions that are known; arguments
+    may be JSON in a text. The schema of a function is no call of it.
+    """
+    if isinstance(value, (list, tuple)):
+        parts = [object_calls(part, names) for part in value]
+        return None if not parts or None in parts else [call for part in parts if part for call in part]
+    if not isinstance(value, dict):
+        return None
+    if isinstance(inner := value.get("function"), dict):
+        return object_calls(inner, names)
+    for key in _LIST_KEYS:
+        if isinstance(value.get(key), list) and len(value) == 1:
+            return object_calls(value[key], names)
+    name = next((value[key] for key in _NAME_KEYS if isinstance(value.get(key), str)), None)
+    if name is not None:
+        given = [_arguments(value[key]) for key in _ARGUMENT_KEYS if key in value]
+        if len(given) == 1 and given[0] is not None and not (is_schema(given[0]) or "description" in value):
+            return [Call(name, given[0])]
+        return None
+    found = [(key, _arguments(inner)) for key, inner in value.items()]
+    if found and all(key in names and arguments is not None for key, arguments in found):
+        return [Call(key, arguments) for key, arguments in found if arguments is not None]
+    return None
+
+
+def _arguments(value: Any) -> dict[str, Any] | None:
+    value = load_object(value) if isinstance(value, str) else value
+    return value if isinstance(value, dict) else None
+
+
+def is_schema(arguments: Mapping[str, Any]) -> bool:
+    """Is it the description of a function's arguments?"""
+    return isinstance(arguments.get("properties"), dict)
+
+
+# --- tags
+def tag_call(name: str, body: str, parameters: Sequence[tuple[str, str]]) -> Call | None:
+    """The call of a tag, whose parameters have tags of their own or are one object; None: neither."""
+    if parameters:
+        named = {key: Untyped(value.strip()) for key, value in parameters}
+        return Call(name, named, "" if len(named) == len(parameters) else "an argument that is given twice")
+    arguments = load_object(body.strip()) if body.strip() else {}
+    return Call(name, arguments) if isinstance(arguments, dict) else None

@@ -1,0 +1,299 @@
+"""Finds the function calls that a reply makes, in the forms models write them in.
+
+Lists of calls, one list for each call, bare calls (numbered, assigned, quoted, joined by `;` or `+`), JSON
+objects, and tags (<function=f>, <invoke name="f">) are found in one pass and then gathered:
+
+- A call in a sentence or a comment is a mention, not a call, where the function is also called in a list, an
+  object or a tag; so is f() or f(a, b) in a sentence. A definition and a schema are never calls.
+- Pieces with no words between them are one run. The runs are added up, but one that repeats what was
+  gathered adds nothing, one that repeats all of it and has more takes its place, and after words of
+  correction ("no,", "wait,", "final answer:") what was gathered before is dropped.
+- A call that cannot be read, a list that is cut short, or a call of an unknown function within a run is not
+  passed over: the reply is then wrong. Only brackets missing after the last call are forgiven.
+
+No text raises. The time is bounded: of a longer reply the last `MOST_TEXT` characters count, and where more
+than `_MOST_READINGS` would have to be read, nothing is compared.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from smopd.verify.call_syntax import (
+    MOST_CHARACTERS,
+    Call,
+    is_literal,
+    is_schema,
+    load_object,
+    object_calls,
+    python_calls,
+    tag_call,
+)
+
+MOST_TEXT = 60_000  # characters of a reply, from its end
+_MOST_READINGS = 400_000  # characters, where brackets are tangled and read again
+_OVERHEAD = 200  # what parsing one piece costs, in characters read
+_MOST_NESTING = 20  # brackets within brackets
+_LOOK_BACK = 200  # characters of a line before a call
+
+_NAME = r"(?<![\w.])[^\W\d][\w.]*+"
+_DEFINED = r"(?<!def )(?<!class )"
+_TAG = r'<(?:function|invoke|tool)(?:=|\s++name=)["\']?(?P<tag>[^\W\d][\w.]*+)["\']?\s*+>'
+_OPENER = re.compile(
+    rf"\[(?=\s*+(?:{_NAME}\s*+\(|[\[{{\"'(]))|{{(?=\s*+[\"'])|(?P<name>{_DEFINED}{_NAME})\(|{_TAG}"
+)
+_TAG_END = re.compile(r"</(?:function|invoke|tool)>")
+_PARAMETER = re.compile(
+    r'<parameter(?:=|\s++name=)["\']?(\w++)["\']?\s*+>([^<]*+(?:<(?!/?parameter\b)[^<]*+)*+)</parameter>'
+)
+# f, a line with a label or without, and an object: f\n{"a": 1}, Action: f\nAction Input: {"a": 1}
+_LABEL = re.compile(rf"({_NAME})[\"'`*]*+\s*+:?\s*+(?:[A-Za-z ]{{1,20}}:\s*+)?(?:```\w*+\s*+)?$")
+# Strings and comments first: brackets within them don't count. `cut`: a string that does not end on its line.
+_STRING = r"""(?:"(?:[^"\\\n]|\\[^\n])*+"|'(?:[^'\\\n]|\\[^\n])*+'|(?P<cut>["'][^\n]*+))"""
+_TOKEN = re.compile(_STRING + r"|#[^\n]*+|[\[\](){}]")
+_CLOSERS = {"(": ")", "[": "]", "{": "}"}
+_NAMED = re.compile(r"\s*+[^\W\d]\w*+\s*+=(?!=)")  # right after the bracket of a call
+# What leaves the calls within as they are.
+_WRAPPERS = frozenset(("print", "str", "repr", "list", "tuple", "len", "json.dumps"))
+
+_ASSIGNED = r"(?:\w[\w.]*+\s*+(?::\s*+\w++\s*+)?=(?!=)|\bprint\()"
+# What is done with the value of a call: f(a=1).get("b")[0]
+_USED = r"(?:\.\w++(?:\([^()\n]*+\))?|\[[^\[\]\n]*+\])*+"
+_JOINS = r"\b(?:and|also|then|or|plus|next|first|second|third|finally|call)\b"  # words that say nothing else
+_NO_WORDS = re.compile(
+    rf"{_USED}(?:\s|{_JOINS}|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+",
+    re.IGNORECASE,
+)
+_CORRECTS = re.compile(
+    r"(?:^|[\W\d])(?:no|wait|sorry|actually|correction|oops)\s*+[,:;!]"
+    r"|\bfinal(?:\s++(?:answer|list|output|response|version|(?:function\s++)?calls))?(?:\s++is)?[\s*_]*+:",
+    re.IGNORECASE,
+)
+_CUT_SHORT = re.compile(r"\s*+,\s*+[\w.'\"]*+\s*+")
+
+
+@dataclass(frozen=True)
+class _Piece:
+    start: int
+    end: int
+    calls: list[Call]
+    problem: str = ""  # of a piece that cannot be read
+    formal: bool = True  # a list, an object or a tag: a form that no sentence takes
+    named: bool = True  # with arguments that are named
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The calls of a reply, and the text they stand in; `problem` where they cannot be told."""
+
+    source: str
+    calls: list[Call]
+    problem: str = ""
+
+
+def gather(text: str, names: set[str]) -> Gathered:
+    """The calls that a reply makes, of the functions `names`."""
+    text = _unescaped(text[-MOST_TEXT:], names)
+    scan = _Scan(text, names)
+    pieces = _without_mentions(text, list(scan.pieces(0, len(text))), names)
+    kept = _merged(text, _runs(text, pieces, names))
+    problem = next(
+        (piece.problem for piece in kept if piece.problem), "" if kept else "no call of a function"
+    )
+    if scan.readings < 0:
+        problem = "too much, or too tangled, to read"
+    elif not problem and 0 <= scan.unclosed < kept[-1].end and _CUT_SHORT.fullmatch(text, kept[-1].end):
+        problem = "a list of calls that is cut short"
+    source = "\n".join(text[piece.start : piece.end] for piece in kept)
+    return Gathered(source, [call for piece in kept for call in piece.calls], problem)
+
+
+def _unescaped(text: str, names: set[str]) -> str:
+    """Without the backslashes of Markdown, where a function's name has them: get\\_time(...)."""
+    escaped = any(name.replace("_", "\\_") + "(" in text for name in names if "_" in name)
+    return text.replace("\\_", "_") if escaped else text
+
+
+# --- finding
+class _Scan:
+    """One pass over a text; `readings` left, and where the last list that does not close begins."""
+
+    def __init__(self, text: str, names: set[str]) -> None:
+        self.text, self.names = text, names
+        self.readings, self.unclosed = _MOST_READINGS, -1
+
+    def pieces(self, at: int, stop: int) -> Iterator[_Piece]:
+        """What may be calls, in order."""
+        while self.readings >= 0 and (opener := _OPENER.search(self.text, at, stop)):
+            at = opener.end()
+            if opener["tag"]:
+                found = self._tag(opener["tag"], opener.start(), at)
+            elif opener["name"] in self.names:
+                found = self._known(opener.start(), at)
+            elif opener["name"]:
+                found = self._unknown(opener["name"], opener.start(), at)
+            else:
+                found = self._brackets(opener.start())
+            for piece in found:
+                at = max(at, piece.end)
+                if piece.calls or piece.problem:
+                    yield piece
+
+    def _read(self, start: int, end: int) -> str:
+        self.readings -= end - start + _OVERHEAD
+        return self.text[start:end]
+
+    def _tag(self, name: str, start: int, body: int) -> Iterator[_Piece]:
+        limit = body + MOST_CHARACTERS
+        end = _TAG_END.search(self.text, body, limit)
+        inner = self._read(body, end.start() if end else min(limit, len(self.text)))
+        call = tag_call(name, inner, _PARAMETER.findall(inner)) if end else None
+        if call and end:
+            yield _Piece(start, end.end(), [call])
+        elif name in self.names:
+            yield _Piece(start, body, [], "a tag that cannot be read")
+
+    def _known(self, start: int, arguments: int) -> Iterator[_Piece]:
+        named = _NAMED.match(self.text, arguments) is not None
+        end, repair = self._close(arguments - 1)
+        if end < 0:
+            yield _Piece(start, arguments, [], "a call that does not end", formal=False, named=named)
+            return
+        quoted = f"{self.text[start - 1 : start]}{self.text[end : end + 1]}" in ("''", '""')
+        calls = python_calls(self._read(start, end) + repair, quoted)
+        if isinstance(calls, list):
+            yield _Piece(start, end, calls, formal=False, named=named)
+        else:
+            yield _Piece(start, end, [], "a call that is not Python", formal=False, named=named)
+
+    def _unknown(self, name: str, start: int, arguments: int) -> Iterator[_Piece]:
+        if name in _WRAPPERS:
+            return
+        named = _NAMED.match(self.text, arguments) is not None
+        end, _ = self._close(arguments - 1)
+        inner = list(self.pieces(arguments, end)) if end > 0 else []
+        if any(piece.formal for piece in inner):
+            yield from inner
+        elif inner or named:
+            problem = "a call within another" if inner else "" if end > 0 else "a call that does not end"
+            yield _Piece(start, max(end, arguments), [Call(name)], problem, formal=False, named=named)
+
+    def _brackets(self, start: int) -> Iterator[_Piece]:
+        end, _ = self._close(start)
+        if end < 0:
+            self.unclosed = start
+            return
+        source = self._read(start, end)
+        calls = python_calls(source) if source[0] == "[" else None
+        if isinstance(calls, str) and self._mentions(source):
+            yield _Piece(start, end, [], calls)
+        elif isinstance(calls, list):
+            called = self.text[end : end + 1] == "("  # [f(a=1)](...) is a link, or the call of a list
+            yield _Piece(start, end, calls, "a list that is called" if called else "")
+        elif found := self._objects(load_object(source), start):
+            yield _Piece(start, end, found)
+        elif not self._mentions(source):
+            yield _Piece(start, end, [])  # nothing to look for inside
+
+    def _objects(self, value: Any, start: int) -> list[Call] | None:
+        if (calls := object_calls(value, self.names)) or not isinstance(value, dict):
+            return calls
+        label = _LABEL.search(self.text[max(0, start - _LOOK_BACK) : start])
+        return [Call(label[1], value)] if label and label[1] in self.names and not is_schema(value) else None
+
+    def _mentions(self, source: str) -> bool:
+        return any(f"{name}(" in source for name in self.names)
+
+    def _close(self, start: int) -> tuple[int, str]:
+        """Where a bracket's content ends, -1: nowhere; and ")" where only the end of a list implies it."""
+        waiting: list[str] = []
+        limit = min(len(self.text), start + MOST_CHARACTERS)
+        for token in _TOKEN.finditer(self.text, start, limit):
+            first = token[0][0]
+            if first in _CLOSERS:
+                waiting.append(_CLOSERS[first])
+            elif first in ")]}":
+                expected = waiting.pop()
+                if expected != first:
+                    self.readings -= token.end() - start
+                    implied = expected == ")" and first == "]" and not waiting and self.unclosed >= 0
+                    return (token.start(), ")") if implied else (-1, "")
+                if not waiting:
+                    self.readings -= token.end() - start
+                    return token.end(), ""
+            if len(waiting) > _MOST_NESTING or token["cut"]:
+                self.readings -= token.end() - start
+                return -1, ""
+        self.readings -= limit - start
+        return -1, ""
+
+
+# --- gathering
+def _without_mentions(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[_Piece]:
+    listed = {call.name for piece in pieces if piece.formal for call in piece.calls} & names
+    unlisted = names - listed
+    kept: list[_Piece] = []
+    before, standing = 0, False
+    for piece in pieces:
+        since = max(before, piece.start - _LOOK_BACK)
+        line = text.rfind("\n", since, piece.start) + 1
+        lead = text[line or since : piece.start]
+        standing = (line > 0 or before == 0 or standing) and _NO_WORDS.fullmatch(lead) is not None
+        commented = "#" in lead
+        standing = standing or (lead.rstrip(" \t\"'`*([").endswith(":") and not commented)
+        before = piece.end
+        new = any(call.name in unlisted for call in piece.calls) and not commented
+        if piece.formal or standing or (piece.named and (new or not listed)):
+            kept.append(piece)
+    return kept
+
+
+def _knows(piece: _Piece, names: set[str]) -> bool:
+    return any(call.name in names for call in piece.calls) or not piece.calls
+
+
+def _runs(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[list[_Piece]]:
+    """Pieces with no words between. Unknown functions alone count where they are called like known ones."""
+    runs: list[list[_Piece]] = []
+    for piece in pieces:
+        if runs and _NO_WORDS.fullmatch(text, runs[-1][-1].end, piece.start):
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+    known = [any(_knows(piece, names) for piece in run) for run in runs]
+    if any(known):
+        return [run for run, knows in zip(runs, known, strict=True) if knows or any(map(_is_meant, run))]
+    return [run for run in runs if any(piece.formal for piece in run)][-1:]
+
+
+def _is_meant(piece: _Piece) -> bool:
+    """Is it a list, an object or a tag whose calls have nothing but literals for arguments?"""
+    literal = (call.named and not call.problem and is_literal(dict(call.named)) for call in piece.calls)
+    return piece.formal and all(literal)
+
+
+def _merged(text: str, runs: Sequence[Sequence[_Piece]]) -> list[_Piece]:
+    kept, seen, end = list[_Piece](), Counter[Any](), 0
+    for run in runs:
+        if _CORRECTS.search(text, end, run[0].start):
+            kept, seen = [], Counter()
+        end = run[-1].end
+        calls = (_key((call.name, call.named, call.problem)) for piece in run for call in piece.calls)
+        new = Counter([*calls, *(piece.problem for piece in run if piece.problem)])
+        if seen.total() <= new.total() and seen <= new:
+            kept, seen = list(run), new
+        elif not all(seen[key] >= count for key, count in new.items()):
+            kept += run
+            seen += new
+    return kept
+
+
+def _key(value: Any) -> Any:
+    """Equal for equal values of equal types."""
+    if isinstance(value, dict):
+        return dict, tuple(sorted((key, _key(inner)) for key, inner in value.items()))
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(map(_key, value))
+    return type(value), value
