@@ -1,0 +1,114 @@
+"""What a word problem asks for: the nouns or the unit of its question, and the numbers it states itself."""
+
+import functools
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from smopd.verify import numbers
+
+_LONGEST = 4000  # characters at the end of a question in which it is looked for
+_TIME = frozenset("second minute hour day week month year decade min hr".split())
+_LENGTH = frozenset("inch foot feet yard mile meter metre kilometer kilometre km cm centimeter mm block".split())
+_WEIGHT = frozenset("pound ounce gram kilogram kg ton lb lbs oz".split())
+_SPEED = frozenset("mph kmh".split()) | _LENGTH
+_MONEY = frozenset("dollar cent penny euro buck".split())
+_UNITS = _TIME | _LENGTH | _WEIGHT | _MONEY | frozenset(("percent", "percentage", "degree", "liter", "gallon"))
+_ASKS = re.compile(
+    r"\bhow\s+(?P<how>many|much|old|long|far|fast|tall|high|wide|deep|heavy)\b|\b(?:what|find|calculate|determine)\b",
+    re.IGNORECASE,
+)
+_MONEY_WORDS = re.compile(
+    r"\b(?:cost|price|profit|money|revenue|earnings?|income|salary|pay|paid|spend|spent|earn|dollars?|bill|worth|"
+    r"change|budget|fee|tax|owe|save|savings|wages?|sell|sold|charge|raise[ds]?)\b",
+    re.IGNORECASE,
+)
+_DIFFERENCE = re.compile(r"\b(?:more|fewer|less|difference|times|(?:old|young|long|short|tall|fast|high)er)\b", re.IGNORECASE)
+_SEVERAL = re.compile(r"how many (?:more |total )?(?:[a-z]+ ){1,3}and (?:[a-z]+ ){1,3}", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z][A-Za-z']*")
+# Where the nouns after "how many" end, and what among them names nothing.
+_END = frozenset(
+    "do does did will would can could is are was were has have had should must may might in on at for from per if "
+    "when after before left remain remains each every there he she it they we you i to by with and or that who"
+    " together than".split()
+)
+_EMPTY = frozenset("more fewer less total of the a an additional extra other his her their its different whole full".split())
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The stems of what is asked for, "$" and "%" among them, and the values of the numbers that are given."""
+
+    units: frozenset[str] = frozenset()
+    stated: frozenset[Fraction] = frozenset()
+    difference: bool = False  # how many more, how much older
+    several: bool = False  # how many apples and oranges
+
+
+def stem(word: str) -> str:
+    """A noun without its plural."""
+    word = word.lower()
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("ches", "shes", "xes", "sses", "oes")):
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 2 else word
+
+
+@functools.lru_cache(maxsize=4096)
+def asked(question: str) -> Asked:
+    """What a question asks for and states; nothing where it is no question."""
+    question = question[-_LONGEST:]
+    values = [*numbers.find(question), *numbers.find_words(question)]
+    stated = frozenset(number.value for number in values if number.value is not None)
+    *_, last = [None, *_ASKS.finditer(question)]
+    if last is None:
+        return Asked(stated=stated)
+    units = _units(question, last)
+    difference = _DIFFERENCE.search(question, last.start()) is not None
+    return Asked(units, stated, difference, _SEVERAL.match(question, last.start()) is not None)
+
+
+def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
+    how = (asks["how"] or "").lower()
+    clause = re.split(r"[?.!]\s|[?\n]", question[asks.end() :], maxsplit=1)[0]
+    words = [stem(word) for word in _WORD.findall(clause)]
+    money = "$" in question or _MONEY_WORDS.search(clause) is not None
+    if "percent" in clause.lower() or "%" in clause:
+        return frozenset(("%", "percent", "percentage"))
+    if named := re.search(r"\bin (?:total )?([a-z]+)\b", clause):
+        if (unit := stem(named[1])) in _UNITS:
+            return _MONEY | {"$"} if unit == "dollar" else frozenset((unit,))
+    if how == "many":
+        return _nouns(words)
+    if how == "much":
+        return _much(words, money)
+    by_word = {"old": _TIME, "long": _TIME | _LENGTH, "far": _LENGTH, "fast": _SPEED, "heavy": _WEIGHT}
+    if how:
+        return by_word.get(how, _LENGTH)
+    if money and _MONEY_WORDS.search(clause):
+        return _MONEY | {"$"}
+    return frozenset()
+
+
+def _much(words: list[str], money: bool) -> frozenset[str]:
+    nouns = _nouns(words)
+    if "time" in nouns:
+        return _TIME
+    if "weight" in nouns or "weigh" in words:
+        return _WEIGHT
+    if nouns & _UNITS:
+        return nouns & _UNITS
+    if money and (not nouns or nouns & {"money", "cost", "profit", "change"}):
+        return _MONEY | {"$"}
+    return nouns
+
+
+def _nouns(words: list[str]) -> frozenset[str]:
+    found = []
+    for word in words[:8]:
+        if word in _END or word + "s" in _END:
+            break
+        if word not in _EMPTY:
+            found.append(word)
+    return _MONEY | {"$"} if found[-1:] == ["dollar"] else frozenset(found)
