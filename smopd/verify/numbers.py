@@ -43,7 +43,7 @@ _NUMBER = re.compile(
     # A minus is a sign unless something that can be subtracted from stands before it.
     r"(?P<sign>(?<![\w)\]}%])(?<![0-9)] )[-\u2212])?(?P<currency>[$€£¥]\s?)?(?:"
     r"(?P<hour>(?<![0-9:.,])[0-9]{1,2}):(?P<minute>[0-5][0-9])(?::[0-5][0-9])?(?![0-9:])"
-    rf"|(?P<mixed>[0-9]{{1,9}})(?:\s| and )(?P<mixed_top>[0-9]{{1,4}})/(?P<mixed_bottom>[0-9]{{1,4}})(?![0-9/])"
+    rf"|(?P<mixed>[0-9]{{1,9}})(?:\s{{1,3}}| and )(?P<mixed_top>[0-9]{{1,4}})/(?P<mixed_bottom>[0-9]{{1,4}})(?![0-9/])"
     rf"|(?:(?P<vulgar_whole>[0-9]{{1,9}})\s?)?(?P<vulgar>[{''.join(_VULGAR)}])"
     rf"|(?P<top>{_DECIMAL})(?:/(?P<bottom>{_DECIMAL}))?(?:[eE](?P<exponent>[-+]?[0-9]++))?"
     r"(?:\s?[×x*·]\s?10\s?\^\s?\{?(?P<ten>[-\u2212]?[0-9]{1,4})\}?|\^\{?(?P<power>[0-9]{1,3})\}?)?"
@@ -124,11 +124,13 @@ def _decimal(match: re.Match[str]) -> Fraction | None:
 _ONES = dict(zip(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen".split(), range(20), strict=True))  # fmt: skip
-_TENS = dict(zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True))
+_TENS = dict(
+    zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True)
+)
 _WORD = "|".join(sorted([*_ONES, *_TENS, *_SCALES], key=len, reverse=True))
 _WORDS = re.compile(
     rf"\b(?:an?\s+(?=(?:hundred|thousand|million)\b))?(?:{_WORD})(?:(?:\s+and\s+|[\s-]+)(?:{_WORD})){{0,12}}\b"
-    r"(?P<half>\s+and\s+a\s+half\b)?",
+    r"(?P<half>\s+and\s+a\s+half\b)?(?P<more>[\s-]+(?:point|half|halves|(?:third|quarter|(?:[a-z]{1,7}th))s?)\b)?",
     re.IGNORECASE,
 )
 
@@ -137,6 +139,8 @@ def find_words(text: str) -> list[Number]:
     """All numbers in words, in order: "twenty-five", "one hundred and twenty", "two and a half"."""
     numbers = []
     for match in _WORDS.finditer(text):
+        if match["more"] or text[: match.start()].rstrip().endswith("point"):
+            continue  # three tenths, nine point eight
         value = _value_of_words(re.findall(rf"\b(?:{_WORD})\b", match[0].lower()))
         if value is not None:
             half = Fraction(1, 2) if match["half"] else Fraction(0)

@@ -9,13 +9,17 @@ from smopd.verify import numbers
 
 _LONGEST = 4000  # characters at the end of a question in which it is looked for
 _TIME = frozenset("second minute hour day week month year decade min hr".split())
-_LENGTH = frozenset("inch foot feet yard mile meter metre kilometer kilometre km cm centimeter mm block".split())
+_LENGTH = frozenset(
+    "inch foot feet yard mile meter metre kilometer kilometre km cm centimeter mm block".split()
+)
 _WEIGHT = frozenset("pound ounce gram kilogram kg ton lb lbs oz".split())
 _SPEED = frozenset("mph kmh".split()) | _LENGTH
 _MONEY = frozenset("dollar cent penny euro buck".split())
-_UNITS = _TIME | _LENGTH | _WEIGHT | _MONEY | frozenset(("percent", "percentage", "degree", "liter", "gallon"))
+_UNITS = (
+    _TIME | _LENGTH | _WEIGHT | _MONEY | frozenset(("percent", "percentage", "degree", "liter", "gallon"))
+)
 _ASKS = re.compile(
-    r"\bhow\s+(?P<how>many|much|old|long|far|fast|tall|high|wide|deep|heavy)\b|\b(?:what|find|calculate|determine)\b",
+    r"\bhow\s+(?P<how>many|much|old|long|far|fast|tall|high|wide|deep|heavy)\b|\b(?:what|which|find|calculate|determine)\b",
     re.IGNORECASE,
 )
 _MONEY_WORDS = re.compile(
@@ -23,26 +27,38 @@ _MONEY_WORDS = re.compile(
     r"change|budget|fee|tax|owe|save|savings|wages?|sell|sold|charge|raise[ds]?)\b",
     re.IGNORECASE,
 )
-_DIFFERENCE = re.compile(r"\b(?:more|fewer|less|difference|times|(?:old|young|long|short|tall|fast|high)er)\b", re.IGNORECASE)
+_DIFFERENCE = re.compile(
+    r"how (?:many|much) (?:[a-z]+ )?(?:more|fewer|less|(?:old|young|long|short|tall|fast|high|heavi|great)er)\b|what (?:is|was|will be) the difference\b",
+    re.IGNORECASE,
+)
 _SEVERAL = re.compile(r"how many (?:more |total )?(?:[a-z]+ ){1,3}and (?:[a-z]+ ){1,3}", re.IGNORECASE)
+_PERCENT = re.compile(r"^\W*(?:\w+\W+){0,3}percent|\bas a percent", re.IGNORECASE)
+_RATE = re.compile(
+    r"how fast|(?:what|how many|how much) (?:[a-z]+ ){0,4}\(?(?:speed|rate|[a-z]+s per)\b", re.IGNORECASE
+)
+_PLACE = re.compile(r"(?:what|which) (?:place|position|rank|floor|grade|day|date)\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
 # Where the nouns after "how many" end, and what among them names nothing.
 _END = frozenset(
     "do does did will would can could is are was were has have had should must may might in on at for from per if "
     "when after before left remain remains each every there he she it they we you i to by with and or that who"
-    " together than".split()
+    " together than within over during".split()
 )
-_EMPTY = frozenset("more fewer less total of the a an additional extra other his her their its different whole full".split())
+_EMPTY = frozenset(
+    "more fewer less total of the a an additional extra other his her their its different whole full".split()
+)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The stems of what is asked for, "$" and "%" among them, and the values of the numbers that are given."""
+    """What is asked for: stems of its noun or units ("$" and "%" among them), and what kind of number that is."""
 
     units: frozenset[str] = frozenset()
-    stated: frozenset[Fraction] = frozenset()
+    stated: frozenset[Fraction] = frozenset()  # the values of the numbers that are given
     difference: bool = False  # how many more, how much older
     several: bool = False  # how many apples and oranges
+    place: bool = False  # what place, which floor
+    rate: bool = False  # how fast, how many miles per hour
 
 
 def stem(word: str) -> str:
@@ -64,23 +80,27 @@ def asked(question: str) -> Asked:
     *_, last = [None, *_ASKS.finditer(question)]
     if last is None:
         return Asked(stated=stated)
-    units = _units(question, last)
-    difference = _DIFFERENCE.search(question, last.start()) is not None
-    return Asked(units, stated, difference, _SEVERAL.match(question, last.start()) is not None)
+    kinds = (
+        pattern.match(question, last.start()) is not None
+        for pattern in (_DIFFERENCE, _SEVERAL, _PLACE, _RATE)
+    )
+    return Asked(_units(question, last), stated, *kinds)
 
 
 def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
     how = (asks["how"] or "").lower()
     clause = re.split(r"[?.!]\s|[?\n]", question[asks.end() :], maxsplit=1)[0]
-    words = [stem(word) for word in _WORD.findall(clause)]
+    words = [word.lower() for word in _WORD.findall(clause)]
     money = "$" in question or _MONEY_WORDS.search(clause) is not None
-    if "percent" in clause.lower() or "%" in clause:
+    if _PERCENT.search(clause):
         return frozenset(("%", "percent", "percentage"))
     if named := re.search(r"\bin (?:total )?([a-z]+)\b", clause):
         if (unit := stem(named[1])) in _UNITS:
             return _MONEY | {"$"} if unit == "dollar" else frozenset((unit,))
     if how == "many":
-        return _nouns(words)
+        # How many of the animals are chickens?
+        kind = words.index("are") + 1 if words[:1] == ["of"] and "are" in words[:6] else 0
+        return _nouns(words[kind:])
     if how == "much":
         return _much(words, money)
     by_word = {"old": _TIME, "long": _TIME | _LENGTH, "far": _LENGTH, "fast": _SPEED, "heavy": _WEIGHT}
@@ -93,6 +113,10 @@ def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
 
 def _much(words: list[str], money: bool) -> frozenset[str]:
     nouns = _nouns(words)
+    if len(nouns) > 1:
+        nouns = frozenset(
+            list(stem(word) for word in words if stem(word) in nouns)[-1:]
+        )  # dog food: the food
     if "time" in nouns:
         return _TIME
     if "weight" in nouns or "weigh" in words:
@@ -105,10 +129,15 @@ def _much(words: list[str], money: bool) -> frozenset[str]:
 
 
 def _nouns(words: list[str]) -> frozenset[str]:
-    found = []
+    """The plural that is counted: of "hash browns" and "rows of 5 stars" the browns and the rows."""
+    found = list[str]()
     for word in words[:8]:
-        if word in _END or word + "s" in _END:
+        if word in _END or word.endswith(("ed", "n't")) or (word == "of" and found):
             break
         if word not in _EMPTY:
             found.append(word)
-    return _MONEY | {"$"} if found[-1:] == ["dollar"] else frozenset(found)
+    plurals = [word for word in found if word.startswith("dozen")] or [
+        word for word in found if stem(word) != word
+    ]
+    stems = frozenset(stem(word) for word in plurals[:1] or found)
+    return _MONEY | {"$"} if "dollar" in stems else stems

@@ -53,7 +53,9 @@ def judge(example: Judged, text: str) -> Verdict | workers.Job:
     if (reading := reader.read(str(getattr(example, "full", "")), text)) is None:
         return Verdict(False, None, "no_answer", "no number in the reply")
     correct = reading.value == right
-    took = f"took the {reading.how} answer" if reading.value is not None else "several numbers, a range or a sum"
+    took = (
+        f"took the {reading.how} answer" if reading.value is not None else "several numbers, a range or a sum"
+    )
     verdict = Verdict(correct, reading.text, "ok", "" if correct else f"expected {right}; {took}")
     return _compare_box(_plain(reading.box, powers=True), right, verdict)
 
