@@ -1,20 +1,21 @@
 """Which of a sentence's numbers answers a question.
 
-Left aside, as long as others remain, are operands of a calculation, then numbers that fail a test: ordinals and
-multipliers, what is not bold, what stands before ", so" or in an if- or since-clause, what lacks the unit or noun the
-question asks for, what stands in an adjunct ("in 40 seconds"), what the question states itself, what stands in "to make 40".
-A list, a range and a sum that is not worked out are no answer.
+Left aside, as long as others remain, are the operands of a calculation, then what fails a test: no ordinal
+or multiplier, bold, after ", so" and in no if- or since-clause, with the unit or noun the question asks for,
+in no adjunct ("in 40 seconds"), not stated by the question, not in "to make 40". A list, a range and a sum
+that is not worked out are no answer.
 """
 
 import re
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 
 from smopd.verify import numbers
 from smopd.verify.markup import BOLD
 from smopd.verify.numbers import Number
-from smopd.verify.question import Asked, stem
+from smopd.verify.question import Asked, stem, words
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,17 @@ class Reading:
 
 
 _WORDS = re.compile(r"[\s$)\]}\x01]*+([A-Za-z][A-Za-z']*)")
-_STOP = frozenset(
-    "in for per of to and out from at on by with or is are was were each every a an the if when than".split()
+_STOP = words(
+    "in for per of to and out from at on by with or is are was were each every a an the if when than"
 )
 _ADJUNCT = re.compile(
     r"\b(?:in|within|after|per|every|each|out of|over|during|from|at|with|than|for|among|into)\s+"
     r"(?:(?:the|a|all|these|just|about|only|next|first|last|his|her|their|those|any|another|of)\s+){0,3}[$€£]?$"
 )
 _SO = re.compile(
-    r"(?:[,;:]|\band)\s+(?:so|then|thus|therefore|hence|which means|meaning|that means|we (?:see|get|find|have)"
-    r"|which (?:is|equals)(?! (?:half|an?|the|one|more|less|[0-9]++(?:%|/))))\b|\bmeans? that\b|\bthat means\b",
+    r"(?:[,;:]|\band)\s+(?:so|then|thus|therefore|hence|which means|meaning|that means|"
+    r"we (?:see|get|find|have)|which (?:is|equals)(?! (?:half|an?|the|one|more|less|[0-9]++(?:%|/))))\b"
+    r"|\bmeans? that\b|\bthat means\b",
     re.IGNORECASE,
 )
 TIMES = re.compile(r"\s+times\s+(?:as|more|the|that|what|a|[a-z]+er)\b", re.IGNORECASE)  # 3 times as many
@@ -50,7 +52,11 @@ _COMPARED = re.compile(
 )
 _OPERATOR = re.compile(r"(?:[+*×x÷·/\u2212-])\s*[(\[]*$")
 _LABEL = re.compile(r"([A-Za-z]+)\W{0,3}\s*[=:]\W{0,6}$")
-_STEP = re.compile(r"\b(?:step|part|question|problem|note|equation|case|method|option)\s#?$", re.IGNORECASE)
+_UNUSABLE = re.compile(
+    r"\b(?:(?:step|part|question|problem|note|equation|case|method|option)\s#?|(?:not|rather than|instead of)\s\W?)$",
+    re.IGNORECASE,
+)
+_SAME = re.compile(r"approx|\babout\b|\broughly\b|≈|\bor\b|\bwhich\b|i\.e\.|\(", re.IGNORECASE)
 _COMMA = re.compile(r"\s*(?:,|and|, and|&)\s*")
 _RATE = re.compile(r"\s*(?:[a-z]+\s*)?(?:per\b|/|an?\b)|\s*(?:mph|kph)\b", re.IGNORECASE)
 _RANGE = re.compile(r"\s*(?:-|–|—|or|to)\s*$")
@@ -59,18 +65,15 @@ _RANGE = re.compile(r"\s*(?:-|–|—|or|to)\s*$")
 _PARTS = re.compile(r"\s*([A-Za-z]+)(?:,|,?\s+and)?\s+\$?")
 _PART = re.compile(r"\s*([A-Za-z]+)")
 _PARTS_OF = {
-    ("hour", "minute"): 60, ("minute", "second"): 60, ("day", "hour"): 24, ("week", "day"): 7, ("year", "month"): 12,
-    ("foot", "inch"): 12, ("feet", "inch"): 12, ("pound", "ounce"): 16, ("dollar", "cent"): 100,
+    ("hour", "minute"): 60, ("minute", "second"): 60, ("day", "hour"): 24, ("week", "day"): 7,
+    ("year", "month"): 12, ("foot", "inch"): 12, ("feet", "inch"): 12, ("pound", "ounce"): 16,
+    ("dollar", "cent"): 100,
 }  # fmt: skip
 
 
 def usable(said: str) -> list[Number]:
-    """The numbers of a sentence that can be answers, not those of a step."""
-    return [
-        number
-        for number in numbers.find(said)
-        if not _STEP.search(said, max(0, number.start - 12), number.start)
-    ]
+    """The numbers of a sentence that can be answers: not those of steps, and none that is denied."""
+    return [n for n in numbers.find(said) if not _UNUSABLE.search(said, max(0, n.start - 14), n.start)]
 
 
 def choose(said: str, found: Sequence[Number], wanted: Asked, first: bool, how: str) -> Reading:
@@ -95,7 +98,7 @@ def choose(said: str, found: Sequence[Number], wanted: Asked, first: bool, how: 
 
 def _listed(said: str, found: Sequence[Number]) -> bool:
     """Whether there is nothing but a list of different numbers: "4, 5, 6"."""
-    between = (said[left.end : right.start] for left, right in zip(found, found[1:], strict=False))
+    between = (said[left.end : right.start] for left, right in pairwise(found))
     return len({number.value for number in found}) > 1 and all(_COMMA.fullmatch(gap) for gap in between)
 
 
@@ -103,8 +106,8 @@ def _several(said: str, keep: Sequence[Number], wanted: Asked, declared: bool) -
     """Whether more than one answer is left: "3 onions and 1 potato" where both are asked for."""
     if not (declared or wanted.several) or len({number.value for number in keep}) < 2:
         return False
-    between = (said[left.end : right.start] for left, right in zip(keep, keep[1:], strict=False))
-    return all(re.search(r",|\band\b|&", gap) for gap in between)
+    between = (said[left.end : right.start] for left, right in pairwise(keep))
+    return all(re.search(r",|\band\b|&", gap) and not _SAME.search(gap) for gap in between)
 
 
 def _tests(said: str, wanted: Asked) -> list[Callable[[Number], bool]]:
@@ -152,14 +155,13 @@ def _joined(said: str, found: Sequence[Number], wanted: Asked) -> list[Number]:
     """With 2 hours and 30 minutes as one number, of the unit that is asked for, or hours."""
     joined = list[Number]()
     for number in found:
-        before = joined[-1] if joined else None
-        gap = before and _PARTS.fullmatch(said, before.end, number.start)
-        small = gap and _PART.match(said, number.end)
+        gap = _PARTS.fullmatch(said, joined[-1].end, number.start) if joined else None
+        small = _PART.match(said, number.end)
         parts = _PARTS_OF.get((stem(gap[1]), stem(small[1]))) if gap and small else None
-        if before and small and parts and before.value is not None and number.value is not None:
-            value = before.value + number.value / parts
+        if gap and small and parts and (large := joined[-1]).value is not None and number.value is not None:
+            value = large.value + number.value / parts
             value *= parts if stem(small[1]) in wanted.units and stem(gap[1]) not in wanted.units else 1
-            joined[-1] = replace(before, value=value, end=small.end())
+            joined[-1] = replace(large, value=value, end=small.end())
         else:
             joined.append(number)
     return joined
@@ -168,7 +170,7 @@ def _joined(said: str, found: Sequence[Number], wanted: Asked) -> list[Number]:
 def _tied(said: str, found: Sequence[Number]) -> tuple[set[Number], set[Number]]:
     """The numbers that are operands of a calculation, and those that are ends of a range."""
     operands, ranged = set[Number](), set[Number]()
-    for left, right in zip(found, found[1:], strict=False):
+    for left, right in pairwise(found):
         gap = said[left.end : right.start]
         if len(gap) > 80:
             continue

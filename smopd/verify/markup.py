@@ -7,8 +7,8 @@ BOLD = "\x01"  # stands where bold begins and ends
 
 _REPLACED = (
     ("{,}", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%"), ("\\times", "×"), ("\\cdot", "·"), ("\\div", "÷"),
-    ("\\approx", "≈"), ("\\left", ""), ("\\right", ""), ("\\(", " "), ("\\)", " "), ("\\[", " "), ("\\]", " "), ("\\ ", " "),
-    ("\\;", " "), ("~", " "), ("\\quad", " "),
+    ("\\approx", "≈"), ("\\left", ""), ("\\right", ""), ("\\(", " "), ("\\)", " "), ("\\[", " "),
+    ("\\]", " "), ("\\ ", " "), ("\\;", " "), ("~", " "), ("\\quad", " "),
 )  # fmt: skip
 _NOTE = re.compile(r"<<[^<>\n]*+>>")
 _TEXT = re.compile(r"\\(?:text(?:bf|rm|it)?|mathrm|mathbf|mbox|boxed|fbox|operatorname)\s*+\{([^{}]*+)\}")

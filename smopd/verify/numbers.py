@@ -1,8 +1,8 @@
 r"""Numbers as people and models write them, each as an exact fraction with its place in the text.
 
-Read are 1,234.50, 70 000, 1,00,000, 3/4, 1 1/2, 2½, \frac{3}{4}, 1.2e3, 1.2 × 10^3, 2^10, 2 million, 1.5k, 3:30
-(as hours), negative ones, and words such as "one hundred and twenty". A dot is a decimal point, so 70.000 is
-seventy; "3 dozen" is three. What a number stands for in its sentence is the reader's business.
+Read are 1,234.50, 70 000, 1,00,000, 3/4, 1 1/2, 2½, \frac{3}{4}, 1.2e3, 1.2 × 10^3, 2^10, 2 million, 1.5k,
+3:30 (as hours), negative ones, and words such as "one hundred and twenty". A dot is a decimal point: 70.000
+is seventy. "3 dozen" is three. What a number stands for in its sentence is the reader's business.
 """
 
 import re
@@ -43,7 +43,8 @@ _NUMBER = re.compile(
     # A minus is a sign unless something that can be subtracted from stands before it.
     r"(?P<sign>(?<![\w)\]}%])(?<![0-9)] )[-\u2212])?(?P<currency>[$€£¥]\s?)?(?:"
     r"(?P<hour>(?<![0-9:.,])[0-9]{1,2}):(?P<minute>[0-5][0-9])(?::[0-5][0-9])?(?![0-9:])"
-    rf"|(?P<mixed>[0-9]{{1,9}})(?:\s{{1,3}}| and )(?P<mixed_top>[0-9]{{1,4}})/(?P<mixed_bottom>[0-9]{{1,4}})(?![0-9/])"
+    rf"|(?P<mixed>[0-9]{{1,9}})(?:\s{{1,3}}| and )(?P<mixed_top>[0-9]{{1,4}})/"
+    rf"(?P<mixed_bottom>[0-9]{{1,4}})(?![0-9/])"
     rf"|(?:(?P<vulgar_whole>[0-9]{{1,9}})\s?)?(?P<vulgar>[{''.join(_VULGAR)}])"
     rf"|(?P<top>{_DECIMAL})(?:/(?P<bottom>{_DECIMAL}))?(?:[eE](?P<exponent>[-+]?[0-9]++))?"
     r"(?:\s?[×x*·]\s?10\s?\^\s?\{?(?P<ten>[-\u2212]?[0-9]{1,4})\}?|\^\{?(?P<power>[0-9]{1,3})\}?)?"
@@ -121,12 +122,13 @@ def _decimal(match: re.Match[str]) -> Fraction | None:
 
 
 # --- in words
-_ONES = dict(zip(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen".split(), range(20), strict=True))  # fmt: skip
-_TENS = dict(
-    zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True)
+_SMALL = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen"
 )
+_ONES = {word: value for value, word in enumerate(_SMALL.split())}
+_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety"
+_TENS = {word: 10 * value for value, word in enumerate(_DECADES.split(), 2)}
 _WORD = "|".join(sorted([*_ONES, *_TENS, *_SCALES], key=len, reverse=True))
 _WORDS = re.compile(
     rf"\b(?:an?\s+(?=(?:hundred|thousand|million)\b))?(?:{_WORD})(?:(?:\s+and\s+|[\s-]+)(?:{_WORD})){{0,12}}\b"

@@ -7,14 +7,18 @@ from fractions import Fraction
 
 from smopd.verify import numbers
 
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
 _LONGEST = 4000  # characters at the end of a question in which it is looked for
-_TIME = frozenset("second minute hour day week month year decade min hr".split())
-_LENGTH = frozenset(
-    "inch foot feet yard mile meter metre kilometer kilometre km cm centimeter mm block".split()
-)
-_WEIGHT = frozenset("pound ounce gram kilogram kg ton lb lbs oz".split())
-_SPEED = frozenset("mph kmh".split()) | _LENGTH
-_MONEY = frozenset("dollar cent penny euro buck".split())
+_TIME = words("second minute hour day week month year decade min hr")
+_LENGTH = words("inch foot feet yard mile meter metre kilometer kilometre km cm centimeter mm block")
+_WEIGHT = words("pound ounce gram kilogram kg ton lb lbs oz")
+_SPEED = words("mph kmh") | _LENGTH
+_MONEY = words("dollar cent penny euro buck")
 _UNITS = (
     _TIME | _LENGTH | _WEIGHT | _MONEY | frozenset(("percent", "percentage", "degree", "liter", "gallon"))
 )
@@ -28,7 +32,9 @@ _MONEY_WORDS = re.compile(
     re.IGNORECASE,
 )
 _DIFFERENCE = re.compile(
-    r"how (?:many|much) (?:[a-z]+ )?(?:more|fewer|less|(?:old|young|long|short|tall|fast|high|heavi|great)er)\b|what (?:is|was|will be) the difference\b",
+    r"how (?:many|much) (?:[a-z]+ )?"
+    r"(?:more|fewer|less|(?:old|young|long|short|tall|fast|high|heavi|great)er)\b"
+    r"|what (?:is|was|will be) the difference\b",
     re.IGNORECASE,
 )
 _SEVERAL = re.compile(r"how many (?:more |total )?(?:[a-z]+ ){1,3}and (?:[a-z]+ ){1,3}", re.IGNORECASE)
@@ -39,19 +45,19 @@ _RATE = re.compile(
 _PLACE = re.compile(r"(?:what|which) (?:place|position|rank|floor|grade|day|date)\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
 # Where the nouns after "how many" end, and what among them names nothing.
-_END = frozenset(
-    "do does did will would can could is are was were has have had should must may might in on at for from per if "
-    "when after before left remain remains each every there he she it they we you i to by with and or that who"
-    " together than within over during".split()
+_END = words(
+    "do does did will would can could is are was were has have had should must may might in on at for from "
+    "per if when after before left remain remains each every there he she it they we you i to by with and or "
+    "that who together than within over during"
 )
-_EMPTY = frozenset(
-    "more fewer less total of the a an additional extra other his her their its different whole full".split()
+_EMPTY = words(
+    "more fewer less total of the a an additional extra other his her their its different whole full"
 )
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked for: stems of its noun or units ("$" and "%" among them), and what kind of number that is."""
+    """What is asked for: the stems of its noun or units, "$" and "%" among them, and the kind of number."""
 
     units: frozenset[str] = frozenset()
     stated: frozenset[Fraction] = frozenset()  # the values of the numbers that are given
@@ -94,9 +100,9 @@ def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
     money = "$" in question or _MONEY_WORDS.search(clause) is not None
     if _PERCENT.search(clause):
         return frozenset(("%", "percent", "percentage"))
-    if named := re.search(r"\bin (?:total )?([a-z]+)\b", clause):
-        if (unit := stem(named[1])) in _UNITS:
-            return _MONEY | {"$"} if unit == "dollar" else frozenset((unit,))
+    named = re.search(r"\bin (?:total )?([a-z]+)\b", clause)
+    if named and (unit := stem(named[1])) in _UNITS:
+        return _MONEY | {"$"} if unit == "dollar" else frozenset((unit,))
     if how == "many":
         # How many of the animals are chickens?
         kind = words.index("are") + 1 if words[:1] == ["of"] and "are" in words[:6] else 0
@@ -114,9 +120,8 @@ def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
 def _much(words: list[str], money: bool) -> frozenset[str]:
     nouns = _nouns(words)
     if len(nouns) > 1:
-        nouns = frozenset(
-            list(stem(word) for word in words if stem(word) in nouns)[-1:]
-        )  # dog food: the food
+        stems = [stem(word) for word in words if stem(word) in nouns]
+        nouns = frozenset(stems[-1:])  # dog food: the food
     if "time" in nouns:
         return _TIME
     if "weight" in nouns or "weigh" in words:

@@ -1,12 +1,10 @@
-r"""Which of a reply's numbers is its answer, as a careful reader takes it. The last that applies of:
+r"""Which of a reply's numbers is its answer, as a careful reader takes it.
 
-1. What is declared: a box, "#### 18", "the answer is 18", "Answer: 18", <answer>18</answer>. The last declaration counts,
-   unless the reply takes it back ("Wait, ..."); no later number does.
-2. The closing sentence: the last one with a number.
-Where such a place holds several numbers, those are left aside, as long as others remain, that are operands, ordinals,
-without the unit the question asks for, in an adjunct ("in 40 seconds"), or stated by the question; of what remains the first
-of a declaration and the last of a closing sentence counts. A range and a sum that is not worked out are no answer.
-A new question that the reply goes on to ask itself is not read.
+A declared answer counts: a box, "#### 18", "the answer is 18", "Answer: 18", <answer>18</answer>; of several
+the last, unless the reply takes it back ("Wait, ..."). Where none is declared, the last sentence with a
+number counts. Which of several numbers of such a place is meant, the question decides (`choice`): by default
+the first of a declaration and the last of a sentence. A new question that the reply goes on to ask is not
+read, nor are the numbers of lists and steps. Numbers in words count where they are declared or conclude.
 """
 
 import re
@@ -76,8 +74,9 @@ _ENDED = re.compile(
 )
 _UNBROKEN = re.compile(r"\S*+")
 _TAKEN_BACK = re.compile(
-    r"(?:^|[.!?\n]\s*+)(?:wait|oops|hold on|correction|sorry|actually|(?:i|we) (?:made|apologi[sz]e)|my mistake|"
-    r"this is (?:wrong|incorrect|not)|that(?:'s| is) (?:wrong|incorrect|not)|let(?: me|'s) (?:redo|correct|fix|try again|re-?(?:calc|consider|eval|think)))",
+    r"(?:^|[.!?\n]\s*+)(?:wait|oops|hold on|correction|sorry|actually|(?:i|we) (?:made|apologi[sz]e)|"
+    r"my mistake|(?:this|that)(?:'s| is) (?:wrong|incorrect|not)|let(?: me|'s) (?:redo|correct|fix|try again|"
+    r"re-?(?:calc|consider|eval|think)))",
     re.IGNORECASE,
 )
 
@@ -112,7 +111,7 @@ def _after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] 
         return None
     end = _end(text, start)
     said = plain(text[start:end])
-    found = numbers.find(said) or numbers.find_words(said)
+    found = usable(said) or numbers.find_words(said)
     if not found or found[0].start > _FARTHEST or _REFUSED.search(said, 0, found[0].start):
         return None
     if TIMES.match(said, found[-1].end):
@@ -140,6 +139,9 @@ def _end(text: str, start: int) -> int:
 _BOUNDARY = re.compile(r"\n|[.!?][)\]\"'*_}$]*\s+(?=[A-Z0-9\"'(*\\$\[])")
 _MARKERS = re.compile(r"^[ \t#*>]*+\(?[0-9]{1,2}[.)][ \t]++(?=\S)", re.MULTILINE)
 _NONE = re.compile(r"\b(?:none|nothing|no [a-z]+) (?:is |are |will be )?(?:left|remain)", re.IGNORECASE)
+_COURTESY = re.compile(
+    r"\W*(?:let me know|i hope|please|feel free|would you|do you|if you (?:have|need))\b", re.I
+)
 _CONCLUDES = re.compile(
     r"\W*(?:so|thus|therefore|hence|in (?:total|all|conclusion)|altogether|consequently)\b", re.IGNORECASE
 )
@@ -163,7 +165,7 @@ def _last_sentence(text: str, wanted: Asked) -> Reading | None:
         said = plain(text[start : _end(text, at + 1)])
         if _NONE.search(said):
             return Reading(Fraction(0), "none", "closing")
-        if found := usable(said):
+        if not _COURTESY.match(said) and (found := usable(said)):
             return choose(said, found, wanted, first=False, how="closing")
         end = start
     return None
