@@ -53,7 +53,8 @@ _COMPARED = re.compile(
 _OPERATOR = re.compile(r"(?:[+*×x÷·/\u2212-])\s*[(\[]*$")
 _LABEL = re.compile(r"([A-Za-z]+)\W{0,3}\s*[=:]\W{0,6}$")
 _UNUSABLE = re.compile(
-    r"\b(?:(?:step|part|question|problem|note|equation|case|method|option)\s#?|(?:not|rather than|instead of)\s\W?)$",
+    r"\b(?:(?:step|part|question|problem|note|equation|case|method|option)\s#?"
+    r"|(?:not|rather than|instead of)\s\W?)$",
     re.IGNORECASE,
 )
 _SAME = re.compile(r"approx|\babout\b|\broughly\b|≈|\bor\b|\bwhich\b|i\.e\.|\(", re.IGNORECASE)

@@ -116,10 +116,10 @@ def _after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] 
         return None
     if TIMES.match(said, found[-1].end):
         return None
-    at_once = len(said[: found[0].start].split()) <= 3
-    if heading and not (_ENDED.match(text, end) or (at_once and _alone(text, said, found, start, below))):
+    before = len(said[: found[0].start].split())  # words
+    if heading and not (_ENDED.match(text, end) or (before < 2 and _alone(text, said, found, start, below))):
         return None  # a solution follows the heading, not an answer
-    return choose(said, found, wanted, first=at_once, how="declared"), end
+    return choose(said, found, wanted, first=before <= 3, how="declared"), end
 
 
 def _alone(text: str, said: str, found: Sequence[Number], start: int, below: bool) -> bool:

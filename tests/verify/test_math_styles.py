@@ -8,7 +8,9 @@ from smopd.data import Example
 from smopd.verify.verifiers import verify
 
 STYLES = json.loads((Path(__file__).parent / "styles" / "math.json").read_text(encoding="utf-8"))
-EXAMPLES = {name: Example(name, shards=("goal",), system="", **item) for name, item in STYLES["items"].items()}
+EXAMPLES = {
+    name: Example(name, shards=("goal",), system="", **item) for name, item in STYLES["items"].items()
+}
 
 
 def test_right_replies_are_accepted_and_wrong_ones_are_not() -> None:
@@ -24,7 +26,9 @@ def test_right_replies_are_accepted_and_wrong_ones_are_not() -> None:
 
 
 def test_there_are_many_styles_and_most_have_a_near_miss() -> None:
-    right, wrong = ({reply["style"] for reply in STYLES["replies"] if reply["right"] is r} for r in (True, False))
+    right, wrong = (
+        {reply["style"] for reply in STYLES["replies"] if reply["right"] is r} for r in (True, False)
+    )
     assert len(right) >= 60
     assert len(right & wrong) >= 40
     assert len(EXAMPLES) >= 10

@@ -1,9 +1,10 @@
-r"""The task math: numbers are compared by LiC's rule, expressions by math-verify in a worker process.
+r"""The task math: numbers by one of two rules, expressions by math-verify in a worker process.
 
-The number of the last box counts, otherwise the last number of the text. math-verify is asked only where one
-of the two sides is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box like \boxed{2\cdot 3}.
-Finding an answer takes time linear in the reply, and no reply text raises. It leaves out expressions in plain
-prose (outside a box, dollars and the like) and mixed numbers outside a box ("1 1/2").
+The rule "reader" takes the answer a careful reader would take (`smopd.verify.reader`); "strict" takes LiC's: the
+number of the last box, otherwise the last number of the text. math-verify is asked only where one of the two
+sides is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box like \boxed{2\cdot 3}. Finding an answer
+takes time linear in the reply, and no reply text raises. It leaves out expressions in plain prose (outside a
+box, dollars and the like).
 """
 
 import logging
@@ -98,7 +99,7 @@ def _judge_expression(reference: str, text: str) -> Verdict | workers.Job:
     return workers.Job(KIND, call, TIMEOUT, extracted=box)
 
 
-# --- numbers
+# --- numbers, as the rule "strict" reads them
 def _plain(text: str, powers: bool = False) -> str:
     r"""LaTeX's spellings of a number as plain ones, and no powers of letters and units (x^2, \text{cm}^2)."""
     for latex, plain in (("{,}", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%")):
