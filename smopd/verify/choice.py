@@ -45,6 +45,7 @@ _SO = re.compile(
 TIMES = re.compile(r"\s+times\s+(?:as|more|the|that|what|a|[a-z]+er)\b", re.IGNORECASE)  # 3 times as many
 _SUBORDINATE = re.compile(r"\b(?:if|since|because|when|after|before|given|assuming)\b", re.IGNORECASE)
 _PURPOSE = re.compile(r"\bto (?:[a-z]+ ){1,4}$")  # to reach a total of 40
+_TOTAL = re.compile(r"\b(?:for|making|giving) a total of\s+$", re.IGNORECASE)
 _COMPARED = re.compile(
     r"\s+(?:[a-z]+\s+){0,2}?(?:more|less|fewer|(?:old|young|long|short|tall|great|high|low|fast|heavi)er)\s+"
     r"(?:[a-z']+\s+){0,6}?than\b",
@@ -57,6 +58,7 @@ _UNUSABLE = re.compile(
     r"|(?:not|rather than|instead of)\s\W?)$",
     re.IGNORECASE,
 )
+_BESIDE = re.compile(r"(?:,|\band|&)\s(?:[a-z]+\s)?$", re.IGNORECASE)  # 3 onions and another 4
 _SAME = re.compile(r"approx|\babout\b|\broughly\b|≈|\bor\b|\bwhich\b|i\.e\.|\(", re.IGNORECASE)
 _COMMA = re.compile(r"\s*(?:,|and|, and|&)\s*")
 _RATE = re.compile(r"\s*(?:[a-z]+\s*)?(?:per\b|/|an?\b)|\s*(?:mph|kph)\b", re.IGNORECASE)
@@ -85,7 +87,7 @@ def choose(said: str, found: Sequence[Number], wanted: Asked, first: bool, how: 
     if not keep:
         last = found[-1]
         return Reading(None if len(found) > 1 else last.value, said[found[0].start : last.end], how)
-    if _listed(said, keep):
+    if _listed(said, keep) or (wanted.several and _several(said, keep, wanted, first)):
         return Reading(None, said[keep[0].start : keep[-1].end], how)
     for test in _tests(said, wanted):
         if said[: keep[-1].start].rstrip(" $").endswith("="):
@@ -108,7 +110,7 @@ def _several(said: str, keep: Sequence[Number], wanted: Asked, declared: bool) -
     if not (declared or wanted.several) or len({number.value for number in keep}) < 2:
         return False
     between = (said[left.end : right.start] for left, right in pairwise(keep))
-    return all(re.search(r",|\band\b|&", gap) and not _SAME.search(gap) for gap in between)
+    return all(_BESIDE.search(gap) and not _SAME.search(gap) for gap in between)
 
 
 def _tests(said: str, wanted: Asked) -> list[Callable[[Number], bool]]:
@@ -120,6 +122,7 @@ def _tests(said: str, wanted: Asked) -> list[Callable[[Number], bool]]:
         lambda n: (_COMPARED.match(said, n.end) is not None) == wanted.difference,
         lambda n: n.start > concluded,
         lambda n: not _SUBORDINATE.search(said, _clause(said, n.start), n.start),
+        lambda n: _TOTAL.search(said, max(0, n.start - 24), n.start) is not None,
         lambda n: (
             _matches(said, n, wanted.units) and (not wanted.rate or _RATE.match(said, n.end) is not None)
         ),

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from smopd.verify import numbers
@@ -90,7 +90,8 @@ def asked(question: str) -> Asked:
         pattern.match(question, last.start()) is not None
         for pattern in (_DIFFERENCE, _SEVERAL, _PLACE, _RATE)
     )
-    return Asked(_units(question, last), stated, *kinds)
+    wanted = Asked(_units(question, last), stated, *kinds)
+    return replace(wanted, units=frozenset()) if wanted.several else wanted
 
 
 def _units(question: str, asks: re.Match[str]) -> frozenset[str]:

@@ -1,10 +1,10 @@
 r"""The task math: numbers by one of two rules, expressions by math-verify in a worker process.
 
-The rule "reader" takes the answer a careful reader would take (`smopd.verify.reader`); "strict" takes LiC's: the
-number of the last box, otherwise the last number of the text. math-verify is asked only where one of the two
-sides is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box like \boxed{2\cdot 3}. Finding an answer
-takes time linear in the reply, and no reply text raises. It leaves out expressions in plain prose (outside a
-box, dollars and the like).
+The rule "reader" takes the answer a careful reader would take (`smopd.verify.reader`); "strict" takes what
+LiC takes: the number of the last box, otherwise the last number of the text. math-verify is asked only where
+one side is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box like \boxed{2\cdot 3}.
+Finding an answer takes time linear in the reply, and no reply text raises. It leaves out expressions in plain
+prose (outside a box, dollars and the like).
 """
 
 import logging
