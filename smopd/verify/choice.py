@@ -43,7 +43,10 @@ _SO = re.compile(
     re.IGNORECASE,
 )
 TIMES = re.compile(r"\s+times\s+(?:as|more|the|that|what|a|[a-z]+er)\b", re.IGNORECASE)  # 3 times as many
-_SUBORDINATE = re.compile(r"\b(?:if|since|because|when|after|before|given|assuming)\b", re.IGNORECASE)
+_SUBORDINATE = re.compile(  # not "the cost after the discount is 28"
+    r"\b(?:(?:if|since|because|when|given|assuming)\b|(?:after|before)\b(?!.*\b(?:is|was|are|be)\s+$))",
+    re.IGNORECASE,
+)
 _PURPOSE = re.compile(r"\bto (?:[a-z]+ ){1,4}$")  # to reach a total of 40
 _TOTAL = re.compile(r"\b(?:for|making|giving) a total of\s+$", re.IGNORECASE)
 _COMPARED = re.compile(

@@ -121,8 +121,8 @@ def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
 def _much(words: list[str], money: bool) -> frozenset[str]:
     nouns = _nouns(words)
     if len(nouns) > 1:
-        stems = [stem(word) for word in words if stem(word) in nouns]
-        nouns = frozenset(stems[-1:])  # dog food: the food
+        stems = dict.fromkeys(stem(word) for word in words if stem(word) in nouns)
+        nouns = frozenset([*stems][-1:])  # dog food: the food
     if "time" in nouns:
         return _TIME
     if "weight" in nouns or "weigh" in words:
