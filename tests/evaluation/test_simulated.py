@@ -105,8 +105,8 @@ def test_an_attempt_is_what_is_labelled_so(play):
 
 
 def test_the_extracted_answer_counts_if_it_stands_in_the_reply(play):
-    reply = "The answer is 4, I checked it 2 times."
-    (outcome,), _, _ = play(Cast([reply], extract=lambda _: '{"answer": "The answer is 4"}'))
+    reply = "I get 4, and I checked it 2 times."
+    (outcome,), _, _ = play(Cast([reply], extract=lambda _: '{"answer": "I get 4"}'))
     assert (outcome.correct, outcome.extracted) == (True, "4")
     (outcome,), user, _ = play(
         Cast([reply] * 4, extract=lambda _: '{"answer": "4 apples"}')

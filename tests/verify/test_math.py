@@ -1,8 +1,9 @@
-"""The math verifier: LiC's number rule, expressions through math-verify, the benchmark's references and
+"""The math verifier: the rules for numbers, expressions through math-verify, the benchmark's references and
 mutations of them.
 """
 
 import time
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smopd.data import Example, load_examples
-from smopd.verify import workers
+from smopd.verify import tasks, workers
 from smopd.verify.tasks.math import TIMEOUT, _is_number, judge
 from smopd.verify.verifiers import Verdict, verify
 
@@ -23,6 +24,18 @@ def asked(value: str, question: str = "goal") -> Example:
 
 def math(value: str, text: str) -> Verdict:
     return verify(asked(value), text)
+
+
+@pytest.fixture(params=["reader", "strict"])
+def rule(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Both rules for numbers."""
+    tasks.use_rules({"math": request.param})
+    yield request.param
+    tasks.use_rules({})
+
+
+# What only the last number gives: an answer to a reader are neither lists nor differences, and words are.
+STRICT = {"3, 4", "3,4", "1,23", "1,2345", "1234,567", "10-3", "10 - 3", r"\boxed{3 and 7", r"\boxed{3, 18}"}
 
 
 @pytest.mark.parametrize(
@@ -52,9 +65,9 @@ def math(value: str, text: str) -> Verdict:
         ("18", "**18**"), ("18", "18kg"),
     ],
 )  # fmt: skip
-def test_right_number(value: str, text: str) -> None:
+def test_right_number(value: str, text: str, rule: str) -> None:
     verdict = math(value, text)
-    assert verdict.correct, verdict
+    assert verdict.correct is (rule == "strict" or text not in STRICT), verdict
     assert verdict.status == "ok"
 
 
@@ -70,7 +83,7 @@ def test_right_number(value: str, text: str) -> None:
         ("18", "1.8"), ("12345", "1,2345"), ("0.18", "18%"),
     ],
 )  # fmt: skip
-def test_wrong_number(value: str, text: str) -> None:
+def test_wrong_number(value: str, text: str, rule: str) -> None:
     verdict = math(value, text)
     assert (verdict.correct, verdict.status) == (False, "ok")
     assert verdict.extracted is not None
@@ -79,8 +92,11 @@ def test_wrong_number(value: str, text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "no idea", r"\boxed{x}", "<think>18</think>", "eighteen.", "18</think>"]
 )
-def test_no_number(text: str) -> None:
+def test_no_number(text: str, rule: str) -> None:
     verdict = math("18", text)
+    if rule == "reader" and text == "eighteen.":
+        assert verdict.correct
+        return
     assert (verdict.correct, verdict.extracted, verdict.status) == (False, None, "no_answer")
 
 
@@ -89,7 +105,7 @@ def test_a_reference_that_cannot_be_used_is_an_error(value: str) -> None:
     assert math(value, "18").status == "error"
 
 
-def test_the_reference_of_gsm8k_as_it_is() -> None:
+def test_the_reference_of_gsm8k_as_it_is(rule: str) -> None:
     assert math("She has 3 + 4 = <<3+4=7>>7 eggs.\n#### 7", "It is 7.").correct
 
 
@@ -174,13 +190,13 @@ def test_no_expression(text: str) -> None:
         r"\boxed{18^{\text{th}}}", r"\boxed{18^{th}}", r"\boxed{\pm 18}", r"\boxed{\mathbf{18}}",
     ],
 )  # fmt: skip
-def test_a_number_is_judged_by_the_rule_for_numbers_alone(text: str) -> None:
+def test_a_number_is_judged_by_the_rule_for_numbers_alone(text: str, rule: str) -> None:
     verdict = judge(asked("18"), text)
     assert isinstance(verdict, Verdict), "asked math-verify"
-    assert verdict.correct
+    assert verdict.correct is (rule == "strict" or text not in STRICT)
 
 
-def test_what_math_verify_cannot_read_falls_back_on_the_last_number() -> None:
+def test_what_math_verify_cannot_read_falls_back_on_the_last_number(rule: str) -> None:
     assert isinstance(judge(asked("18"), r"\boxed{3 + 15) = (18+}"), Verdict)
     text = r"\boxed{3+15 \text{ or so} \undefined{} (18}"
     assert not isinstance(judge(asked("18"), text), Verdict)
@@ -252,7 +268,7 @@ def other_numbers(value: int) -> set[int]:
     return slips - {value}
 
 
-def test_lic_references_are_right_and_every_number_a_slip_away_is_not() -> None:
+def test_lic_references_are_right_and_every_number_a_slip_away_is_not(rule: str) -> None:
     mutants = 0
     for example in load_examples(shared("data/lic/math.json")):
         value = int(example.answer["value"].replace(",", ""))
@@ -269,14 +285,14 @@ def test_lic_references_are_right_and_every_number_a_slip_away_is_not() -> None:
     assert mutants > 2000
 
 
-def test_lic_references_as_expressions() -> None:
+def test_lic_references_as_expressions(rule: str) -> None:
     for example in load_examples(shared("data/lic/math.json"))[:25]:
         value = int(example.answer["value"].replace(",", ""))
         assert verify(example, rf"\boxed{{{value - 7} + 7}}").correct, example.id
         assert not verify(example, rf"\boxed{{{value} + 7}}").correct, example.id
 
 
-def test_pocket_world_answers() -> None:
+def test_pocket_world_answers(rule: str) -> None:
     examples = [e for e in load_examples("pocket:eval:40") if e.task == "math"]
     assert examples
     for example in examples:

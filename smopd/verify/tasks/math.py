@@ -1,9 +1,10 @@
-r"""The task math: numbers are compared by LiC's rule, expressions by math-verify in a worker process.
+r"""The task math: numbers by one of two rules, expressions by math-verify in a worker process.
 
-The number of the last box counts, otherwise the last number of the text. math-verify is asked only where one
-of the two sides is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box like \boxed{2\cdot 3}.
+The rule "reader" takes the answer a careful reader would take (`smopd.verify.reader`); "strict" takes what
+LiC takes: the number of the last box, otherwise the last number of the text. math-verify is asked only where
+one side is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box like \boxed{2\cdot 3}.
 Finding an answer takes time linear in the reply, and no reply text raises. It leaves out expressions in plain
-prose (outside a box, dollars and the like) and mixed numbers outside a box ("1 1/2").
+prose (outside a box, dollars and the like).
 """
 
 import logging
@@ -13,7 +14,7 @@ from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
-from smopd.verify import workers
+from smopd.verify import reader, tasks, workers
 from smopd.verify.task import Answer, Judged, Record, Task
 from smopd.verify.verdict import Verdict
 
@@ -46,6 +47,22 @@ def judge(example: Judged, text: str) -> Verdict | workers.Job:
     reference = str(answer.get("value", "")).rpartition("####")[2].strip()  # GSM8K's answers end in "#### n"
     if not _is_number(reference):
         return _judge_expression(reference, text)
+    if tasks.rule("math") == "strict":
+        return _judge_last_number(reference, text)
+    if (right := reader.value(reference)) is None:
+        return Verdict(False, None, "error", "the reference answer holds no number")
+    if (reading := reader.read(str(getattr(example, "full", "")), text)) is None:
+        return Verdict(False, None, "no_answer", "no number in the reply")
+    correct = reading.value == right
+    took = (
+        f"took the {reading.how} answer" if reading.value is not None else "several numbers, a range or a sum"
+    )
+    verdict = Verdict(correct, reading.text, "ok", "" if correct else f"expected {right}; {took}")
+    return _compare_box(_plain(reading.box, powers=True), right, verdict)
+
+
+def _judge_last_number(reference: str, text: str) -> Verdict | workers.Job:
+    """The rule "strict"."""
     expected = _answer_number(_plain(reference))
     if expected is None or (right := _value(expected)) is None:
         return Verdict(False, None, "error", "the reference answer holds no number")
@@ -54,7 +71,12 @@ def judge(example: Judged, text: str) -> Verdict | workers.Job:
     correct = _value(found) == right
     verdict = Verdict(correct, found[0], "ok", "" if correct else f"expected {expected[0]}")
     box = _last_box(_plain(text, powers=True), with_digit=True) if "\\boxed" in text else None
-    if box is None or len(box) > _MOST_CHARACTERS or not _OPERATED.search(_bare(box)):
+    return _compare_box(box, right, verdict)
+
+
+def _compare_box(box: str | None, right: Fraction, verdict: Verdict) -> Verdict | workers.Job:
+    """The verdict, unless a box holds an expression: that is compared in a worker."""
+    if not box or len(box) > _MOST_CHARACTERS or not _OPERATED.search(_bare(box)):
         return verdict
     said = re.sub(r"(?<=[0-9]),(?=[0-9]{3})|[$€£¥%]", "", _right_side(box))
     call = {"reference": str(right), "said": said, "shown": box, "otherwise": asdict(verdict)}
@@ -77,7 +99,7 @@ def _judge_expression(reference: str, text: str) -> Verdict | workers.Job:
     return workers.Job(KIND, call, TIMEOUT, extracted=box)
 
 
-# --- numbers
+# --- numbers, as the rule "strict" reads them
 def _plain(text: str, powers: bool = False) -> str:
     r"""LaTeX's spellings of a number as plain ones, and no powers of letters and units (x^2, \text{cm}^2)."""
     for latex, plain in (("{,}", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%")):

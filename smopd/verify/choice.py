@@ -1,0 +1,201 @@
+"""Which of a sentence's numbers answers a question.
+
+Left aside, as long as others remain, are the operands of a calculation, then what fails a test: no ordinal
+or multiplier, bold, after ", so" and in no if- or since-clause, with the unit or noun the question asks for,
+in no adjunct ("in 40 seconds"), not stated by the question, not in "to make 40". A list, a range and a sum
+that is not worked out are no answer.
+"""
+
+import re
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+
+from smopd.verify import numbers
+from smopd.verify.markup import BOLD
+from smopd.verify.numbers import Number
+from smopd.verify.question import Asked, stem, words
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The answer: its value (None: no usable one, as of a range), its text, and how it was found."""
+
+    value: Fraction | None
+    text: str
+    how: str
+    box: str = ""  # what the box holds, where that is the answer
+
+
+_WORDS = re.compile(r"[\s$)\]}\x01]*+([A-Za-z][A-Za-z']*)")
+_STOP = words(
+    "in for per of to and out from at on by with or is are was were each every a an the if when than"
+)
+_ADJUNCT = re.compile(
+    r"\b(?:in|within|after|per|every|each|out of|over|during|from|at|with|than|for|among|into)\s+"
+    r"(?:(?:the|a|all|these|just|about|only|next|first|last|his|her|their|those|any|another|of)\s+){0,3}[$€£]?$"
+)
+_SO = re.compile(
+    r"(?:[,;:]|\band)\s+(?:so|then|thus|therefore|hence|which means|meaning|that means|"
+    r"we (?:see|get|find|have)|which (?:is|equals)(?! (?:half|an?|the|one|more|less|[0-9]++(?:%|/))))\b"
+    r"|\bmeans? that\b|\bthat means\b",
+    re.IGNORECASE,
+)
+TIMES = re.compile(r"\s+times\s+(?:as|more|the|that|what|a|[a-z]+er)\b", re.IGNORECASE)  # 3 times as many
+_SUBORDINATE = re.compile(  # not "the cost after the discount is 28"
+    r"\b(?:(?:if|since|because|when|given|assuming)\b|(?:after|before)\b(?!.*\b(?:is|was|are|be)\s+$))",
+    re.IGNORECASE,
+)
+_PURPOSE = re.compile(r"\bto (?:[a-z]+ ){1,4}$")  # to reach a total of 40
+_TOTAL = re.compile(r"\b(?:for|making|giving) a total of\s+$", re.IGNORECASE)
+_COMPARED = re.compile(
+    r"\s+(?:[a-z]+\s+){0,2}?(?:more|less|fewer|(?:old|young|long|short|tall|great|high|low|fast|heavi)er)\s+"
+    r"(?:[a-z']+\s+){0,6}?than\b",
+    re.IGNORECASE,
+)
+_OPERATOR = re.compile(r"(?:[+*×x÷·/\u2212-])\s*[(\[]*$")
+_LABEL = re.compile(r"([A-Za-z]+)\W{0,3}\s*[=:]\W{0,6}$")
+_UNUSABLE = re.compile(
+    r"\b(?:(?:step|part|question|problem|note|equation|case|method|option)\s#?"
+    r"|(?:not|rather than|instead of)\s\W?)$",
+    re.IGNORECASE,
+)
+_BESIDE = re.compile(r"(?:,|\band|&)\s(?:[a-z]+\s)?$", re.IGNORECASE)  # 3 onions and another 4
+_SAME = re.compile(r"approx|\babout\b|\broughly\b|≈|\bor\b|\bwhich\b|i\.e\.|\(", re.IGNORECASE)
+_COMMA = re.compile(r"\s*(?:,|and|, and|&)\s*")
+_RATE = re.compile(r"\s*(?:[a-z]+\s*)?(?:per\b|/|an?\b)|\s*(?:mph|kph)\b", re.IGNORECASE)
+_RANGE = re.compile(r"\s*(?:-|–|—|or|to)\s*$")
+
+
+_PARTS = re.compile(r"\s*([A-Za-z]+)(?:,|,?\s+and)?\s+\$?")
+_PART = re.compile(r"\s*([A-Za-z]+)")
+_PARTS_OF = {
+    ("hour", "minute"): 60, ("minute", "second"): 60, ("day", "hour"): 24, ("week", "day"): 7,
+    ("year", "month"): 12, ("foot", "inch"): 12, ("feet", "inch"): 12, ("pound", "ounce"): 16,
+    ("dollar", "cent"): 100,
+}  # fmt: skip
+
+
+def usable(said: str) -> list[Number]:
+    """The numbers of a sentence that can be answers: not those of steps, and none that is denied."""
+    return [n for n in numbers.find(said) if not _UNUSABLE.search(said, max(0, n.start - 14), n.start)]
+
+
+def choose(said: str, found: Sequence[Number], wanted: Asked, first: bool, how: str) -> Reading:
+    """The answer among the numbers of a sentence: of those that remain the first, or the last."""
+    found = _joined(said, found, wanted)
+    operands, ranged = _tied(said, found)
+    keep = [number for number in found if number not in operands]
+    if not keep:
+        last = found[-1]
+        return Reading(None if len(found) > 1 else last.value, said[found[0].start : last.end], how)
+    if _listed(said, keep) or (wanted.several and _several(said, keep, wanted, first)):
+        return Reading(None, said[keep[0].start : keep[-1].end], how)
+    for test in _tests(said, wanted):
+        if said[: keep[-1].start].rstrip(" $").endswith("="):
+            keep = keep[-1:]  # the result of the calculation that ends the sentence
+        keep = [number for number in keep if test(number)] or keep
+    number = keep[0 if first else -1]
+    if number in ranged or _several(said, keep, wanted, first):
+        return Reading(None, said[keep[0].start : keep[-1].end], how)
+    return Reading(number.value, said[number.start : number.end], how)
+
+
+def _listed(said: str, found: Sequence[Number]) -> bool:
+    """Whether there is nothing but a list of different numbers: "4, 5, 6"."""
+    between = (said[left.end : right.start] for left, right in pairwise(found))
+    return len({number.value for number in found}) > 1 and all(_COMMA.fullmatch(gap) for gap in between)
+
+
+def _several(said: str, keep: Sequence[Number], wanted: Asked, declared: bool) -> bool:
+    """Whether more than one answer is left: "3 onions and 1 potato" where both are asked for."""
+    if not (declared or wanted.several) or len({number.value for number in keep}) < 2:
+        return False
+    between = (said[left.end : right.start] for left, right in pairwise(keep))
+    return all(_BESIDE.search(gap) and not _SAME.search(gap) for gap in between)
+
+
+def _tests(said: str, wanted: Asked) -> list[Callable[[Number], bool]]:
+    """What a number should be, the weightiest first."""
+    concluded = max((match.end() for match in _SO.finditer(said)), default=-1)
+    return [
+        lambda n: n.ordinal == wanted.place and not n.compound and not TIMES.match(said, n.end),
+        lambda n: said.count(BOLD, 0, n.start) % 2 == 1,
+        lambda n: (_COMPARED.match(said, n.end) is not None) == wanted.difference,
+        lambda n: n.start > concluded,
+        lambda n: not _SUBORDINATE.search(said, _clause(said, n.start), n.start),
+        lambda n: _TOTAL.search(said, max(0, n.start - 24), n.start) is not None,
+        lambda n: (
+            _matches(said, n, wanted.units) and (not wanted.rate or _RATE.match(said, n.end) is not None)
+        ),
+        lambda n: _matches(said, n, wanted.units),
+        lambda n: not _ADJUNCT.search(said[max(0, n.start - 30) : n.start].lower()),
+        lambda n: n.value not in wanted.stated,
+        lambda n: not _PURPOSE.search(said, _clause(said, n.start), n.start),
+    ]
+
+
+def _clause(said: str, at: int) -> int:
+    return max(said.rfind(", ", 0, at), said.rfind(";", 0, at)) + 1
+
+
+def _matches(said: str, number: Number, units: Set[str]) -> bool:
+    """Whether a number has the unit, or the label, that is asked for."""
+    if number.unit in units:
+        return True
+    label = _LABEL.search(said[max(0, number.start - 30) : number.start])
+    if label and stem(label[1]) in units:
+        return True
+    at = number.end
+    for _ in range(4):
+        word = _WORDS.match(said, at)
+        if word is None or word[1].lower() in _STOP:
+            return False
+        if stem(word[1]) in units:
+            return True
+        at = word.end()
+    return False
+
+
+def _joined(said: str, found: Sequence[Number], wanted: Asked) -> list[Number]:
+    """With 2 hours and 30 minutes as one number, of the unit that is asked for, or hours."""
+    joined = list[Number]()
+    for number in found:
+        gap = _PARTS.fullmatch(said, joined[-1].end, number.start) if joined else None
+        small = _PART.match(said, number.end)
+        parts = _PARTS_OF.get((stem(gap[1]), stem(small[1]))) if gap and small else None
+        if gap and small and parts and (large := joined[-1]).value is not None and number.value is not None:
+            value = large.value + number.value / parts
+            value *= parts if stem(small[1]) in wanted.units and stem(gap[1]) not in wanted.units else 1
+            joined[-1] = replace(large, value=value, end=small.end())
+        else:
+            joined.append(number)
+    return joined
+
+
+def _tied(said: str, found: Sequence[Number]) -> tuple[set[Number], set[Number]]:
+    """The numbers that are operands of a calculation, and those that are ends of a range."""
+    operands, ranged = set[Number](), set[Number]()
+    for left, right in pairwise(found):
+        gap = said[left.end : right.start]
+        if len(gap) > 80:
+            continue
+        equals = re.search(r"=|≈|\bequals\b", gap)
+        if equals and not re.search(r"[,;]|\band\b|\bso\b|\bor\b", gap[: equals.start()]):
+            operands.add(left)
+        elif _RANGE.fullmatch(gap):
+            ascending = left.value is not None and right.value is not None and left.value < right.value
+            if re.search(r"\bfrom\s+[$€£]?$", said[: left.start]):
+                operands.add(left)
+            elif left.value == right.value or (left.unit != right.unit and right.unit):
+                continue  # 3/5 or 0.6, 0.35 or 35%
+            elif ascending or "or" in gap:
+                ranged |= {left, right}
+            elif gap.strip() != "to":
+                operands |= {left, right}
+        elif re.search(r"\bbetween\s+$", said[: left.start]) and gap.strip() == "and":
+            ranged |= {left, right}
+        elif _OPERATOR.search(gap) and not re.search(r"[,;:]", gap):
+            operands |= {left, right}
+    return operands, ranged

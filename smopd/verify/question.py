@@ -1,0 +1,149 @@
+"""What a word problem asks for: the nouns or the unit of its question, and the numbers it states itself."""
+
+import functools
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from smopd.verify import numbers
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+_LONGEST = 4000  # characters at the end of a question in which it is looked for
+_TIME = words("second minute hour day week month year decade min hr")
+_LENGTH = words("inch foot feet yard mile meter metre kilometer kilometre km cm centimeter mm block")
+_WEIGHT = words("pound ounce gram kilogram kg ton lb lbs oz")
+_SPEED = words("mph kmh") | _LENGTH
+_MONEY = words("dollar cent penny euro buck")
+_UNITS = (
+    _TIME | _LENGTH | _WEIGHT | _MONEY | frozenset(("percent", "percentage", "degree", "liter", "gallon"))
+)
+_ASKS = re.compile(
+    r"\bhow\s+(?P<how>many|much|old|long|far|fast|tall|high|wide|deep|heavy)\b|\b(?:what|which|find|calculate|determine)\b",
+    re.IGNORECASE,
+)
+_MONEY_WORDS = re.compile(
+    r"\b(?:cost|price|profit|money|revenue|earnings?|income|salary|pay|paid|spend|spent|earn|dollars?|bill|worth|"
+    r"change|budget|fee|tax|owe|save|savings|wages?|sell|sold|charge|raise[ds]?)\b",
+    re.IGNORECASE,
+)
+_DIFFERENCE = re.compile(
+    r"how (?:many|much) (?:[a-z]+ )?"
+    r"(?:more|fewer|less|(?:old|young|long|short|tall|fast|high|heavi|great)er)\b"
+    r"|what (?:is|was|will be) the difference\b",
+    re.IGNORECASE,
+)
+_SEVERAL = re.compile(r"how many (?:more |total )?(?:[a-z]+ ){1,3}and (?:[a-z]+ ){1,3}", re.IGNORECASE)
+_PERCENT = re.compile(r"^\W*(?:\w+\W+){0,3}percent|\bas a percent", re.IGNORECASE)
+_RATE = re.compile(
+    r"how fast|(?:what|how many|how much) (?:[a-z]+ ){0,4}\(?(?:speed|rate|[a-z]+s per)\b", re.IGNORECASE
+)
+_PLACE = re.compile(r"(?:what|which) (?:place|position|rank|floor|grade|day|date)\b", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z][A-Za-z']*")
+# Where the nouns after "how many" end, and what among them names nothing.
+_END = words(
+    "do does did will would can could is are was were has have had should must may might in on at for from "
+    "per if when after before left remain remains each every there he she it they we you i to by with and or "
+    "that who together than within over during"
+)
+_EMPTY = words(
+    "more fewer less total of the a an additional extra other his her their its different whole full"
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for: the stems of its noun or units, "$" and "%" among them, and the kind of number."""
+
+    units: frozenset[str] = frozenset()
+    stated: frozenset[Fraction] = frozenset()  # the values of the numbers that are given
+    difference: bool = False  # how many more, how much older
+    several: bool = False  # how many apples and oranges
+    place: bool = False  # what place, which floor
+    rate: bool = False  # how fast, how many miles per hour
+
+
+def stem(word: str) -> str:
+    """A noun without its plural."""
+    word = word.lower()
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("ches", "shes", "xes", "sses", "oes")):
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 2 else word
+
+
+@functools.lru_cache(maxsize=4096)
+def asked(question: str) -> Asked:
+    """What a question asks for and states; nothing where it is no question."""
+    question = question[-_LONGEST:]
+    values = [*numbers.find(question), *numbers.find_words(question)]
+    stated = frozenset(number.value for number in values if number.value is not None)
+    *_, last = [None, *_ASKS.finditer(question)]
+    if last is None:
+        return Asked(stated=stated)
+    kinds = (
+        pattern.match(question, last.start()) is not None
+        for pattern in (_DIFFERENCE, _SEVERAL, _PLACE, _RATE)
+    )
+    wanted = Asked(_units(question, last), stated, *kinds)
+    return replace(wanted, units=frozenset()) if wanted.several else wanted
+
+
+def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
+    how = (asks["how"] or "").lower()
+    clause = re.split(r"[?.!]\s|[?\n]", question[asks.end() :], maxsplit=1)[0]
+    words = [word.lower() for word in _WORD.findall(clause)]
+    money = "$" in question or _MONEY_WORDS.search(clause) is not None
+    if _PERCENT.search(clause):
+        return frozenset(("%", "percent", "percentage"))
+    named = re.search(r"\bin (?:total )?([a-z]+)\b", clause)
+    if named and (unit := stem(named[1])) in _UNITS:
+        return _MONEY | {"$"} if unit == "dollar" else frozenset((unit,))
+    if how == "many":
+        # How many of the animals are chickens?
+        kind = words.index("are") + 1 if words[:1] == ["of"] and "are" in words[:6] else 0
+        return _nouns(words[kind:])
+    if how == "much":
+        return _much(words, money)
+    by_word = {"old": _TIME, "long": _TIME | _LENGTH, "far": _LENGTH, "fast": _SPEED, "heavy": _WEIGHT}
+    if how:
+        return by_word.get(how, _LENGTH)
+    if money and _MONEY_WORDS.search(clause):
+        return _MONEY | {"$"}
+    return frozenset()
+
+
+def _much(words: list[str], money: bool) -> frozenset[str]:
+    nouns = _nouns(words)
+    if len(nouns) > 1:
+        stems = dict.fromkeys(stem(word) for word in words if stem(word) in nouns)
+        nouns = frozenset([*stems][-1:])  # dog food: the food
+    if "time" in nouns:
+        return _TIME
+    if "weight" in nouns or "weigh" in words:
+        return _WEIGHT
+    if nouns & _UNITS:
+        return nouns & _UNITS
+    if money and (not nouns or nouns & {"money", "cost", "profit", "change"}):
+        return _MONEY | {"$"}
+    return nouns
+
+
+def _nouns(words: list[str]) -> frozenset[str]:
+    """The plural that is counted: of "hash browns" and "rows of 5 stars" the browns and the rows."""
+    found = list[str]()
+    for word in words[:8]:
+        if word in _END or word.endswith(("ed", "n't")) or (word == "of" and found):
+            break
+        if word not in _EMPTY:
+            found.append(word)
+    plurals = [word for word in found if word.startswith("dozen")] or [
+        word for word in found if stem(word) != word
+    ]
+    stems = frozenset(stem(word) for word in plurals[:1] or found)
+    return _MONEY | {"$"} if "dollar" in stems else stems

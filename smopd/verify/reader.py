@@ -1,0 +1,184 @@
+r"""Which of a reply's numbers is its answer, as a careful reader takes it.
+
+A declared answer counts: a box, "#### 18", "the answer is 18", "Answer: 18", <answer>18</answer>; of several
+the last, unless the reply takes it back ("Wait, ..."). Where none is declared, the last sentence with a
+number counts. Which of several numbers of such a place is meant, the question decides (`choice`): by default
+the first of a declaration and the last of a sentence. A new question that the reply goes on to ask is not
+read, nor are the numbers of lists and steps. Numbers in words count where they are declared or conclude.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from smopd.verify import numbers
+from smopd.verify.choice import TIMES, Reading, choose, usable
+from smopd.verify.markup import boxes, plain
+from smopd.verify.numbers import Number
+from smopd.verify.question import Asked, asked
+
+_WINDOW = 600  # characters of one sentence
+_FARTHEST = 60  # characters between "the answer is" and its number
+_MOST_PLACES = 40  # declarations, or sentences from the end, that are looked at
+
+
+def value(written: str) -> Fraction | None:
+    """The value of a text that is a number, or of the last one in it."""
+    found = numbers.find(plain(written))
+    return found[-1].value if found else None
+
+
+def read(question: str, text: str) -> Reading | None:
+    """The answer to a question in a reply; None where the reply holds no number."""
+    wanted = asked(question)
+    cues = list(_CUE.finditer(text))
+    text = text[: _run_on(text, cues)]
+    declared = _declared(text, [cue for cue in cues if cue.end() <= len(text)], wanted)
+    if declared is None:
+        return _closing(text, wanted)
+    reading, end = declared
+    back = _TAKEN_BACK.search(text, end)
+    return (back and _closing(text[back.start() :], wanted)) or reading
+
+
+# --- where the reply goes on to another question
+_NEXT_QUESTION = re.compile(
+    r"^[ \t#*]*+(?:Question|Problem|Exercise|Example|Instruction|Q)[ \t]*+[0-9]*+[ \t]*+[*]*+(?::|$)"
+    r"|(?P<turn>^(?:Human|User):|<\|(?:im_start|im_end|eot_id|endoftext|start_header_id))",
+    re.MULTILINE,
+)
+
+
+def _run_on(text: str, cues: Sequence[re.Match[str]]) -> int:
+    """Where the first new question begins after a declared answer."""
+    new = _NEXT_QUESTION.search(text, cues[0].end()) if cues else None
+    asks = new and (new["turn"] or "?" in text[new.end() : new.end() + 2 * _WINDOW])
+    return new.start() if new and asks else len(text)
+
+
+# --- declarations
+_CUE = re.compile(
+    r"^[ \t]*+\#{4}[ \t]*+(?=[-$€£\\0-9*])|<answer>"
+    r"|(?<!\w)(?:the|my|our|your|final|correct|right|exact|numerical)\s++answers?\b(?P<gap>[^.!?\n:=]{0,60}?)"
+    r"(?:\b(?P<verb>is|are|equals|would be|will be|comes to|should be)\b\s*+:?|(?::|=|[*_]{0,3}\s*+\n))"
+    r"|^[ \t*_#>-]*+(?:answer|ans|result)\b[*_ \t.]*+(?::|=|\n)|^[ \t*_]*+(?-i:A)[*_]*+:",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SKIPPED = re.compile(r"(?:[\s*_:#>`~\[(=]|\\[\[(]|\$(?=\\))*+")
+_SENTENCE_END = re.compile(r"\n|[.!?](?=[\s)\]\"'*_}$\\]|$)|</answer>")
+_MARKER = re.compile(r"(?:[-*•]|\(?[0-9]{1,2}[.)])[ \t]++(?=\S)")
+_REFUSED = re.compile(r"\b(?:not|n't|wrong|incorrect|unknown|cannot|whether|if)\b", re.IGNORECASE)
+_ENDED = re.compile(
+    r"[\s.!*_$)\]}\\]*+(?:$|(?:explanation|note|check|verification|reason|because|here)\b)", re.IGNORECASE
+)
+_UNBROKEN = re.compile(r"\S*+")
+_TAKEN_BACK = re.compile(
+    r"(?:^|[.!?\n]\s*+)(?:wait|oops|hold on|correction|sorry|actually|(?:i|we) (?:made|apologi[sz]e)|"
+    r"my mistake|(?:this|that)(?:'s| is) (?:wrong|incorrect|not)|let(?: me|'s) (?:redo|correct|fix|try again|"
+    r"re-?(?:calc|consider|eval|think)))",
+    re.IGNORECASE,
+)
+
+
+def _declared(text: str, cues: Sequence[re.Match[str]], wanted: Asked) -> tuple[Reading, int] | None:
+    """The last declared answer and where it ends."""
+    box = _last_box(text, wanted) if "box" in text else None
+    for cue in reversed(cues[-_MOST_PLACES:]):
+        if box and cue.start() < box[1]:
+            break
+        if found := _after(text, cue, wanted):
+            return found
+    return box
+
+
+def _last_box(text: str, wanted: Asked) -> tuple[Reading, int] | None:
+    """The answer in the last box that holds a number, and where that ends."""
+    for start, end in reversed(list(boxes(text))[-_MOST_PLACES:]):
+        said = plain(text[max(start, end - _WINDOW) : end])
+        if found := numbers.find(said) or numbers.find_words(said):
+            return replace(choose(said, found, wanted, first=False, how="boxed"), box=text[start:end]), end
+    return None
+
+
+def _after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] | None:
+    """The answer that follows a cue, and where it ends; None where none does."""
+    skipped = _SKIPPED.match(text, cue.end())
+    start = skipped.end() if skipped else cue.end()
+    below = "\n" in text[cue.end() - 1 : start]  # the answer stands below its heading
+    heading = below or not cue["verb"]
+    if _REFUSED.search(cue["gap"] or "") or (heading and _MARKER.match(text, start)):
+        return None
+    end = _end(text, start)
+    said = plain(text[start:end])
+    found = usable(said) or numbers.find_words(said)
+    if not found or found[0].start > _FARTHEST or _REFUSED.search(said, 0, found[0].start):
+        return None
+    if TIMES.match(said, found[-1].end):
+        return None
+    before = len(said[: found[0].start].split())  # words
+    if heading and not (_ENDED.match(text, end) or (before < 2 and _alone(text, said, found, start, below))):
+        return None  # a solution follows the heading, not an answer
+    return choose(said, found, wanted, first=before <= 3, how="declared"), end
+
+
+def _alone(text: str, said: str, found: Sequence[Number], start: int, below: bool) -> bool:
+    """Whether little else stands with the numbers below a heading, or after a label."""
+    line = text[start : start + _WINDOW].partition("\n")[0]
+    return len(said[found[-1].end :].split()) <= 4 and not (below and len(numbers.find(plain(line))) > 1)
+
+
+def _end(text: str, start: int) -> int:
+    """Where a sentence ends, or what is read of it."""
+    stop = _SENTENCE_END.search(text, start, start + _WINDOW)
+    within = _UNBROKEN.match(text, min(len(text), start + _WINDOW))
+    return stop.start() if stop else within.end() if within else len(text)
+
+
+# --- the closing sentence
+_BOUNDARY = re.compile(r"\n|[.!?][)\]\"'*_}$]*\s+(?=[A-Z0-9\"'(*\\$\[])")
+_MARKERS = re.compile(r"^[ \t#*>]*+\(?[0-9]{1,2}[.)][ \t]++(?=\S)", re.MULTILINE)
+_NONE = re.compile(r"\b(?:none|nothing|no [a-z]+) (?:is |are |will be )?(?:left|remain)", re.IGNORECASE)
+_COURTESY = re.compile(
+    r"\W*(?:let me know|i hope|please|feel free|would you|do you|if you (?:have|need))\b", re.I
+)
+_CONCLUDES = re.compile(
+    r"\W*(?:so|thus|therefore|hence|in (?:total|all|conclusion)|altogether|consequently)\b", re.IGNORECASE
+)
+
+
+def _closing(text: str, wanted: Asked) -> Reading | None:
+    return _last_sentence(_MARKERS.sub("", text), wanted) or _last_sentence(text, wanted)
+
+
+def _last_sentence(text: str, wanted: Asked) -> Reading | None:
+    end = len(text)
+    for _ in range(_MOST_PLACES):
+        at = max(text.rfind(digit, 0, end) for digit in "0123456789")
+        stop = _SENTENCE_END.search(text, at + 1, at + _WINDOW) if at >= 0 else None
+        if end == len(text) and (words := _in_words(text[stop.end() if stop else at + 1 :], wanted, at < 0)):
+            return words
+        if at < 0:
+            return None
+        before = text[max(0, at - _WINDOW) : at]
+        start = at - len(before) + max((match.end() for match in _BOUNDARY.finditer(before)), default=0)
+        said = plain(text[start : _end(text, at + 1)])
+        if _NONE.search(said):
+            return Reading(Fraction(0), "none", "closing")
+        if not _COURTESY.match(said) and (found := usable(said)):
+            return choose(said, found, wanted, first=False, how="closing")
+        end = start
+    return None
+
+
+def _in_words(rest: str, wanted: Asked, digitless: bool) -> Reading | None:
+    """A conclusion in words, after the last digit; or any number where there are no digits at all."""
+    for sentence in reversed(_BOUNDARY.split(rest[-2 * _WINDOW :])):
+        if digitless or _CONCLUDES.match(sentence):
+            said = plain(sentence)
+            found = numbers.find_words(said)
+            if found and (digitless or any(number.value not in wanted.stated for number in found)):
+                return choose(said, found, wanted, first=False, how="closing")
+            if _NONE.search(said):
+                return Reading(Fraction(0), "none", "closing")
+    return None
