@@ -29,7 +29,7 @@ def test_every_other_reply_is_right(kind: str) -> None:
 
 def test_expressions_are_expressions_and_numbers_numbers() -> None:
     for kind, asked in (("math, expressions", True), ("math, numbers", False)):
-        found = [isinstance(judge(example.answer, reply), workers.Job) for example, reply in items(kind, 40)]
+        found = [isinstance(judge(example, reply), workers.Job) for example, reply in items(kind, 40)]
         assert set(found) == {asked}
 
 
