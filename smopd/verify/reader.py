@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from smopd.verify import numbers
 from smopd.verify.choice import TIMES, Reading, choose, usable
-from smopd.verify.markup import boxes, plain
+from smopd.verify.markup import BOLD, boxes, plain
 from smopd.verify.numbers import Number
 from smopd.verify.question import Asked, asked
 
@@ -110,7 +110,8 @@ def _after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] 
     if _REFUSED.search(cue["gap"] or "") or (heading and _MARKER.match(text, start)):
         return None
     end = _end(text, start)
-    said = plain(text[start:end])
+    bold = BOLD * (plain(text[cue.end() : start]).count(BOLD) % 2)  # what was skipped may begin it
+    said = bold + plain(text[start:end])
     found = usable(said) or numbers.find_words(said)
     if not found or found[0].start > _FARTHEST or _REFUSED.search(said, 0, found[0].start):
         return None

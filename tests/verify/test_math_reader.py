@@ -71,6 +71,7 @@ def test_what_a_question_asks_for(question: str, units: set[str]) -> None:
     [
         ("So the turtle crawls 120 feet in 40 seconds.", 120, "closing"),
         ("The answer is 120. It took 40.", 120, "declared"),
+        ("The answer is **120** (which is 12 times 10).", 120, "declared"),
         ("#### 120\n40 seconds", 120, "declared"), ("#### 3. Multiply\n3 * 40 = 120", 120, "closing"),
         (r"\boxed{120} in 40 seconds", 120, "boxed"),
         ("Answer: The speed is 3.\nSo it is 120 feet.", 120, "closing"),
