@@ -102,7 +102,7 @@ class _Reader:
             end = self._end(lines, bounds, start)
             segment = "\n".join(lines[bounds[start][0] + 1 : bounds[end][0]])
             self.segments.append(segment)
-            self.blocks += self._read(textwrap.dedent(segment).strip("\n"), inside)
+            self.blocks += self._read(_dedented(segment), inside)
             inside = bounds[end][1] or not inside
             start = end
 
@@ -110,7 +110,7 @@ class _Reader:
         """Where a segment ends: not at a fence that stands within a string."""
         for end in range(start + 1, min(start + 8, len(bounds))):
             segment = "\n".join(lines[bounds[start][0] + 1 : bounds[end][0]])
-            if self.parse(textwrap.dedent(segment).strip("\n")):
+            if self.parse(_dedented(segment)):
                 return end
             if not self.cut_string:
                 break
@@ -148,9 +148,9 @@ class _Reader:
             return [block for reader in inner for block in reader.blocks]
         text = source
         if (tree := self.parse(text)) and not _escaped(tree, text):
-            return [_Block(text.strip("\n"), tree, fenced)]
+            return [_Block(text, tree, fenced)]
         for clean in _CLEANERS:
-            cleaned = textwrap.dedent(clean(text)).strip("\n")
+            cleaned = _dedented(clean(text))
             if cleaned != text and (tree := self.parse(cleaned)):
                 return [_Block(cleaned, tree, fenced)]
             text = cleaned
@@ -173,7 +173,7 @@ class _Reader:
                 size += len(lines[end]) + 1
                 end += 1
             while end > at:
-                code = textwrap.dedent("\n".join(lines[at:end])).strip("\n")
+                code = _dedented("\n".join(lines[at:end]))
                 if tree := self.parse(code):
                     yield _Block(code, tree, fenced)
                     break
@@ -218,6 +218,12 @@ def _split(text: str) -> tuple[list[str], list[tuple[int, bool]]]:
         else:
             lines.append(line)
     return lines, fences
+
+
+def _dedented(text: str) -> str:
+    """Without common indentation and empty lines around; `dedent` alone would also touch strings in code."""
+    text = text.strip("\n")
+    return textwrap.dedent(text) if text[:1].isspace() else text
 
 
 def _wrapped(text: str) -> list[str]:
@@ -399,9 +405,9 @@ def _continued(reader: _Reader, entry: str, prompt: str) -> str | None:
         if not segment.strip():
             continue
         if re.match(rf"\s*{re.escape(entry)}\s*\(.*\n", segment):
-            forms = [textwrap.dedent(f"def {segment.lstrip()}")]
+            forms = [_dedented(f"def {segment.lstrip()}")]
         else:
-            bodies = [segment, textwrap.indent(textwrap.dedent(segment), indent), indent + segment.lstrip()]
+            bodies = [segment, textwrap.indent(_dedented(segment), indent), indent + segment.lstrip()]
             forms = [f"{prompt.rstrip()}\n{body}" for body in bodies]
         for code in forms:
             if (found := _finished(reader, code, entry)) is not None:
