@@ -121,12 +121,12 @@ def _stand_in(tree: ast.Module, entry: str) -> str:
     for found in reversed(classes):
         if any(method.name == entry for method in methods_of(found)):
             return f"{found.name}().{entry}"
-    if functions := eligible([node for node in tree.body if isinstance(node, Function)]):
-        return _most_likely(functions).name
-    for found in sorted(classes, key=lambda node: node.name == "Solution", reverse=True):
-        if methods := eligible(methods_of(found)):
+    functions = eligible([node for node in tree.body if isinstance(node, Function)])
+    for found in reversed(classes):
+        methods = eligible(methods_of(found))
+        if methods and (found.name == "Solution" or not functions):
             return f"{found.name}().{_most_likely(methods).name}"
-    return ""
+    return _most_likely(functions).name if functions else ""
 
 
 def methods_of(found: ast.ClassDef) -> list[Function]:
