@@ -19,7 +19,6 @@ from collections.abc import Iterator
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
 # In this order, for a later one's names win; builtins win over all of them, and modules over their contents.
 _STAR_IMPORTS = (
     "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics",
@@ -58,25 +57,33 @@ def parse(code: str) -> ast.Module:
 
 def script(code: str) -> str:
     """A program that reads standard input and prints."""
-    futures, code = _without_futures(code)
-    return f"{futures}{_RECURSION}{_prelude(parse(code))}\n{code}"
+    tree = parse(code)
+    lines, futures = code.split("\n"), ""
+    for nodes, text in statements_of(code, tree):
+        if _is_future(nodes[0]):
+            futures += f"{text}\n"
+            for number in range(nodes[0].lineno - 1, nodes[-1].end_lineno or 0):
+                lines[number] = ""
+    return f"{futures}{_RECURSION}{_prelude(tree)}\n" + "\n".join(lines)
 
 
 def tested(code: str, entry: str, around: str, seconds: float) -> str:
     """A program whose function `entry` tests can call; `seconds` are for the statements at its top level."""
-    futures, code = _without_futures(code)
     tree = parse(code)
-    statements = [around, *(text for nodes, text in statements_of(code, tree) if not all(map(_shows, nodes)))]
+    futures, statements = "", [around]
+    for nodes, text in statements_of(code, tree):
+        if _is_future(nodes[0]):
+            futures += f"{text}\n"  # these must come first of all, and hold for every statement then
+        elif not all(map(_shows, nodes)):
+            statements.append(text)
     if entry.isidentifier() and (other := _stand_in(tree, entry)):
         statements.append(f"{entry} = {other}")
     given = f'{{"names": globals(), "statements": {statements!r}, "seconds": {seconds}}}'
     return f"{futures}{_RECURSION}{_prelude(parse(around), tree)}\nexec({_RUNNER!r}, {given})\n"
 
 
-def _without_futures(code: str) -> tuple[str, str]:
-    """The lines `from __future__ import`, which must come first of all, and the rest."""
-    futures = "".join(f"{line}\n" for line in _FUTURE.findall(code))
-    return futures, _FUTURE.sub("", code) if futures else code
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def statements_of(code: str, tree: ast.Module) -> Iterator[tuple[list[ast.stmt], str]]:

@@ -71,7 +71,7 @@ def _defines(tree: ast.Module, entry: str) -> int:
         functions = methods_of(node) if isinstance(node, ast.ClassDef) else [node]
         for function in functions:
             if isinstance(function, Function) and function.name == entry:
-                complete = _has_result(function) or "id='print'" in ast.dump(function)
+                complete = _has_result(function) or _mentions(function, "print")
                 rank = max(rank, 1 if _is_stub(function) else 4 if complete else 3)
         if isinstance(node, ast.ImportFrom) and not is_standard(node.module):
             continue  # tests that import the solution
@@ -85,7 +85,7 @@ def _is_stub(function: Function) -> bool:
     """Nothing but a docstring, `pass`, `...` or `raise NotImplementedError`."""
     for node in function.body:
         nothing = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        later = isinstance(node, ast.Raise) and "NotImplementedError" in ast.dump(node)
+        later = isinstance(node, ast.Raise) and _mentions(node, "NotImplementedError")
         if not (nothing or later or isinstance(node, ast.Pass)):
             return False
     return True
@@ -167,6 +167,10 @@ def _concerns(node: ast.stmt, name: str) -> bool:
         return True
     if isinstance(node, (Function, ast.ClassDef, ast.Assert, ast.If)) or is_print(node):
         return False
+    return _mentions(node, name)
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
     return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from smopd.evaluation import verify
+from smopd.verify.verifiers import verify_all
 
 
 def measure(task: str) -> tuple[int, int, list[str], set[str]]:
@@ -21,9 +21,9 @@ def measure(task: str) -> tuple[int, int, list[str], set[str]]:
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     right = [reply for reply in data["replies"] if reply["right"]]
     misjudged = {True: list[str](), False: list[str]()}
-    for reply in data["replies"]:
-        example = SimpleNamespace(id=reply["item"], **data["items"][reply["item"]])
-        verdict = verify(example, reply["reply"])
+    examples = {name: SimpleNamespace(id=name, **item) for name, item in data["items"].items()}
+    verdicts = verify_all([(examples[reply["item"]], reply["reply"]) for reply in data["replies"]])
+    for reply, verdict in zip(data["replies"], verdicts, strict=True):
         if verdict.correct != reply["right"]:
             misjudged[reply["right"]].append(f"{reply['item']}, {reply['style']}")
             print("refused" if reply["right"] else "accepted", misjudged[reply["right"]][-1], verdict)
