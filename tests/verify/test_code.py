@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smopd.verify import sandbox
-from smopd.verify.tasks.code import extract_code, verify_code
+from smopd.verify.tasks.code import verify_code
 
 pytestmark = pytest.mark.skipif(
     sandbox.isolation() == "none", reason="neither bubblewrap nor namespaces work on this machine"
@@ -96,11 +96,10 @@ def test_right_code(reply: str) -> None:
         (fenced(""), "no_answer"),
         (fenced("def double(x:"), "no_answer"),
         (fenced("def double(x):\n    while True: pass"), "timeout"),
-        (fenced("while True: pass\n" + RIGHT), "timeout"),
         (fenced("def check(c): pass\ndef helper(x): return 0\ndef double(x): return 4"), "ok"),
         ("def double(x):\n", "no_answer"),
         ("The answer is 4.", "no_answer"),
-        (fenced("import numpy as np\n" + RIGHT), "ok"),
+        (fenced("import numpy as np\ndef double(x): return np.int64(2) * x"), "ok"),
         ("```", "no_answer"),
     ],
 )
@@ -308,7 +307,7 @@ PIECES += ["class Solution:", "import os", "from x import", "lambda", "async def
 def test_no_reply_raises(reply: str) -> None:
     verdict = verify_code(DOUBLE, reply, timeout=1)
     assert verdict.status in ("ok", "no_answer", "timeout", "error")
-    assert not verdict.correct or "def" in reply
+    assert not verdict.correct or "2 * x" in reply or "2*x" in reply
 
 
 @pytest.mark.parametrize(
@@ -340,10 +339,3 @@ def test_large_and_deep_replies_end_soon(reply: str) -> None:
     verdict = verify_code(DOUBLE, reply, timeout=2)
     assert not verdict.correct or "((((" in reply
     assert time.monotonic() - started < 5
-
-
-def test_extraction_by_hand() -> None:
-    assert extract_code(fenced("x = 1") + fenced("print(x)")) == "print(x)"
-    assert extract_code("no code") is None
-    assert extract_code(f"{fenced('def f(): pass')}{fenced('def g(): pass')}", "f") == "def f(): pass"
-    assert extract_code(f"{fenced('def f(): pass')}{fenced('def g(): pass')}", "h") == "def g(): pass"

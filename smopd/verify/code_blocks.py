@@ -1,0 +1,260 @@
+"""Cuts a reply into the blocks that are Python.
+
+A reply is cut at its fences into segments; a segment that is no Python by itself is tried without prompts,
+typographic characters and the like, and line by line for code within prose. Code is only ever cut between
+statements at its top level, so that a function with a syntax error in it is never mended by leaving a part
+out. It leaves out which of the blocks is the answer (`code_reply.py`).
+"""
+
+import ast
+import html
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from smopd.verify.code_program import parse
+
+_MOST_CHARACTERS = 30_000  # of one program: parsing deeper nests than fit in there could exhaust the C stack
+_MOST_PARSED = 1_000_000  # characters given to the parser for one reply
+_MOST_SEGMENTS = 60
+_FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d+[.)][ \t]+)?(?:`{3,}|~{3,})[ \t]*(.*)")
+_PYTHON_TAG = re.compile(r"(?:python3?|py)\b[ \t]*", re.IGNORECASE)
+_INFO = re.compile(r"\s*[\w+#.-]{0,15}\s*")
+_DEFINITION = re.compile(r"(?:from\s+[\w.]+\s+import|import|def|async\s+def|class)\s|@\w")
+_CODE_LINE = re.compile(
+    rf"[ \t]*(?:{_DEFINITION.pattern}|(?:for|while|if|with)\s.*:|try:|[\w.]+\(|[\w., \[\]]+(?::[^=]*)?=[^=])"
+)
+_PROMPT = re.compile(r"[ \t]*(?:>>>|\.\.\.(?!\w)|In ?\[\d*\]:|\.\.\.:)(?: |$)")
+_CHARACTERS = str.maketrans(
+    {
+        **dict.fromkeys("\u201c\u201d\u201e\u2033", '"'), **dict.fromkeys("\u2018\u2019\u201a\u2032", "'"),
+        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad", None),
+        **dict.fromkeys("\u00a0\u2002\u2003\u2009\u202f\u3000", " "),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"),
+        **dict(zip("（），：；［］｛｝＝＋＊＜＞", "(),:;[]{}=+*<>", strict=True)),
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of a reply that is Python, alone or after its decorations were taken off."""
+
+    source: str
+    tree: ast.Module
+    fenced: bool
+
+
+class Reader:
+    """The segments of a reply, and all of its blocks that are Python, in order."""
+
+    def __init__(self, text: str, left: int = _MOST_PARSED, depth: int = 0) -> None:
+        self.left, self.depth = left, depth
+        self.parsed: dict[str, tuple[ast.Module | None, int, bool]] = {}
+        self.segments: list[str] = []
+        self.blocks: list[Block] = []
+        lines, fences = _split(text)
+        bounds = [(-1, False), *fences, (len(lines), False)][-_MOST_SEGMENTS:]
+        start, inside = 0, bounds[0][0] >= 0
+        while start < len(bounds) - 1:
+            end = self._end(lines, bounds, start)
+            segment = "\n".join(lines[bounds[start][0] + 1 : bounds[end][0]])
+            self.segments.append(segment)
+            self.blocks += self._read(dedented(segment), inside)
+            inside = bounds[end][1] or not inside
+            start = end
+
+    def _end(self, lines: list[str], bounds: list[tuple[int, bool]], start: int) -> int:
+        """Where a segment ends: not at a fence that stands within a string."""
+        for end in range(start + 1, min(start + 8, len(bounds))):
+            segment = "\n".join(lines[bounds[start][0] + 1 : bounds[end][0]])
+            if self.parse(dedented(segment)):
+                return end
+            if not self.cut_string:
+                break
+        return start + 1
+
+    def parse(self, code: str) -> ast.Module | None:
+        """The syntax tree; None for what is no Python or too long.
+
+        Then `line` says where it stops being Python (0: unknown), and `cut_string` whether a string in triple
+        quotes has no end.
+        """
+        self.left -= len(code)
+        if code not in self.parsed:
+            self.parsed[code] = self._parse(code)
+        tree, self.line, self.cut_string = self.parsed[code]
+        return tree
+
+    def _parse(self, code: str) -> tuple[ast.Module | None, int, bool]:
+        if len(code) > _MOST_CHARACTERS or self.left < 0:
+            return None, 0, False
+        try:
+            return parse(code), 0, False
+        except SyntaxError as error:
+            return None, error.lineno or 0, "unterminated triple-quoted" in str(error.msg)
+        except (ValueError, RecursionError, MemoryError):
+            return None, 0, False
+
+    def _read(self, source: str, fenced: bool) -> list[Block]:
+        """The Python of a segment: all of it, else what is left without its decorations, else parts."""
+        if not source.strip():
+            return []
+        if texts := _wrapped(source) if self.depth < 2 else []:
+            inner = [Reader(text, self.left, self.depth + 1) for text in texts[:10]]
+            self.left = min([self.left, *(reader.left for reader in inner)])
+            return [block for reader in inner for block in reader.blocks]
+        if (tree := self.parse(source)) and not _escaped(tree, source):
+            return [Block(source, tree, fenced)]
+        text, cleaned = source, list[Block]()
+        for clean in _CLEANERS:
+            new = dedented(clean(text))
+            if new != text and (tree := self.parse(new)):
+                cleaned = [Block(new, tree, fenced)]
+                break
+            text = new
+        parts = list(self._parts(source, fenced))
+        if not _definitions(parts) and not cleaned and text != source:
+            cleaned = list(self._parts(text, fenced))
+        return parts if _definitions(parts) > _definitions(cleaned) else cleaned or parts
+
+    def _parts(self, text: str, fenced: bool) -> Iterator[Block]:
+        """Code within prose: from a line that begins like code to the last statement that is Python."""
+        lines = text.split("\n")
+        depths = [len(line) - len(line.lstrip()) if line.strip() else 1000 for line in lines]
+        at = 0
+        while at < len(lines) and self.left > 0:
+            if not _CODE_LINE.match(lines[at]):
+                at += 1
+                continue
+            depth, end, size = depths[at], at + 1, len(lines[at])
+            while end < len(lines) and depths[end] >= depth and size < _MOST_CHARACTERS:
+                size += len(lines[end]) + 1
+                end += 1
+            while end > at:
+                code = dedented("\n".join(lines[at:end]))
+                if tree := self.parse(code):
+                    yield Block(code, tree, fenced)
+                    break
+                if not self.line:
+                    end = at
+                    break
+                broken = range(min(end - 1, at + self.line - 1), at, -1)
+                end = next((number for number in broken if depths[number] == depth), at)
+            at = max(end, at + 1)
+            if end < at:  # no code begins in the middle of what is broken
+                while at < len(lines) and depths[at] > depth:
+                    at += 1
+
+
+def _definitions(blocks: list[Block]) -> int:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return sum(isinstance(node, kinds) for block in blocks for node in block.tree.body)
+
+
+def _split(text: str) -> tuple[list[str], list[tuple[int, bool]]]:
+    """The lines, fences on lines of their own, and the fences: which line, and whether it can only open."""
+    lines: list[str] = []
+    fences: list[tuple[int, bool]] = []
+
+    def fence(info: str) -> None:
+        fences.append((len(lines), bool(info)))
+        lines.append(f"```{info}")
+
+    for line in text.split("\n"):
+        before, mark, rest = line.partition("```")
+        inline = bool(before.strip()) and rest.rstrip().endswith("```") and rest.count("```") == 1
+        found = _FENCE.match(line[len(before) :] if inline else line)
+        lines += [before] if inline else []
+        if found:
+            info = found[1].strip()
+            ends = len(info) > 3 and info.endswith("```")
+            info = info.rstrip("`") if ends else info
+            tag = _PYTHON_TAG.match(info)
+            code = info[tag.end() :] if tag else info
+            is_code = ends or _DEFINITION.match(code)
+            fence("python" if is_code else info)
+            lines += [code] if is_code else []
+            if ends:
+                fence("")
+        elif mark and _INFO.fullmatch(rest):
+            lines.append(before)
+            fence(rest.strip())
+        else:
+            lines.append(line)
+    return lines, fences
+
+
+def dedented(text: str) -> str:
+    """Without common indentation and empty lines around; `dedent` alone would also touch strings in code."""
+    text = text.strip("\n")
+    return textwrap.dedent(text) if text[:1].isspace() else text
+
+
+def _wrapped(text: str) -> list[str]:
+    """The texts within JSON or a Python literal, where the code is wrapped in one."""
+    text = text.strip()
+    if text[:1] not in ("{", "[", '"', "'") or len(text) > _MOST_CHARACTERS:
+        return []
+    value: Any = None
+    for read in (lambda: json.loads(text, strict=False), lambda: ast.literal_eval(text)):
+        try:
+            value = read()
+            break
+        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            continue
+    found: list[str] = []
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
+            value = "\n".join(line.rstrip("\n") for line in value)  # the lines of a notebook's cell
+        if isinstance(value, (dict, list, tuple)):
+            waiting += reversed(list(value.values()) if isinstance(value, dict) else value)
+        elif isinstance(value, str) and _CODE_LINE.search(value):
+            found.append(value)
+    return found
+
+
+# --- decorations, taken off where the text is no Python with them
+def _escaped(tree: ast.Module, text: str) -> bool:
+    """`a &lt; b` is Python, but nobody means that."""
+    if not re.search(r"&(?:lt|gt|amp);", text):
+        return False
+    return any(isinstance(node, ast.Name) and node.id in ("lt", "gt", "amp") for node in ast.walk(tree))
+
+
+def _without_quote_marks(text: str) -> str:
+    return re.sub(r"(?m)^[ \t]*>(?!>>)[ ]?", "", text)
+
+
+def _without_prompts(text: str) -> str:
+    """What was typed at a prompt: at `>>>` lines without one are output, in a notebook they are code."""
+    lines = text.split("\n")
+    if any(line.startswith(">>>") for line in lines):
+        lines = [line for line in lines if _PROMPT.match(line)]
+    lines = [_PROMPT.sub("", line, count=1) for line in lines]
+    return "\n".join("" if re.match(r"[!%]\w|%%|Out ?\[\d*\]:|\$ ", line) else line for line in lines)
+
+
+def _without_line_numbers(text: str) -> str:
+    lines = [line for line in text.split("\n") if line.strip()]
+    numbers = [re.match(r"[ \t]*(\d+)(?:[.:|)]|[ \t]*[|│])?", line) for line in lines]
+    if len(lines) < 2 or [int(found[1]) for found in numbers if found] != [*range(1, len(lines) + 1)]:
+        return text
+    rest = [line[found.end() :] for line, found in zip(lines, numbers, strict=True) if found]
+    return "\n".join(rest)
+
+
+_CLEANERS: tuple[Callable[[str], str], ...] = (
+    _without_quote_marks,
+    _without_prompts,
+    lambda text: text.translate(_CHARACTERS),
+    html.unescape,
+    lambda text: re.sub(r"\\([_*\[\]<>#])", r"\1", text),  # as Markdown escapes them
+    lambda text: text.replace("\\n", "\n").replace('\\"', '"') if "\n" not in text.strip() else text,
+    _without_line_numbers,
+)

@@ -1,0 +1,227 @@
+"""What Python code defines and needs, and how a reply's code becomes a program that tests can call.
+
+Each statement at the top level runs on its own: what it raises is dropped, what it prints is not kept, and
+all of them together have a share of the time, so that an example that fails, asks for input or never ends
+does not spoil a right function. A script that reads standard input runs as it is. Both get the imports that
+LiveCodeBench's harness (and with it LiC's) puts before a program, as far as they use them. It leaves out
+where the code comes from (`code_reply.py`) and what it may do (`sandbox.py`).
+"""
+
+import ast
+import builtins
+import functools
+import importlib
+import re
+import symtable
+import sys
+import warnings
+from collections.abc import Iterator
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+# In this order, for a later one's names win; builtins win over all of them, and modules over their contents.
+_STAR_IMPORTS = (
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics",
+    "itertools", "functools", "operator", "io", "sys", "json", "typing",
+)  # fmt: skip
+_RECURSION = "import sys; sys.setrecursionlimit(50_000); del sys\n"  # the harness's limit
+# Runs where the program runs. KeyboardInterrupt passes through `except Exception`; it is raised again and
+# again since a bare `except` may catch it. The interpreter looks for signals at calls and jumps only, so that
+# none comes between the end of a statement and `running = False`.
+_RUNNER = """
+import os, signal, sys, time
+def stop(*_):
+    if running:
+        raise KeyboardInterrupt
+sys.stdout = open(os.devnull, "w")
+signal.signal(signal.SIGALRM, stop)
+end = time.monotonic() + seconds
+for statement in statements:
+    signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 0.05), 0.05)
+    try:
+        running = True
+        exec(statement, names)
+    except BaseException:
+        pass
+    running = False
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+def parse(code: str) -> ast.Module:
+    """The syntax tree, without the warnings: a "\\d" in a reply is none of our user's business."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(code)
+
+
+def script(code: str) -> str:
+    """A program that reads standard input and prints."""
+    tree = parse(code)
+    lines, futures = code.split("\n"), ""
+    for nodes, text in statements_of(code, tree):
+        if _is_future(nodes[0]):
+            futures += f"{text}\n"
+            for number in range(nodes[0].lineno - 1, nodes[-1].end_lineno or 0):
+                lines[number] = ""
+    return f"{futures}{_RECURSION}{_prelude(tree)}\n" + "\n".join(lines)
+
+
+def tested(code: str, entry: str, around: str, seconds: float) -> str:
+    """A program whose function `entry` tests can call; `seconds` are for the statements at its top level."""
+    tree = parse(code)
+    futures, statements = "", [around]
+    for nodes, text in statements_of(code, tree):
+        if _is_future(nodes[0]):
+            futures += f"{text}\n"  # these must come first of all, and hold for every statement then
+        elif not all(map(_shows, nodes)):
+            statements.append(text)
+    if entry.isidentifier() and (other := _stand_in(tree, entry)):
+        statements.append(f"{entry} = {other}")
+    given = f'{{"names": globals(), "statements": {statements!r}, "seconds": {seconds}}}'
+    return f"{futures}{_RECURSION}{_prelude(parse(around), tree)}\nexec({_RUNNER!r}, {given})\n"
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def statements_of(code: str, tree: ast.Module) -> Iterator[tuple[list[ast.stmt], str]]:
+    """The statements at the top level with their text; those that share a line come together."""
+    lines = code.split("\n")
+    groups: list[tuple[list[ast.stmt], int, int]] = []
+    for node in tree.body:
+        first = min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", []))])
+        last = node.end_lineno or node.lineno
+        nodes = [node]
+        if groups and first <= groups[-1][2]:
+            before, first, _ = groups.pop()
+            nodes = [*before, node]
+        groups.append((nodes, first, last))
+    for nodes, first, last in groups:
+        yield nodes, "\n".join(lines[first - 1 : last])
+
+
+def _shows(node: ast.stmt) -> bool:
+    """An example that can have no effect on a function: an assert, a print, a loop that asks for input."""
+    if isinstance(node, ast.Assert) or is_print(node):
+        return True
+    if isinstance(node, (ast.While, ast.Try, ast.For)):
+        inner = list(ast.walk(node))
+        asks = any(isinstance(part, ast.Name) and part.id == "input" for part in inner)
+        return asks and any(isinstance(part, ast.While) for part in inner)
+    return False
+
+
+def is_print(node: ast.stmt) -> bool:
+    """A bare `print(...)`."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print"
+
+
+# --- the function under test
+def _stand_in(tree: ast.Module, entry: str) -> str:
+    """What to call where no function has the name `entry`; empty where one has, or where there is nothing."""
+    if any(entry in bound_names(node) for node in tree.body):
+        return ""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for found in reversed(classes):
+        if any(method.name == entry for method in methods_of(found)):
+            return f"{found.name}().{entry}"
+    functions = eligible([node for node in tree.body if isinstance(node, Function)])
+    for found in reversed(classes):
+        methods = eligible(methods_of(found))
+        if methods and (found.name == "Solution" or not functions):
+            return f"{found.name}().{_most_likely(methods).name}"
+    return _most_likely(functions).name if functions else ""
+
+
+def methods_of(found: ast.ClassDef) -> list[Function]:
+    """The methods of a class, without those that Python calls by itself."""
+    inner = [node for node in found.body if isinstance(node, Function)]
+    return [node for node in inner if not node.name.startswith("__")]
+
+
+def eligible(functions: list[Function]) -> list[Function]:
+    """Those that may be the one asked for: no test, no `main`, and not one without any parameter."""
+    return [node for node in functions if not re.match("test|main$|check$|_", node.name) and _takes(node)]
+
+
+def _takes(node: Function) -> bool:
+    names = [*node.args.posonlyargs, *node.args.args, *filter(None, [node.args.vararg])]
+    return any(name.arg != "self" for name in names)
+
+
+def _most_likely(functions: list[Function]) -> Function:
+    """The last that no other one calls: helpers are called, and stand before or after."""
+    called = {
+        part.id if isinstance(part, ast.Name) else part.attr
+        for node in functions
+        for part in ast.walk(node)
+        if isinstance(part, (ast.Name, ast.Attribute)) and getattr(part, "id", "") != node.name
+        if getattr(part, "attr", "") != node.name
+    }
+    return next((node for node in reversed(functions) if node.name not in called), functions[-1])
+
+
+# --- names
+def bound_names(statement: ast.stmt) -> set[str]:
+    """The names that a statement gives to a module."""
+    names: set[str] = set()
+    stack: list[ast.AST] = [statement]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        if not isinstance(node, _SCOPES):
+            stack += ast.iter_child_nodes(node)
+    return names
+
+
+def free_names(code: str) -> set[str]:
+    """The global names that code uses and does not define, builtins left out."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = symtable.symtable(code, "<reply>", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    used: set[str] = set()
+    tables = [module]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
+        used |= {symbol.get_name() for symbol in symbols if table is module or symbol.is_global()}
+    own = [symbol for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()]
+    return {name for name in used if not hasattr(builtins, name)} - {symbol.get_name() for symbol in own}
+
+
+# --- the imports before a program
+@functools.cache
+def _given() -> dict[str, str]:
+    """By name the import that the harness has made before."""
+    given: dict[str, str] = {}
+    for name in _STAR_IMPORTS:
+        module = importlib.import_module(name)
+        public = getattr(module, "__all__", None) or [key for key in vars(module) if not key.startswith("_")]
+        given |= {key: f"from {name} import {key}" for key in public if not hasattr(builtins, key)}
+    given |= {name: f"import {name}" for name in _STAR_IMPORTS}
+    # These two are given by Python's `site`, without which the sandbox runs.
+    return given | {"exit": "from sys import exit", "quit": "from sys import exit as quit"}
+
+
+def _prelude(*trees: ast.Module) -> str:
+    """The given imports of all names that occur: those that the code defines by itself come later and win."""
+    given = _given()
+    names = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return "".join(f"{given[name]}\n" for name in sorted(names & given.keys()))
+
+
+def is_standard(module: str | None) -> bool:
+    """Is it a module of the standard library?"""
+    return (module or "").partition(".")[0] in sys.stdlib_module_names

@@ -1,0 +1,210 @@
+"""Finds the code of a reply: the last block that defines what was asked for, and what it needs of others.
+
+Several versions may stand in a reply, with helpers, examples and tests around them, or only the body of the
+function that the prompt began. It leaves out how a reply is cut into blocks (`code_blocks.py`), and what the
+code does when it runs (`code_program.py`).
+"""
+
+import ast
+import re
+import textwrap
+
+from smopd.verify.code_blocks import Block, Reader, dedented
+from smopd.verify.code_program import (
+    Function,
+    bound_names,
+    eligible,
+    free_names,
+    is_print,
+    is_standard,
+    methods_of,
+    parse,
+    statements_of,
+)
+
+_LONGEST_REPLY = 300_000
+# Other marks around code than fences: tokens of chat templates, tags of HTML and of prompts.
+_TAG = re.compile(
+    r"<\|\w{1,40}\|>|\[/?(?:PYTHON|CODE|ANSWER|SOLUTION|INST)\]|\\(?:begin|end)\{\w{1,20}\}"
+    r"|<!\[CDATA\[|\]\]>|</?[a-z][\w-]{0,30}(?:\s[^<>\n]{0,100})?>",
+    re.IGNORECASE,
+)
+_CODE_SPAN = re.compile(r"(?<!`)`((?:def|class|lambda|\w+ ?= ?lambda)\b[^`\n]{1,300})`(?!`)")
+
+
+def find_code(text: str, entry: str = "", prompt: str = "") -> str | None:
+    """The code of a reply that defines `entry` (empty: a script), or continues the function of `prompt`.
+
+    Where nothing defines it, any other function: the user may never have told the name.
+    """
+    text = re.sub(r"\r\n?", "\n", text[-_LONGEST_REPLY:])
+    tagged = _CODE_SPAN.sub(r"\n```\n\1\n```\n", _TAG.sub("\n```\n", text))
+    readers: list[Reader] = []
+    for form in dict.fromkeys([text, tagged]):
+        readers.append(reader := Reader(form))
+        main = _definition(reader.blocks, entry) if entry else _script(reader.blocks)
+        if main is not None:
+            return _joined(main, reader.blocks, entry)
+    if entry and prompt:
+        for reader in readers:
+            if (body := _continued(reader, entry, prompt)) is not None:
+                return body
+    for reader in readers if entry else []:
+        if (main := _other_function(reader.blocks)) is not None:
+            return _joined(main, reader.blocks, entry)
+    return None
+
+
+# --- which of the blocks
+def _definition(blocks: list[Block], entry: str) -> Block | None:
+    ranks = [(_defines(block.tree, entry), number) for number, block in enumerate(blocks)]
+    rank, number = max(ranks, default=(0, 0))
+    return blocks[number] if rank else None
+
+
+def _defines(tree: ast.Module, entry: str) -> int:
+    """How surely: 4 a function of this name, 3 one without a result (a snippet that explains a part of it),
+    2 something else of this name, 1 a function without a body, 0 not at all.
+    """
+    rank = 0
+    for node in tree.body:
+        functions = methods_of(node) if isinstance(node, ast.ClassDef) else [node]
+        for function in functions:
+            if isinstance(function, Function) and function.name == entry:
+                complete = _has_result(function) or _mentions(function, "print")
+                rank = max(rank, 1 if _is_stub(function) else 4 if complete else 3)
+        if isinstance(node, ast.ImportFrom) and not is_standard(node.module):
+            continue  # tests that import the solution
+        if not isinstance(node, Function) and entry in bound_names(node):
+            surely = not isinstance(node, ast.Assign) or isinstance(node.value, ast.Lambda)
+            rank = max(rank, 4 if surely else 2)
+    return rank
+
+
+def _is_stub(function: Function) -> bool:
+    """Nothing but a docstring, `pass`, `...` or `raise NotImplementedError`."""
+    for node in function.body:
+        nothing = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        later = isinstance(node, ast.Raise) and _mentions(node, "NotImplementedError")
+        if not (nothing or later or isinstance(node, ast.Pass)):
+            return False
+    return True
+
+
+def _has_result(function: Function) -> bool:
+    """Does a function itself, not one within it, return or yield something?"""
+    waiting: list[ast.AST] = [*function.body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom)):
+            return True
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
+    return False
+
+
+def _other_function(blocks: list[Block]) -> Block | None:
+    """The last block with a function that may be meant, else with any."""
+    some = None
+    for block in reversed(blocks):
+        groups = [[node] if isinstance(node, Function) else [] for node in block.tree.body]
+        groups += [methods_of(node) for node in block.tree.body if isinstance(node, ast.ClassDef)]
+        functions = [function for group in groups for function in group]
+        if [function for function in eligible(functions) if not _is_stub(function)]:
+            return block
+        some = some or (block if functions else None)
+    return some
+
+
+def _script(blocks: list[Block]) -> Block | None:
+    """The last block that runs, reads input and prints; else reads; else calls what reads; else runs."""
+    fenced = [block for block in blocks if block.fenced]
+    runs = [block for block in fenced or blocks if _runs(block.tree)]
+    reads = [block for block in runs if _reads(block.source)]
+    prints = [block for block in reads if re.search(r"\bprint\(|\bstdout\b", block.source)]
+    reads = prints or reads or [block for block in runs if _reads(_joined(block, blocks, ""))]
+    chosen = reads or runs or fenced or blocks
+    return chosen[-1] if chosen else None
+
+
+def _runs(tree: ast.Module) -> bool:
+    kinds = (ast.Expr, ast.If, ast.For, ast.While, ast.With, ast.Try)
+    found = [node for node in tree.body if isinstance(node, kinds)]
+    return any(isinstance(part, ast.Call) for node in found for part in ast.walk(node))
+
+
+def _reads(code: str) -> bool:
+    return re.search(r"\binput\(|\bstdin\b|\bopen\(0|\bfileinput\b", code) is not None
+
+
+def _joined(main: Block, blocks: list[Block], entry: str) -> str:
+    """A block, and before it the statements of others that it needs: the nearest before it, else after it."""
+    place = next(number for number, block in enumerate(blocks) if block is main)
+    own = set().union(*(bound_names(node) for node in main.tree.body))
+    waiting = free_names(main.source) - {entry}
+    seen = own | waiting
+    chosen: set[tuple[int, int]] = set()
+    texts = [list(statements_of(block.source, block.tree)) for block in blocks] if waiting else []
+    while waiting:
+        name = waiting.pop()
+        for number in (*range(place - 1, -1, -1), *range(place + 1, len(blocks))):
+            if not any(name in bound_names(node) for node in blocks[number].tree.body):
+                continue
+            for index, (nodes, text) in enumerate(texts[number]):
+                if any(_concerns(node, name) for node in nodes) and (number, index) not in chosen:
+                    chosen.add((number, index))
+                    more = free_names(text) - seen
+                    waiting |= more
+                    seen |= more
+            break
+    needed = [texts[number][index][1] for number, index in sorted(chosen)]
+    return "\n\n".join([*needed, main.source])
+
+
+def _concerns(node: ast.stmt, name: str) -> bool:
+    """Does a statement define a name, or change what it stands for?"""
+    if name in bound_names(node):
+        return True
+    if isinstance(node, (Function, ast.ClassDef, ast.Assert, ast.If)) or is_print(node):
+        return False
+    return _mentions(node, name)
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+
+
+# --- a body without its `def`
+def _continued(reader: Reader, entry: str, prompt: str) -> str | None:
+    """The prompt with a segment of the reply as the rest of its function, where that returns something."""
+    unfinished = [node for node in parse(prompt).body if getattr(node, "name", "") == entry]
+    if not unfinished or not isinstance(unfinished[-1], Function):
+        return None
+    indent = " " * unfinished[-1].body[0].col_offset
+    for segment in reversed(reader.segments):
+        segment = segment.strip("\n")
+        if not segment.strip():
+            continue
+        if re.match(rf"\s*{re.escape(entry)}\s*\(.*\n", segment):
+            forms = [dedented(f"def {segment.lstrip()}")]
+        else:
+            bodies = [segment, textwrap.indent(dedented(segment), indent), indent + segment.lstrip()]
+            forms = [f"{prompt.rstrip()}\n{body}" for body in bodies]
+        for code in forms:
+            if (found := _finished(reader, code, entry)) is not None:
+                return found
+    return None
+
+
+def _finished(reader: Reader, code: str, entry: str) -> str | None:
+    """The code up to the last statement that is Python, where its function `entry` is more than a stub."""
+    lines = code.split("\n")
+    while lines:
+        code = "\n".join(lines)
+        if tree := reader.parse(code):
+            functions = [node for node in tree.body if isinstance(node, Function) and node.name == entry]
+            return code if functions and _has_result(functions[-1]) else None
+        broken = range(min(reader.line, len(lines)) - 1, 0, -1)
+        end = next((number for number in broken if re.match(r"\S", lines[number])), 0)
+        lines = lines[:end]
+    return None
