@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from smopd.errors import UserError
-from smopd.verify.sandbox_judge import receive, write
+from smopd.verify.sandbox_wire import receive, write
 from smopd.verify.sandbox_worker import SCRATCH_BYTES
 
 Level = Literal["bubblewrap", "namespaces", "none"]
 _GRACE = 10.0  # seconds beyond the time limit after which the worker itself is taken for lost
-# What a worker's Python runs: the two texts as modules, where no package is installed.
+# What a worker's Python runs: these texts as modules, where no package is installed.
+_TEXTS = ("sandbox_wire", "sandbox_program", "sandbox_judge", "sandbox_worker")
 _INSIDE = """
 import sys, types
 for name, text in {texts!r}:
@@ -107,7 +108,7 @@ def run(
 class _Worker:
     def __init__(self, level: Level) -> None:
         python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-        files = [Path(__file__).with_name(f"{name}.py") for name in ("sandbox_judge", "sandbox_worker")]
+        files = [Path(__file__).with_name(f"{name}.py") for name in _TEXTS]
         texts = [(f"smopd.verify.{file.stem}", file.read_text(encoding="utf-8")) for file in files]
         source, paths = _INSIDE.format(texts=texts), _visible(python)
         command = [python, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", source, level, *paths]
