@@ -84,6 +84,15 @@ class Remote:
             self._ready.extend(self._ask("pull", self, most, due=list))
         return bool(self._ready)
 
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(other) is not Remote:
+            return self is other
+        if not self._ask("has identity", self, due=bool):
+            raise _Untestable("the tests compare objects of the program's, which it alone could do")
+        return False
+
+    __hash__ = object.__hash__
+
     def __len__(self) -> int:
         return self._ask("len", self, due=int)
 
@@ -134,8 +143,8 @@ def _items(source: Remote) -> Iterator[Any]:
 
 def _arithmetic(operation: str) -> Callable[[Remote, Any], Any]:
     def operate(one: Remote, other: Any) -> Any:
-        # Only between two objects of the program's, and only to give a third: `candidate(2) - 4` is not for an
-        # object to answer that claims to be a number.
+        # Only between two objects of the program's, and only to give a third: an object that claims to be a
+        # number has no say in `candidate(2) - 4`.
         if type(other) is not Remote:
             return NotImplemented
         if type(result := one._ask(operation, one, other)) is not Remote:

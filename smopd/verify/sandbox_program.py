@@ -28,6 +28,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": lambda function, /, *args, **named: function(*args, **named),
     "getattr": getattr, "setattr": setattr, "delattr": delattr, "iter": iter, "len": len, "bool": bool,
     "str": str, "repr": repr, "isinstance": isinstance, "copy": copy.copy, "deepcopy": copy.deepcopy,
+    "has identity": lambda value: type(value).__eq__ is object.__eq__,  # for its only sense of equality
     **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem", *ARITHMETIC)},
 }  # fmt: skip
 

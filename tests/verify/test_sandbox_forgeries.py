@@ -1,5 +1,5 @@
-"""Programs that try to judge themselves, against tests of every style; and right programs that must not suffer
-from what keeps the others out.
+"""Programs that try to judge themselves, against tests of every style; and right programs, which must not
+suffer from what keeps the others out.
 """
 
 import json
