@@ -245,3 +245,25 @@ CONTAINERS = {
 def container(answers: dict[str, object]) -> str:
     """The program that gives these answers, and a handle to every other question."""
     return _raw(f"say(number, True, {answers!r}.get(operation, {{'handle': 0}}))")
+
+
+# Servers by hand whose values are right (`answer` is the double), and whose manners are not.
+MANNERS = {
+    "an answer to nobody": "say(None, True, answer)",
+    "an answer to the question before": "say(before, True, answer)",
+    "an answer good as one": "say(number, 1, answer)",
+    "an answer too long": "say(number, True, answer, answer)",
+    "an answer and an error": "say(number, False, answer)",
+    "two answers": "say(number, True, answer); say(number, True, answer)",
+    "two answers in one": "send(json.dumps([number, True, answer]).encode() * 2)",
+    "a space after it": "send(json.dumps([number, True, answer]).encode() + b' ')",
+    "an answer as a tuple": "say({'tuple': [number, True, answer]})",
+    "an answer as a dict": "send(json.dumps({'dict': [[number, True, answer], [0, 0, 0]]}).encode())",
+}
+
+
+def mannered(answer: str) -> str:
+    """The program that answers so, from the first question about its function on."""
+    double = "answer = 2 * args[1] if operation == 'call' else {'handle': 0}"
+    serve = f"number, operation, args, named = hear()\n    {double}\n    {answer}\n    before = number"
+    return f"{_WIRE}before = number\nnames(number)\nwhile True:\n    {serve}\n"

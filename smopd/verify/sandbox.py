@@ -1,9 +1,10 @@
 """Runs model-written Python where it can do no harm, and judges it by tests whose outcome it cannot forge.
 
 Here is our side: a pool of warm workers. A worker (`sandbox_worker.py`) runs inside bubblewrap, or namespaces
-that it enters by itself, and gives every program its own process; tests run in another (`sandbox_judge.py`),
-which alone holds the pipe of the verdict. It leaves out packages, changes that a program makes to its
-arguments, and systems other than Linux.
+that it enters by itself, and gives every program its own process (`sandbox_program.py`); tests run in another
+(`sandbox_judge.py`), which alone holds the pipe of the verdict, and only plain data pass between the two
+(`sandbox_wire.py`). It leaves out packages, changes that a program makes to its arguments, functions that
+tests hand to a program, and systems other than Linux.
 """
 
 import atexit

@@ -10,12 +10,12 @@ of their own, and changes that a program makes to its arguments.
 Only the standard library is imported: this text runs where smopd does not exist.
 """
 
+import ast
 import builtins
 import collections
 import importlib
 import os
 import random
-import re
 import symtable
 import sys
 import threading
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from smopd.verify.sandbox_program import ARGUMENTS, ARITHMETIC
-from smopd.verify.sandbox_wire import TYPES, Decoder, Encoder, listed, receive, send, text
+from smopd.verify.sandbox_wire import Decoder, Encoder, listed, receive, send, text
 
 _AHEAD = 256  # the most items that are asked for at once where tests iterate over a generator
 _ARGUMENTS, _CHARACTERS = 8, 10_000  # the most of an exception
@@ -171,8 +171,6 @@ class Tests:
         """What the program's own objects are called there; nothing else but plain data may cross."""
         if type(value) is Remote:
             return {"handle": value._number}
-        if isinstance(value, type) and TYPES.get(value.__name__) is value:
-            return {"type": value.__name__}
         raise _Untestable(f"the tests give the program a {type(value).__name__}, which cannot cross")
 
     def remote(self, number: Any) -> Remote:
@@ -247,28 +245,27 @@ class Tests:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return "error", f"the tests do not compile: {error}"
         random.seed(source)  # the same numbers in every run, and none that a program can draw as well
+        status, detail = "ok", ""
         try:
             exec(code, {"__name__": "tests", "__builtins__": builtins, **self.names(names, entry, source)})
-        except _Gone as gone:
-            return "failed", f"the program was gone before the tests were through ({gone})"
         except _Untestable as error:
-            return "error", str(error)
+            status, detail = "error", str(error)
         except BaseException as error:
-            return "failed", self.describe(error, source)
+            status, detail = "failed", self.describe(error, source)
         if self.gone:
             return "failed", f"the program was gone before the tests were through ({self.gone})"
-        return "ok", ""
+        return status, detail
 
     def names(self, names: set[str], entry: str, source: str) -> dict[str, Any]:
         """What free names stand for: our own modules and well-known names, the rest the program's."""
-        wanted = {name for name in names - {"candidate", entry} if not name.startswith("__")}
-        wanted -= vars(builtins).keys()
-        ours = {name: value for name in wanted if (value := _our_own(name, source)) is not None}
-        theirs = wanted - ours.keys() | ({"candidate"} if not entry else set())
+        asked = {name for name in names - {"candidate", entry} if not name.startswith("__")}
+        asked -= vars(builtins).keys()
+        ours = {name for name in asked if name in sys.stdlib_module_names or name in _HOME}
+        theirs = asked - ours | ({"candidate"} if not entry else set())
         found = self.ask("names", sorted(theirs), due=dict)
         given = {name: found[name] for name in theirs if name in found}
         tested = dict.fromkeys(("candidate", entry), found["candidate"]) if entry else {}
-        return {**given, **ours, **tested}
+        return {**given, **{name: _our_own(name, source) for name in ours}, **tested}
 
     def describe(self, error: BaseException, source: str) -> str:
         frames = traceback.extract_tb(error.__traceback__)
@@ -300,14 +297,9 @@ def _free_names(table: symtable.SymbolTable) -> set[str]:
 
 
 def _our_own(name: str, source: str) -> Any:
-    """A standard module, or what one exports under a well-known name; None for any other name."""
-    home = name if name in sys.stdlib_module_names else _HOME.get(name)
-    if home is None:
-        return None
-    try:
-        module = importlib.import_module(home)
-    except ImportError:  # not on this system
-        return None
-    if home == name and re.search(rf"(?<![\w.]){name}\s*\(", source):  # datetime(2020, 1, 1)
-        return getattr(module, name, module)
-    return module if home == name else getattr(module, name)
+    """A standard module, or what one exports under a well-known name."""
+    module = importlib.import_module(_HOME.get(name, name))
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    if name in _HOME or any(isinstance(function, ast.Name) and function.id == name for function in calls):
+        return getattr(module, name, module)  # in `datetime(2020, 1, 1)` it is not the module
+    return module

@@ -73,6 +73,8 @@ class Encoder:
         for base in (kind,) if kind in _FORMS else kind.__mro__:
             if base in _FORMS:
                 return _FORMS[base](self, value)
+        if isinstance(value, type) and TYPES.get(value.__name__) is value:
+            return {"type": value.__name__}
         return self.keep(value)
 
     def items(self, values: Iterable[Any]) -> list[Any]:

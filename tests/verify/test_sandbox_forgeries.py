@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from sandbox_attacks import ATTACKS, CONTAINERS, container
+from sandbox_attacks import ATTACKS, CONTAINERS, MANNERS, container, mannered
 from sandbox_programs import PROGRAMS
 
 from smopd.verify.sandbox import SandboxResult, run
@@ -95,6 +95,16 @@ def test_an_object_cannot_pass_for_a_list(attack: str) -> None:
         assert run(container(CONTAINERS[attack]), tests=text, entry="f", timeout=0.5).status != "ok"
 
 
+@pytest.mark.parametrize("manner", MANNERS)
+def test_an_answer_out_of_turn_or_form_is_none(manner: str) -> None:
+    assert (
+        run(mannered("say(number, True, answer)"), tests=STYLES["check"], entry="f", timeout=5).status == "ok"
+    )
+    for style in ("check", "swallowed"):
+        result = run(mannered(MANNERS[manner]), tests=STYLES[style], entry="f", timeout=5)
+        assert (result.status, "was gone" in result.detail) == ("failed", True), result
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_right_programs_are_accepted(name: str) -> None:
     program, tests = PROGRAMS[name]
@@ -166,3 +176,29 @@ def test_random_tests_are_the_same_each_time_and_not_the_programs() -> None:
         for _ in range(3)
     }
     assert len(values) == 1
+
+
+@pytest.mark.parametrize(
+    "own",
+    ["Exception", "AssertionError", "(Exception,)", "BaseException", "type('E', (AssertionError,), {})"],
+)
+def test_a_programs_exception_does_not_catch_the_tests_failures(own: str) -> None:
+    tests = "try:\n    assert f(2) == 4\nexcept Own:\n    pass"
+    assert run(f"Own = {own}\ndef f(x): return 0", tests=tests, entry="f", timeout=5).status == "failed"
+    tests = "try:\n    f(2)\n    caught = False\nexcept Own:\n    caught = True\nassert caught"
+    right = "class Own(AssertionError): pass\ndef f(x): raise Own"
+    assert run(right, tests=tests, entry="f", timeout=5).status == "ok"
+
+
+def test_a_programs_equality_is_never_asked() -> None:
+    """Two of its objects are equal if they are one; where a program defines more, nobody can say."""
+    program = "class P:\n    def __init__(self, x): self.x = x\n{}def f(p): return P(p.x + 1)\nhere = P(0)"
+    tests = (
+        "assert here == here and here is here and f(here) != 1 and not f(here) == P(1)\nassert here != P(0)"
+    )
+    assert run(program.format(""), tests=tests, entry="f", timeout=5) == SandboxResult("ok", "", "")
+    for own in ("lambda s, o: True", "lambda s, o: s.x == o.x"):
+        equal = program.format(f"    __eq__ = {own}\n")
+        result = run(equal, tests="assert f(P(1)) == P(2)", entry="f", timeout=5)
+        assert (result.status, "compare" in result.detail) == ("error", True), result
+        assert run(equal, tests="assert f(P(1)) == 2", entry="f", timeout=5).status == "failed"
