@@ -125,6 +125,8 @@ _VALUES = {
     "infinite": "def f(x): return float('inf')",
     "signalling": "from decimal import Decimal\ndef f(x): return Decimal('sNaN')",
     "a default for everything": "from collections import defaultdict\n" + _heir("object", "defaultdict(Any)"),
+    "a difference that is empty": "class Any(object):\n    def __sub__(self, o): return Any()\n"
+    "    __xor__ = __rsub__ = __sub__\n    def __bool__(self): return False\ndef f(x): return Any()",
     "itself": "def f(x): return f",
     "no end": "def f(x):\n    while True: yield x",
     "a list that holds itself": "def f(x):\n    x = []\n    x.append(x)\n    return x",

@@ -28,7 +28,7 @@ from smopd.verify.sandbox_wire import Decoder, Encoder, listed, receive, send, t
 
 _AHEAD = 256  # the most items that are asked for at once where tests iterate over a generator
 _ARGUMENTS, _CHARACTERS = 8, 10_000  # the most of an exception
-# Whose tests use one of these without importing it means this one, not what a program calls by its name.
+# A test that uses one of these without importing it means the library's, not a program's own of that name.
 _WELL_KNOWN = {
     "collections": "ChainMap Counter OrderedDict defaultdict deque namedtuple",
     "copy": "deepcopy",

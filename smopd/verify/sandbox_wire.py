@@ -133,6 +133,12 @@ _FORMS: dict[type, Callable[[Encoder, Any], Any]] = {
     dict: _pairs("dict"),
     set: lambda to, value: {"set": to.items(set.__iter__(value))},
     frozenset: lambda to, value: {"frozenset": to.items(frozenset.__iter__(value))},
+    type({}.keys()): lambda to, value: {"dict_keys": to.items(value)},
+    type({}.values()): lambda to, value: {"dict_values": to.items(value)},
+    type({}.items()): lambda to, value: {
+        "dict_items": [to.items(key for key, _ in value), to.items(item for _, item in value)]
+    },
+    slice: lambda to, value: {"slice": to.items((value.start, value.stop, value.step))},
     range: lambda to, value: {"range": to.items((value.start, value.stop, value.step))},
     collections.Counter: _pairs("Counter"),
     collections.OrderedDict: lambda to, value: {
@@ -217,6 +223,10 @@ _BUILDERS: dict[str, Callable[[Any], Any]] = {
     "dict": _dict,
     "set": lambda payload: set(listed(payload)),
     "frozenset": lambda payload: frozenset(listed(payload)),
+    "dict_keys": lambda payload: dict.fromkeys(listed(payload)).keys(),
+    "dict_values": lambda payload: dict(enumerate(listed(payload))).values(),
+    "dict_items": lambda payload: _dict(payload).items(),
+    "slice": lambda payload: slice(*listed(payload, size=3)),
     "range": lambda payload: range(*listed(payload, int, 3)),
     "Counter": _counter,
     "OrderedDict": lambda payload: collections.OrderedDict(_dict(payload)),

@@ -34,6 +34,7 @@ check(candidate)
     "order": "assert 3 < f(2) < 5 and 5 < f(3) <= 6",
     "containers": "assert [f(2)] == [4] and (f(3),) == (6,) and {f(2)} == {4} and {'x': f(3)} == {'x': 6}",
     "members": "assert f(2) in [4, 5] and f(2) in {4} and f(3) in {6: 0} and [4, 5].index(f(2)) == 0",
+    "no difference": "assert not f(2) - 4 and not f(3) ^ 6",
     "sorted": "assert sorted([f(3), f(2)]) == [4, 6]",
     "greatest": "assert max(f(2), 3) == 4 and sum([f(2), f(3)]) == 10",
     "text": "assert repr([f(2)]) == '[4]' and f'{f(2):d}' == '4' and '%d' % f(3) == '6'",
@@ -105,6 +106,14 @@ def test_an_answer_out_of_turn_or_form_is_none(manner: str) -> None:
         assert (result.status, "was gone" in result.detail) == ("failed", True), result
 
 
+@pytest.mark.parametrize(
+    "error", ["with too much", "with too many", "with a handle", "of a handle", "of no name"]
+)
+def test_an_error_that_is_none_ends_it(error: str) -> None:
+    result = run(ATTACKS[f"wire: an error {error}"], tests=STYLES["swallowed"], entry="f", timeout=5)
+    assert (result.status, "was gone" in result.detail) == ("failed", True), result
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_right_programs_are_accepted(name: str) -> None:
     program, tests = PROGRAMS[name]
@@ -154,7 +163,7 @@ def test_what_cannot_cross_is_the_tests_error() -> None:
 
 
 def test_names_that_tests_bind_are_not_the_programs() -> None:
-    program = "def f(x): return x\ndef helper(x): return 4\nclass Case: pass\nlate = 4\nglobal_one = 4"
+    program = "def f(x): return x\ndef helper(x): return 4\nlate = 2\nglobal_one = 4"
     for tests in (
         "def helper(x): return x\nassert helper(f(2)) == 4",
         "def test():\n    late = f(2)\n    assert late == 4\ntest()",

@@ -41,6 +41,8 @@ values = st.recursive(
         st.lists(inner), st.lists(st.integers()), st.lists(st.tuples(st.integers(), st.integers())),
         st.lists(inner).map(tuple), st.sets(hashable), st.dictionaries(hashable, inner),
         st.binary().map(bytearray), st.lists(inner).map(lambda items: collections.deque(items, 9)),
+        st.dictionaries(hashable, inner).map(dict.keys), st.dictionaries(hashable, inner).map(dict.values),
+        st.dictionaries(hashable, inner).map(dict.items), st.builds(slice, inner, inner, inner),
         st.dictionaries(hashable, inner).map(collections.OrderedDict),
         st.dictionaries(hashable, st.integers()).map(collections.Counter),
         st.dictionaries(hashable, inner).map(lambda items: collections.defaultdict(list, items)),
@@ -49,17 +51,20 @@ values = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(values)
 def test_plain_data_cross_exactly(value: Any) -> None:
     assert told(decode(encode(value))) == told(value)
+
+
+VIEWS = type({}.keys()) | type({}.values()) | type({}.items())
 
 
 def told(value: Any) -> Any:
     """Types, order, signs of zeros within a value, as text: in it not even a nan differs from itself."""
     if isinstance(value, dict):
         return type(value), [(told(key), told(item)) for key, item in value.items()]
-    if isinstance(value, list | tuple | collections.deque):
+    if isinstance(value, list | tuple | collections.deque | VIEWS):
         return type(value), [*map(told, value)], getattr(value, "maxlen", None)
     if isinstance(value, set | frozenset):
         return type(value), sorted(str(told(item)) for item in value)
@@ -99,7 +104,7 @@ PIECES += [f'{{"{tag}":' for tag in (*Decoder().builders, "handle", "object")] +
 ]
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.one_of(
         st.binary(max_size=60),
@@ -173,13 +178,29 @@ def test_heirs_arrive_as_the_plain_type(value: Any, plain: Any) -> None:
         assert (type(found), repr(found)) == (type(wanted), repr(wanted))
 
 
-@pytest.mark.parametrize("value", [object(), len, test_heirs_arrive_as_the_plain_type, ..., enum, slice(1)])
+@pytest.mark.parametrize("value", [object(), len, test_heirs_arrive_as_the_plain_type, ..., enum, iter([])])
 def test_the_rest_is_for_the_caller(value: Any) -> None:
     with pytest.raises(TypeError, match="no plain data"):
         encode([value])
     assert Decoder(handle=lambda number: ("the", number))(Encoder(lambda value: {"handle": 7})([value])) == [
         ("the", 7)
     ]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        '{"complex":[1,2]}', '{"tuples":["ab"]}', '{"range":[true,true,true]}', '{"date":[2020,true,true]}',
+        '{"tuple":"ab"}', '{"set":{"tuple":[1]}}', '{"dict":[[1],{"tuple":[2]}]}', '{"dict":[[1,2],[3]]}',
+        '{"dict":[[1]]}', '{"int":4}', '{"int":"four"}', '{"bytes":[1]}', '{"Decimal":4}', '{"Decimal":"x"}',
+        '{"Fraction":[1.0,2.0]}', '{"deque":[-1,[]]}', '{"defaultdict":[4,[],[]]}', '{"type":"object"}',
+        '{"time":[0,1,1,1,1,4]}', '{"timezone":[4]}', '{"slice":[1]}', '{"object":4}', '{}', "", "[1", "1 2",
+        '{"int":"0x1","tuple":[]}', "\ufeff1", '{"set":[[1]]}',
+    ],
+)  # fmt: skip
+def test_what_is_not_exactly_as_we_write_it_is_refused(data: str) -> None:
+    with pytest.raises((ValueError, TypeError, KeyError, ArithmeticError)):
+        decode(data.encode())
 
 
 def test_large_data_cross_soon() -> None:
@@ -191,7 +212,7 @@ def test_large_data_cross_soon() -> None:
         decimal.Decimal("1." + "3" * 100_000),
     ):  # fmt: skip
         assert decode(encode(value)) == value
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
 
 
 def test_depth_is_limited() -> None:
