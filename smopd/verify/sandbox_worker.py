@@ -1,7 +1,7 @@
 """Inside a sandbox: process 1 of its namespace forks a limited process per program and kills what is left.
 
-Only the standard library is imported: this text runs where smopd does not exist. What a program and its tests
-say to each other is in `sandbox_judge.py`.
+Only the standard library is imported: this text runs where smopd does not exist. What a program's process
+does is in `sandbox_program.py`, what its tests' does in `sandbox_judge.py`.
 """
 
 import contextlib
@@ -23,8 +23,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from smopd.verify.sandbox_judge import SHARED_MODULES, Program, Tests, receive, send, take
+from smopd.verify.sandbox_judge import Tests
+from smopd.verify.sandbox_program import CHANNEL, Program
+from smopd.verify.sandbox_wire import receive, send, take
 
+# Imported once, before the forks.
+_MODULES = [
+    "array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum",
+    "fractions", "functools", "heapq", "itertools", "json", "math", "operator", "random", "re",
+    "statistics", "string", "sys", "time", "types", "typing",
+]  # fmt: skip
 KEPT_OUTPUT = 1 << 20  # bytes of what a program prints that are kept
 MOST_OUTPUT = 16 << 20  # bytes after which it is ended
 SCRATCH_BYTES = 64 << 20
@@ -111,7 +119,7 @@ def work(level: str, paths: list[str]) -> None:
     user = next((number for number in users if _may_be(number)), 0)
     _libc("prctl", _DUMPABLE, 0)  # no program reads or traces the worker or the tests
     _libc("prctl", _SUBREAPER, 1)
-    for name in SHARED_MODULES:
+    for name in _MODULES:
         importlib.import_module(name)
     scratch = "/tmp" if isolated else tempfile.mkdtemp(prefix="smopd-")
     os.chdir(scratch)
@@ -178,7 +186,7 @@ def _run_job(job: dict[str, Any], user: int) -> dict[str, Any]:
             file.seek(0)
             for fd, source in enumerate((file.fileno(), out_end, err_end, theirs.fileno())):
                 os.dup2(source, fd)
-        os.closerange(4, 65_536)
+        os.closerange(CHANNEL + 1, 65_536)
         _limit(job, user)
         Program(text, job["entry"], tested)
 
@@ -188,7 +196,7 @@ def _run_job(job: dict[str, Any], user: int) -> dict[str, Any]:
         for fd in (0, 1, 2):
             os.dup2(os.open("/dev/null", os.O_RDWR), fd)
         _limit(job, user and user + 1)
-        status, detail = Tests(ours.fileno()).run(text)
+        status, detail = Tests(ours.fileno()).run(text, job["entry"])
         os.write(verdict_end, json.dumps((status, detail[:500])).encode())
 
     deadline = time.monotonic() + job["timeout"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.verify.sandbox_judge import receive, send
+from smopd.verify.sandbox_wire import receive, send
 from smopd.verify.verdict import Verdict
 
 _ORPHAN = 30.0  # seconds past a time limit after which the parent must be gone

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.verify.sandbox_judge import receive
+from smopd.verify.sandbox_wire import receive
 from smopd.verify.verdict import Verdict
 
 MEMORY_MB = 2048  # for a job, beyond what its process takes when it is ready

@@ -1,0 +1,262 @@
+"""Inside a sandbox: plain data as bytes, between two processes of which one cannot be trusted.
+
+A value is JSON. What JSON has no form for is an object of one key, the name of a builder below; the reader
+builds exact types from that closed list and nothing else, so no method of a sender's choice ever reaches it.
+Any other input is an exception. Heirs of a plain type (named tuples, enumerated numbers) are sent as the
+plain one. It leaves out aliases (a list that occurs twice arrives as two) and what a handle stands for.
+
+Only the standard library is imported: this text runs where smopd does not exist.
+"""
+
+import collections
+import datetime
+import decimal
+import fractions
+import itertools
+import json
+import os
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_MESSAGE = 64 << 20  # bytes of one message
+_SMALL = 1 << 63  # greater numbers go in base 16: decimal digits take quadratic time
+
+
+# --- messages
+def write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view[: 1 << 20]) :]
+
+
+def take(fd: int, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        wait()
+        if not (piece := os.read(fd, min(size - len(data), 1 << 20))):
+            raise EOFError
+        data += piece
+    return bytes(data)
+
+
+def send(fd: int, data: bytes) -> None:
+    write(fd, struct.pack("!I", len(data)) + data)
+
+
+def receive(fd: int, first: bytes = b"", wait: Callable[[], None] = lambda: None) -> bytes:
+    (size,) = struct.unpack("!I", first + take(fd, 4 - len(first), wait))
+    if size > _MESSAGE:
+        raise ValueError("a message too large")
+    return take(fd, size, wait)
+
+
+# --- values to bytes
+_dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+_AS_THEY_ARE = {type(None), bool, str, float}
+
+
+class Encoder:
+    """Plain data to bytes; `keep` says what stands for the rest, or raises."""
+
+    def __init__(self, keep: Callable[[Any], Any]) -> None:
+        self.keep = keep
+
+    def __call__(self, value: Any) -> bytes:
+        # Lone surrogates pass one by one: escapes in JSON would fuse a pair of them into one character.
+        return _dumps(self.form(value)).encode("utf-8", "surrogatepass")
+
+    def form(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _AS_THEY_ARE:
+            return value
+        for base in (kind,) if kind in _FORMS else kind.__mro__:
+            if base in _FORMS:
+                return _FORMS[base](self, value)
+        if isinstance(value, type) and TYPES.get(value.__name__) is value:
+            return {"type": value.__name__}
+        return self.keep(value)
+
+    def items(self, values: Iterable[Any]) -> list[Any]:
+        values = list(values)
+        if _uniform(values):
+            return values  # the encoder in C takes it from here
+        return [self.form(value) for value in values]
+
+    def list(self, values: list[Any]) -> Any:
+        values = list.__getitem__(values, slice(None))
+        # Many short tuples are what tables look like; JSON's arrays are told to be tuples once for all.
+        if set(map(type, values)) == {tuple} and _uniform(itertools.chain.from_iterable(values)):
+            return {"tuples": values}
+        return self.items(values)
+
+    def moment(self, tag: str, fields: str, value: Any) -> Any:
+        if type(value.tzinfo) not in (type(None), datetime.timezone):
+            return self.keep(value)
+        return {tag: [*(getattr(value, field) for field in fields.split()), self.form(value.tzinfo)]}
+
+    def zone(self, value: datetime.timezone) -> Any:
+        offset, *name = value.__getinitargs__()  # type: ignore[attr-defined]
+        return {"timezone": [self.form(offset), *name]}
+
+    def default_dict(self, value: Any) -> Any:
+        factory = self.form(value.default_factory)
+        return {"defaultdict": [factory, self.items(dict.keys(value)), self.items(dict.values(value))]}
+
+
+def _uniform(values: Iterable[Any]) -> bool:
+    """Are these all small whole numbers, or all texts and other things that JSON takes as they are?"""
+    values = list(values)
+    kinds = set(map(type, values))
+    return kinds <= _AS_THEY_ARE or (kinds == {int} and min(values) > -_SMALL and max(values) < _SMALL)
+
+
+def _pairs(tag: str) -> Callable[[Encoder, dict[Any, Any]], Any]:
+    return lambda to, value: {tag: [to.items(dict.keys(value)), to.items(dict.values(value))]}
+
+
+def _whole(value: int) -> Any:
+    value = int.__pos__(value)
+    return value if -_SMALL < value < _SMALL else {"int": hex(value)}
+
+
+# The base's own methods read a value, so an heir's overridden ones make no difference to what is sent.
+_FORMS: dict[type, Callable[[Encoder, Any], Any]] = {
+    int: lambda to, value: _whole(value),
+    float: lambda to, value: float.__pos__(value),
+    str: lambda to, value: str.__str__(value),
+    complex: lambda to, value: {"complex": [complex.real.__get__(value), complex.imag.__get__(value)]},
+    bytes: lambda to, value: {"bytes": bytes.__getitem__(value, slice(None)).decode("latin-1")},
+    bytearray: lambda to, value: {"bytearray": bytearray.decode(value, "latin-1")},
+    tuple: lambda to, value: {"tuple": to.items(tuple.__getitem__(value, slice(None)))},
+    list: lambda to, value: to.list(value),
+    dict: _pairs("dict"),
+    set: lambda to, value: {"set": to.items(set.__iter__(value))},
+    frozenset: lambda to, value: {"frozenset": to.items(frozenset.__iter__(value))},
+    type({}.keys()): lambda to, value: {"dict_keys": to.items(value)},
+    type({}.values()): lambda to, value: {"dict_values": to.items(value)},
+    type({}.items()): lambda to, value: {
+        "dict_items": [to.items(key for key, _ in value), to.items(item for _, item in value)]
+    },
+    slice: lambda to, value: {"slice": to.items((value.start, value.stop, value.step))},
+    range: lambda to, value: {"range": to.items((value.start, value.stop, value.step))},
+    collections.Counter: _pairs("Counter"),
+    collections.OrderedDict: lambda to, value: {
+        "OrderedDict": [to.items(value.keys()), to.items(value.values())]
+    },
+    collections.defaultdict: lambda to, value: to.default_dict(value),
+    collections.deque: lambda to, value: {
+        "deque": [value.maxlen, to.items(collections.deque.__iter__(value))]
+    },
+    datetime.date: lambda to, value: {"date": [value.year, value.month, value.day]},
+    datetime.datetime: lambda to, value: to.moment(
+        "datetime", "fold year month day hour minute second microsecond", value
+    ),
+    datetime.time: lambda to, value: to.moment("time", "fold hour minute second microsecond", value),
+    datetime.timedelta: lambda to, value: {"timedelta": [value.days, value.seconds, value.microseconds]},
+    datetime.timezone: lambda to, value: to.zone(value),
+    decimal.Decimal: lambda to, value: {"Decimal": decimal.Decimal.__str__(value)},
+    fractions.Fraction: lambda to, value: {"Fraction": to.items((value.numerator, value.denominator))},
+}
+TYPES = {kind.__name__: kind for kind in (*_FORMS, type(None), bool)}  # that cross as themselves
+
+
+# --- bytes to values
+def listed(payload: Any, kind: type | None = None, size: int | None = None) -> list[Any]:
+    """The payload, if it is a list, all of exactly this type, of this size; else an exception."""
+    if type(payload) is not list or (kind and not set(map(type, payload)) <= {kind}):
+        raise ValueError("not the list that was due")
+    if size is not None and len(payload) != size:
+        raise ValueError("not as many items as were due")
+    return payload
+
+
+def text(payload: Any) -> str:
+    if type(payload) is not str:
+        raise ValueError("not the text that was due")
+    return payload
+
+
+def _dict(payload: Any) -> dict[Any, Any]:
+    keys, values = listed(payload, list, 2)
+    return dict(zip(keys, values, strict=True))
+
+
+def _counter(payload: Any) -> collections.Counter[Any]:
+    counter = collections.Counter[Any]()
+    dict.update(counter, _dict(payload))
+    return counter
+
+
+def _default_dict(payload: Any) -> collections.defaultdict[Any, Any]:
+    factory, *pairs = listed(payload, size=3)
+    return collections.defaultdict(factory, _dict(pairs))
+
+
+def _deque(payload: Any) -> collections.deque[Any]:
+    most, items = listed(payload, size=2)
+    return collections.deque(listed(items), most)
+
+
+def _moment(kind: Callable[..., Any], fields: int) -> Callable[[Any], Any]:
+    def build(payload: Any) -> Any:
+        fold, *numbers, zone = listed(payload, size=fields)
+        if type(zone) not in (type(None), datetime.timezone):
+            raise ValueError("not the time zone that was due")
+        return kind(*listed(numbers, int), tzinfo=zone, fold=fold)
+
+    return build
+
+
+def _zone(payload: Any) -> datetime.timezone:
+    offset, *name = listed(payload)
+    return datetime.timezone(offset, *map(text, name))
+
+
+_BUILDERS: dict[str, Callable[[Any], Any]] = {
+    "int": lambda payload: int(text(payload), 16),
+    "complex": lambda payload: complex(*listed(payload, float, 2)),
+    "bytes": lambda payload: text(payload).encode("latin-1"),
+    "bytearray": lambda payload: bytearray(text(payload).encode("latin-1")),
+    "tuple": lambda payload: tuple(listed(payload)),
+    "tuples": lambda payload: list(map(tuple, listed(payload, list))),
+    "dict": _dict,
+    "set": lambda payload: set(listed(payload)),
+    "frozenset": lambda payload: frozenset(listed(payload)),
+    "dict_keys": lambda payload: dict.fromkeys(listed(payload)).keys(),
+    "dict_values": lambda payload: dict(enumerate(listed(payload))).values(),
+    "dict_items": lambda payload: _dict(payload).items(),
+    "slice": lambda payload: slice(*listed(payload, size=3)),
+    "range": lambda payload: range(*listed(payload, int, 3)),
+    "Counter": _counter,
+    "OrderedDict": lambda payload: collections.OrderedDict(_dict(payload)),
+    "defaultdict": _default_dict,
+    "deque": _deque,
+    "date": lambda payload: datetime.date(*listed(payload, int, 3)),
+    "datetime": _moment(datetime.datetime, 9),
+    "time": _moment(datetime.time, 6),
+    "timedelta": lambda payload: datetime.timedelta(*listed(payload, int, 3)),
+    "timezone": _zone,
+    "Decimal": lambda payload: decimal.Decimal(text(payload)),
+    "Fraction": lambda payload: fractions.Fraction(*listed(payload, int, 2)),
+    "type": lambda payload: TYPES[payload],
+}
+
+
+class Decoder:
+    """Bytes to plain data, and to what `more` builds. Bytes of any other form raise an exception."""
+
+    def __init__(self, **more: Callable[[Any], Any]) -> None:
+        self.builders = _BUILDERS | more
+        self.scan = json.JSONDecoder(object_hook=self.build).raw_decode
+
+    def build(self, tagged: dict[str, Any]) -> Any:
+        ((tag, payload),) = tagged.items()
+        return self.builders[tag](payload)
+
+    def __call__(self, data: bytes) -> Any:
+        source = data.decode("utf-8", "surrogatepass")
+        value, end = self.scan(source)  # nesting beyond the interpreter's limit is a RecursionError
+        if end != len(source):
+            raise ValueError("more than one value")
+        return value
