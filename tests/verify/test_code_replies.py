@@ -75,11 +75,21 @@ def test_the_top_level_takes_effect_and_spoils_nothing(code: str) -> None:
         f"def outer(x):\n    {RIGHT.replace(chr(10), chr(10) + '    ')}",
         "def double(x): return unheard_of(x)",
         f"{RIGHT[:-1]}x)",
+        f"{RIGHT}\n    never = (reached",
+        f"{RIGHT}\n  never = 'reached'",
+        f"def outer(:\n    {RIGHT.replace(chr(10), chr(10) + '    ')}",
         "async " + RIGHT,
     ],
 )
 def test_what_stays_wrong(code: str) -> None:
     assert not verify_code(DOUBLE, fenced(code), timeout=2).correct
+
+
+def test_a_loop_that_asks_for_input_costs_no_time() -> None:
+    started = time.monotonic()
+    loop = "while True:\n    try: print(double(int(input())))\n    except: print('Once more.')"
+    assert verify_code(DOUBLE, fenced(f"{RIGHT}\n{loop}"), timeout=30).correct
+    assert time.monotonic() - started < 10
 
 
 def test_a_script_runs_as_it_is() -> None:
@@ -124,6 +134,8 @@ def test_extraction_by_hand() -> None:
         extract_code(f"{fenced('def f(x): return 1')}{fenced('def test_f(): f(1)')}", "h")
         == "def f(x): return 1"
     )
+    stub, part = fenced("def f(x): ..."), fenced("def f(x):\n    y = x")
+    assert extract_code(f"{fenced('def f(x): return 1')}{stub}{part}", "f") == "def f(x): return 1"
     assert extract_code(fenced("from solution import f\nassert f(1)"), "f") is None
     assert extract_code("    return 2 * x", "double") is None
     assert extract_code("    return 2 * x", "double", PROMPT) == f"{PROMPT}    return 2 * x"
