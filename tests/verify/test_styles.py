@@ -17,7 +17,7 @@ def test_right_replies_are_accepted_and_wrong_ones_are_not(task: str) -> None:
     assert measured.accepted_wrong == 0, measured.misjudged
     assert measured.share >= 0.97, measured.misjudged
     assert len(measured.styles) >= LEAST[task]
-    assert min(measured.right, measured.wrong) >= len(measured.styles)
+    assert min(measured.right, measured.wrong) >= 90
 
 
 def test_every_file_of_styles_is_measured() -> None:
