@@ -111,7 +111,8 @@ def evaluate(
     from smopd.models import resolve_adapter
 
     check_evaluation(config)
-    wanted = config.model.adapter if base else adapter or (target if is_run else "")
+    start = config.model.adapter
+    wanted = start if base else adapter or (target if is_run else start)
     chosen = resolve_adapter(wanted) if wanted else None
     examples = prepared_examples(config, "eval")
     if out is None:

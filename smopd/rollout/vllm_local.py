@@ -50,6 +50,7 @@ class VLLMEngine(Engine):
             "seed": derive(config.seed, "vllm") % 2**31,
             "logprobs_mode": "raw_logprobs",  # before temperature, top-k and top-p: what training computes
             "generation_config": "vllm",  # no sampling defaults of the model's own
+            "trust_remote_code": False,
         }  # fmt: skip
         if rank:
             settings |= {"enable_lora": True, "max_lora_rank": max_rank(rank), "max_loras": 1}

@@ -99,7 +99,7 @@ def test_the_teacher_survives_save_and_load(model, tmp_path):
 def test_the_student_starts_from_a_given_adapter_and_the_teacher_with_it(model, tmp_path, pocket_config):
     move_student(model, 1.0)
     model.save_pretrained(str(tmp_path), selected_adapters=["default"])
-    again = attach(load_model(pocket_config).model, Lora(), seed=9, adapter=str(tmp_path))
+    again = attach(load_model(pocket_config).model, Lora(), seed=9, adapter=tmp_path)
     for name, p in student_parameters(model).items():
         assert torch.equal(student_parameters(again)[name], p)
         assert torch.equal(teacher_parameters(again)[name], p)
