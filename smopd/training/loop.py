@@ -128,7 +128,7 @@ class Trainer:
                     self.save()
             except (KeyboardInterrupt, EngineLost) as reason:
                 # The weights are those after the last whole step: a half-done one has changed nothing yet.
-                with interrupt.protect():
+                with interrupt.protect(stopping=True):
                     if self.step:
                         self.save()
                 if isinstance(reason, EngineLost):
