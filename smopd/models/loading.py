@@ -66,7 +66,8 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
     model.generation_config = GenerationConfig()
     if not quantized:  # those are where they belong, and cannot be moved
         model.to(torch.device(device))  # type: ignore[arg-type]
-    return ChatModel(model.eval(), Renderer(tokenizer, config.chat.thinking, ends))
+    vocabulary = _vocabulary(model.config)
+    return ChatModel(model.eval(), Renderer(tokenizer, config.chat.thinking, ends, vocabulary))
 
 
 def load_renderer(config: Settings) -> Renderer:
@@ -75,9 +76,9 @@ def load_renderer(config: Settings) -> Renderer:
     with _failures_named(path):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         generation = load_generation_config(config)
-        ends = _as_list(generation.eos_token_id) if generation else []
-        ends = ends or _as_list(AutoConfig.from_pretrained(path, **gguf, **NO_CODE).eos_token_id)
-    return Renderer(tokenizer, config.chat.thinking, ends)
+        model = AutoConfig.from_pretrained(path, **gguf, **NO_CODE)
+        ends = (_as_list(generation.eos_token_id) if generation else []) or _as_list(model.eos_token_id)
+    return Renderer(tokenizer, config.chat.thinking, ends, _vocabulary(model))
 
 
 def skeleton(config: Settings) -> PreTrainedModel:
@@ -180,6 +181,11 @@ def _failures_named(path: str) -> Iterator[None]:
         if "trust_remote_code" in str(error) or "custom code" in reason:
             reason = "it brings code of its own, and smopd runs none; use a model that transformers knows"
         raise UserError(f"model.path: {path}: cannot be loaded: {reason}") from None
+
+
+def _vocabulary(model: Any) -> int:
+    """The token ids that a model has embeddings for, from its config; 0 if that does not say."""
+    return int(getattr(model.get_text_config(), "vocab_size", 0))
 
 
 def _as_list(value: int | list[int] | None) -> list[int]:

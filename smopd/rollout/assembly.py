@@ -57,10 +57,10 @@ def make_engine(
     if traits.remote:
         from smopd.rollout.vllm_http import VLLMServers
 
-        return VLLMServers(settings, renderer.end_ids, folder, renderer.encode, rank)
+        return VLLMServers(settings, renderer.end_ids, renderer.vocabulary, folder, renderer.encode, rank)
     from smopd.rollout.vllm_local import VLLMEngine
 
-    return VLLMEngine(settings, renderer.end_ids, rank)
+    return VLLMEngine(settings, renderer.end_ids, renderer.vocabulary, rank)
 
 
 def training_driver(settings: Settings, renderer: Renderer, model: PeftModel, folder: Path) -> Driver:
