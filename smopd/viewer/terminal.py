@@ -116,7 +116,8 @@ def _breakdown_table(views: dict[str, Any]) -> Table:
         for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
             found = [v[part].get(name) for v in views.values()]
             total = max(f["total"] for f in found if f)
-            table.add_row(name + unit, str(total), *(percent(f["accuracy"]) if f else "-" for f in found))
+            shares = (percent(f["accuracy"]) if f else "-" for f in found)
+            table.add_row(Text(visible(name) + unit), str(total), *shares)
     return table
 
 
@@ -136,7 +137,7 @@ def comparison_table(result: dict[str, Any]) -> Table:
         changes += [_comparison(f"{view.upper()}, {task}", change) for task, change in tasks.items()]
     whole = Table.grid()
     for stage in ("a", "b"):
-        whole.add_row(Text(f"  {stage.upper()}: {result[stage]}", overflow="fold"))
+        whole.add_row(Text(visible(f"  {stage.upper()}: {result[stage]}"), overflow="fold"))
     whole.add_row(accuracy_table(accuracies, changes))
     return whole
 
