@@ -15,6 +15,10 @@ _HIDDEN = re.compile(
     "\U000e0000-\U000e0fff]"
 )
 
+LONGEST = 20_000  # characters of a text that are shown
+# For a browser: it breaks no line at a no-break space.
+_LONG_WORD = re.compile(r"[^ \t\n]{80}(?=[^ \t\n])")
+
 
 def visible(text: str) -> str:
     """Text in which everything can be seen: line ends are newlines, a hidden character shows as U+FFFD."""
@@ -31,6 +35,20 @@ def visible_json(value: Any) -> str:
     """JSON in one line, what `visible` would replace as an escape: the value stays the same."""
     written = json.dumps(value, ensure_ascii=False)
     return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], written)
+
+
+def cut(text: str, limit: int = LONGEST) -> str:
+    """Text of at most `limit` characters; a longer one says so, and stands whole in the files it is from."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters, cut)"
+
+
+def html_text(text: object, limit: int = LONGEST) -> str:
+    """Any text as the content of a page, cut, with places to break in its long words.
+
+    Without them a browser takes time in the square of a word's length, for some scripts for minutes.
+    """
+    marked = _LONG_WORD.sub("\\g<0>\0", cut(visible(str(text)), limit))  # no \0 is left in visible text
+    return html.escape(marked, quote=True).replace("\0", "<wbr>")
 
 
 def esc(text: object) -> str:
