@@ -113,6 +113,9 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 def merged(model: torch.nn.Module) -> Iterator[None]:
     """The student's adapter folded into the base weights inside this block: one matrix product a layer."""
     layers = [m for m in model.modules() if isinstance(m, LoraLayer)]
+    if any(STUDENT in layer.lora_variant or layer.lora_bias.get(STUDENT) for layer in layers):
+        more = "this adapter is more than two matrices a layer (DoRA, a bias)"
+        raise UserError(f"rollout.merge: {more}; --set rollout.merge=false")
     weights = [layer.get_base_layer().weight for layer in layers]
     kept = [weight.data for weight in weights]
     try:

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from played import move_student, student_of
 
+from smopd.errors import UserError
 from smopd.models import load_model
 from smopd.models.adapters import (
     attach,
@@ -127,3 +128,12 @@ def test_merged_is_the_same_policy_and_leaves_the_weights_as_they_were(model):
     with pytest.raises(RuntimeError, match="inside"), merged(model):
         raise RuntimeError("inside")
     assert all(torch.equal(p, weights[n]) for n, p in model.named_parameters())
+
+
+def test_what_is_more_than_two_matrices_is_not_folded_as_if_it_were_not(pocket):
+    targets = LoraConfig(r=2, use_dora=True, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    with (
+        pytest.raises(UserError, match=r"rollout\.merge=false"),
+        merged(get_peft_model(pocket.model, targets)),
+    ):
+        pass
