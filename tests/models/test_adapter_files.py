@@ -105,7 +105,7 @@ VERBS = {
     "eval, vllm": ("eval", "run", "--engine", "vllm-http", "--url", "http://127.0.0.1:9", "--limit", "1"),
     "export": ("export", "run", "out"),
     "export, checkpoint": ("export", "run", "out", "--checkpoint", "step-000002"),
-    "train": ("train", "pocket", "--set", "model.adapter=run", "--out", "out"),
+    "train": ("train", "pocket", "--set", "model.adapter=run", "--set", "train.steps=1", "--out", "out"),
 }
 
 
@@ -226,7 +226,7 @@ def test_an_adapter_that_does_not_fit_is_never_an_accuracy(smopd, plain, engine)
     code, out, err = smopd("eval", "pocket", "--adapter", "plain", "--limit", "1", "--engine", engine, *more)
     assert (code, out) == (2, "")
     assert "plain: does not fit this model: it has no tensor" in err
-    code, _, err = smopd("train", "pocket", "--set", "model.adapter=plain", "--out", "out")
+    code, _, err = smopd("train", "pocket", "--set", "model.adapter=plain", "--set", "train.steps=1")
     assert code == 2
     assert "does not fit" in err
 
