@@ -74,7 +74,7 @@ def read_json(path: Path) -> Any:
     """What a JSON file holds."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
 
 

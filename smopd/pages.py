@@ -7,7 +7,7 @@ import importlib.metadata
 from functools import cache
 from importlib.resources import files
 
-from smopd.formatting import esc
+from smopd.formatting import cut, esc
 
 
 @cache
@@ -34,7 +34,7 @@ def html_page(title: str, header: str, body: str, *styles: str) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{esc(title)}</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{esc(cut(title, 200))}</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
         f"<header>{header}</header>\n{body}</main>\n<footer>smopd {esc(version)}</footer>\n</body>\n</html>\n"
     )
 

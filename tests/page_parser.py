@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "br", "hr", "img", "input", "link"}
+VOID = {"meta", "br", "wbr", "hr", "img", "input", "link"}
 
 
 class Page(HTMLParser):

@@ -15,7 +15,7 @@ from smopd.rollout.engine import Sampling
 from smopd.rollout.vllm_http import VLLMServers
 from smopd.settings import Engine
 
-END = 1
+END, VOCABULARY = 1, 300
 SAMPLING = Sampling(temperature=0.7, max_tokens=8, top_p=0.9, top_k=20)
 
 
@@ -113,7 +113,7 @@ def connect(tmp_path, monkeypatch):
             urls = [stub if isinstance(stub, str) else stub.url for stub in stubs]
             settings = {"kind": "vllm-http", "servers": urls, "retries": 2, "timeout": 5.0} | settings
             config, rank = Config(engine=Engine(**settings)), 64 if lora else 0
-            made = VLLMServers(config, [END, 2], folder, encode, rank, pause=0.02)
+            made = VLLMServers(config, [END, 2], VOCABULARY, folder, encode, rank, pause=0.02)
             stack.callback(made.close)
             return made
 

@@ -14,7 +14,7 @@ from smopd.seeds import rng
 def renderer_of(folder: str | Path) -> Renderer:
     """The chat template of a tokenizer folder."""
     try:
-        return Renderer(AutoTokenizer.from_pretrained(str(folder)))
+        return Renderer(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
     except (OSError, ValueError, KeyError) as error:
         why = str(error).strip().splitlines()[0]
         raise UserError(f"{folder}: no tokenizer can be loaded: {why}") from None

@@ -22,11 +22,14 @@ _PROBES = ("probealpha", "probebravo", "probecharlie")
 class Renderer:
     """Renders contexts through one tokenizer's chat template."""
 
-    def __init__(self, tokenizer: Tokenizer, thinking: bool = False, end_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, thinking: bool = False, end_ids: Sequence[int] = (), vocabulary: int = 0
+    ) -> None:
         name, eos = tokenizer.name_or_path, tokenizer.eos_token_id
         if not tokenizer.chat_template:
             raise UserError(f"{name}: the tokenizer has no chat template; smopd trains chat models")
         self.tokenizer, self.thinking = tokenizer, thinking
+        self.vocabulary = vocabulary or len(tokenizer)  # a model may have more rows than its tokenizer tokens
         self.end_ids = tuple(dict.fromkeys([*end_ids, *([eos] if eos is not None else [])]))
         if not self.end_ids:
             raise UserError(f"{name}: neither the model nor the tokenizer names an end-of-turn token")

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from smopd.cli.options import Json, emit, show
+from smopd.cli.options import Json
+from smopd.cli.printing import emit, show
 from smopd.errors import UserError
 
 HELP = "Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed."

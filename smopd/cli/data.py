@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from smopd.cli.options import Json, emit
+from smopd.cli.options import Json
+from smopd.cli.printing import emit, say, show
 from smopd.errors import UserError
+from smopd.formatting import one_line
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
 Opt, Arg = typer.Option, typer.Argument
@@ -50,7 +52,7 @@ def data_pocket(
         raise UserError(f"--split: expected train or eval, found {split!r}")
     _new(out)
     save_examples(out, generate(split, count, seed))  # type: ignore[arg-type]
-    emit({"file": str(out), "examples": count}) if as_json else print(f"{count} examples in {out}")
+    emit({"file": str(out), "examples": count}) if as_json else say(f"{count} examples in {out}")
 
 
 @data_app.command("build")
@@ -96,7 +98,7 @@ def data_build(
         emit({"out": str(out), **card})
     else:
         _print_card(card)
-        print(f"{card['examples']:,} examples in {out}; what they are: {out}.card.md")
+        say(f"{card['examples']:,} examples in {out}; what they are: {out}.card.md")
 
 
 @data_app.command("check")
@@ -124,9 +126,10 @@ def data_check(
         more = f"\n{report.broken - len(report.errors)} more" if report.broken > len(report.errors) else ""
         raise UserError("\n".join(report.errors) + more)
     if not as_json:
-        print(f"{path}: {facts['examples']} examples; tasks {facts['tasks']}; shards {facts['shards']}")
+        say(f"{path}: {facts['examples']} examples; tasks {facts['tasks']}; shards {facts['shards']}")
         for what, count, some in report.warnings:
-            print(f"warning: {what}: {count} ({', '.join(some)}{', ...' if count > len(some) else ''})")
+            named = ", ".join(one_line(name, 80) for name in some)
+            say(f"warning: {what}: {count} ({named}{', ...' if count > len(some) else ''})")
 
 
 @data_app.command("stats")
@@ -156,12 +159,9 @@ def data_stats(
     if as_json:
         emit({"file": path, **facts, **({"plot": str(plot)} if plot else {})})
         return
-    from rich.console import Console
-
-    for table in tables(facts):
-        Console(highlight=False).print(table)
+    show(*tables(facts))
     if plot:
-        print(f"Chart: {plot}")
+        say(f"Chart: {plot}")
 
 
 @data_app.command("shard")
@@ -199,12 +199,12 @@ def data_shard(
     rows = read_pairs(pairs, task, question, answer, system, source or pairs.name)
     if task not in tasks.scored():
         needs = f"whoever reads {out} needs one (--verifiers my.py)"
-        typer.echo(f"warning: {task!r} has no verifier yet; {needs}", err=True)
+        say(f"warning: {task!r} has no verifier yet; {needs}", err=True)
     engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
     with _stoppable():
         by_model = _sharder(sharder, out, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
         examples, dropped = shard_pairs(rows, by_model or by_rule)
-    reasons = [f"{d['where']}: {d['reason']}" for d in dropped]
+    reasons = [one_line(f"{d['where']}: {d['reason']}") for d in dropped]
     if not examples:
         raise UserError(f"{pairs}: no row is left\n" + "\n".join(reasons[:SHOWN]))
     write_jsonl(out, (e.to_json() for e in examples))
@@ -214,7 +214,7 @@ def data_shard(
         return
     rest = [f"... and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
     head = f"{len(examples)} examples in {out}; {len(dropped)} rows dropped"
-    print(head, *reasons[:SHOWN], *rest, sep="\n")
+    say(head, *reasons[:SHOWN], *rest)
 
 
 def _new(out: Path, *beside: str) -> None:
@@ -253,12 +253,11 @@ def _stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("stopped; nothing was written", err=True)
+        say("stopped; nothing was written", err=True)
         raise typer.Exit(130) from None
 
 
 def _print_card(card: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("domain", "source")
@@ -271,7 +270,5 @@ def _print_card(card: dict[str, Any]) -> None:
         table.add_row(domain, facts["source"]["name"], *(f"{n:,}" for n in counts))
         reasons = Counter({**facts["overlap"], **facts["rejected"]}).most_common()
         lines += [f"{domain}: {reason}: {count:,}" for reason, count in reasons]
-    console = Console(highlight=False)
-    console.print(table)
-    for line in [*lines, *(f"not verified: {note}" for note in card["unverified"])]:
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+    show(table)
+    say(*(f"  {line}" for line in [*lines, *(f"not verified: {note}" for note in card["unverified"])]))

@@ -2,13 +2,13 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smopd.cli.options import Json, Set, Unsandboxed, emit, permit, show, verb_with
+from smopd.cli.options import Json, Set, Unsandboxed, permit, verb_with
+from smopd.cli.printing import emit, say, show
 from smopd.errors import UserError
 from smopd.rollout.engine import traits_of
 
@@ -111,7 +111,8 @@ def evaluate(
     from smopd.models import resolve_adapter
 
     check_evaluation(config)
-    wanted = config.model.adapter if base else adapter or (target if is_run else "")
+    start = config.model.adapter
+    wanted = start if base else adapter or (target if is_run else start)
     chosen = resolve_adapter(wanted) if wanted else None
     examples = prepared_examples(config, "eval")
     if out is None:
@@ -127,9 +128,9 @@ def evaluate(
         summary = evaluate_into(out, config, examples, label, chosen, track=track)
     except KeyboardInterrupt:
         kept = f"what was played is saved in {out}. The same command goes on from there."
-        print(f"stopped; {kept if out.exists() else 'nothing was written'}", file=sys.stderr)
+        say(f"stopped; {kept if out.exists() else 'nothing was written'}", err=True)
         raise typer.Exit(130) from None
-    print(f"{'was finished before' if finished else 'saved'}: {out}", file=sys.stderr)
+    say(f"{'was finished before' if finished else 'saved'}: {out}", err=True)
     if as_json:
         model = {"model": config.model.path, "adapter": str(chosen) if chosen else None}
         emit({**model, "data": config.data.eval, "folder": str(out), **summary})
@@ -156,7 +157,7 @@ def compare(
 
     result = compare_evaluations(a, b)
     for warning in result["warnings"]:
-        print(f"warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}", err=True)
     emit(result) if as_json else show(comparison_table(result))
 
 

@@ -13,8 +13,9 @@ import typer
 from smopd.cli.bench import bench_app
 from smopd.cli.data import data_app
 from smopd.cli.evaluation import eval_app
-from smopd.cli.options import Json, Set, Unsandboxed, emit, permit, show, silent
+from smopd.cli.options import Json, Set, Unsandboxed, permit, silent
 from smopd.cli.planning import plan
+from smopd.cli.printing import console, emit, guard_logs, say, show
 from smopd.cli.study import study_app
 from smopd.errors import UserError
 
@@ -50,12 +51,13 @@ def main() -> None:
     log = logging.getLogger("smopd")
     log.handlers = [logging.NullHandler() if silent() else logging.StreamHandler()]
     log.setLevel(logging.INFO)
+    guard_logs()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries end in an error of ours
     try:
         app()
     except UserError as error:
         if not silent():
-            print(f"error: {error}", file=sys.stderr)
+            say(f"error: {error}", err=True)
         sys.exit(error.exit_code)
 
 
@@ -63,7 +65,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(version("smopd"))
+        say(version("smopd"))
         raise typer.Exit
 
 
@@ -76,7 +78,7 @@ def _options(version: Annotated[bool, Version] = False) -> None:
 
 
 def _interrupted(message: str) -> NoReturn:
-    print(message, file=sys.stderr)
+    say(message, err=True)
     raise typer.Exit(130)
 
 
@@ -89,7 +91,7 @@ def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_ru
         from smopd.planning.memory import memory_comment
 
         plan = "".join(f"# {line}\n" for line in plan_of(config).describe())
-        print(f"{to_toml(config)}\n# The plan of {config.method}:\n{plan}{memory_comment(config)}", end="")
+        say(f"{to_toml(config)}\n# The plan of {config.method}:\n{plan}{memory_comment(config)}", end="")
         raise typer.Exit
     return config
 
@@ -124,14 +126,12 @@ def quickstart(
         comparisons = [c._asdict() for c in data.comparisons]
         emit({"run": str(out), "report": str(report), **summaries, "comparisons": comparisons})
         return
-    from rich.console import Console
-
     from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
     if data.conversations:
-        show_conversation_pair(Console(highlight=False), data.conversations[0])
+        show_conversation_pair(console(), data.conversations[0])
     show(accuracy_table(data.accuracies, data.comparisons))
-    print(f"Report: {report.resolve()}\n\n{NEXT}")
+    say(f"Report: {report.resolve()}\n\n{NEXT}")
 
 
 @app.command()
@@ -169,8 +169,8 @@ def train(
     else:
         if lacking:
             counts = ", ".join(f"{count} {status}" for status, count in lacking.items())
-            print(f"replies in training that counted as not correct: {counts}")
-        print(f"trained: {checkpoint}\nevaluate it: smopd eval {out}")
+            say(f"replies in training that counted as not correct: {counts}")
+        say(f"trained: {checkpoint}\nevaluate it: smopd eval {out}")
 
 
 @app.command()
@@ -194,7 +194,7 @@ def report(
         if as_json:
             emit({"audited": str(path), "problems": problems})
         else:
-            print("\n".join(problems) or f"{path}: every number is what the conversations give")
+            say("\n".join(problems) or f"{path}: every number is what the conversations give")
         raise typer.Exit(1 if problems else 0)
     if path.is_file():
         from smopd.study.report import publish_results
@@ -216,7 +216,7 @@ def report(
     if as_json:
         emit({"report": str(pages[0])} if len(pages) == 1 else {"reports": list(map(str, pages))})
     else:
-        print(*pages, sep="\n")
+        say(*pages)
 
 
 @app.command()
@@ -239,7 +239,7 @@ def export(
             made = write(source, out, checkpoint, dtype)
     except KeyboardInterrupt:
         _interrupted("stopped; nothing was written")
-    emit(made) if as_json else print(f"exported: {out}\nevaluate it: smopd eval {out}")
+    emit(made) if as_json else say(f"exported: {out}\nevaluate it: smopd eval {out}")
 
 
 @app.command()
@@ -256,4 +256,4 @@ def methods(as_json: Json = False) -> None:
         return
     for name, method in METHODS.items():
         settings = "  ".join(f"{key}={value}" for key, value in method.settings.items())
-        print(f"{name:<10} {settings}\n           {method.summary}")
+        say(f"{name:<10} {settings}\n           {method.summary}")

@@ -1,6 +1,5 @@
-"""Options that several verbs share, and the one way a verb prints JSON."""
+"""Options that several verbs share."""
 
-import json
 import os
 from typing import Annotated, Any
 
@@ -32,19 +31,6 @@ def verb_with(*others: str) -> type[TyperGroup]:
 def silent() -> bool:
     """Whether a launcher started this process and it is not the first, which speaks for all."""
     return "LOCAL_RANK" in os.environ and os.environ.get("RANK", "0") != "0"
-
-
-def emit(value: dict[str, Any]) -> None:
-    """One JSON object on standard output."""
-    print(json.dumps(value, ensure_ascii=False))
-
-
-def show(*parts: Any) -> None:
-    """Tables of rich, or text, on standard output."""
-    from rich.console import Console
-
-    for part in parts:
-        Console(highlight=False).print(part, markup=not isinstance(part, str))
 
 
 def permit(unsandboxed: bool) -> None:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from smopd.cli.options import Json, Set, emit
+from smopd.cli.options import Json, Set
+from smopd.cli.printing import emit, say
 
 Recipes = typer.Argument(metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table.")
 GpuName = typer.Option(help="h100, h200, a100-80, rtx-pro-6000, rtx4090, ... (a wrong name lists all).")
@@ -55,4 +56,4 @@ def plan(
     if as_json:
         emit({"plans": [to_json(*one) for one in zip(recipes, plans, sources, strict=True)]})
     else:
-        print(text(recipes[0], plans[0]) if len(plans) == 1 else table(plans))
+        say(text(recipes[0], plans[0]) if len(plans) == 1 else table(plans))

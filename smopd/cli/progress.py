@@ -6,14 +6,15 @@ from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from smopd.cli import printing
 from smopd.cli.options import silent
 from smopd.tracking import Update
 
-console = Console(stderr=True, highlight=False, quiet=silent())
+console = printing.console(stderr=True, quiet=silent())
 
 
 class Progress:
@@ -29,9 +30,11 @@ class Progress:
     def __enter__(self) -> "Progress":
         if console.is_terminal:
             # Eighty columns hold all of it; a squeezed number tells nobody anything.
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn())
+            words = ("{task.description}", "{task.fields[note]}")
+            what, note = (TextColumn(text, markup=False) for text in words)
             left = (TextColumn("ETA"), TimeRemainingColumn()) if self.eta else ()
-            self._bar = RichProgress(*columns, *left, TextColumn("{task.fields[note]}"), console=console)
+            columns = (what, BarColumn(bar_width=10), MofNCompleteColumn(), *left, note)
+            self._bar = RichProgress(*columns, console=console)
             self._bar.start()
             self._task = self._bar.add_task(self.what, total=self.total, completed=self.done, note="")
         return self
@@ -54,7 +57,7 @@ class Progress:
         if self.eta and rate and done < self.total:
             left = f", {timedelta(seconds=round((self.total - done) / rate))} left"
         line = f"{self.what} {done}/{self.total}{left}  {note}".rstrip()
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 @contextmanager
@@ -65,8 +68,8 @@ def track(what: str, total: int = 0, done: int = 0, eta: bool = True) -> Iterato
             yield progress.update
         return
     if not console.is_terminal:
-        console.print(what, markup=False)
-    with console.status(what) if console.is_terminal else nullcontext():
+        console.print(what)
+    with console.status(escape(what)) if console.is_terminal else nullcontext():
         yield lambda done, note="": None
 
 

@@ -3,14 +3,14 @@
 Heavy imports wait until a verb runs.
 """
 
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smopd.cli.options import Json, Set, emit, verb_with
+from smopd.cli.options import Json, Set, verb_with
+from smopd.cli.printing import emit, say
 from smopd.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def study(
     if print_commands:
         folder.prepare()
         lines = command_lines(listed)
-        emit({"commands": lines}) if as_json else print("\n".join(lines))
+        emit({"commands": lines}) if as_json else say("\n".join(lines))
         return
     with folder.lock():
         folder.prepare()
@@ -82,12 +82,12 @@ def study(
         except KeyboardInterrupt:
             counts = f"{sum(job.done for job in listed)} of {len(listed)} cells done"
             saved = f"everything is saved in {folder.path}. The same command goes on from there."
-            print(f"stopped with {counts}; {saved}", file=sys.stderr)
+            say(f"stopped with {counts}; {saved}", err=True)
             raise typer.Exit(130) from None
         try:
             _finish(folder, listed, as_json)
         except KeyboardInterrupt:
-            print("stopped before the report was written; the same command writes it.", file=sys.stderr)
+            say("stopped before the report was written; the same command writes it.", err=True)
             raise typer.Exit(130) from None
 
 
@@ -108,7 +108,7 @@ def _run(scheduler: "Scheduler") -> None:
             for job in scheduler.jobs:
                 if job.error and (line := f"{job.label}: {job.error}") not in reported:
                     reported.add(line)
-                    console.print(f"failed: {line}", markup=False, soft_wrap=True)
+                    console.print(f"failed: {line}", soft_wrap=True)
 
         scheduler.run(report)
 
@@ -127,13 +127,13 @@ def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
         shown = {"study": folder.study.name, "folder": str(folder.path), "report": str(page), **states}
         emit({**shown, "verdicts": verdict_lines(results)})
     else:
-        print("\n".join(verdict_lines(results)))
-        print(f"\nReport: {page.resolve()}")
+        say("\n".join(verdict_lines(results)))
+        say(f"\nReport: {page.resolve()}")
     for job in failed:
-        print(f"failed: {job.label}: {job.error}", file=sys.stderr)
+        say(f"failed: {job.label}: {job.error}", err=True)
     if failed:
         counts = f"{len(failed)} of {len(listed)} cells failed"
-        print(f"{counts}; the same command tries them again.", file=sys.stderr)
+        say(f"{counts}; the same command tries them again.", err=True)
         raise typer.Exit(1)
 
 
@@ -146,10 +146,10 @@ def _show_grid(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> Non
     if as_json:
         emit({"study": plan.name, "folder": str(folder.path), "cells": states})
         return
-    print(f"{plan.name}: {plan.title}")
-    print(f"{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n")
+    say(f"{plan.name}: {plan.title}")
+    say(f"{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n")
     for label, state in states.items():
-        print(f"  {state:<6} {label}")
+        say(f"  {state:<6} {label}")
 
 
 @study_app.command("list")
@@ -165,7 +165,7 @@ def list_studies(as_json: Json = False) -> None:
         emit({name: {"title": s.title, "cells": len(s.cells), "about": s.about} for name, s in found.items()})
         return
     for name, s in found.items():
-        print(f"{name:<20} {len(s.cells):>3} cells  {s.title}")
+        say(f"{name:<20} {len(s.cells):>3} cells  {s.title}")
 
 
 @study_app.command()
@@ -188,7 +188,7 @@ def power(
         design = {"items": items, "seeds": seeds, "seed_sd": seed_sd, "discordance": discordance}
         emit({**design, "points": 100 * smallest})
     else:
-        print(sentence(items, seeds, seed_sd=sd, discordance=discordance))
+        say(sentence(items, seeds, seed_sd=sd, discordance=discordance))
 
 
 @study_app.command()
@@ -208,7 +208,7 @@ def calibration(run: Annotated[Path, typer.Argument(help=LOGGED)], as_json: Json
     if as_json:
         emit(found)
         return
-    print(
+    say(
         f"{found['tokens']} tokens of middle replies, {found['rollouts']} rollouts; the clean teacher agrees "
         f"with {found['agreement']:.1%}\nAUROC of entropy for disagreement: {found['auroc']:.3f} "
         f"[{found['auroc_low']:.3f}, {found['auroc_high']:.3f}]\n"
@@ -217,7 +217,7 @@ def calibration(run: Annotated[Path, typer.Argument(help=LOGGED)], as_json: Json
     )
     for row in found["by_entropy"]:
         ends = f"{row['low']:7.4f} - {row['high']:6.4f}"
-        print(f"{ends} {row['count']:8}  {row['agreement']:9.1%}  {row['divergence']:10.4f}")
+        say(f"{ends} {row['count']:8}  {row['agreement']:9.1%}  {row['divergence']:10.4f}")
 
 
 @study_app.command()
@@ -241,7 +241,7 @@ def gradients(
         emit(found)
         return
     angle = "undefined" if found["cosine"] is None else f"{found['cosine']:.3f}"
-    print(
+    say(
         f"{found['checkpoint']}, {found['examples']} rollouts, {found['tokens']} middle tokens, "
         f"keep {found['keep']}\ndropped: {found['tokens_dropped']:.1%} of the tokens, "
         f"{found['divergence_dropped']:.1%} of the divergence, "

@@ -11,17 +11,20 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from smopd.errors import UserError
+from smopd.models.adapter_files import STUDENT, load_adapter
 from smopd.models.loading import lora_targets
 from smopd.seeds import derive
 from smopd.settings import Lora as LoraSettings
 
-STUDENT, TEACHER = "default", "teacher"  # "default" is the name under which PEFT saves without a subfolder
+TEACHER = "teacher"
 
 
-def attach(base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: str = "") -> PeftModel:
+def attach(
+    base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: Path | None = None
+) -> PeftModel:
     """Wrap the base with a trainable student and a frozen teacher that equals it in every parameter."""
     if adapter:
-        model = PeftModel.from_pretrained(base, adapter, adapter_name=STUDENT, is_trainable=True)
+        model = load_adapter(base, adapter, trainable=True)
     else:
         sizes = {"r": settings.r, "lora_alpha": settings.alpha, "lora_dropout": settings.dropout}
         targets = lora_targets(base, settings.targets)
@@ -110,6 +113,9 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 def merged(model: torch.nn.Module) -> Iterator[None]:
     """The student's adapter folded into the base weights inside this block: one matrix product a layer."""
     layers = [m for m in model.modules() if isinstance(m, LoraLayer)]
+    if any(STUDENT in layer.lora_variant or layer.lora_bias.get(STUDENT) for layer in layers):
+        more = "this adapter is more than two matrices a layer (DoRA, a bias)"
+        raise UserError(f"rollout.merge: {more}; --set rollout.merge=false")
     weights = [layer.get_base_layer().weight for layer in layers]
     kept = [weight.data for weight in weights]
     try:

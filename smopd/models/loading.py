@@ -1,4 +1,6 @@
-"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package (`pocket`)."""
+"""Loading a chat model and its tokenizer from a folder, a GGUF file, the hub, or the package (`pocket`).
+Code that a model brings along is never run, and nobody is asked whether it should be.
+"""
 
 import hashlib
 import json
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GenerationConfig
 from transformers.modeling_utils import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -22,6 +25,8 @@ from smopd.pocket import MODEL_DIR
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
+# Said at every call: left to itself, transformers asks the person at the terminal.
+NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,15 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
     path, gguf = _source(config)
     quantized = _quantized(config, device)
     with _failures_named(path):
-        tokenizer = AutoTokenizer.from_pretrained(path, **gguf)
+        tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         dtype, attention = getattr(torch, config.model.dtype), config.model.attention
         settings = {"dtype": dtype, "attn_implementation": attention, **gguf, **quantized}
-        model = AutoModelForCausalLM.from_pretrained(path, **settings)
+        settings["output_loading_info"] = True
+        loaded: Any = AutoModelForCausalLM.from_pretrained(path, **settings, **NO_CODE)
+        model: PreTrainedModel = loaded[0]
+        if missing := sorted(loaded[1]["missing_keys"]):  # transformers fills them with random numbers
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise ValueError(f"its weights lack {missing[0]}{more}")
     ends = _as_list(model.generation_config.eos_token_id) or _as_list(model.config.eos_token_id)
     if gguf:
         # Its weights are plain numbers now, and PEFT and `save_pretrained` would look for the quantised kind.
@@ -56,18 +66,27 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
     model.generation_config = GenerationConfig()
     if not quantized:  # those are where they belong, and cannot be moved
         model.to(torch.device(device))  # type: ignore[arg-type]
-    return ChatModel(model.eval(), Renderer(tokenizer, config.chat.thinking, ends))
+    vocabulary = _vocabulary(model.config)
+    return ChatModel(model.eval(), Renderer(tokenizer, config.chat.thinking, ends, vocabulary))
 
 
 def load_renderer(config: Settings) -> Renderer:
     """The chat template and end tokens of what `config.model` names, without its weights."""
     path, gguf = _source(config)
     with _failures_named(path):
-        tokenizer = AutoTokenizer.from_pretrained(path, **gguf)
+        tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         generation = load_generation_config(config)
-        ends = _as_list(generation.eos_token_id) if generation else []
-        ends = ends or _as_list(AutoConfig.from_pretrained(path, **gguf).eos_token_id)
-    return Renderer(tokenizer, config.chat.thinking, ends)
+        model = AutoConfig.from_pretrained(path, **gguf, **NO_CODE)
+        ends = (_as_list(generation.eos_token_id) if generation else []) or _as_list(model.eos_token_id)
+    return Renderer(tokenizer, config.chat.thinking, ends, _vocabulary(model))
+
+
+def skeleton(config: Settings) -> PreTrainedModel:
+    """The layers of what `config.model` names, without their weights: on the meta device."""
+    path, gguf = _source(config)
+    with _failures_named(path), torch.device("meta"):
+        settings = AutoConfig.from_pretrained(path, **gguf, **NO_CODE)
+        return AutoModelForCausalLM.from_config(settings, **NO_CODE)
 
 
 def load_generation_config(config: Settings) -> GenerationConfig | None:
@@ -155,20 +174,18 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
 def _failures_named(path: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError, json.JSONDecodeError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError, ImportError, TypeError, RuntimeError, SafetensorError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if "trust_remote_code" in str(error) or "custom code" in reason:
+            reason = "it brings code of its own, and smopd runs none; use a model that transformers knows"
         raise UserError(f"model.path: {path}: cannot be loaded: {reason}") from None
 
 
-def resolve_adapter(path: str | Path) -> Path:
-    """An adapter folder, or the newest checkpoint of a run folder."""
-    folder = Path(path).expanduser()
-    checkpoints = sorted((folder / "checkpoints").glob("step-*"))
-    chosen = checkpoints[-1] if checkpoints else folder
-    if not (chosen / "adapter_config.json").exists():
-        missing = "neither a PEFT adapter (no adapter_config.json) nor a run folder with a checkpoint"
-        raise UserError(f"{path}: {missing}")
-    return chosen
+def _vocabulary(model: Any) -> int:
+    """The token ids that a model has embeddings for, from its config; 0 if that does not say."""
+    return int(getattr(model.get_text_config(), "vocab_size", 0))
 
 
 def _as_list(value: int | list[int] | None) -> list[int]:

@@ -113,7 +113,9 @@ def _measured(config: Config) -> Averages | None:
     if not (data.startswith("pocket:") or Path(data).is_file()):
         return None
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model_source(config), local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(
+            model_source(config), local_files_only=True, trust_remote_code=False
+        )
     except (OSError, ValueError, KeyError):
         return None
     examples = load_examples(data, config.data.train_limit or None)  # a broken file is an error

@@ -131,7 +131,9 @@ def find_shape(config: Config) -> tuple[Shape, str]:
 
     name = config.model.path
     try:
-        model = AutoConfig.from_pretrained(model_source(config), local_files_only=True)
+        model = AutoConfig.from_pretrained(
+            model_source(config), local_files_only=True, trust_remote_code=False
+        )
     except (OSError, ValueError, KeyError):
         last = name.rstrip("/").rpartition("/")[2].lower()
         for pattern, shape in SHAPES.items():

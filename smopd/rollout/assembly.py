@@ -13,8 +13,10 @@ from torch.nn import Module
 
 from smopd.chat import Renderer
 from smopd.errors import UserError
-from smopd.models import ChatModel, load_model, load_renderer
+from smopd.models import load_model, load_renderer
+from smopd.models.adapter_files import CONFIG, WEIGHTS, check_fit, load_adapter
 from smopd.models.adapters import merged
+from smopd.models.loading import skeleton
 from smopd.plugins import load_python
 from smopd.rollout.driver import Driver
 from smopd.rollout.engine import TRAITS, Engine, Sampling, traits_of
@@ -55,10 +57,10 @@ def make_engine(
     if traits.remote:
         from smopd.rollout.vllm_http import VLLMServers
 
-        return VLLMServers(settings, renderer.end_ids, folder, renderer.encode, rank)
+        return VLLMServers(settings, renderer.end_ids, renderer.vocabulary, folder, renderer.encode, rank)
     from smopd.rollout.vllm_local import VLLMEngine
 
-    return VLLMEngine(settings, renderer.end_ids, rank)
+    return VLLMEngine(settings, renderer.end_ids, renderer.vocabulary, rank)
 
 
 def training_driver(settings: Settings, renderer: Renderer, model: PeftModel, folder: Path) -> Driver:
@@ -94,12 +96,14 @@ def evaluation_driver(
         if traits_of(kind).in_place:
             with track(f"loading {settings.model.path}"):
                 chat = load_model(settings, "cuda" if torch.cuda.is_available() else "cpu")
-                renderer, model = chat.renderer, _with_adapter(chat, adapter) if adapter else chat.model
+                renderer, model = chat.renderer, load_adapter(chat.model, adapter) if adapter else chat.model
             engine = make_engine(settings, renderer, batch, folder, model)
             if adapter and settings.rollout.merge:
                 stack.enter_context(merged(model))
         else:
             renderer = load_renderer(settings)
+            if adapter:  # here, since servers pass over tensors that are missing
+                check_fit(skeleton(settings), adapter)
             with track(f"starting {kind}"):
                 rank = adapter_rank(adapter) if adapter else 0
                 engine = make_engine(settings, renderer, batch, folder, rank=rank)
@@ -110,15 +114,5 @@ def evaluation_driver(
 
 
 def _copy_adapter(source: Path, to: Path) -> None:
-    for name in ("adapter_config.json", "adapter_model.safetensors"):
-        if not (source / name).exists():
-            raise UserError(f"{source}: holds no {name}; expected a PEFT adapter folder")
+    for name in (CONFIG, WEIGHTS):
         copyfile(source / name, to / name)
-
-
-def _with_adapter(chat: ChatModel, adapter: Path) -> PeftModel:
-    try:
-        return PeftModel.from_pretrained(chat.model, str(adapter)).eval()
-    except (ValueError, RuntimeError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{adapter}: the adapter does not fit the model: {reason}") from None

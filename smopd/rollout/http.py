@@ -17,11 +17,12 @@ from urllib.parse import urlsplit
 import httpx
 
 from smopd.errors import UserError
+from smopd.formatting import one_line
 
 T = TypeVar("T")
 Body = Mapping[str, Any] | None  # sent as JSON
 
-LARGEST = 64 * 2**20  # bytes of an answer
+LARGEST = 16 * 2**20  # bytes of an answer: ten times what 30,000 tokens with log-probabilities take
 EXPLANATION = 4000  # bytes that are read of a refusal
 
 
@@ -93,20 +94,21 @@ class Client:
         except TimeoutError:
             raise Unreachable(f"{url}: timed out") from None
         except (OSError, ValueError, ImportError, httpx.HTTPError, httpx.InvalidURL) as error:  # proxies, too
-            raise Unreachable(self.without_key(f"{url}: {_reason(error)}")) from None
+            raise Unreachable(f"{url}: {self.shown(_reason(error))}") from None
         text = content.decode("utf-8", "replace").strip()
         if 200 <= status < 300:
             return _decoded(text)
-        words = self.without_key(_words(text) or httpx.codes.get_reason_phrase(status))
+        words = self.shown(_words(text) or httpx.codes.get_reason_phrase(status))
         if status >= 500 or status in (408, 409, 425, 429):
             raise Unreachable(f"{url}: {status}: {words}", status, _seconds(headers.get("Retry-After")))
         if 300 <= status < 400:
-            words = self.without_key(f"redirects to {headers.get('Location')}")
+            words = self.shown(f"redirects to {headers.get('Location')}")
         raise Rejected(status, words)
 
-    def without_key(self, text: str) -> str:
-        """The text with *** where the key stands."""
-        return text.replace(self.key, "***") if self.key else text
+    def shown(self, said: object, limit: int = EXPLANATION) -> str:
+        """What a server said as part of a message: in one line, visible, and *** where the key stands."""
+        text = str(said)
+        return one_line(text.replace(self.key, "***") if self.key else text, limit)
 
     async def _exchange(
         self, url: str, body: Body, timeout: float, cancellation: Cancellation

@@ -13,6 +13,7 @@ from smopd.chat.messages import user as user_message
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
 from smopd.errors import EngineLost, UserError
+from smopd.formatting import one_line
 from smopd.rollout.driver import Conversation, Seed, Turn
 from smopd.rollout.engine import TRAITS, Sampling, Stop
 from smopd.rollout.http import Cancellation, Cancelled, Client, Rejected, Unreachable, base_url
@@ -122,7 +123,7 @@ class ChatEndpoint:
                 answer = self._client.request(server.url + path, body, self.settings.timeout, cancellation)
             except Rejected as error:
                 hint = self._hint(server, error.status)
-                raise UserError(f"{server.url}{path}: refused: {str(error)[:SHOWN]}\n{hint}") from None
+                raise UserError(f"{server.url}{path}: refused: {one_line(error, SHOWN)}\n{hint}") from None
             except Unreachable as error:
                 failure = error
                 if error.retry_after is not None:
@@ -137,7 +138,7 @@ class ChatEndpoint:
                     return result
                 if last:
                     if not self.unreadable:  # the first of them is shown, the others are counted
-                        shown = self._client.without_key(str(answer or "(empty)"))[:SHOWN]
+                        shown = self._client.shown(answer or "(empty)", SHOWN)
                         log.warning("%s%s: nothing can be read from this answer: %s", server.url, path, shown)
                     return None
             if failure is None or all(other.failed for other in self._servers):
@@ -174,7 +175,7 @@ class ChatEndpoint:
         tries = f"{count} {'tries' if count > 1 else 'try'}"
         advice = "see that the server runs, then start the same command again; for a busy one lower "
         advice += "engine.concurrency or raise engine.timeout and engine.retries (--set)"
-        return EngineLost(f"no answer from {asked} in {tries}, the last: {str(error)[:SHOWN]}\n{advice}")
+        return EngineLost(f"no answer from {asked} in {tries}, the last: {one_line(error, SHOWN)}\n{advice}")
 
     def _hint(self, server: _Server, status: int) -> str:
         name = self.settings.api_key_env
@@ -188,7 +189,7 @@ class ChatEndpoint:
             why = "the address redirects (http instead of https?), and the key is not sent on"
             return f"{why}; give the final one with --url"
         if status in (404, 405) and (served := self._served(server)):
-            return f"it serves {', '.join(served[:10])}: name one with --served-model"
+            return f"it serves {one_line(', '.join(served[:10]))}: name one with --served-model"
         if status in (404, 405):
             name = "--served-model the name under which it serves the model"
             return f"see that --url is the base URL of a chat endpoint and {name}"
@@ -263,9 +264,9 @@ class ChatDriver:
 
 def _chat_reply(answer: Any) -> Turn | None:
     try:
-        choice = answer["choices"][0]
+        (choice,) = answer["choices"]  # one was asked for
         text, finish = choice["message"].get("content"), choice.get("finish_reason")
-    except (AttributeError, IndexError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
     if text is None and finish == "length":
         text = ""  # a model that spent all its tokens on its thoughts: another try would end the same
@@ -276,11 +277,12 @@ def _chat_reply(answer: Any) -> Turn | None:
     # Half a surrogate pair is valid in JSON and cannot be written to a file.
     text = text.encode("utf-8", "replace").decode("utf-8")
     stop = Stop.LENGTH if finish == "length" else Stop.END
-    return Turn((), (), stop, text, tokens=tokens if type(tokens) is int else None)
+    return Turn((), (), stop, text, tokens=tokens if type(tokens) is int and tokens >= 0 else None)
 
 
 def _names(answer: Any) -> list[str] | None:
     try:
-        return [str(model["id"]) for model in answer["data"]]
+        names = [model["id"] for model in answer["data"]]
     except (KeyError, TypeError):
         return None
+    return names if all(isinstance(name, str) and name for name in names) else None

@@ -3,13 +3,13 @@ under a name that no other weights ever had, and an answer has to name it back.
 """
 
 import logging
-import math
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from smopd.errors import UserError
+from smopd.formatting import one_line
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
 from smopd.rollout.http import Body, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
@@ -40,15 +40,15 @@ class VLLMServers(Engine):
     traits = TRAITS["vllm-http"]
 
     def __init__(
-        self, config: Settings, end_ids: Sequence[int], folder: Path, encode: Encode | None = None,
-        rank: int = 0, pause: float = 1.0,
+        self, config: Settings, end_ids: Sequence[int], vocabulary: int, folder: Path,
+        encode: Encode | None = None, rank: int = 0, pause: float = 1.0,
     ) -> None:  # fmt: skip
         settings = config.engine
         if not settings.servers:
             raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
         self._settings, self._model, self._encode = settings, served_model(config), encode
         self._rank = max_rank(rank) if rank else 0
-        self._client, self._replies = Client(settings.api_key_env), Replies(end_ids)
+        self._client, self._replies = Client(settings.api_key_env), Replies(end_ids, vocabulary)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
         self._adapter: Adapter | None = None
         adapters = Path(settings.adapters) if settings.adapters else folder / "served"
@@ -61,7 +61,7 @@ class VLLMServers(Engine):
             # By the last part of the path only: on another machine the same model may stand elsewhere.
             if server.root and PurePath(server.root).name != PurePath(self._model).name:
                 message = "%s serves %s; it has to be the model.path of this run, %s"
-                log.warning(message, server.url, server.root, self._model)
+                log.warning(message, server.url, one_line(server.root), self._model)
 
     def __repr__(self) -> str:
         return f"VLLMServers({', '.join(server.url for server in self._pool.servers)})"
@@ -118,26 +118,32 @@ class VLLMServers(Engine):
                     if server.loads == load:
                         server.loaded = ""
                 continue
-            return self._read(server, answer, model, prompt, sampling.max_tokens), _cached(answer)
+            reply = self._read(server, answer, model, prompt, sampling.max_tokens)
+            return reply, _cached(answer, len(prompt))
         problem = "loads the adapter and then does not know it; is this one server process?"
         raise Unreachable(f"{server.url}: {problem} (--api-server-count 1)")
 
     def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Sampled:
+        """The reply in an answer. What is wrong with it may be right at another server, or the next time."""
         try:
             if answer["model"] != model:
-                raise ValueError(f"asked for {model!r}, it answers as {answer['model']!r}")
+                raise ValueError(
+                    f"asked for {model!r}, it answers as {self._client.shown(repr(answer['model']), 80)}"
+                )
+            if len(answer["choices"]) != 1:
+                raise ValueError(f"asked for one reply, it gives {len(answer['choices'])}")
             (choice,) = answer["choices"]
             ids, logps = choice["token_ids"], choice["logprobs"]["token_logprobs"]
-            if not all(type(i) is int and i >= 0 for i in ids):
-                raise ValueError("the token ids are no ids")
-            if not all(isinstance(logp, float | int) and math.isfinite(logp) for logp in logps):
-                raise ValueError("the log-probabilities are no numbers")
-            if choice.get("prompt_token_ids") not in (None, list(prompt)):
+            counted = (answer.get("usage") or {}).get("prompt_tokens")
+            if choice.get("prompt_token_ids") not in (None, list(prompt)) or counted not in (
+                None,
+                len(prompt),
+            ):
                 raise ValueError("the answer is to another prompt")
             return self._replies.read(ids, logps, choice["finish_reason"], limit)
         except (KeyError, TypeError, IndexError, AttributeError):
             missing = "no completion with token ids and log-probabilities"
-            raise Unreachable(f"{server.url}: {missing}: {str(answer)[:200]}") from None
+            raise Unreachable(f"{server.url}: {missing}: {self._client.shown(answer, 200)}") from None
         except UserError:
             raise
         except ValueError as error:
@@ -215,7 +221,7 @@ class VLLMServers(Engine):
             return  # switched off there, which proves nothing
         if cut != list(encode(PROBE_TEXT)):
             other = f"another tokenizer than model.path = {self._model}"
-            raise UserError(f"{server.url}: its model {server.base} has {other}")
+            raise UserError(f"{server.url}: its model {one_line(server.base)} has {other}")
 
     def _well(self, server: _Served) -> bool:
         try:
@@ -248,8 +254,9 @@ class VLLMServers(Engine):
         return self._client.request(server.url + path, body, seconds, self._pool.cancellation)
 
 
-def _cached(answer: Any) -> int | None:
+def _cached(answer: Any, most: int) -> int | None:
     try:
-        return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
-    except (KeyError, TypeError, ValueError):
+        count = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    except (KeyError, TypeError):
         return None
+    return count if type(count) is int and 0 <= count <= most else None

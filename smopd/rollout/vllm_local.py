@@ -35,9 +35,9 @@ class VLLMEngine(Engine):
 
     traits = TRAITS["vllm"]
 
-    def __init__(self, config: Settings, end_ids: Sequence[int], rank: int = 0) -> None:
+    def __init__(self, config: Settings, end_ids: Sequence[int], vocabulary: int, rank: int = 0) -> None:
         self.usage = Usage()
-        self._replies = Replies(end_ids)
+        self._replies = Replies(end_ids, vocabulary)
         self._folder = TemporaryDirectory(prefix="smopd-vllm-")
         self._store = AdapterStore(Path(self._folder.name), Path(self._folder.name))
         self._adapter: Adapter | None = None
@@ -50,6 +50,7 @@ class VLLMEngine(Engine):
             "seed": derive(config.seed, "vllm") % 2**31,
             "logprobs_mode": "raw_logprobs",  # before temperature, top-k and top-p: what training computes
             "generation_config": "vllm",  # no sampling defaults of the model's own
+            "trust_remote_code": False,
         }  # fmt: skip
         if rank:
             settings |= {"enable_lora": True, "max_lora_rank": max_rank(rank), "max_loras": 1}
@@ -98,7 +99,13 @@ class VLLMEngine(Engine):
             (said,) = output.outputs
             steps = zip(said.token_ids, said.logprobs, strict=True)
             logps = [of_step[token].logprob for token, of_step in steps]
-            replies.append(self._replies.read(said.token_ids, logps, said.finish_reason, sampling.max_tokens))
+            try:
+                limit, finish = sampling.max_tokens, said.finish_reason
+                replies.append(self._replies.read(said.token_ids, logps, finish, limit))
+            except UserError:
+                raise
+            except ValueError as error:
+                raise UserError(f"vLLM gave a reply that cannot be used: {error}") from None
             self.usage.add(len(prompt), output.num_cached_tokens or 0)
         return replies
 

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
+from smopd.formatting import one_line
 from smopd.pocket import MODEL_DIR
 from smopd.rollout.engine import Sampled, Sampling, SaveAdapter, Stop
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
 
+# A log-probability above 0 by no more than this is a rounding error of float32 and read as 0.
+ROUNDING = 1e-4
+LOWEST = -1e9  # vLLM writes -9999 for minus infinity
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM takes as max_lora_rank
 
 
@@ -47,8 +51,8 @@ def max_rank(rank: int) -> int:
 class Replies:
     """How replies are asked of vLLM, and how they are read, or what is wrong with them."""
 
-    def __init__(self, end_ids: Sequence[int]) -> None:
-        self.end_ids = frozenset(end_ids)
+    def __init__(self, end_ids: Sequence[int], vocabulary: int) -> None:
+        self.end_ids, self.vocabulary = frozenset(end_ids), vocabulary
         self._warned = False
 
     def fields(self, sampling: Sampling, seed: int) -> dict[str, Any]:
@@ -65,8 +69,12 @@ class Replies:
         """ValueError: not a whole reply. UserError: the server ends replies where we do not."""
         if not 0 < len(ids) <= limit or len(logps) != len(ids):
             raise ValueError(f"{len(ids)} tokens and {len(logps)} log-probabilities for a limit of {limit}")
+        if strange := [i for i in ids if type(i) is not int or not 0 <= i < self.vocabulary]:
+            raise ValueError(f"{one_line(repr(strange[0]), 40)} is no token id below {self.vocabulary}")
+        if wrong := [p for p in logps if type(p) not in (int, float) or not LOWEST <= p <= ROUNDING]:
+            raise ValueError(f"{one_line(repr(wrong[0]), 40)} is no log-probability")
         if finish not in ("stop", "length"):
-            raise ValueError(f"the reply ended with {finish!r}")
+            raise ValueError(f"the reply ended with {one_line(repr(finish), 40)}")
         if self.end_ids & set(ids[:-1]):
             raise ValueError("tokens behind the end of the turn")
         ended = ids[-1] in self.end_ids
@@ -77,7 +85,7 @@ class Replies:
             self._warned = True
             cut = f"replies are cut before their limit of {limit} tokens"
             log.warning("vLLM's context is full: %s; raise its max_model_len", cut)
-        return Sampled(tuple(ids), Stop.END if ended else Stop.LENGTH, tuple(logps))
+        return Sampled(tuple(ids), Stop.END if ended else Stop.LENGTH, tuple(min(p, 0.0) for p in logps))
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with track(f"loading {config.model.path} with {found[-1].name}"):
         chat = load_model(config, device)
-        start = str(resolve_adapter(config.model.adapter)) if config.model.adapter else ""
+        start = resolve_adapter(config.model.adapter) if config.model.adapter else None
         model = attach(chat.model, config.lora, config.seed, start)
         student = list(student_parameters(model).values())
         step = checkpoint.load(found[-1], model, torch.optim.AdamW(student), config)

@@ -26,6 +26,7 @@ from smopd.config import to_toml
 from smopd.errors import UserError
 from smopd.files import Held, locked, read_json, write_json, write_text
 from smopd.study.plan import PlannedCell, Study, parse_study
+from smopd.training.interrupt import interruptible
 
 POLL = 0.2  # seconds between looks at the processes
 REPORT_EVERY = 2.0  # seconds between reports, which read files of every cell
@@ -149,29 +150,29 @@ class Scheduler:
 
     def run(self, report: Callable[["Scheduler"], None]) -> None:
         """Until every job is done or has failed. Ctrl-C stops the running ones, which save what they have."""
-        waiting, reported = [job for job in self.jobs if not job.done], 0.0
-        # SIGTERM, as schedulers send it, is a Ctrl-C.
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            while waiting or self.running:
-                for slot in range(self.width):
-                    if slot not in self.running and waiting:
-                        job = waiting.pop(0)
-                        job.attempts, job.error, job.began_at = job.attempts + 1, "", _part(job)
-                        self._launch(slot, job, list(job.commands), time.monotonic())
-                time.sleep(POLL)
-                waiting += [failed for slot in list(self.running) if (failed := self._look(slot))]
-                if time.monotonic() - reported >= REPORT_EVERY:
-                    report(self)
-                    reported = time.monotonic()
-            report(self)
+            with interruptible():
+                self._until_done(report)
         except KeyboardInterrupt:
-            signal.signal(signal.SIGTERM, before)
             self._stop()
             raise
         finally:
-            signal.signal(signal.SIGTERM, before)
             self.folder.save_status(self.jobs)
+
+    def _until_done(self, report: Callable[["Scheduler"], None]) -> None:
+        waiting, reported = [job for job in self.jobs if not job.done], 0.0
+        while waiting or self.running:
+            for slot in range(self.width):
+                if slot not in self.running and waiting:
+                    job = waiting.pop(0)
+                    job.attempts, job.error, job.began_at = job.attempts + 1, "", _part(job)
+                    self._launch(slot, job, list(job.commands), time.monotonic())
+            time.sleep(POLL)
+            waiting += [failed for slot in list(self.running) if (failed := self._look(slot))]
+            if time.monotonic() - reported >= REPORT_EVERY:
+                report(self)
+                reported = time.monotonic()
+        report(self)
 
     def _launch(self, slot: int, job: Job, commands: list[list[str]], began: float) -> None:
         path, (command, *rest) = self.folder.path / "logs" / f"{job.name}.log", commands

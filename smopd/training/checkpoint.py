@@ -3,7 +3,6 @@ adapter_*: the student, in plain PEFT format; teacher.safetensors; optimizer.*: 
 state.json: step, hash of the settings, version; checksums.json, written last. Nothing is pickled.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -11,19 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel, load_peft_weights, set_peft_model_state_dict
+from peft import PeftModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from smopd.code_version import code_version
 from smopd.config import Config, settings_hash
 from smopd.errors import UserError
-from smopd.files import file_digest, sync, write_json
-from smopd.models.adapters import STUDENT, load_parameters, save_teacher, teacher_parameters
-
-CHECKSUMS = "checksums.json"
-REQUIRED = ("adapter_config.json", "adapter_model.safetensors", "optimizer.json", "optimizer.safetensors",
-            "state.json", "teacher.safetensors")  # fmt: skip
+from smopd.files import sync, write_json
+from smopd.models.adapter_files import STUDENT, fill_adapter, read_adapter
+from smopd.models.adapters import load_parameters, save_teacher, teacher_parameters
+from smopd.models.checksums import seal
 
 
 def save_adapter(model: PeftModel, folder: Path) -> None:
@@ -49,7 +46,7 @@ def write(final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optim
         _save_optimizer(optimizer, partial)
         state = {"step": step, "settings": settings_hash(config), "smopd": code_version()}
         write_json(partial / "state.json", state)
-        _seal(partial)
+        seal(partial)
         if final.exists():
             discard(final)
         os.rename(partial, final)
@@ -73,30 +70,6 @@ def sweep(checkpoints: Path) -> None:
             shutil.rmtree(left)
 
 
-def damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint, None if it is as it was written."""
-    if not (folder / CHECKSUMS).exists():
-        return f"it has no {CHECKSUMS}: its writing never ended, or an earlier smopd wrote it"
-    try:
-        listed: dict[str, str] = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
-        digest = listed.pop(CHECKSUMS)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return f"{CHECKSUMS} cannot be read"
-    if digest != _digest_of(listed):
-        return f"{CHECKSUMS} is not what was written"
-    if missing := [name for name in REQUIRED if name not in listed]:
-        return f"{CHECKSUMS} does not list {', '.join(missing)}"
-    for name, expected in listed.items():
-        try:
-            if file_digest(folder / name) != expected:
-                return f"{name} is not what was written (another checksum)"
-        except FileNotFoundError:
-            return f"{name} is missing"
-        except OSError as error:
-            return f"{name} cannot be read: {error.strerror}"
-    return None
-
-
 def load(folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config) -> int:
     """Put an undamaged checkpoint into model and optimizer; the step it stands at."""
     state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
@@ -106,7 +79,7 @@ def load(folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, confi
         advice = "move it away or choose another --out"
         raise UserError(f"{folder}: belongs to a run of other settings ({there}; {here}); {advice}")
     try:
-        set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name=STUDENT)
+        fill_adapter(model, read_adapter(folder)[1], folder)
         load_parameters(teacher_parameters(model), folder / "teacher.safetensors")
         optimizer.load_state_dict(_load_optimizer(folder))
     except UserError:
@@ -140,19 +113,3 @@ def _load_optimizer(folder: Path) -> dict[str, Any]:
     for group in plain["param_groups"]:  # JSON has no tuples, and betas is one
         group |= {k: tuple(v) for k, v in group.items() if isinstance(v, list) and k != "params"}
     return {"state": state, "param_groups": plain["param_groups"]}
-
-
-def _seal(folder: Path) -> None:
-    """Every file on disk, then their checksums, then the names."""
-    listed = {}
-    for path in sorted(folder.iterdir()):
-        shutil.copymode(folder / "state.json", path)
-        sync(path)
-        listed[path.name] = file_digest(path)
-    write_json(folder / CHECKSUMS, listed | {CHECKSUMS: _digest_of(listed)})
-    sync(folder)
-
-
-def _digest_of(listed: dict[str, str]) -> str:
-    """Of the list itself, so that damage to it is not blamed on a file that is sound."""
-    return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()

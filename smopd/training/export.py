@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
 from transformers import GenerationConfig, PreTrainedModel
 
 from smopd.config import Config, load_config, to_toml
@@ -17,7 +16,9 @@ from smopd.errors import UserError
 from smopd.evaluation.store import data_digest, load_identity, load_summary
 from smopd.files import file_digest, read_jsonl, write_text
 from smopd.formatting import interval, percent
-from smopd.models.loading import load_generation_config, load_model, resolve_adapter
+from smopd.models.adapter_files import load_adapter, resolve_adapter
+from smopd.models.checksums import checkpoints
+from smopd.models.loading import load_generation_config, load_model
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -63,7 +64,7 @@ def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
         return run, resolve_adapter(source)
     chosen = source / "checkpoints" / checkpoint
     if run != source or not chosen.is_dir():
-        there = ", ".join(p.name for p in sorted((source / "checkpoints").glob("step-*"))) or "none"
+        there = ", ".join(p.name for p in checkpoints(source)) or "none"
         raise UserError(f"--checkpoint {checkpoint}: not in {source}; its checkpoints: {there}")
     return run, resolve_adapter(chosen)
 
@@ -77,10 +78,10 @@ def _config_of(adapter: Path) -> Config:
 
 
 def _folded(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+    model: Any = load_adapter(base, adapter)
     try:
-        model = PeftModel.from_pretrained(base, str(adapter))
         return model.merge_and_unload(safe_merge=True)
-    except (ValueError, RuntimeError, OSError) as error:
+    except (ValueError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0]
         raise UserError(f"{adapter}: the adapter cannot be folded into the model: {first}") from None
 
@@ -133,7 +134,7 @@ def _training(config: Config, adapter: Path, run: Path) -> str:
 
 def _evaluations(adapter: Path, run: Path) -> list[str]:
     """Tables of what was evaluated in the run folder: the base, and the checkpoint that is exported."""
-    last = resolve_adapter(run) == adapter
+    last = checkpoints(run)[-1:] == [adapter]
     digest = file_digest(adapter / "adapter_model.safetensors")
     rows = []
     for folder in sorted((run / "eval").glob("*")):

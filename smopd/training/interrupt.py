@@ -1,9 +1,15 @@
-"""Ctrl-C (and SIGTERM, which schedulers send) at moments that lose nothing."""
+"""Ctrl-C (and SIGTERM, which schedulers send, and SIGHUP of a terminal that closes) at moments that lose
+nothing.
+"""
 
+import os
 import signal
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+HANGUP = getattr(signal, "SIGHUP", None)  # not every system has it
 
 
 class Interrupt:
@@ -15,6 +21,8 @@ class Interrupt:
 
     def handle(self, number: int, frame: Any) -> None:
         """The signal's handler."""
+        if number == HANGUP:
+            _leave_terminal()
         self.asked = self._pending = True
         self._raise()
 
@@ -24,13 +32,16 @@ class Interrupt:
             raise KeyboardInterrupt
 
     @contextmanager
-    def protect(self) -> Iterator[None]:
-        """Inside, a signal waits for the end of the block."""
+    def protect(self, stopping: bool = False) -> Iterator[None]:
+        """Inside, a signal waits for the end of the block; while `stopping`, a further one changes nothing.
+        A terminal that closes often sends two.
+        """
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
+        self._pending = self._pending and not stopping
         self._raise()
 
 
@@ -38,8 +49,11 @@ class Interrupt:
 def interruptible(at_once: bool = True) -> Iterator[Interrupt]:
     """A signal raises KeyboardInterrupt, except under `protect`; with `at_once` off it is only noted."""
     interrupt = Interrupt(at_once)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN:  # ignored: started with nohup
+        numbers.append(HANGUP)
     try:
-        old = {s: signal.signal(s, interrupt.handle) for s in (signal.SIGINT, signal.SIGTERM)}
+        old = {number: signal.signal(number, interrupt.handle) for number in numbers}
     except ValueError:  # not the main thread: the caller's handlers stay
         old = {}
     try:
@@ -47,3 +61,16 @@ def interruptible(at_once: bool = True) -> Iterator[Interrupt]:
     finally:
         for number, previous in old.items():
             signal.signal(number, previous)
+
+
+def _leave_terminal() -> None:
+    """Print to nowhere from now on if the terminal is gone: an error here would lose the checkpoint."""
+    for descriptor in (1, 2):
+        try:
+            device = stat.S_ISCHR(os.fstat(descriptor).st_mode)
+            if device and not os.isatty(descriptor):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+        except OSError:  # closed: nothing is printed there
+            continue

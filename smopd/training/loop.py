@@ -66,7 +66,7 @@ class Trainer:
         device = self.processes.device
         chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
         self.renderer: Renderer = chat.renderer
-        adapter = str(resolve_adapter(config.model.adapter)) if config.model.adapter else ""
+        adapter = resolve_adapter(config.model.adapter) if config.model.adapter else None
         self.model: PeftModel = attach(chat.model, config.lora, config.seed, adapter)
         for parameter in adapter_parameters(self.model):
             parameter.data = parameter.data.to(device)
@@ -128,7 +128,7 @@ class Trainer:
                     self.save()
             except (KeyboardInterrupt, EngineLost) as reason:
                 # The weights are those after the last whole step: a half-done one has changed nothing yet.
-                with interrupt.protect():
+                with interrupt.protect(stopping=True):
                     if self.step:
                         self.save()
                 if isinstance(reason, EngineLost):

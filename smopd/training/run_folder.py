@@ -5,7 +5,6 @@ tokens/ (on request), checkpoints/, eval/ (before and after), report.html (from 
 
 import logging
 import math
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch.optim import Optimizer
 from smopd.config import MAY_CHANGE, Config, differences, load_config, to_toml
 from smopd.errors import UserError
 from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
+from smopd.models.checksums import checkpoints, damage, step_of
 from smopd.rollout.engine import SaveAdapter
 from smopd.training import checkpoint, tokens
 
@@ -85,10 +85,10 @@ class RunFolder:
         except (OSError, SafetensorError) as error:
             where = getattr(error, "filename", None) or path
             why = getattr(error, "strerror", None) or str(error).rpartition("I/O error: ")[2]
-            sound = next((c for c in reversed(self.checkpoints()) if checkpoint.damage(c) is None), None)
+            sound = next((c for c in reversed(self.checkpoints()) if damage(c) is None), None)
             safe, then = "No checkpoint is complete yet", "begins anew"
             if sound:
-                safe, then = f"The last complete checkpoint (step {_step(sound)}) is intact", "continues"
+                safe, then = f"The last complete checkpoint (step {step_of(sound)}) is intact", "continues"
             safe += f": once this is mended, the same command {then}."
             raise UserError(f"{where}: cannot be written: {why}.\n{safe}") from None
 
@@ -138,8 +138,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
-        folders = (self.path / "checkpoints").glob("step-*")
-        return sorted((p for p in folders if re.fullmatch(r"step-\d+", p.name)), key=_step)
+        return checkpoints(self.path)
 
     @staticmethod
     def adapter_saver(model: PeftModel) -> SaveAdapter:
@@ -149,7 +148,7 @@ class RunFolder:
     def save_checkpoint(self, step: int, model: PeftModel, optimizer: Optimizer, keep: int) -> Path:
         """Write a checkpoint, unless a sound one is there, then `prune`. It is visible only when complete."""
         final = self.path / "checkpoints" / f"step-{step:06d}"
-        if not final.exists() or checkpoint.damage(final):
+        if not final.exists() or damage(final):
             with self._writing(final):
                 checkpoint.write(final, step, model, optimizer, self.config)
             self._damaged.discard(final)
@@ -158,11 +157,11 @@ class RunFolder:
 
     def prune(self, keep: int, upto: int | None = None) -> None:
         """Keep the newest `keep` checkpoints and the best; damaged ones and any after `upto` do not count."""
-        folders = [c for c in self.checkpoints() if upto is None or _step(c) <= upto]
+        folders = [c for c in self.checkpoints() if upto is None or step_of(c) <= upto]
         sound = [c for c in folders if c not in self._damaged]
-        best = self.best({_step(c) for c in sound})
+        best = self.best({step_of(c) for c in sound})
         for old in folders if sound else []:
-            if old not in sound[-keep:] and not (best and _step(old) == best[0]):
+            if old not in sound[-keep:] and not (best and step_of(old) == best[0]):
                 with self._writing(old):
                     checkpoint.discard(old)
 
@@ -170,7 +169,7 @@ class RunFolder:
         """The newest undamaged checkpoint, None without any; an error if all are damaged."""
         problems: list[str] = []
         for folder in reversed(self.checkpoints()):
-            if (problem := checkpoint.damage(folder)) is None:
+            if (problem := damage(folder)) is None:
                 for line in problems:
                     log.warning("%s; %s is used, and the steps after it are repeated", line, folder.name)
                 return folder
@@ -187,7 +186,7 @@ class RunFolder:
         chosen = only or self.soundest()
         if chosen is None:
             return 0
-        if only and (problem := checkpoint.damage(only)):
+        if only and (problem := damage(only)):
             raise UserError(f"{only}: damaged: {problem}")
         return checkpoint.load(chosen, model, optimizer, self.config)
 
@@ -202,10 +201,6 @@ class RunFolder:
         path = self.path / "tokens" / f"step-{step:06d}.safetensors"
         with self._writing(path):
             tokens.write(path, columns)
-
-
-def _step(folder: Path) -> int:
-    return int(folder.name.removeprefix("step-"))
 
 
 def _remove_empty(folders: list[Path]) -> None:

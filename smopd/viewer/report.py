@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from smopd.charts import CHART_CSS, Bar, bar_chart, line_chart, smooth, swatch
 from smopd.config_io import flatten
 from smopd.files import write_text
-from smopd.formatting import esc, finite, interval, p_value, percent, points
+from smopd.formatting import cut, esc, finite, html_text, interval, p_value, percent, points
 from smopd.pages import html_page, section
+
+LABEL = 500  # characters of a name or an answer that are shown
 
 
 class Accuracy(NamedTuple):
@@ -167,8 +169,8 @@ def result_sentence(accuracies: Sequence[Accuracy]) -> str:
 def render_report(data: ReportData) -> str:
     """The page as one string."""
     lede = result_sentence(data.accuracies)
-    head = f"<h1>{esc(data.title)}</h1>"
-    head += f'<p class="subtitle">{esc(data.subtitle)}</p>' if data.subtitle else ""
+    head = f"<h1>{html_text(data.title, LABEL)}</h1>"
+    head += f'<p class="subtitle">{html_text(data.subtitle, LABEL)}</p>' if data.subtitle else ""
     head += f'<p class="lede">{esc(lede)}</p>' if lede else ""
     sections = (
         _accuracy(data.accuracies, data.notes),
@@ -189,8 +191,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], css: str = "scro
     top = "".join(f'<th scope="col">{esc(h)}</th>' for h in heads)
     body = ""
     for first, *rest in rows:
-        cells = "".join(f"<td>{esc(cell)}</td>" for cell in rest)
-        body += f'<tr><th scope="row">{esc(first)}</th>{cells}</tr>'
+        cells = "".join(f"<td>{html_text(cell, LABEL)}</td>" for cell in rest)
+        body += f'<tr><th scope="row">{html_text(first, LABEL)}</th>{cells}</tr>'
     return f'<div class="{css}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -239,7 +241,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
             ends = [y for _, y in smooth(line) if y is not None]
             shown = [percent(y) if panel.percent else f"{y:.3g}" for y in (ends[:1] + ends[-1:])]
             words = f"{name.removeprefix(panel.name + '/')} {' → '.join(dict.fromkeys(shown))}"
-            keys += f"<li>{swatch(i)}{esc(words)}</li>"
+            keys += f"<li>{swatch(i)}{html_text(words, LABEL)}</li>"
         drawn += f'<ul class="key">{keys}</ul>'
         figures.append(f"<figure><figcaption>{esc(panel.title)}</figcaption>{drawn}</figure>")
     return section("Training", f'<div class="charts">{"".join(figures)}</div>{STEPS}') if figures else ""
@@ -248,9 +250,11 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
 def _article(pair: ConversationPair) -> str:
     was, now = (verdict_words(c)[0] for c in (pair.before, pair.after))
     texts = {"system prompt": pair.system, "FULL message": pair.full}
-    task = "".join(f'<dt>{k}</dt><dd class="text" dir="auto">{esc(v)}</dd>' for k, v in texts.items() if v)
-    heading = f"{was} before, {now} after; expected {esc(pair.expected)}"
-    html = f"<article>\n<h3>{esc(pair.id)}<small>{heading}</small></h3>"
+    task = "".join(
+        f'<dt>{k}</dt><dd class="text" dir="auto">{html_text(v)}</dd>' for k, v in texts.items() if v
+    )
+    heading = f"{was} before, {now} after; expected {html_text(pair.expected, LABEL)}"
+    html = f"<article>\n<h3>{html_text(pair.id, LABEL)}<small>{heading}</small></h3>"
     html += f"<details><summary>The task in full</summary><dl>{task}</dl></details>" if task else ""
     for users, before, after in turn_rows(pair):
         said = [_said("user both" if len(users) == 1 else "user", name, text) for name, text in users.items()]
@@ -259,13 +263,13 @@ def _article(pair: ConversationPair) -> str:
     ends = ""
     for name, side in (("before", pair.before), ("after", pair.after)):
         word, found = verdict_words(side)
-        words = esc(f" {name} training: {found}, expected {pair.expected}")
+        words = html_text(f" {name} training: {found}, expected {cut(pair.expected, LABEL)}", 2 * LABEL)
         ends += f'<div class="verdict {word}"><b>{"✓" if side.correct else "✗"} {word}</b>{words}</div>'
     return f'{html}<div class="pair">{ends}</div>\n</article>\n'
 
 
 def _said(css: str, name: str, text: str | None) -> str:
-    body = "(no such turn)" if text is None else esc(text) if text else "(empty)"
+    body = "(no such turn)" if text is None else html_text(text) if text else "(empty)"
     said = f'<p class="text" dir="auto">{body}</p>'
     return f'<div class="{css}"><span class="label">{esc(name)}</span>{said}</div>'
 
@@ -274,6 +278,6 @@ def _settings(settings: Mapping[str, Any]) -> str:
     rows = ""
     for key, value in flatten(settings).items():
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        rows += f"<tr><td>{esc(key)}</td><td>{esc(shown)}</td></tr>"
+        rows += f"<tr><td>{html_text(key, LABEL)}</td><td>{html_text(shown)}</td></tr>"
     body = f"<summary>Every setting of the run</summary><table><tbody>{rows}</tbody></table>"
     return section("Settings", f'<details class="settings">{body}</details>') if rows else ""

@@ -13,7 +13,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from smopd.formatting import interval, p_value, percent, points, visible
+from smopd.formatting import cut, interval, p_value, percent, points, visible
 from smopd.viewer import report
 from smopd.viewer.report import Accuracy, Comparison, ConversationPair
 
@@ -22,7 +22,13 @@ NARROW = 90  # below this many columns two replies side by side would be too thi
 
 def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     """Print one task's conversation before and after training, side by side, or stacked if narrow."""
-    console.print(Rule(Text(visible(pair.id).replace("\n", " "), style="bold"), align="left", style="dim"))
+    console.print(
+        Rule(
+            Text(visible(cut(pair.id, report.LABEL)).replace("\n", " "), style="bold"),
+            align="left",
+            style="dim",
+        )
+    )
     for name, text in (("system", pair.system), ("FULL message", pair.full), ("expected", pair.expected)):
         if text:
             console.print(_said(name, text, style="dim"))
@@ -34,7 +40,7 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     verdicts = []
     for name, side in (("before", pair.before), ("after", pair.after)):
         word, found = report.verdict_words(side)
-        answer = visible(f", {found}, expected {pair.expected}")
+        answer = visible(cut(f", {found}, expected {cut(pair.expected, report.LABEL)}", 2 * report.LABEL))
         judged = (word, "bold green" if side.correct else "bold red")
         verdicts.append(Text.assemble(f"{name}: ", judged, answer, overflow="fold"))
     _side_by_side(console, verdicts)
@@ -114,7 +120,8 @@ def _breakdown_table(views: dict[str, Any]) -> Table:
         for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
             found = [v[part].get(name) for v in views.values()]
             total = max(f["total"] for f in found if f)
-            table.add_row(name + unit, str(total), *(percent(f["accuracy"]) if f else "-" for f in found))
+            shares = (percent(f["accuracy"]) if f else "-" for f in found)
+            table.add_row(Text(visible(name) + unit), str(total), *shares)
     return table
 
 
@@ -134,7 +141,7 @@ def comparison_table(result: dict[str, Any]) -> Table:
         changes += [_comparison(f"{view.upper()}, {task}", change) for task, change in tasks.items()]
     whole = Table.grid()
     for stage in ("a", "b"):
-        whole.add_row(Text(f"  {stage.upper()}: {result[stage]}", overflow="fold"))
+        whole.add_row(Text(visible(f"  {stage.upper()}: {result[stage]}"), overflow="fold"))
     whole.add_row(accuracy_table(accuracies, changes))
     return whole
 
@@ -153,5 +160,5 @@ def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
 
 
 def _said(name: str, text: str | None, style: str = "") -> Text:
-    words = "(no such turn)" if text is None else visible(text) or "(empty)"
+    words = "(no such turn)" if text is None else visible(cut(text)) or "(empty)"
     return Text.assemble((f"{name}\n", "dim italic"), (words, style), overflow="fold")

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from played import move_student, student_of
 
+from smopd.errors import UserError
 from smopd.models import load_model
 from smopd.models.adapters import (
     attach,
@@ -99,7 +100,7 @@ def test_the_teacher_survives_save_and_load(model, tmp_path):
 def test_the_student_starts_from_a_given_adapter_and_the_teacher_with_it(model, tmp_path, pocket_config):
     move_student(model, 1.0)
     model.save_pretrained(str(tmp_path), selected_adapters=["default"])
-    again = attach(load_model(pocket_config).model, Lora(), seed=9, adapter=str(tmp_path))
+    again = attach(load_model(pocket_config).model, Lora(), seed=9, adapter=tmp_path)
     for name, p in student_parameters(model).items():
         assert torch.equal(student_parameters(again)[name], p)
         assert torch.equal(teacher_parameters(again)[name], p)
@@ -127,3 +128,12 @@ def test_merged_is_the_same_policy_and_leaves_the_weights_as_they_were(model):
     with pytest.raises(RuntimeError, match="inside"), merged(model):
         raise RuntimeError("inside")
     assert all(torch.equal(p, weights[n]) for n, p in model.named_parameters())
+
+
+def test_what_is_more_than_two_matrices_is_not_folded_as_if_it_were_not(pocket):
+    targets = LoraConfig(r=2, use_dora=True, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    with (
+        pytest.raises(UserError, match=r"rollout\.merge=false"),
+        merged(get_peft_model(pocket.model, targets)),
+    ):
+        pass

@@ -1,10 +1,16 @@
 """What loading a model tells transformers, and what it refuses."""
 
+import ast
 import importlib.util
+import json
+import re
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from families import FAMILIES
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config, Phi3ForCausalLM
 
 from smopd.config import load_config
@@ -36,7 +42,7 @@ def asked(gpu, *sets, device="cuda"):
 
 
 def test_a_plain_base_is_loaded_without_a_word_of_quantisation(gpu):
-    assert set(asked(gpu)) == {"dtype", "attn_implementation"}
+    assert set(asked(gpu)) == {"dtype", "attn_implementation", "trust_remote_code", "output_loading_info"}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -62,7 +68,9 @@ def test_a_quantised_base_stays_where_it_was_put(gpu, monkeypatch):
     """bitsandbytes' weights refuse to be moved."""
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(MODEL_DIR))
     monkeypatch.setattr(model, "to", lambda *_: pytest.fail("moved"))
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: model)
+    monkeypatch.setattr(
+        AutoModelForCausalLM, "from_pretrained", lambda *_, **__: (model, {"missing_keys": set()})
+    )
     assert load_model(load_config(None, ["model.quantize=nf4"]), "cuda").model is model
 
 
@@ -139,3 +147,97 @@ def test_attention_that_is_not_soft_capped_stays_as_it_was(tmp_path, caplog):
     folder = FAMILIES["gemma3"].save(tmp_path)
     assert load_model(load_config(None, [f"model.path={folder}"])).model.config._attn_implementation == "sdpa"
     assert "soft-caps" not in caplog.text
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A copy of the pocket model to break."""
+    return shutil.copytree(MODEL_DIR, tmp_path / "broken")
+
+
+def without_a_tensor(folder):
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.0.mlp.gate_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def with_a_shorter_tensor(folder):
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.0.mlp.gate_proj.weight"
+    save_file(tensors | {name: tensors[name][:-1].clone()}, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("wound", "words"),
+    [
+        (without_a_tensor, "its weights lack model.layers.0.mlp.gate_proj.weight"),
+        (with_a_shorter_tensor, "cannot be loaded"),
+        (lambda f: (f / "model.safetensors").write_bytes(bytes(900)), "cannot be loaded"),
+        (lambda f: (f / "model.safetensors").unlink(), "cannot be loaded"),
+        (lambda f: (f / "config.json").write_text("{"), "cannot be loaded"),
+        (lambda f: (f / "tokenizer.json").write_text("{}"), "cannot be loaded"),
+    ],
+    ids=["a tensor less", "another shape", "no weights", "no file", "config", "tokenizer"],
+)
+def test_a_broken_base_is_an_error(smopd, broken, wound, words):
+    wound(broken)
+    code, out, err = smopd("eval", "broken", "--limit", "1", "--data", "pocket:eval:1")
+    assert (code, out) == (2, "")
+    assert "model.path: " in err
+    assert words in err
+
+
+AUTO = {
+    "AutoConfig": "own.Config",
+    "AutoModelForCausalLM": "own.Model",
+    "AutoTokenizer": ["own.Tok", "own.Tok"],
+}
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["unknown type", "known type"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("eval", "./broken", "--limit", "1", "--data", "pocket:eval:1", "--set", "eval.tokens=4"),
+        ("eval", "./broken", "--limit", "1", "--engine", "vllm-http", "--url", "http://127.0.0.1:9"),
+        ("plan", "pocket", "--set", "model.path=./broken"),
+        (
+            "train",
+            "pocket",
+            "--set",
+            "model.path=./broken",
+            "--set",
+            "train.steps=1",
+            "--set",
+            "train.rollouts=1",
+        ),
+    ],
+    ids=["eval", "eval with servers", "plan", "train"],
+)
+def test_code_that_a_model_brings_is_never_run_and_nobody_is_asked(smopd, broken, monkeypatch, line, known):
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # what somebody at the terminal might type
+    for name in ("config.json", "tokenizer_config.json"):
+        settings = json.loads((broken / name).read_text()) | {"auto_map": AUTO}
+        if not known:
+            settings |= {"model_type": "own"} if name == "config.json" else {"tokenizer_class": "Own"}
+        (broken / name).write_text(json.dumps(settings))
+    (broken / "own.py").write_text(f"open({str(broken.parent / 'it-ran')!r}, 'w')\n")
+    code, out, err = smopd(*line)
+    assert not (broken.parent / "it-ran").exists()
+    assert "[y/N]" not in out + err
+    if not known:
+        assert code == 2, err
+        assert "Traceback" not in err
+    if not known and line[0] in ("eval", "train"):
+        assert "it brings code of its own, and smopd runs none" in err
+
+
+def test_no_call_leaves_the_question_to_transformers():
+    calls = []
+    for file in Path(models.__file__).parents[1].rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and re.match(r"Auto\w+\.from_\w+$", ast.unparse(node.func)):
+                said = {word.arg or ast.unparse(word.value) for word in node.keywords}
+                calls.append(f"{file.name}: {ast.unparse(node)}")
+                assert said & {"trust_remote_code", "NO_CODE"}, calls[-1]
+    assert len(calls) >= 7

@@ -62,7 +62,7 @@ def test_training_samples_as_the_settings_say(student, pocket, tmp_path):
 def test_engines_elsewhere_get_the_largest_rank(student, pocket, tmp_path, monkeypatch):
     config, model = student
     given = []
-    monkeypatch.setattr("smopd.rollout.vllm_local.VLLMEngine", lambda config, ends, rank: given.append(rank))
+    monkeypatch.setattr("smopd.rollout.vllm_local.VLLMEngine", lambda *told: given.append(told[-1]))
     training_driver(with_engine(config, kind="vllm"), pocket.renderer, model, tmp_path)
     model.peft_config["default"].rank_pattern = {"q_proj": 24}
     training_driver(with_engine(config, kind="vllm"), pocket.renderer, model, tmp_path)

@@ -104,9 +104,47 @@ def test_an_endless_body_is_read_up_to_the_limit(serve, monkeypatch):
     assert time.monotonic() - began < 10
 
 
-def test_endless_headers_end(serve):
+@pytest.mark.parametrize(
+    ("first", "part"),
+    [
+        (OK, b"A: b\r\n" * 1000),
+        (OK + b"A: ", b"b" * 65536),
+        (b"HTTP/1.1 200 ", b"O" * 65536),
+        (b"", b"\r\n" * 30000),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n1;", b"x" * 65536),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"A: b\r\n" * 1000),
+    ],
+    ids=["headers", "a header", "status line", "empty lines", "a chunk's size", "trailers"],
+)
+def test_an_endless_head_ends(serve, first, part):
+    began = time.monotonic()
     with pytest.raises(Unreachable):
-        Client("").request(serve(endless(OK, b"A: b\r\n" * 1000)), timeout=20.0)
+        Client("").request(serve(endless(first, part)), timeout=2.0)
+    assert time.monotonic() - began < 4
+
+
+def test_answers_before_the_answer_end_with_the_deadline(serve):
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="timed out"):
+        Client("").request(serve(endless(b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 100)), timeout=0.5)
+    assert time.monotonic() - began < 2
+
+
+def test_small_chunks_end_with_the_deadline(serve):
+    first = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="timed out"):
+        Client("").request(serve(endless(first, b"1\r\nx\r\n" * 1000)), timeout=0.5)
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("status", [b"400 Bad", b"503 Busy", b"302 Found"])
+def test_a_servers_words_are_shown_without_control_characters(serve, status):
+    words = "\x1b]0;owned\x07\x9b2J\u202e\u2067\u200d\ufeff\r\nerror: forged".encode()
+    head = b"HTTP/1.1 " + status + b"\r\nLocation: http://a/\xe2\x80\xae\xc2\x9b\r\n\r\n"
+    with pytest.raises((Rejected, Unreachable)) as refused:
+        Client("").request(serve(once(head + words)), timeout=5.0)
+    assert set(str(refused.value)) <= {chr(i) for i in range(32, 127)} | {"\ufffd", "\xe2"}
 
 
 def test_a_body_of_the_largest_size_is_taken(serve, monkeypatch):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from runs import nobody
-from vllm_stub import END, SAMPLING, completion, connect, error, once, play, saves, start
+from vllm_stub import END, SAMPLING, VOCABULARY, completion, connect, error, once, play, saves, start
 
 from smopd.errors import EngineLost, UserError
 from smopd.rollout.engine import Stop
@@ -18,6 +18,11 @@ __all__ = ["connect", "start"]  # fixtures
 KEY = "sk-very-secret-0123456789"
 
 # Servers that fail.
+
+
+def answer(ids, **changes):
+    return completion({"prompt": [0, 100], "model": "base"}, ids, **changes)
+
 
 FAULTS = {
     "server error": (500, error("boom", 500)),
@@ -42,7 +47,28 @@ FAULTS = {
     "behind the end": completion({"prompt": [0, 100], "model": "base"}, [7, END, 7, END]),
     "another prompt": completion({"prompt": [0, 101], "model": "base"}, [7, END]),
     "death": "die",
-}
+    **{name: answer([7, END], **changes) for name, changes in {
+        "an id past the vocabulary": {"token_ids": [VOCABULARY, END]},
+        "an absurd id": {"token_ids": [10**400, END]},
+        "a negative id": {"token_ids": [-1, END]},
+        "a fraction for an id": {"token_ids": [7.0, END]},
+        "true for an id": {"token_ids": [True, END]},
+        "text for ids": {"token_ids": "77"},
+        "an object for ids": {"token_ids": {"7": 1, "8": 2}},
+        "a positive logprob": {"logprobs": {"token_logprobs": [0.001, -1.0]}},
+        "an infinite logprob": {"logprobs": {"token_logprobs": [float("-inf"), -1.0]}},
+        "no number": {"logprobs": {"token_logprobs": [float("nan"), -1.0]}},
+        "an absurd logprob": {"logprobs": {"token_logprobs": [-(10**400), -1.0]}},
+        "true for a logprob": {"logprobs": {"token_logprobs": [True, -1.0]}},
+        "text for a logprob": {"logprobs": {"token_logprobs": ["-1", -1.0]}},
+        "an object for the end": {"finish_reason": {"a": []}},
+    }.items()},
+    "another model": answer([7, END]) | {"model": "somebody else's"},
+    "two replies": answer([7, END]) | {"choices": answer([7, END])["choices"] * 2},
+    "an object for replies": answer([7, END]) | {"choices": {"0": 1}},
+    "a prompt of another length": answer([7, END], prompt_token_ids=None) | {"usage": {"prompt_tokens": 3}},
+    "text for usage": answer([7, END]) | {"usage": "many"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
@@ -61,6 +87,41 @@ def test_what_cannot_be_used_is_asked_for_again(start, connect, fault):
     ids, expected = play(connect(stub), 3)
     assert ids == expected("base")
     assert len(stub.asked) == 3  # and the one that failed
+
+
+def test_rounding_is_no_lie(start, connect):
+    rounded = {"token_logprobs": [5e-5, -1.0]}
+    stub = start(
+        lambda path, body: completion(body, [VOCABULARY - 1, END], logprobs=rounded) if body else None
+    )
+    (reply,) = connect(stub, lora=False).generate([[1]], [1], SAMPLING)
+    assert (reply.ids, reply.logps) == ((VOCABULARY - 1, END), (0.0, -1.0))
+
+
+@pytest.mark.parametrize("count", [10**400, -5, 99, 1.5, "7", float("inf"), None, True])
+def test_what_a_server_says_of_its_cache_is_only_believed_if_it_can_be(start, connect, count):
+    details = {"usage": {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": count}}}
+    stub = start(lambda path, body: completion(body, [7, END]) | details if body else None)
+    engine = connect(stub, lora=False)
+    engine.generate([[1]], [1], SAMPLING)
+    assert (engine.usage.prompt, engine.usage.reused) == (0, 0)
+
+
+def test_what_a_server_says_is_shown_in_one_line_without_control_characters(start, connect, caplog):
+    words = "\x1b[2J\x9b31m\u202e\u2066\u200b\x07\nerror: forged"
+    stub = start(lambda path, body: (400, error(words, 400)) if path == "/v1/completions" else None)
+    with pytest.raises(UserError) as refused:
+        play(connect(stub), 1)
+    broken = start(
+        lambda path, body: {"model": words * 1000, "choices": []} if path == "/v1/completions" else None
+    )
+    with caplog.at_level(logging.WARNING, "smopd"), pytest.raises(EngineLost) as lost:
+        play(connect(broken, retries=0), 1)
+    assert "error: forged" in str(refused.value)
+    for said in (str(refused.value), str(lost.value), caplog.text):
+        assert not set(said) & set("\x1b\x9b\u202e\u2066\u200b\x07")
+        assert not [line for line in said.splitlines() if line.startswith("error")]
+        assert len(said) < 3000
 
 
 def test_a_server_that_dies_at_work_loses_nothing_and_is_used_again_when_back(start, connect, caplog):

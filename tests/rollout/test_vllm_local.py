@@ -118,7 +118,7 @@ def _environment(monkeypatch):
 
 
 def make(*settings, rank=8) -> VLLMEngine:
-    return VLLMEngine(load_config("pocket", ["engine.kind=vllm", *settings]), [END], rank)
+    return VLLMEngine(load_config("pocket", ["engine.kind=vllm", *settings]), [END], 1000, rank)
 
 
 def save(folder: Path) -> None:

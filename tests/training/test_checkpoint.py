@@ -22,9 +22,9 @@ from smopd.code_version import code_version
 from smopd.config import Config, load_config, settings_hash
 from smopd.errors import UserError
 from smopd.models import load_model
-from smopd.models.adapters import STUDENT, attach, student_parameters, teacher_parameters, update_teacher
-from smopd.training import checkpoint
-from smopd.training.checkpoint import REQUIRED, damage
+from smopd.models.adapter_files import STUDENT
+from smopd.models.adapters import attach, student_parameters, teacher_parameters, update_teacher
+from smopd.models.checksums import REQUIRED, damage, seal
 from smopd.training.run_folder import RunFolder
 
 CONFIG = load_config("pocket")
@@ -207,7 +207,7 @@ def test_a_list_that_leaves_out_a_file_is_not_believed(run):
     folder = run / "checkpoints" / "step-000004"
     (folder / "teacher.safetensors").unlink()
     (folder / "checksums.json").unlink()
-    checkpoint._seal(folder)
+    seal(folder)
     assert damage(folder) == "checksums.json does not list teacher.safetensors"
 
 

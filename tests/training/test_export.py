@@ -169,25 +169,29 @@ def test_a_capped_model_keeps_its_caps_and_an_adapter_of_another_model_is_refuse
     saved = json.loads((tmp_path / "model" / "config.json").read_text())
     assert saved["final_logit_softcapping"] == 2.0
     assert saved["eos_token_id"] == json.loads((folder / "config.json").read_text())["eos_token_id"]
-    shutil.copy(
-        run / "checkpoints/step-000002/adapter_model.safetensors", tmp_path / "capped/checkpoints/step-000002"
-    )
-    with pytest.raises(UserError, match="cannot be folded"):
-        module.export(tmp_path / "capped", tmp_path / "other")
+    (tmp_path / "mixed").mkdir()
+    source = run / "checkpoints/step-000002"
+    shutil.copy(source / "adapter_model.safetensors", tmp_path / "mixed")
+    settings = json.loads((source / "adapter_config.json").read_text())
+    settings["base_model_name_or_path"] = str(folder)
+    (tmp_path / "mixed/adapter_config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="mixed: does not fit this model"):
+        module.export(tmp_path / "mixed", tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
 def test_a_gguf_base_becomes_a_plain_folder(tmp_path):
     source = tiny_gguf(tmp_path / "tiny.gguf")
     config = load_config(None, [f"model.path={json.dumps(str(source))}", "lora.r=2", "lora.alpha=2"])
-    RunFolder(tmp_path / "run", config).begin()
+    folder = RunFolder(tmp_path / "run", config)
+    folder.begin()
     chat = load_model(config)
     before = logits(chat.model)
     peft = attach(chat.model, config.lora, 0)
     with torch.no_grad():
         for parameter in student_parameters(peft).values():
             parameter.add_(0.05)
-    RunFolder.adapter_saver(peft)(tmp_path / "run/checkpoints/step-000001")
+    folder.save_checkpoint(1, peft, torch.optim.AdamW(student_parameters(peft).values()), 1)
     module.export(tmp_path / "run", tmp_path / "model")
     assert "quantization_config" not in json.loads((tmp_path / "model" / "config.json").read_text())
     again = load_model(load_config(None, [f"model.path={json.dumps(str(tmp_path / 'model'))}"]))

@@ -4,8 +4,10 @@ true to its numbers.
 It leaves out looks: those were judged by eye.
 """
 
+import html
 import math
 import re
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from page_parser import Page
 
 from smopd.charts import Bar, bar_chart, line_chart, nice_ticks, smooth, tick_labels
-from smopd.formatting import esc, finite, p_value, percent, points
+from smopd.formatting import esc, finite, html_text, p_value, percent, points
 from smopd.viewer.report import (
     Accuracy,
     Comparison,
@@ -335,3 +337,37 @@ def test_a_failed_write_keeps_the_old_page(tmp_path: Path, monkeypatch: pytest.M
         write_report(target, EMPTY)
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+WORDS = {"latin": "a", "thai": "\u0e01", "arabic": "\u0628", "accents": "\u0301", "no-break": "a\u00a0"}
+
+
+@pytest.mark.parametrize("letters", WORDS.values(), ids=WORDS.keys())
+def test_a_word_of_any_length_can_be_broken_and_is_cut(letters: str) -> None:
+    """In a browser, unbroken Thai, Arabic and accents took more than two minutes at this length."""
+    word = letters * 100_000
+    side = ShownConversation([(word, word), ("short", word)], False, word)
+    pair = ConversationPair(word, word, word, word, side, side)
+    change = Comparison(word, 1, 2, 0.1, 0.1, 0.2, 0.5)
+    began = time.monotonic()
+    text = render_report(
+        ReportData(word, word, [], [change], [], [pair] * 3, {"model": {"path": word}, word: [word]})
+    )
+    assert time.monotonic() - began < 2
+    body = html.unescape(re.sub(r"<[^>]*>", " ", text.partition("<body>")[2]))
+    assert max(map(len, re.split(r"[ \n]", body))) < 120
+    assert f"… ({len(word):,} characters, cut)" in body
+    assert len(body) < 1_000_000
+    assert len(Page(text).words("title")[0]) < 300
+
+
+def test_a_text_that_is_not_too_long_is_shown_whole() -> None:
+    text = "word " * 3_999 + "end"
+    side = ShownConversation([("u", text)], False, "1")
+    pairs = [ConversationPair("i", "", "", "1", side, side)]
+    page = Page(render_report(ReportData("t", "", conversations=pairs)))
+    assert text in page.words("p")
+    assert html_text("x" * 80) == "x" * 80
+    assert html_text("x" * 161) == f"{'x' * 80}<wbr>{'x' * 80}<wbr>x"
+    assert html_text("<" * 81) == f"{'&lt;' * 80}<wbr>&lt;"
+    assert html_text("a\0b") == "a\ufffdb"

@@ -112,3 +112,12 @@ def test_tables_of_little(width: int) -> None:
         screen.print(accuracy_table(accuracies, []))
         screen.print(accuracy_table(accuracies, COMPARISONS))
         assert all(len(line) <= width for line in out.getvalue().splitlines())
+
+
+def test_a_word_of_any_length_is_cut() -> None:
+    word = "\u0e01" * 100_000
+    side = ShownConversation([(word, word)], False, word)
+    lines = shown(ConversationPair(word, word, word, word, side, side), 120)
+    assert all(len(line) <= 120 for line in lines)
+    assert len(lines) < 2_000
+    assert sum("(100,000 characters, cut)" in line for line in lines) >= 5

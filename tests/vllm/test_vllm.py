@@ -63,7 +63,7 @@ def engine(request, servers, tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in ENVIRONMENT.items():
                 patch.setenv(name, value)
-            made = VLLMEngine(CONFIG, CHAT.renderer.end_ids, RANK)
+            made = VLLMEngine(CONFIG, CHAT.renderer.end_ids, CHAT.renderer.vocabulary, RANK)
             yield made
             made.close()
     else:
@@ -79,7 +79,9 @@ def connect(servers, folder: Path, **settings) -> VLLMServers:
         update={"kind": "vllm-http", "servers": [s.url for s in servers], **settings}
     )
     config = CONFIG.model_copy(update={"engine": named})
-    return VLLMServers(config, CHAT.renderer.end_ids, folder, CHAT.renderer.encode, RANK, pause=0.2)
+    renderer = CHAT.renderer
+    ends, size = renderer.end_ids, renderer.vocabulary
+    return VLLMServers(config, ends, size, folder, renderer.encode, RANK, pause=0.2)
 
 
 CHAT = load_model(CONFIG)
@@ -276,7 +278,7 @@ setter, before, said = torch.set_num_threads, None, []
 before = state()
 config = load_config("pocket", ["engine.max_length=256", "engine.memory=0.1"])
 for rank in (0, 16):
-    engine = VLLMEngine(config, [1], rank)
+    engine = VLLMEngine(config, [1], 10**6, rank)
     said.append([list(reply.ids) for reply in engine.generate([[5, 6, 7]] * 2, [3, 4], Sampling(1.0, 8))])
     engine.close()
 print(json.dumps({"kept": state() == before, "said": said, "temporary": os.listdir(os.environ["TMPDIR"])}))

@@ -1,0 +1,62 @@
+"""The one way a verb prints: whatever a server, a model or a file said, no control character of it reaches
+the terminal. Results go to standard output, everything else to standard error.
+"""
+
+import logging
+import re
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from smopd.formatting import visible, visible_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_plain_warning = warnings.formatwarning
+
+
+def say(*lines: object, err: bool = False, end: str = "\n") -> None:
+    """Lines of text."""
+    print("\n".join(visible(str(line)) for line in lines), end=end, file=sys.stderr if err else sys.stdout)
+
+
+def emit(value: dict[str, Any]) -> None:
+    """One JSON object on standard output."""
+    print(visible_json(value))
+
+
+def show(*parts: Any) -> None:
+    """Tables of rich, or text, on standard output."""
+    for part in parts:
+        console().print(part)
+
+
+def console(**settings: Any) -> "Console":
+    """A terminal for rich, on which text is only text: neither markup nor an escape in it has any effect."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Guarded(Console):
+        def render(self, *args: Any, **kwargs: Any) -> Any:
+            for part in super().render(*args, **kwargs):
+                yield part if part.control else Segment(visible(part.text), part.style)
+
+    return Guarded(highlight=False, markup=False, **settings)
+
+
+class _Record(logging.LogRecord):
+    def getMessage(self) -> str:
+        # Libraries colour their own messages.
+        return visible(_COLOURS.sub("", super().getMessage()))
+
+
+def _visible_warning(*args: Any, **kwargs: Any) -> str:
+    return visible(_plain_warning(*args, **kwargs))
+
+
+def guard_logs() -> None:
+    """Log lines and warnings, also those of libraries, without control characters."""
+    logging.setLogRecordFactory(_Record)
+    warnings.formatwarning = _visible_warning

@@ -1,0 +1,137 @@
+"""Adapters on disk: finding one, and loading it only if every file is sound and every tensor fits the base.
+PEFT alone fills what is missing with random numbers and says so in a warning.
+"""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftConfig, PeftModel, PeftModelForCausalLM, set_peft_model_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+from smopd.errors import UserError
+from smopd.files import read_json
+from smopd.models.checksums import checkpoints, damage, is_checkpoint
+
+Tensors = dict[str, torch.Tensor]
+STUDENT = "default"  # the name under which PEFT saves without a subfolder
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+COPY = "copy the adapter anew from where it was made"
+
+
+def resolve_adapter(path: str | Path) -> Path:
+    """An adapter folder, or the newest checkpoint of a run folder; an error if a file of it is damaged."""
+    folder = Path(path).expanduser()
+    chosen = (checkpoints(folder) or [folder])[-1]
+    if not is_checkpoint(chosen) and not (chosen / CONFIG).exists():
+        missing = f"neither a PEFT adapter (no {CONFIG}) nor a run folder with a checkpoint"
+        raise UserError(f"{path}: {missing}")
+    read_adapter(chosen)
+    return chosen
+
+
+def read_adapter(folder: Path) -> tuple[LoraConfig, Tensors]:
+    """Settings and tensors of an adapter whose files are whole: of a checkpoint, by its checksums."""
+    if is_checkpoint(folder) and (problem := damage(folder)):
+        raise UserError(f"{folder}: damaged: {problem}\n{_instead(folder)}")
+    config, tensors = _read_config(folder), _read_tensors(folder)
+    # Before PEFT makes room for the rank that the settings name.
+    ranks = {config.r, *(config.rank_pattern or {}).values()}
+    sizes = {tensor.shape[0] for name, tensor in tensors.items() if name.endswith(".lora_A.weight")}
+    if sizes - ranks and not config.target_parameters:
+        said = f"{CONFIG} says rank {config.r}, a tensor of {WEIGHTS} has {max(sizes - ranks)}"
+        raise UserError(f"{folder}: {said}; {COPY}")
+    return config, tensors
+
+
+def _read_config(folder: Path) -> LoraConfig:
+    file = folder / CONFIG
+    tree = read_json(file)
+    if not isinstance(tree, dict) or tree.get("peft_type") != "LORA":
+        found = repr(tree.get("peft_type"))[:40] if isinstance(tree, dict) else "something else"
+        raise UserError(f"{file}: expected the settings of a LoRA adapter (peft_type LORA), found {found}")
+    r: Any = tree.get("r")
+    alpha: Any = tree.get("lora_alpha")
+    if type(r) is not int or r < 1 or type(alpha) not in (int, float) or not 0 < alpha < 1e9:
+        raise UserError(f"{file}: r and lora_alpha must be positive numbers; {COPY}")
+    if tree.get("megatron_config"):  # PEFT would import whatever module `megatron_core` names
+        raise UserError(f"{file}: an adapter for Megatron layers, which the models here do not have")
+    try:
+        config = PeftConfig.from_pretrained(str(folder))
+    except Exception as error:  # whatever PEFT may raise at values of the wrong kind
+        raise UserError(f"{file}: PEFT cannot read it: {_first_line(error)}; {COPY}") from None
+    assert isinstance(config, LoraConfig)
+    return config
+
+
+def _read_tensors(folder: Path) -> Tensors:
+    file = folder / WEIGHTS
+    if not file.exists():
+        raise UserError(f"{folder}: holds no {WEIGHTS}; expected a PEFT adapter folder")
+    try:
+        tensors = load_file(file)
+    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
+        raise UserError(f"{file}: damaged: {_first_line(error)}; {COPY}") from None
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor.float()).all():
+            raise UserError(f"{file}: {name} holds numbers that are not finite; use an earlier checkpoint")
+    if not any(tensor.any() for tensor in tensors.values()):
+        raise UserError(f"{file}: all its numbers are 0, which no training gives; {COPY}")
+    return tensors
+
+
+def load_adapter(base: PreTrainedModel, folder: Path, trainable: bool = False) -> PeftModel:
+    """The base with the adapter of a folder as its student; an error unless each fits the other exactly."""
+    config, tensors = read_adapter(folder)
+    config.inference_mode = not trainable
+    try:
+        model = PeftModelForCausalLM(base, config, STUDENT)
+    except Exception as error:  # whatever PEFT may raise where layers are not there or of another kind
+        raise UserError(f"{folder}: does not fit this model: {_first_line(error)}") from None
+    fill_adapter(model, tensors, folder)
+    return model if trainable else model.eval()
+
+
+def fill_adapter(model: PeftModel, tensors: Tensors, source: Path) -> None:
+    """Put tensors into the student's adapter: every one of them, and nothing stays as it was."""
+    try:
+        loaded: Any = set_peft_model_state_dict(model, tensors, adapter_name=STUDENT)
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise UserError(f"{source}: does not fit this model: {_first_line(error)}") from None
+    missing = [n for n in loaded.missing_keys if "lora_" in n and f".{STUDENT}" in n]
+    for names, problem in ((missing, "has no tensor"), (loaded.unexpected_keys, "has no place for")):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            who = "it" if names is missing else "the model"
+            where = f"{source}: does not fit this model: {who} {problem} {names[0]}{more}"
+            raise UserError(f"{where}; {CONFIG}, {WEIGHTS} and the base must belong together")
+
+
+def check_fit(skeleton: PreTrainedModel, folder: Path) -> None:
+    """As `load_adapter`, for a base on the meta device: only names and shapes are compared."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that nothing is copied to the meta device
+        load_adapter(skeleton, folder)
+
+
+def _instead(folder: Path) -> str:
+    """What to do about a damaged checkpoint."""
+    run = folder.parent.parent
+    sound = [c for c in reversed(checkpoints(run)) if c != folder and damage(c) is None]
+    if sound:
+        return (
+            f"use an older checkpoint, which is sound: {sound[0]}; or train on from it with the same command"
+        )
+    if folder in checkpoints(run):
+        return f"{run} has no other sound checkpoint: train it again"
+    return COPY
+
+
+def _first_line(error: Exception) -> str:
+    """What an error says, without the headline of torch's list of mismatches."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("size mismatch")] or lines
+    return (told or [type(error).__name__])[0][:300]
