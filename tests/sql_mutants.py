@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from sqlglot import exp, parse_one
 
-from smopd.verify.sql_schema import Schema, _resolve, parse_schema
+from smopd.verify.sql_facts import resolve
+from smopd.verify.sql_schema import Schema, parse_schema
 
 FLIPPED = {exp.GT: (exp.GTE, exp.LT), exp.GTE: (exp.GT, exp.LTE), exp.LT: (exp.LTE, exp.GT),
     exp.LTE: (exp.LT, exp.GTE),
@@ -14,7 +15,7 @@ AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Max, exp.Min)
 
 def others(column: exp.Column, schema: Schema) -> list[exp.Column]:
     """Up to three other columns of the same table."""
-    found = sorted(_resolve(column, schema))
+    found = sorted(resolve(column, schema))
     names = [c for c in schema[found[0][0]].columns if c != found[0][1]][:3] if found else []
     return [exp.column(exp.to_identifier(name, quoted=True), table=column.table or None) for name in names]
 
@@ -23,7 +24,7 @@ def changes(node: exp.Expr, schema: Schema) -> Iterator[tuple[str, object]]:
     """(kind, replacement of the node) or (kind, {argument: value})."""
     within = node.find_ancestor(exp.Where, exp.Having)
     text = node.name if isinstance(node, exp.Literal) and node.is_string else None
-    if isinstance(node, exp.Column) and node.this.args.get("quoted") and not _resolve(node, schema):
+    if isinstance(node, exp.Column) and node.this.args.get("quoted") and not resolve(node, schema):
         text = node.name
     if text is not None and within:
         for value in (
@@ -158,7 +159,7 @@ def equivalence(kind: str, spot: exp.Expr, was: str, schema: Schema) -> str:
         ):
             return "the next JOIN drops the rows without a match"
         for column in spot.args["on"].find_all(exp.Column):
-            for table, key in _resolve(column, schema) if column.table.lower() != name else ():
+            for table, key in resolve(column, schema) if column.table.lower() != name else ():
                 if key in schema[table].foreign and key in schema[table].required:
                     return "a required foreign key always has its match"
         if "COUNT(*) >= 2" in select.sql():
