@@ -20,6 +20,21 @@ def others(column: exp.Column, schema: Schema) -> list[exp.Column]:
     return [exp.column(exp.to_identifier(name, quoted=True), table=column.table or None) for name in names]
 
 
+def counted(node: exp.Count, schema: Schema) -> Iterator[exp.Count]:
+    """The count of other things: of a column's values, of its different values, of another column's."""
+    select, inner = node.find_ancestor(exp.Select), node.this
+    tables = [t for t in select.find_all(exp.Table) if t.name.lower() in schema]
+    for table in tables[:3]:
+        for name in list(schema[table.name.lower()].columns)[:5]:
+            column = exp.column(exp.to_identifier(name, quoted=True), table=table.alias_or_name)
+            once = exp.Distinct(expressions=[column.copy()])
+            yield exp.Count(this=once)
+            if not isinstance(inner, exp.Distinct):
+                yield exp.Count(this=column)
+    if isinstance(inner, exp.Distinct):
+        yield exp.Count(this=inner.expressions[0].copy())
+
+
 def changes(node: exp.Expr, schema: Schema) -> Iterator[tuple[str, object]]:
     """(kind, replacement of the node) or (kind, {argument: value})."""
     within = node.find_ancestor(exp.Where, exp.Having)
@@ -55,10 +70,20 @@ def changes(node: exp.Expr, schema: Schema) -> Iterator[tuple[str, object]]:
     if isinstance(node, exp.Order):
         yield "order removed", None
     if isinstance(node, exp.Limit):
-        yield from (
-            ("limit", {"expression": exp.Literal.number(int(node.expression.this) + 1)}),
-            ("limit", None),
-        )
+        number = int(node.expression.this)
+        for other in {number + 1, number - 1} - {0}:
+            yield "limit", {"expression": exp.Literal.number(other)}
+        yield "limit", None
+    if isinstance(node, exp.Query) and node.parent is None and not node.args.get("limit"):
+        yield "limit added", {"limit": exp.Limit(expression=exp.Literal.number(10))}
+    if isinstance(node, exp.Union) and node.args.get("distinct"):
+        yield "union all", {"distinct": False}
+    if isinstance(node, exp.Group) and len(node.expressions) > 1:
+        for left in range(len(node.expressions)):
+            kept = [e.copy() for i, e in enumerate(node.expressions) if i != left]
+            yield "group column dropped", {"expressions": kept}
+    if isinstance(node, exp.Count):
+        yield from (("counted column", other) for other in counted(node, schema))
     if isinstance(node, exp.Select):
         yield "distinct", {"distinct": None if node.args.get("distinct") else exp.Distinct()}
         yield from (
@@ -120,6 +145,16 @@ def mutants(item: dict) -> Iterator[tuple[str, exp.Expr, exp.Expr, str]]:
 def equivalence(kind: str, spot: exp.Expr, was: str, schema: Schema) -> str:
     """Why a mutant means the same as its reference; an empty text where no rule says so."""
     select = spot if isinstance(spot, exp.Select) else spot.find_ancestor(exp.Select)
+    if kind == "limit added" and not select.args.get("group") and select.expressions[0].find(exp.AggFunc):
+        return "one row"
+    if kind == "counted column" and isinstance(spot.this, exp.Column):
+        group = select.args.get("group") or exp.Group()
+        grouped = {key for column in group.find_all(exp.Column) for key in resolve(column, schema)}
+        keys = resolve(spot.this, schema)
+        if all(c in schema[t].required | schema[t].foreign.keys() or (t, c) in grouped for t, c in keys):
+            return "a column that is never NULL"
+    if kind == "union all" and spot.find_ancestor(exp.In):
+        return "a set already"
     if kind == "distinct":
         shown = {
             (c.table.lower(), c.name.lower())
@@ -138,6 +173,8 @@ def equivalence(kind: str, spot: exp.Expr, was: str, schema: Schema) -> str:
         if isinstance(select.parent, exp.SetOperation) or select.find_ancestor(exp.In):
             return "a set already"
         if not grouped and all(e.find(exp.AggFunc) for e in select.expressions):
+            return "one row"
+        if select.args.get("limit") and select.args["limit"].expression.name == "1":
             return "one row"
         if grouped and grouped <= shown:
             return "each group shows its key"
@@ -160,8 +197,8 @@ def equivalence(kind: str, spot: exp.Expr, was: str, schema: Schema) -> str:
             return "the next JOIN drops the rows without a match"
         for column in spot.args["on"].find_all(exp.Column):
             for table, key in resolve(column, schema) if column.table.lower() != name else ():
-                if key in schema[table].foreign and key in schema[table].required:
-                    return "a required foreign key always has its match"
+                if key in schema[table].foreign:
+                    return "a foreign key has its match where no reference asks for those that have none"
         if "COUNT(*) >= 2" in select.sql():
             return "a row without a match is a group of one"
         if all(isinstance(e, exp.Sum) and e.this.table.lower() == name for e in select.expressions):

@@ -32,15 +32,17 @@ class Facts:
     links: set[frozenset[Key]] = field(default_factory=set)  # columns that are compared with each other
     numeric: set[Key] = field(default_factory=set)  # columns that are added up, whatever their type
     extremes: set[tuple[Key, bool]] = field(default_factory=set)  # sorted by or of MAX, MIN; is the largest meant
+    once: set[Key] = field(default_factory=set)  # columns whose duplicates are dropped by a DISTINCT
     nulls: set[Key] = field(default_factory=set)  # columns in which NULLs are meant to be seen
     names: set[Key] = field(default_factory=set)  # columns that stand for the thing that they name
     repeated: set[Key] = field(default_factory=set)  # columns that repeat, whatever the schema says
-    most: int = 0  # the largest LIMIT or COUNT threshold
+    most: int = 0  # the largest threshold of a COUNT
+    limit: int = 0  # the largest LIMIT or OFFSET
 
     def __or__(self, other: "Facts") -> "Facts":
         mine, theirs = vars(self), vars(other)
-        both = {name: mine[name] | theirs[name] for name in mine if name != "most"}
-        return Facts(**both, most=max(self.most, other.most))
+        both = {name: mine[name] | theirs[name] for name in mine if isinstance(mine[name], set)}
+        return Facts(**both, most=max(self.most, other.most), limit=max(self.limit, other.limit))
 
 
 def query_facts(tree: exp.Expr, schema: Schema) -> Facts:
@@ -52,7 +54,7 @@ def query_facts(tree: exp.Expr, schema: Schema) -> Facts:
         elif isinstance(node, (exp.Sum, exp.Avg, exp.Add, exp.Sub, exp.Mul, exp.Div)):
             facts.numeric |= {k for c in node.find_all(exp.Column) for k in resolve(c, schema)}
         elif isinstance(node, (exp.Limit, exp.Offset)):
-            facts.most = max(facts.most, _number(node.expression))
+            facts.limit = max(facts.limit, _number(node.expression))
         elif isinstance(node, exp.SetOperation):
             for pair in zip(_outputs(node.left, schema), _outputs(node.right, schema), strict=False):
                 _link(facts, *pair)
@@ -62,6 +64,9 @@ def query_facts(tree: exp.Expr, schema: Schema) -> Facts:
         if isinstance(node, (exp.Ordered, exp.Max, exp.Min)) and isinstance(node.this, exp.Column):
             largest = isinstance(node, exp.Max) or bool(node.args.get("desc"))
             facts.extremes |= {(key, largest) for key in resolve(node.this, schema)}
+        if isinstance(node, exp.Distinct):
+            within = node.expressions or node.parent_select.expressions
+            facts.once |= {k for e in within if isinstance(e, exp.Column) for k in resolve(e, schema)}
         if isinstance(node, exp.Count) and isinstance(node.this, exp.Column):
             facts.nulls |= _countable(node, node.this, schema)
     facts.nulls -= {key for link in facts.links for key in link}
@@ -89,10 +94,10 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> Facts:
         elif isinstance(node, exp.In) and isinstance(node.this, exp.Column) and node.args.get("query"):
             inner = (_outputs(node.args["query"], schema) or [set()])[0]
             facts.names |= {k for k in resolve(node.this, schema) & inner if _is_name(k, schema)}
-        elif isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and len(facts.tables) > 1:
+        elif isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and not node.find(exp.Query):
             shown = {key for keys in _outputs(tree, schema) for key in keys}
-            asked = resolve(node.this, schema) if not node.expression.find(exp.Query) else set[Key]()
-            facts.names |= {key for key in asked - shown if _is_name(key, schema)}
+            asked = {key for key in resolve(node.this, schema) - shown if _is_name(key, schema)}
+            facts.names |= {key for key in asked if _is_parent(key[0], schema, facts)}
     return facts
 
 
@@ -118,11 +123,22 @@ def _read_select(select: exp.Select, schema: Schema, facts: Facts) -> None:
     grouped = {k for c in (group.find_all(exp.Column) if group else ()) for k in resolve(c, schema)}
     if select.args.get("joins"):
         facts.names |= {key for key in grouped if _is_name(key, schema)}
-    once = [e.expressions[0] for e in select.find_all(exp.Distinct) if len(e.expressions) == 1]
-    if select.args.get("distinct") and len(select.expressions) == 1:
-        once += select.expressions
-    alone = {k for e in once if isinstance(e, exp.Column) for k in resolve(e, schema)}
+    single = select.args.get("distinct") and len(select.expressions) == 1 and select.expressions[0]
+    alone = resolve(single, schema) if isinstance(single, exp.Column) else set[Key]()
+    counted = [c.this for c in select.find_all(exp.Count) if isinstance(c.this, exp.Distinct)]
+    alone |= {k for d in counted for e in d.expressions if isinstance(e, exp.Column) for k in resolve(e, schema)}
+    if any(e.find(exp.AggFunc) for e in select.expressions) and (where := select.args.get("where")):
+        for equal in where.find_all(exp.EQ):
+            if isinstance(equal.this, exp.Column) and isinstance(equal.expression, exp.Literal):
+                alone |= resolve(equal.this, schema)  # nobody counts the rows of a key
     facts.repeated |= {key for key in grouped | alone if joined(key, schema, facts)}
+
+
+def _is_parent(table: str, schema: Schema, facts: Facts) -> bool:
+    """Does a column of another table point to this one in the query?"""
+    keys = {(table, u[0]) for u in schema[table].unique if len(u) == 1}
+    others = {k for link in facts.links if link & keys for k in link if k[0] != table}
+    return any((c,) not in schema[t].unique for t, c in others)
 
 
 def joined(key: Key, schema: Schema, facts: Facts) -> bool:

@@ -18,10 +18,11 @@ Row = dict[str, Value]
 _MOST_ROWS = 300
 PROFILES = (
     Profile(14, 5, 0.5, 0.0), Profile(20, 3, 0.75, 0.0), Profile(14, 6, 0.5, 0.2), Profile(30, 25, 0.3, 0.0),
-    Profile(9, 2, 0.6, 0.2), Profile(40, 8, 0.6, 0.0, fitting=0.8), Profile(4, 6, 0.6, 0.0, fitting=0.6),
+    Profile(9, 2, 0.6, 0.2), Profile(24, 4, 0.9, 0.0, fitting=0.8), Profile(4, 6, 0.6, 0.0, fitting=0.6),
     Profile(36, 9, 0.6, 0.1),
 )  # fmt: skip
 EMPTY, CHILDLESS = Profile(0, 1, 0.0, 0.0), Profile(9, 5, 0.6, 0.0, childless=True)
+WIDE = Profile(40, 40, 0.3, 0.0, fitting=0.8, wide=True)
 
 
 class _Made:
@@ -45,7 +46,9 @@ def synthesise(
         table = schema[name]
         wanted = profile.rows if name in central else min(profile.rows, 4)
         if name in central and profile.rows > 9:  # enough for the thresholds, except in the small databases
-            wanted = min(_MOST_ROWS, max(wanted, 3 * facts.most))
+            wanted = min(_MOST_ROWS, max(wanted, 3 * facts.most, 3 * facts.limit))
+        if name in central and profile.wide and table.foreign:
+            wanted = min(_MOST_ROWS, 2 * wanted)
         wanted = 0 if profile.childless and table.foreign else wanted
         done[name] = _Rows(name, table, draw.randint((wanted + 1) // 2, wanted), done, pools).make()
     return {name: [tuple(row[c] for c in schema[name].columns) for row in done[name].rows] for name in done}
@@ -83,6 +86,7 @@ class _Rows:
                 self.partners[column] = values
         singles = [u[0] for u in self.unique if len(u) == 1]
         self.fresh = {c: pools.distinct((name, c), count) for c in singles if c not in self.sources}
+        self.asked = [c for c in table.columns if c not in self.sources and pools.asked((name, c))]
         self.nullable = {c for t, c in pools.facts.nulls if t == name} - table.required - set(singles)
 
     def _read_parent(self, column: str, parent: _Made, key: str) -> None:
@@ -91,7 +95,7 @@ class _Rows:
         # A key that the query asks for has many children; some parents have as many as a threshold asks for;
         # the last stay without.
         values.sort(key=lambda v: not self.pools.fits((self.name, column), v))
-        enough = 3 * self.count // (self.pools.facts.most + 1)
+        enough = (2 if self.pools.profile.wide else 3) * self.count // (self.pools.facts.most + 1)
         self.sources[column] = values[: max(1, min(len(values) * 2 // 3, enough))]
         self.partners[column] = [v for row in parent.fitting if (v := row[key]) is not None]
 
@@ -102,9 +106,11 @@ class _Rows:
             # A row to repeat, so that two differ in their keys at most.
             before = made.fitting if fitting else made.rows
             old = self.draw.choice(before) if before and self.draw.random() < 0.2 else None
+            # One that satisfies all conditions but one, for each of them to be missed.
+            spoilt = self.draw.choice(self.asked) if self.asked and self.draw.random() < 0.3 else ""
             row: Row = {}
             for column in self.table.columns:
-                row[column] = self._value(column, fitting, old, made.rows)
+                row[column] = self._value(column, fitting and column != spoilt, old, made.rows)
             if any(row[c] is None for c in self.sources if c in self.table.required):
                 continue  # a required parent that does not exist
             keys = {(u, tuple(row[c] for c in u)) for u in self.unique if all(row[c] is not None for c in u)}

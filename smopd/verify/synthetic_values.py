@@ -26,6 +26,7 @@ class Profile:
     nulls: float  # where they are meant to be seen
     fitting: float = 0.3  # the share of rows that satisfy all comparisons with constants
     childless: bool = False  # tables with foreign keys stay empty
+    wide: bool = False  # many different rows and groups, for a LIMIT to cut
 
 
 class Pools:
@@ -48,7 +49,9 @@ class Pools:
                 self._kinds[group] = max(kind, self._kinds.get(group, kind), key=ranks.index)
         self._planted, self._fits, self._filler = (dict[Key, list[Value]]() for _ in range(3))
         self._plant()
-        # In half of the databases the rows that fit are first or last where the query sorts.
+        # In half of the databases the rows that fit are first or last where the query sorts, and in half a column
+        # whose duplicates the query drops has many.
+        self._few = {key for key in sorted(facts.once) if draw.random() < 0.5 and not profile.wide}
         self._extreme = {key: largest for key, largest in sorted(facts.extremes) if draw.random() < 0.5}
 
     def _plant(self) -> None:
@@ -87,6 +90,7 @@ class Pools:
         planted = self._planted.get(group)
         if planted and fitting and self.draw.random() < 0.95:
             return self.draw.choice(self._fits[group])
+        few = key in self._few and self.draw.random() < 0.6
         if planted and self.draw.random() < self.profile.planted:
             return self.draw.choice(planted)
         if group not in self._filler:
@@ -95,7 +99,11 @@ class Pools:
             self._filler[group] = [self._fill(group, i) for i in range(max(2, size))]
         if fitting and key in self._extreme:
             return self._beyond(group, self._extreme[key])
-        return self.draw.choice(self._filler[group])
+        return self._filler[group][0] if few else self.draw.choice(self._filler[group])
+
+    def asked(self, key: Key) -> bool:
+        """Does the query compare this column with a constant?"""
+        return self._find(key) in self._fits
 
     def fits(self, key: Key, value: Value) -> bool:
         """Does the query ask for this value?"""
@@ -139,6 +147,8 @@ class Pools:
             return number + draw.choice((0, 0.25, 0.5)) if kind == "real" else int(number)
         if kind == "date":
             return f"{draw.randint(1960, 2020)}-{draw.randint(1, 12):02}-{draw.randint(1, 28):02}"
+        if self.profile.wide:
+            return f"{draw.choice(_WORDS)}{index}"
         return draw.choice(_WORDS) if index else f"{draw.choice(_WORDS)} {draw.choice(_WORDS)}"
 
 
