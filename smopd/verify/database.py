@@ -8,13 +8,15 @@ Left out: SQL that SQLite does not know, and equivalence proofs.
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from smopd.seeds import rng
 from smopd.verify import sql_query as sql
 from smopd.verify.sql_facts import Facts, query_facts
+from smopd.verify.sql_lic import lic_difference
+from smopd.verify.sql_literals import respelled
 from smopd.verify.sql_query import TIMEOUT, Row, Tables, run_query
 from smopd.verify.sql_reference import Expected, UnusableReferenceError, parse_query
 from smopd.verify.sql_schema import parse_schema
@@ -30,9 +32,18 @@ _CHECKED, _CHECK_STEPS = 10, 2_000_000  # populated databases for a cheap check,
 
 
 def verify_database(
-    answer: Answer, reply: str, *, timeout: float = TIMEOUT, database: str | Path | None = None
+    answer: Answer,
+    reply: str,
+    *,
+    timeout: float = TIMEOUT,
+    database: str | Path | None = None,
+    texts: Sequence[str] = (),
+    rule: str = "suite",
 ) -> Verdict:
-    """Compare the query of a reply with the reference, on databases made for its schema or on real ones."""
+    """Compare the query of a reply with the reference, on databases made for its schema or on real ones.
+
+    `texts` are the user's words, in whose spelling a literal may be; rule "lic" is LiC's own (sql_lic.py).
+    """
     deadline = time.monotonic() + timeout
     reference, schema = answer.get("reference_sql"), answer.get("schema_sql")
     if not isinstance(reference, str) or not isinstance(schema, str):
@@ -50,12 +61,20 @@ def verify_database(
         return Verdict(False, found, "ok", "the query is too large")
     try:
         with suite.lock:
-            why = difference(suite, found, deadline)
+            why = (lic_difference if rule == "lic" else difference)(suite, found, deadline)
+            other = _respelled(suite, found, texts) if why and texts and rule != "lic" else None
+            if other and not difference(suite, other, deadline):
+                return Verdict(True, found, "ok", "with literals in the user's spelling")
     except TimeoutError:
         return Verdict(False, found, "timeout", f"the query did not end within {timeout:g} s")
     except sql.BAD_QUERY as error:
         return Verdict(False, found, "ok", f"the query does not run: {error}")
     return Verdict(not why, found, "ok", why)
+
+
+def _respelled(suite: Suite, query: str, texts: Sequence[str]) -> str | None:
+    tree, reference = parse_query(query), suite.reference.tree
+    return respelled(tree, reference, suite.schema, texts) if tree and reference else None
 
 
 def difference(suite: Suite, query: str, deadline: float) -> str:
