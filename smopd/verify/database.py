@@ -1,8 +1,8 @@
 """Is a query right? It is run beside the reference query, and must give the same result on every database.
 
-The databases are a reference's (sql_suite.py); where they are synthetic, a reply that agrees on all of them is also
-run on a few made for what its own query looks at. Columns may come in another order, the same on all databases.
-Left out: SQL that SQLite does not know, and equivalence proofs.
+The databases are a reference's (sql_suite.py); where they are synthetic, a reply that agrees on all of them
+is also run on a few made for what its own query looks at. Columns may come in another order, the same on all
+databases. Left out: SQL that SQLite does not know, and equivalence proofs.
 """
 
 import re
@@ -19,6 +19,7 @@ from smopd.verify.sql_lic import lic_difference
 from smopd.verify.sql_literals import respelled
 from smopd.verify.sql_query import TIMEOUT, Row, Tables, run_query
 from smopd.verify.sql_reference import Expected, UnusableReferenceError, parse_query
+from smopd.verify.sql_reply import extract_sql
 from smopd.verify.sql_schema import parse_schema
 from smopd.verify.sql_suite import Suite, database_files, made_databases, suite_of
 from smopd.verify.synthetic_db import EMPTY, PROFILES, synthesise
@@ -27,7 +28,9 @@ from smopd.verify.verdict import Verdict
 
 _OWN = 8  # further databases for a reply's own query
 _LOW = 2  # a LIMIT that small databases show
-_LIMIT = re.compile(r"(\bLIMIT\s++(?:[0-9]++\s*+,\s*+)?)([0-9]{1,6})((?:\s++OFFSET\s++[0-9]++)?[\s;]*+)\Z", re.IGNORECASE)
+_LIMIT = re.compile(
+    r"(\bLIMIT\s++(?:[0-9]++\s*+,\s*+)?)([0-9]{1,6})((?:\s++OFFSET\s++[0-9]++)?[\s;]*+)\Z", re.IGNORECASE
+)
 _CHECKED, _CHECK_STEPS = 10, 2_000_000  # populated databases for a cheap check, and steps of SQLite's machine
 
 
@@ -48,7 +51,7 @@ def verify_database(
     reference, schema = answer.get("reference_sql"), answer.get("schema_sql")
     if not isinstance(reference, str) or not isinstance(schema, str):
         return Verdict(False, None, "error", "the answer needs the texts 'reference_sql' and 'schema_sql'")
-    if (found := sql.extract_sql(reply)) is None:
+    if (found := extract_sql(reply)) is None:
         return Verdict(False, None, "no_answer", "no SQL query in the reply")
     files = database_files(Path(database), str(answer.get("db_id", ""))) if database is not None else ()
     try:

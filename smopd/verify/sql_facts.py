@@ -1,6 +1,7 @@
 """What a query looks at, as far as it decides which data show what the query does.
 
-It is a reading of the syntax tree that may miss things and never decides a verdict: the databases made from it do.
+It is a reading of the syntax tree that may miss things and never decides a verdict: the databases made from
+it do.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +32,9 @@ class Facts:
     constants: set[Constant] = field(default_factory=set)
     links: set[frozenset[Key]] = field(default_factory=set)  # columns that are compared with each other
     numeric: set[Key] = field(default_factory=set)  # columns that are added up, whatever their type
-    extremes: set[tuple[Key, bool]] = field(default_factory=set)  # sorted by or of MAX, MIN; is the largest meant
+    extremes: set[tuple[Key, bool]] = field(
+        default_factory=set
+    )  # sorted by or of MAX, MIN; is the largest meant
     once: set[Key] = field(default_factory=set)  # columns whose duplicates are dropped by a DISTINCT
     nulls: set[Key] = field(default_factory=set)  # columns in which NULLs are meant to be seen
     names: set[Key] = field(default_factory=set)  # columns that stand for the thing that they name
@@ -65,7 +68,8 @@ def query_facts(tree: exp.Expr, schema: Schema) -> Facts:
             largest = isinstance(node, exp.Max) or bool(node.args.get("desc"))
             facts.extremes |= {(key, largest) for key in resolve(node.this, schema)}
         if isinstance(node, exp.Distinct):
-            within = node.expressions or node.parent_select.expressions
+            select = node.parent_select
+            within = node.expressions or (select.expressions if select else [])
             facts.once |= {k for e in within if isinstance(e, exp.Column) for k in resolve(e, schema)}
         if isinstance(node, exp.Count) and isinstance(node.this, exp.Column):
             facts.nulls |= _countable(node, node.this, schema)
@@ -126,7 +130,9 @@ def _read_select(select: exp.Select, schema: Schema, facts: Facts) -> None:
     single = select.args.get("distinct") and len(select.expressions) == 1 and select.expressions[0]
     alone = resolve(single, schema) if isinstance(single, exp.Column) else set[Key]()
     counted = [c.this for c in select.find_all(exp.Count) if isinstance(c.this, exp.Distinct)]
-    alone |= {k for d in counted for e in d.expressions if isinstance(e, exp.Column) for k in resolve(e, schema)}
+    alone |= {
+        k for d in counted for e in d.expressions if isinstance(e, exp.Column) for k in resolve(e, schema)
+    }
     if any(e.find(exp.AggFunc) for e in select.expressions) and (where := select.args.get("where")):
         for equal in where.find_all(exp.EQ):
             if isinstance(equal.this, exp.Column) and isinstance(equal.expression, exp.Literal):
@@ -163,7 +169,7 @@ def _read_comparison(node: exp.Expr, schema: Schema, facts: Facts) -> None:
         sides = [node.args["low"], node.args["high"]]
         operators = [">=", "<="]
     else:
-        sides = [s for s in (node.args.get("expression"), *(node.args.get("expressions") or ())) if s is not None]
+        sides = [s for s in (node.args.get("expression"), *node.args.get("expressions", ())) if s is not None]
         operators = [_OPERATORS[type(node)]] * len(sides)
     queries = [q for q in [node.args.get("query"), node.this, *sides] if isinstance(q, exp.Expr)]
     columns = set[Key]()

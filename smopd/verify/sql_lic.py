@@ -1,10 +1,12 @@
-"""LiC's own rule for SQL, for comparison with published figures: it forgives every literal and every DISTINCT.
+"""LiC's own rule for SQL, for comparison with published figures: it forgives every literal and every
+DISTINCT.
 
-Each literal of the reply's query, numbers and the LIMIT included, may stand for any literal of the reference's; of
-the ways to do so the first hundred are tried, the query as it is first. DISTINCT is dropped from both queries. Rows
-are compared as a bag, in order where ORDER BY stands anywhere in the reference, under any order of columns, which
-may differ from database to database; two empty results are the same. LiC runs it on Spider's databases; where the
-user has none, ours serve, without those on which the reference's sort keys tie.
+Each literal of the reply's query, numbers and the LIMIT included, may stand for any literal of the
+reference's; of the ways to do so the first hundred are tried, the query as it is first. DISTINCT is dropped
+from both queries. Rows are compared as a bag, in order where ORDER BY stands anywhere in the reference, under
+any order of columns, which may differ from database to database; two empty results are the same. LiC runs it
+on Spider's databases; where the user has none, ours serve, without those on which the reference's sort keys
+tie.
 """
 
 import itertools
@@ -51,7 +53,7 @@ def lic_difference(suite: Suite, query: str, deadline: float) -> str:
 
 def _candidates(query: str, reference: str) -> Iterator[str]:
     """The query, then the query with the reference's literals in place of its own, in every way."""
-    tokens = [match for match in _TOKEN.finditer(_without_distinct(query))]
+    tokens = list(_TOKEN.finditer(_without_distinct(query)))
     slots = [number for number, token in enumerate(tokens) if token["value"]]
     pieces = [token[0] for token in tokens]
     yield "".join(pieces)

@@ -1,14 +1,14 @@
 """Literals in the user's spelling: who writes a query cannot know how a database spells what the user names.
 
-A text of the reply's query is read as the reference's where both are compared with the same column in the same way,
-the reply's stands in the user's words, and either the two differ in capitals, spaces, punctuation or a plural alone,
-or the user never says the reference's by itself (it stands only inside the reply's, "the Alton airport" for 'Alton';
-or not at all, "united states" for 'USA', and then the two must look alike). Never numbers, and never a word that
-belongs elsewhere: a name of the schema, or the value of another column.
+A text of the reply's query is read as the reference's where both are compared with the same column in the
+same way, the reply's stands in the user's words, and either the two differ in capitals, spaces, punctuation
+or a plural alone, or the user never says the reference's by itself (it stands only inside the reply's, "the
+Alton airport" for 'Alton'; or not at all, "united states" for 'USA', and then the two must look alike). Never
+numbers, and never a word that belongs elsewhere: a name of the schema, or the value of another column.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -30,11 +30,11 @@ class _Place:
     operator: str
     text: str
     node: exp.Expr  # the literal
-    case: type[exp.Expr] | None  # the column is compared in lower or upper case
+    case: Callable[[str], str]  # in which the column is compared
 
 
 def respelled(query: exp.Expr, reference: exp.Expr, schema: Schema, texts: Sequence[str]) -> str | None:
-    """The query with the reference's literals where it has the user's; None where there is nothing to change."""
+    """The query with the reference's literals where it has the user's; None where nothing changes."""
     query = query.copy()
     mine, theirs = _places(query, schema), _places(reference, schema)
     words = _Words(texts, schema)
@@ -49,8 +49,7 @@ def respelled(query: exp.Expr, reference: exp.Expr, schema: Schema, texts: Seque
         options = [text for text in free if words.says(place.text, text, elsewhere)]
         options = [text for text in options if _alike(place.text, text)] or options
         if len(options) == 1:
-            text = {exp.Lower: options[0].lower(), exp.Upper: options[0].upper()}.get(place.case, options[0])
-            place.node.replace(exp.Literal.string(text))
+            place.node.replace(exp.Literal.string(place.case(options[0])))
             changed = True
     return query.sql(dialect="sqlite") if changed else None
 
@@ -73,7 +72,8 @@ def _places(tree: exp.Expr, schema: Schema) -> list[_Place]:
             operator = "="
         if isinstance(node.parent, exp.Not) or node.args.get("negate"):
             operator = _NEGATED[operator]
-        case = next((type(side) for side in sides if isinstance(side, (exp.Lower, exp.Upper))), None)
+        lower, upper = (any(isinstance(side, kind) for side in sides) for kind in (exp.Lower, exp.Upper))
+        case = str.lower if lower else str.upper if upper else str
         places += [_Place(columns, operator, literal.name, literal, case) for literal in literals if columns]
     return places
 

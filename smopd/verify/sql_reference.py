@@ -1,9 +1,9 @@
 """What a reference query allows as a result.
 
-Rows are a bag, in order where the reference orders; sort keys that tie may fall either way, and where a LIMIT cuts
-through a tie, all rows of the tie may be given: who asks for the largest doesn't say which of two. A result that
-says nothing (no row, or one row of NULLs) may also be said the other way, or as 0: MAX, ORDER BY ... LIMIT 1 and
-COALESCE differ there alone.
+Rows are a bag, in order where the reference orders; sort keys that tie may fall either way, and where a LIMIT
+cuts through a tie, all rows of the tie may be given: who asks for the largest doesn't say which of two. A
+result that says nothing (no row, or one row of NULLs) may also be said the other way, or as 0: MAX, ORDER BY
+... LIMIT 1 and COALESCE differ there alone.
 """
 
 import itertools
@@ -64,7 +64,7 @@ class Expected:
         return True
 
     def orders(self, rows: Sequence[Row]) -> Iterator[tuple[int, ...]]:
-        """Orders of the columns that could make a result the expected one: each must hold the right values."""
+        """Orders of the columns that could make a result the expected one: each has the right values."""
         values: Counter[Row] = sum((run for _, run in self.runs), Counter())
         columns = range(self.width)
         wanted = [Counter(row[i] for row in values.elements()) for i in columns]

@@ -1,4 +1,6 @@
-"""A lenient reader of CREATE TABLE text: some that is published is not valid SQL. CHECKs and defaults are left out."""
+"""A lenient reader of CREATE TABLE text: some that is published is not valid SQL. CHECKs and defaults are
+left out.
+"""
 
 import re
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The databases of a reference: the user's .sqlite files, otherwise synthetic ones (synthetic_db.py).
 
-These are a fixed, seeded set per reference, kept in memory. A database on which the reference's result hangs on the
-order of stored rows is left out, and few are kept on which the result is trivial.
+These are a fixed, seeded set per reference, kept in memory. A database on which the reference's result hangs
+on the order of stored rows is left out, and few are kept on which the result is trivial.
 """
 
 import sqlite3

@@ -1,9 +1,9 @@
 """Small databases for a schema that tell a wrong query from a right one, for lack of the real ones.
 
-A share of the rows satisfies what the query asks for, together with the rows they are joined to, so that its result
-is seldom trivial; the rest are near misses, ties, duplicates, parents without children, groups as large as the
-thresholds. Keys hold. A NULL stands only where the schema allows it and the query is meant to see it (Facts.nulls).
-It leaves out CHECK constraints and defaults.
+A share of the rows satisfies what the query asks for, together with the rows they are joined to, so that its
+result is seldom trivial; the rest are near misses, ties, duplicates, parents without children, groups as
+large as the thresholds. Keys hold. A NULL stands only where the schema allows it and the query is meant to
+see it (Facts.nulls). It leaves out CHECK constraints and defaults.
 """
 
 import random
@@ -105,9 +105,9 @@ class _Rows:
             fitting = self.draw.random() < self.pools.profile.fitting
             # A row to repeat, so that two differ in their keys at most.
             before = made.fitting if fitting else made.rows
-            old = self.draw.choice(before) if before and self.draw.random() < 0.2 else None
+            old = self.pools.one(before) if before and self.draw.random() < 0.2 else None
             # One that satisfies all conditions but one, for each of them to be missed.
-            spoilt = self.draw.choice(self.asked) if self.asked and self.draw.random() < 0.3 else ""
+            spoilt = self.pools.one(self.asked) if self.asked and self.draw.random() < 0.3 else ""
             row: Row = {}
             for column in self.table.columns:
                 row[column] = self._value(column, fitting and column != spoilt, old, made.rows)

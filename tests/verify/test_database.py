@@ -24,8 +24,8 @@ from smopd.data.training_set.readers import spider_ddl
 from smopd.errors import UserError
 from smopd.seeds import rng
 from smopd.verify.database import difference, verify_database
-from smopd.verify.sql_query import extract_sql
 from smopd.verify.sql_facts import query_facts
+from smopd.verify.sql_reply import extract_sql
 from smopd.verify.sql_schema import parse_schema
 from smopd.verify.sql_suite import Suite, made_databases, suite_of
 from smopd.verify.synthetic_db import synthesise
@@ -135,7 +135,9 @@ def test_mutants_called_equivalent_agree_on_40_larger_databases(items):
         suite = suite_of(item["schema_sql"], item["reference_sql"], (), time.monotonic() + 60)
         facts = suite.facts | query_facts(parse_one(text, read="sqlite"), suite.schema)
         facts.most = max(facts.most, 20)  # sixty rows a table
-        for connection, expected, _ in made_databases(suite, facts, f"more {kind}", 40, time.monotonic() + 600):
+        for connection, expected, _ in made_databases(
+            suite, facts, f"more {kind}", 40, time.monotonic() + 600
+        ):
             one = Suite(suite.schema, facts, suite.reference, [(connection, expected)], synthetic=False)
             assert not difference(one, text, time.monotonic() + 60), (why, item["reference_sql"], text)
             connection.close()
