@@ -1,5 +1,6 @@
 """Queries with one change each, and when such a change can make no difference."""
 
+import re
 from collections.abc import Iterator
 
 from sqlglot import exp, parse_one
@@ -153,6 +154,18 @@ def equivalence(kind: str, spot: exp.Expr, was: str, schema: Schema) -> str:
         keys = resolve(spot.this, schema)
         if all(c in schema[t].required | schema[t].foreign.keys() or (t, c) in grouped for t, c in keys):
             return "a column that is never NULL"
+        where = select.args.get("where") or exp.Where()
+        if keys & {key for column in where.find_all(exp.Column) for key in resolve(column, schema)}:
+            return "WHERE drops the NULLs"
+    if kind == "counted column" and isinstance(spot.this, exp.Distinct):
+        (table, column), *_ = sorted(resolve(spot.this.expressions[0], schema)) or [("", "")]
+        children = {t.name.lower() for t in select.find_all(exp.Table)} - {table}
+        if (column,) in schema[table].unique and not any(
+            table in {parent for parent, _ in schema[child].foreign.values()} for child in children
+        ):
+            return "each row has a key of its own"
+    if "COUNT(" in spot.sql() and spot.parent and re.search(r">= 1$", spot.parent.sql()):
+        return "no group is empty"
     if kind == "union all" and spot.find_ancestor(exp.In):
         return "a set already"
     if kind == "distinct":
@@ -173,8 +186,6 @@ def equivalence(kind: str, spot: exp.Expr, was: str, schema: Schema) -> str:
         if isinstance(select.parent, exp.SetOperation) or select.find_ancestor(exp.In):
             return "a set already"
         if not grouped and all(e.find(exp.AggFunc) for e in select.expressions):
-            return "one row"
-        if select.args.get("limit") and select.args["limit"].expression.name == "1":
             return "one row"
         if grouped and grouped <= shown:
             return "each group shows its key"

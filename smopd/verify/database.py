@@ -77,6 +77,8 @@ def verify_database(
 
 def _respelled(suite: Suite, query: str, texts: Sequence[str]) -> str | None:
     tree, reference = parse_query(query), suite.reference.tree
+    if all(expected.nothing for _, expected in suite.databases):
+        return None  # the reference's own spelling is not the database's: any other would do
     return respelled(tree, reference, suite.schema, texts) if tree and reference else None
 
 
