@@ -1,10 +1,12 @@
 """Queries with one change each, and when such a change can make no difference."""
 
+import re
 from collections.abc import Iterator
 
 from sqlglot import exp, parse_one
 
-from smopd.verify.sql_schema import Schema, _resolve, parse_schema
+from smopd.verify.sql_facts import resolve
+from smopd.verify.sql_schema import Schema, parse_schema
 
 FLIPPED = {exp.GT: (exp.GTE, exp.LT), exp.GTE: (exp.GT, exp.LTE), exp.LT: (exp.LTE, exp.GT),
     exp.LTE: (exp.LT, exp.GTE),
@@ -14,16 +16,31 @@ AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Max, exp.Min)
 
 def others(column: exp.Column, schema: Schema) -> list[exp.Column]:
     """Up to three other columns of the same table."""
-    found = sorted(_resolve(column, schema))
+    found = sorted(resolve(column, schema))
     names = [c for c in schema[found[0][0]].columns if c != found[0][1]][:3] if found else []
     return [exp.column(exp.to_identifier(name, quoted=True), table=column.table or None) for name in names]
+
+
+def counted(node: exp.Count, schema: Schema) -> Iterator[exp.Count]:
+    """The count of other things: of a column's values, of its different values, of another column's."""
+    select, inner = node.find_ancestor(exp.Select), node.this
+    tables = [t for t in select.find_all(exp.Table) if t.name.lower() in schema]
+    for table in tables[:3]:
+        for name in list(schema[table.name.lower()].columns)[:5]:
+            column = exp.column(exp.to_identifier(name, quoted=True), table=table.alias_or_name)
+            once = exp.Distinct(expressions=[column.copy()])
+            yield exp.Count(this=once)
+            if not isinstance(inner, exp.Distinct):
+                yield exp.Count(this=column)
+    if isinstance(inner, exp.Distinct):
+        yield exp.Count(this=inner.expressions[0].copy())
 
 
 def changes(node: exp.Expr, schema: Schema) -> Iterator[tuple[str, object]]:
     """(kind, replacement of the node) or (kind, {argument: value})."""
     within = node.find_ancestor(exp.Where, exp.Having)
     text = node.name if isinstance(node, exp.Literal) and node.is_string else None
-    if isinstance(node, exp.Column) and node.this.args.get("quoted") and not _resolve(node, schema):
+    if isinstance(node, exp.Column) and node.this.args.get("quoted") and not resolve(node, schema):
         text = node.name
     if text is not None and within:
         for value in (
@@ -54,10 +71,20 @@ def changes(node: exp.Expr, schema: Schema) -> Iterator[tuple[str, object]]:
     if isinstance(node, exp.Order):
         yield "order removed", None
     if isinstance(node, exp.Limit):
-        yield from (
-            ("limit", {"expression": exp.Literal.number(int(node.expression.this) + 1)}),
-            ("limit", None),
-        )
+        number = int(node.expression.this)
+        for other in {number + 1, number - 1} - {0}:
+            yield "limit", {"expression": exp.Literal.number(other)}
+        yield "limit", None
+    if isinstance(node, exp.Query) and node.parent is None and not node.args.get("limit"):
+        yield "limit added", {"limit": exp.Limit(expression=exp.Literal.number(10))}
+    if isinstance(node, exp.Union) and node.args.get("distinct"):
+        yield "union all", {"distinct": False}
+    if isinstance(node, exp.Group) and len(node.expressions) > 1:
+        for left in range(len(node.expressions)):
+            kept = [e.copy() for i, e in enumerate(node.expressions) if i != left]
+            yield "group column dropped", {"expressions": kept}
+    if isinstance(node, exp.Count):
+        yield from (("counted column", other) for other in counted(node, schema))
     if isinstance(node, exp.Select):
         yield "distinct", {"distinct": None if node.args.get("distinct") else exp.Distinct()}
         yield from (
@@ -119,6 +146,28 @@ def mutants(item: dict) -> Iterator[tuple[str, exp.Expr, exp.Expr, str]]:
 def equivalence(kind: str, spot: exp.Expr, was: str, schema: Schema) -> str:
     """Why a mutant means the same as its reference; an empty text where no rule says so."""
     select = spot if isinstance(spot, exp.Select) else spot.find_ancestor(exp.Select)
+    if kind == "limit added" and not select.args.get("group") and select.expressions[0].find(exp.AggFunc):
+        return "one row"
+    if kind == "counted column" and isinstance(spot.this, exp.Column):
+        group = select.args.get("group") or exp.Group()
+        grouped = {key for column in group.find_all(exp.Column) for key in resolve(column, schema)}
+        keys = resolve(spot.this, schema)
+        if all(c in schema[t].required | schema[t].foreign.keys() or (t, c) in grouped for t, c in keys):
+            return "a column that is never NULL"
+        where = select.args.get("where") or exp.Where()
+        if keys & {key for column in where.find_all(exp.Column) for key in resolve(column, schema)}:
+            return "WHERE drops the NULLs"
+    if kind == "counted column" and isinstance(spot.this, exp.Distinct):
+        (table, column), *_ = sorted(resolve(spot.this.expressions[0], schema)) or [("", "")]
+        children = {t.name.lower() for t in select.find_all(exp.Table)} - {table}
+        if (column,) in schema[table].unique and not any(
+            table in {parent for parent, _ in schema[child].foreign.values()} for child in children
+        ):
+            return "each row has a key of its own"
+    if "COUNT(" in spot.sql() and spot.parent and re.search(r">= 1$", spot.parent.sql()):
+        return "no group is empty"
+    if kind == "union all" and spot.find_ancestor(exp.In):
+        return "a set already"
     if kind == "distinct":
         shown = {
             (c.table.lower(), c.name.lower())
@@ -158,9 +207,9 @@ def equivalence(kind: str, spot: exp.Expr, was: str, schema: Schema) -> str:
         ):
             return "the next JOIN drops the rows without a match"
         for column in spot.args["on"].find_all(exp.Column):
-            for table, key in _resolve(column, schema) if column.table.lower() != name else ():
-                if key in schema[table].foreign and key in schema[table].required:
-                    return "a required foreign key always has its match"
+            for table, key in resolve(column, schema) if column.table.lower() != name else ():
+                if key in schema[table].foreign:
+                    return "a foreign key has its match where no reference asks for those that have none"
         if "COUNT(*) >= 2" in select.sql():
             return "a row without a match is a group of one"
         if all(isinstance(e, exp.Sum) and e.this.table.lower() == name for e in select.expressions):

@@ -1,10 +1,9 @@
-"""Finding the SQL of a reply, and running a query where it can only read and is stopped in time."""
+"""Running a query where it can only read and is stopped in time."""
 
 import re
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,7 @@ _REFUSED = {"load_extension", "randomblob", "zeroblob", "fts3_tokenizer", "print
 _AFFINITY = {"int": "INTEGER", "real": "REAL", "text": "TEXT", "date": "TEXT"}
 BAD_QUERY = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
-# --- finding the query
-_FENCE = re.compile(r"```[ \t]*+(?:sqlite3?\b|sql\b)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-_WITH = r"WITH\s++(?:RECURSIVE\s++)?[\w\"`\[]++[^\n]{0,200}?\bAS\b"
-_START = re.compile(rf"(?<![\w.])(?:SELECT\b|{_WITH})", re.IGNORECASE)
-_TOKEN = re.compile(  # what does not close goes on to the end: that keeps the search linear
+TOKEN = re.compile(  # what does not close goes on to the end: that keeps the search linear
     r"(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|`[^`\n]*+`"
     r"|(?P<blank>\n[ \t]*+\n)|[();]|\w+|[^\w();]",
     re.DOTALL,
@@ -36,77 +31,17 @@ _COMMON = re.compile(
     r"\bAS\b\s*+(?:NOT\s++)?(?:MATERIALIZED\s*+)?\(",
     re.IGNORECASE,
 )
-_CUT = re.compile(r"\n|[.:!]\s|[.*`]+\s*\Z|`")
-_INNER = ("(", "union", "all", "intersect", "except", "exists")  # before a query that is part of another
-_NO_SYNTAX = re.compile("syntax error|incomplete input|unrecognized token|too big|too deep|stack overflow")
-
-
-def extract_sql(text: str) -> str | None:
-    """The last query of the last fenced block that has one, else of the text; None without any SQL."""
-    broken = None
-    blocks = [match[1] for match in _FENCE.finditer(text)][-8:]
-    for block in reversed(blocks):
-        if query := _last_query(block, fenced=True):
-            return query
-        if broken is None and re.search(r"\b(?:SELECT|WITH)\b", block, re.IGNORECASE):
-            broken = block.strip()[:MOST_CHARACTERS]
-    if broken is not None:
-        return broken
-    prose = (_FENCE.sub("\n\n", text) if blocks else text)[-MOST_CHARACTERS:]
-    if query := _last_query(prose, fenced=False):
-        return query
-    start = re.search(r"\bSELECT\b(?=[^;]{0,2000}?\bFROM\b)", prose)
-    return prose[start.start() :].split(";")[0].strip() if start else None
-
-
-def _last_query(text: str, fenced: bool) -> str | None:
-    text = text[-MOST_CHARACTERS:]
-    every = [match.start() for match in _START.finditer(text)]
-    outer = [at for at in every if not text[max(0, at - 30) : at].rstrip().lower().endswith(_INNER)]
-    found, at = None, 0
-    for start in (outer or every)[-20:]:
-        if start < at:
-            continue
-        end = _statement_end(text, start, fenced)
-        cuts = [] if fenced else [cut.start() for cut in _CUT.finditer(text, start, end)][-6:]
-        for stop in (end, *reversed(cuts)):
-            if _is_query(query := text[start:stop].strip()):
-                found, at = query, stop
-                break
-    return found
-
-
-def _statement_end(text: str, start: int, fenced: bool) -> int:
-    depth = 0
-    if not fenced and text[start - 1 : start] == "`" and (tick := text.find("`", start)) > 0:
-        return tick
-    for token in _TOKEN.finditer(text, start):
-        depth += {"(": 1, ")": -1}.get(token[0], 0)
-        if token[0] == ";" or depth < 0 or (token["blank"] and not fenced):
-            return token.start()
-    return len(text)
-
-
-def _is_query(text: str) -> bool:
-    if not text or copies(text) > MOST_COPIES:
-        return bool(text)
-    try:
-        with closing(open_database()) as connection:
-            connection.execute(f"EXPLAIN {text}")
-    except BAD_QUERY as error:
-        return isinstance(error, sqlite3.Error) and not _NO_SYNTAX.search(str(error))
-    return True
 
 
 def copies(query: str) -> int:
     """How often common table expressions would be copied in: nested ones can double at each step."""
-    query = "".join(" " if token["comment"] else token[0] for token in _TOKEN.finditer(query))
+    query = "".join(" " if token["comment"] else token[0] for token in TOKEN.finditer(query))
     opened = {match.end() - 1: match[1].strip('"`[]').lower() for match in _COMMON.finditer(query)}
     if not opened:
         return 0
     costs: dict[str, int] = dict.fromkeys(opened.values(), 1)
     counts, names = [0], [""]
-    for token in _TOKEN.finditer(query):
+    for token in TOKEN.finditer(query):
         word = token[0].strip('"`').lower()
         if token[0] == "(":
             counts.append(0)
@@ -148,8 +83,14 @@ def open_database(path: Path | None = None, tables: Tables | None = None) -> sql
     connection.execute("PRAGMA temp_store = MEMORY")
     for limit, value in _LIMITS.items():
         connection.setlimit(getattr(sqlite3, f"SQLITE_LIMIT_{limit}"), value)
+    if sqlite3.sqlite_version_info < (3, 44):  # the first that has it
+        connection.create_function("concat", -1, _concat, deterministic=True)
     connection.set_authorizer(_guard)
     return connection
+
+
+def _concat(*values: Any) -> str:
+    return "".join(str(value) for value in values if value is not None)[: _LIMITS["LENGTH"]]
 
 
 def run_query(db: sqlite3.Connection, query: str, deadline: float, most: int) -> tuple[int, list[Row]]:

@@ -1,52 +1,29 @@
-"""The database verifier: references pass, also rewritten; mutants are rejected; nothing crashes, hangs or
-writes.
-
-Mutants come from sqlglot, one change each. One that passes is called equivalent only for a logical reason
-(`equivalence`), and a slow test then also runs it on 80 further, larger databases of other seeds; one that
-passes without a reason counts as missed.
-"""
+"""The database verifier: references pass, however written; which results are the same; which query counts."""
 
 import json
 import random
 import re
 import sqlite3
-import time
-from collections import Counter
 
 import pytest
 from conftest import shared
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sql_mutants import equivalence, mutants
+from sql_examples import PETS, correct, lic_items
 from sqlglot import exp, parse_one
 
 from smopd.data.training_set.readers import spider_ddl
 from smopd.errors import UserError
 from smopd.seeds import rng
-from smopd.verify.database import _databases, _difference, _Suite, _suite, verify_database
-from smopd.verify.sql_query import extract_sql
-from smopd.verify.sql_schema import parse_schema, query_facts
-from smopd.verify.synthetic_db import Profile, synthesise
-
-PETS = {
-    "schema_sql": """CREATE TABLE student (id INTEGER PRIMARY KEY, name TEXT, age INT);
-        CREATE TABLE pet (id INTEGER PRIMARY KEY, owner INT, kind TEXT NOT NULL, 2nd_name TEXT,
-        weight_(kg) REAL,
-        FOREIGN KEY (owner) REFERENCES student(id));""",
-    "reference_sql": "SELECT s.name FROM student s JOIN pet p ON s.id = p.owner WHERE p.kind = 'dog' AND "
-    "s.age > 20",
-}
-
-
-def correct(answer: dict, query: str) -> bool:
-    verdict = verify_database(answer, f"Here it is:\n```sql\n{query}\n```", timeout=60)
-    assert verdict.status == "ok", verdict
-    return verdict.correct
+from smopd.verify.database import verify_database
+from smopd.verify.sql_facts import query_facts
+from smopd.verify.sql_reply import extract_sql
+from smopd.verify.sql_schema import parse_schema
+from smopd.verify.synthetic_db import synthesise
+from smopd.verify.synthetic_values import Profile
 
 
 @pytest.fixture(scope="module")
 def items() -> list[dict]:
-    return json.loads(shared("data/lic/database.json").read_text())
+    return lic_items()
 
 
 # --- references
@@ -95,49 +72,6 @@ def test_spider_references_are_right():
     )  # some golds show nothing: they ask for what their schema rules out
 
 
-# --- mutants
-def survivors(items: list[dict]) -> tuple[Counter, Counter, list]:
-    """Per kind how many mutants ran and how many were rejected, and those that passed with the reason why
-    they may.
-    """
-    ran, rejected, passed = Counter(), Counter(), []
-    for item in items:
-        schema = parse_schema(item["schema_sql"])
-        for kind, tree, spot, was in mutants(item):
-            verdict = verify_database(item, f"```sql\n{tree.sql('sqlite')}\n```", timeout=60)
-            assert verdict.status == "ok", verdict
-            if "does not run" not in verdict.detail:
-                ran[kind] += 1
-                rejected[kind] += not verdict.correct
-                passed += (
-                    [(kind, item, tree.sql("sqlite"), equivalence(kind, spot, was, schema))]
-                    if verdict.correct
-                    else []
-                )
-    return ran, rejected, passed
-
-
-def test_mutants_are_rejected(items):
-    ran, rejected, passed = survivors(items)
-    reasons = Counter(kind for kind, *_, why in passed if why)
-    print({kind: f"{rejected[kind]} of {ran[kind]}, {reasons[kind]} equivalent" for kind in ran})
-    missed = [(kind, text) for kind, _, text, why in passed if not why]
-    assert len(missed) <= 0.03 * (sum(ran.values()) - sum(reasons.values())), missed
-    assert sum(ran.values()) > 1000
-
-
-@pytest.mark.slow
-def test_mutants_called_equivalent_agree_on_40_larger_databases(items):
-    for kind, item, text, why in survivors(items)[2]:
-        suite = _suite(item["schema_sql"], item["reference_sql"], (), time.monotonic() + 60)
-        facts = suite.facts | query_facts(parse_one(text, read="sqlite"), suite.schema)
-        facts.most = max(facts.most, 20)  # sixty rows a table
-        for connection, expected, _ in _databases(suite, facts, f"more {kind}", 40, time.monotonic() + 600):
-            one = _Suite(suite.schema, facts, suite.reference, [(connection, expected)], synthetic=False)
-            assert not _difference(one, text, time.monotonic() + 60), (why, item["reference_sql"], text)
-            connection.close()
-
-
 # --- what counts as the same result
 @pytest.mark.parametrize(
     ("reference", "candidate", "right"),
@@ -152,8 +86,14 @@ def test_mutants_called_equivalent_agree_on_40_larger_databases(items):
         ("SELECT name FROM student ORDER BY age LIMIT 2",
         "SELECT name FROM student ORDER BY age, name LIMIT 2", True),
         ("SELECT name FROM student ORDER BY age", "SELECT name FROM student", False),
+        # all that tie with the last one that a LIMIT lets through
         ("SELECT name FROM student ORDER BY age LIMIT 1",
-         "SELECT name FROM student WHERE age = (SELECT min(age) FROM student)", False),
+         "SELECT name FROM student WHERE age = (SELECT min(age) FROM student)", True),
+        ("SELECT name FROM student WHERE age = (SELECT min(age) FROM student)",
+         "SELECT name FROM student ORDER BY age LIMIT 1", False),
+        ("SELECT name FROM student ORDER BY age LIMIT 1",
+         "SELECT name FROM student ORDER BY age LIMIT 2", False),
+        ("SELECT name FROM student LIMIT 3", "SELECT name FROM student", False),
         ("SELECT avg(age) FROM student", "SELECT sum(age) * 1.0 / count(age) FROM student", True),
         ("SELECT count(*) FROM student", "SELECT count(id) FROM student", True),
         ("SELECT count(*) FROM student", "SELECT count(age) FROM student", False),
@@ -161,8 +101,46 @@ def test_mutants_called_equivalent_agree_on_40_larger_databases(items):
          "SELECT name FROM student s WHERE NOT EXISTS (SELECT 1 FROM pet p WHERE p.owner = s.id)", True),
         ("SELECT name FROM student WHERE id NOT IN (SELECT owner FROM pet)",
          "SELECT s.name FROM student s LEFT JOIN pet p ON p.owner = s.id WHERE p.id IS NULL", True),
-        # no student: NULL, no row
-        ("SELECT max(age) FROM student", "SELECT age FROM student ORDER BY age DESC LIMIT 1", False),
+        # NULL, no row and 0 say the same of nothing
+        ("SELECT max(age) FROM student", "SELECT age FROM student ORDER BY age DESC LIMIT 1", True),
+        ("SELECT sum(age) FROM student", "SELECT coalesce(sum(age), 0) FROM student", True),
+        ("SELECT count(*) FROM pet WHERE kind = 'dog'",
+         "SELECT sum(CASE WHEN kind = 'dog' THEN 1 ELSE 0 END) FROM pet", True),
+        ("SELECT count(*) FROM pet WHERE kind = 'dog'",
+         "SELECT count(*) FROM pet WHERE kind = 'dog' GROUP BY kind", False),
+        # NULLs: a foreign key has none, unless the reference asks; nor a column that is compared or averaged
+        ("SELECT id FROM student EXCEPT SELECT owner FROM pet",
+         "SELECT id FROM student WHERE id NOT IN (SELECT owner FROM pet)", True),
+        ("SELECT count(*) FROM pet", "SELECT count(owner) FROM pet", True),
+        ("SELECT owner, count(*) FROM pet GROUP BY owner",
+         "SELECT s.id, count(*) FROM student s JOIN pet p ON p.owner = s.id GROUP BY s.id", True),
+        ("SELECT count(*) FROM pet WHERE owner IS NULL", "SELECT count(*) FROM pet WHERE owner = 0", False),
+        ("SELECT p.id, s.name FROM pet p LEFT JOIN student s ON s.id = p.owner",
+         "SELECT p.id, s.name FROM pet p JOIN student s ON s.id = p.owner", False),
+        ("SELECT name FROM student WHERE name != 'Ann'",
+         "SELECT name FROM student WHERE name != 'Ann' OR name IS NULL", True),
+        ("SELECT avg(age) FROM student", "SELECT sum(age) * 1.0 / count(*) FROM student", True),
+        # but COUNT(x) counts values
+        ("SELECT name, count(*) FROM student GROUP BY name",
+         "SELECT name, count(name) FROM student GROUP BY name", True),
+        ("SELECT name, count(*) FROM student GROUP BY name",
+         "SELECT name, count(age) FROM student GROUP BY name", False),
+        ("SELECT count(DISTINCT kind) FROM pet", "SELECT count(kind) FROM pet", False),
+        ("SELECT count(DISTINCT kind) FROM pet", "SELECT count(DISTINCT owner) FROM pet", False),
+        # a name that stands for the thing: grouped by it is grouped by its key, but not the other way
+        ("SELECT s.name, count(*) FROM student s JOIN pet p ON p.owner = s.id GROUP BY s.name",
+         "SELECT s.name, count(*) FROM student s JOIN pet p ON p.owner = s.id GROUP BY s.id", True),
+        ("SELECT s.name, count(*) FROM student s JOIN pet p ON p.owner = s.id GROUP BY s.id",
+         "SELECT s.name, count(*) FROM student s JOIN pet p ON p.owner = s.id GROUP BY s.name", False),
+        # how a text is stored is nobody's question
+        ("SELECT count(*) FROM pet WHERE kind = 'Dog'",
+         "SELECT count(*) FROM pet WHERE lower(kind) = 'dog'", True),
+        ("SELECT count(*) FROM pet WHERE kind = 'Dog'", "SELECT count(*) FROM pet WHERE kind = 'dog'", False),
+        # a LIMIT nobody asked for
+        ("SELECT name FROM student", "SELECT name FROM student LIMIT 10", False),
+        ("SELECT name FROM student", "SELECT name FROM student LIMIT 1000 OFFSET 0", False),
+        ("SELECT DISTINCT kind FROM pet", "SELECT DISTINCT kind FROM pet LIMIT 0, 20;", False),
+        ("SELECT count(*) FROM student", "SELECT count(*) FROM student LIMIT 10", True),
         ("SELECT name FROM student WHERE age > 20 AND age < 30",
         "SELECT name FROM student WHERE age BETWEEN 21 AND 29", True),
         ("SELECT name FROM student WHERE age > 20",
@@ -246,103 +224,3 @@ def test_every_schema_loads_and_its_keys_hold(items):
                 assert len(values) == len(set(values))
             for column, (parent, target) in table.foreign.items():
                 assert set(columns[name][column]) - {None} <= set(columns[parent][target]), (name, column)
-
-
-# --- hostile replies
-LONG = "replace(hex('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'), '6', hex(hex('aaaaaaaaaa')))"
-DOUBLING = "WITH a AS (SELECT 1 x), " + ", ".join(
-    f"{b} AS (SELECT p.x FROM {a} p, {a} q)"
-    for a, b in zip("abcdefghijklmno", "bcdefghijklmnop", strict=True)
-)
-BOMBS = [
-    "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
-    f"WITH RECURSIVE t(n, b) AS (SELECT 1, '' UNION SELECT n + 1, {LONG} || n FROM t) SELECT count(*) FROM t",
-    f"WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t ORDER BY "
-        f"trim({LONG}, {LONG} || n)",
-    "SELECT count(*) FROM " + ", ".join(f"student s{i}, pet p{i}" for i in range(20)),
-    "SELECT name FROM student ORDER BY (WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) "
-        "SELECT max(n) FROM t)",
-    "SELECT zeroblob(1000000000)", "SELECT hex(randomblob(1000000000))",
-    "SELECT printf('%.*c', 1000000000, 'x')",
-    "SELECT format('%999999999d', 1)",
-    "SELECT " + "hex(" * 50 + "'a'" + ")" * 50, f"SELECT {LONG} LIKE '" + "%a" * 200 + "b' FROM student, pet",
-    "SELECT load_extension('x')",
-    f"{DOUBLING} SELECT x FROM p", "SELECT * FROM pragma_table_info('student')",
-    "WITH a AS (SELECT 1) INSERT INTO student SELECT 1, 2, 3",
-    "SELECT " + "(" * 9000 + "1" + ")" * 9000, "SELECT * FROM " + "(SELECT * FROM " * 500 + "pet" + ")" * 500,
-    "SELECT -" + "(-" * 900 + "1" + ")" * 900,
-    "SELECT count(*) FROM " + ", ".join(f"(SELECT 1 UNION ALL SELECT 2) a{i}" for i in range(30)),
-    "SELECT " + "1," * 9000 + "1",
-    "SELECT 1 " + "UNION SELECT 1 " * 1000, "SELECT CASE " + "WHEN 1 THEN CASE " * 900, "SELECT '",
-    'SELECT "',
-    "SELECT /*", "SELECT \0 FROM student", "SELECT \ud800",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("query", BOMBS, ids=range(len(BOMBS)))
-def test_bombs_end_at_the_limit(query):
-    verify_database(PETS, PETS["reference_sql"], timeout=60)  # the databases are made once
-    start = time.monotonic()
-    verdict = verify_database(PETS, f"```sql\n{query}\n```", timeout=0.5)
-    assert time.monotonic() - start < 2.5
-    assert not verdict.correct
-    assert verdict.status in ("ok", "timeout", "no_answer")
-    assert correct(PETS, PETS["reference_sql"])  # and the databases are as they were
-
-
-PIECES = [
-    "SELECT ",
-    "WITH a AS (",
-    "FROM student ",
-    "name ",
-    "'",
-    '"',
-    "`",
-    "```",
-    "```sql\n",
-    "(",
-    ")",
-    ";",
-    "/*",
-    "--",
-    "\n\n",
-    "1",
-    "\0",
-    "é",
-    ", ",
-]
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.one_of(
-        st.text(max_size=300),
-        st.lists(st.sampled_from(PIECES), max_size=60).map("".join),
-        st.binary(max_size=300).map(lambda b: b.decode("latin-1")),
-    )
-)
-def test_no_text_raises(text):
-    verdict = verify_database(PETS, text, timeout=5)
-    assert verdict.status in ("ok", "no_answer", "timeout")
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        *PIECES,
-        "SELECT a FROM b ",
-        "WITH x",
-        "a",
-        " ",
-        "select * from (",
-        "a AS (",
-        "'a'--",
-        "[",
-        "SELECT 1;\n",
-    ],
-)
-def test_a_megabyte_of_anything_is_quick(piece):
-    for text in (piece * (1_000_000 // len(piece)), "```sql\n" + piece * (1_000_000 // len(piece))):
-        start = time.monotonic()
-        assert not verify_database(PETS, text, timeout=2).correct
-        assert time.monotonic() - start < 5

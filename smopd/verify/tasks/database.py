@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.verify import workers
+from smopd.verify import tasks, workers
 from smopd.verify.sql_query import TIMEOUT
 from smopd.verify.task import Answer, Judged, Placeholder, Record, Task
 from smopd.verify.verdict import Verdict
@@ -34,7 +34,10 @@ def use_databases(folder: str | Path | None) -> None:
 
 def _judge(example: Judged, reply: str) -> workers.Job:
     needed = {name: example.answer.get(name, "") for name in ("reference_sql", "schema_sql", "db_id")}
-    call = {"answer": needed, "reply": reply, "database": _databases and str(_databases)}
+    texts = [example.full, *getattr(example, "shards", ())]
+    place = _databases and str(_databases)
+    rule = tasks.rule(example.task)
+    call = {"answer": needed, "reply": reply, "database": place, "texts": texts, "rule": rule}
     # The verifier keeps the time by itself, but for what it cannot stop, such as SQLite's preparing of a
     # query. Queries with one reference go to one process, which builds their databases once.
     return workers.Job(KIND, call, TIMEOUT + workers.GRACE, group=str(needed["reference_sql"]))
@@ -60,7 +63,10 @@ def _reference_problem(answer: Answer) -> str | None:
 
 
 TASK = Task(
-    "database", ("reference_sql", "schema_sql"), judge=_judge, system=SYSTEM,
+    "database", ("reference_sql", "schema_sql"), judge=_judge, rules=("suite", "lic"),
+    rules_meaning="suite: the reference's result on every database; lic: LiC's own, which forgives literals "
+    "and DISTINCT",
+    system=SYSTEM,
     placeholder=SCHEMA, from_lic=_from_lic, answer_form="The answer is the whole SQL query.",
     reference_replies=lambda answer: [f"```sql\n{answer['reference_sql']}\n```"],
     reference_problem=_reference_problem, references_checked=100,  # each takes 0.01 to 0.02 s

@@ -1,0 +1,236 @@
+"""What a query looks at, as far as it decides which data show what the query does.
+
+It is a reading of the syntax tree that may miss things and never decides a verdict: the databases made from
+it do.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from smopd.verify.sql_schema import Key, Schema
+
+Constant = tuple[Key, str, str]  # column, operator (see _OPERATORS), the constant as text
+
+_PATTERNS = (exp.Like, exp.ILike, exp.Glob)
+_OPERATORS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=", exp.NEQ: "!=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<=", exp.Is: "=",
+    exp.In: "=", exp.Like: "like", exp.ILike: "like", exp.Glob: "like",
+}  # fmt: skip
+_COMPARISONS = (*_OPERATORS, exp.Between)
+_TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}  # 5 < age
+_NEGATED = {"=": "!=", "!=": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<"}
+_NEGATED |= {"like": "unlike"}
+
+
+@dataclass
+class Facts:
+    """What data must hold for a query to show what it does."""
+
+    tables: set[str] = field(default_factory=set)
+    constants: set[Constant] = field(default_factory=set)
+    links: set[frozenset[Key]] = field(default_factory=set)  # columns that are compared with each other
+    numeric: set[Key] = field(default_factory=set)  # columns that are added up, whatever their type
+    extremes: set[tuple[Key, bool]] = field(
+        default_factory=set
+    )  # sorted by or of MAX, MIN; is the largest meant
+    once: set[Key] = field(default_factory=set)  # columns whose duplicates are dropped by a DISTINCT
+    nulls: set[Key] = field(default_factory=set)  # columns in which NULLs are meant to be seen
+    names: set[Key] = field(default_factory=set)  # columns that stand for the thing that they name
+    repeated: set[Key] = field(default_factory=set)  # columns that repeat, whatever the schema says
+    most: int = 0  # the largest threshold of a COUNT
+    limit: int = 0  # the largest LIMIT or OFFSET
+
+    def __or__(self, other: "Facts") -> "Facts":
+        mine, theirs = vars(self), vars(other)
+        both = {name: mine[name] | theirs[name] for name in mine if isinstance(mine[name], set)}
+        return Facts(**both, most=max(self.most, other.most), limit=max(self.limit, other.limit))
+
+
+def query_facts(tree: exp.Expr, schema: Schema) -> Facts:
+    """What a parsed query compares, joins, sorts, adds up and counts."""
+    facts = Facts(tables={t.name.lower() for t in tree.find_all(exp.Table)} & schema.keys())
+    for node in tree.walk():
+        if isinstance(node, _COMPARISONS):
+            _read_comparison(node, schema, facts)
+        elif isinstance(node, (exp.Sum, exp.Avg, exp.Add, exp.Sub, exp.Mul, exp.Div)):
+            facts.numeric |= {k for c in node.find_all(exp.Column) for k in resolve(c, schema)}
+        elif isinstance(node, (exp.Limit, exp.Offset)):
+            facts.limit = max(facts.limit, _number(node.expression))
+        elif isinstance(node, exp.SetOperation):
+            for pair in zip(_outputs(node.left, schema), _outputs(node.right, schema), strict=False):
+                _link(facts, *pair)
+        elif isinstance(node, exp.Join) and node.args.get("using"):
+            for name in (using.name.lower() for using in node.args["using"]):
+                _link(facts, {(t, name) for t in facts.tables if name in schema[t].columns})
+        if isinstance(node, (exp.Ordered, exp.Max, exp.Min)) and isinstance(node.this, exp.Column):
+            largest = isinstance(node, exp.Max) or bool(node.args.get("desc"))
+            facts.extremes |= {(key, largest) for key in resolve(node.this, schema)}
+        if isinstance(node, exp.Distinct):
+            select = node.parent_select
+            within = node.expressions or (select.expressions if select else [])
+            facts.once |= {k for e in within if isinstance(e, exp.Column) for k in resolve(e, schema)}
+        if isinstance(node, exp.Count) and isinstance(node.this, exp.Column):
+            facts.nulls |= _countable(node, node.this, schema)
+    facts.nulls -= {key for link in facts.links for key in link}
+    return facts
+
+
+def reference_facts(tree: exp.Expr, schema: Schema) -> Facts:
+    """The facts of a reference: it alone says where NULLs are meant, and what stands for a thing."""
+    facts = query_facts(tree, schema)
+    for node in tree.walk():
+        if isinstance(node, (exp.Is, exp.Coalesce)) and isinstance(node.this, exp.Column):
+            facts.nulls |= _tested(node.this, schema)
+        elif isinstance(node, exp.Join) and node.args.get("side"):
+            right = node.alias_or_name.lower()
+            on = node.args.get("on") or exp.true()
+            left = [c for c in on.find_all(exp.Column) if c.table.lower() != right]
+            facts.nulls |= {key for column in left for key in resolve(column, schema)}
+        elif isinstance(node, exp.Select):
+            _read_select(node, schema, facts)
+        elif isinstance(node, (exp.Intersect, exp.Except)):
+            pairs = zip(_outputs(node.left, schema), _outputs(node.right, schema), strict=False)
+            same = {key for a, b in pairs if a == b for key in a}
+            facts.names |= {key for key in same if _is_name(key, schema)}
+            facts.repeated |= {key for key in same if joined(key, schema, facts)}
+        elif isinstance(node, exp.In) and isinstance(node.this, exp.Column) and node.args.get("query"):
+            inner = (_outputs(node.args["query"], schema) or [set()])[0]
+            facts.names |= {k for k in resolve(node.this, schema) & inner if _is_name(k, schema)}
+        elif isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and not node.find(exp.Query):
+            shown = {key for keys in _outputs(tree, schema) for key in keys}
+            asked = {key for key in resolve(node.this, schema) - shown if _is_name(key, schema)}
+            facts.names |= {key for key in asked if _is_parent(key[0], schema, facts)}
+    return facts
+
+
+# --- what NULLs and duplicates mean
+def _countable(count: exp.Count, column: exp.Column, schema: Schema) -> set[Key]:
+    """COUNT(x) counts what is not NULL: to be told from COUNT(*), unless the rows are grouped by x."""
+    select = count.find_ancestor(exp.Select)
+    group = select.args.get("group") if select else None
+    grouped = {k for c in (group.find_all(exp.Column) if group else ()) for k in resolve(c, schema)}
+    return {(t, c) for t, c in resolve(column, schema) - grouped if c not in schema[t].foreign}
+
+
+def _tested(column: exp.Column, schema: Schema) -> set[Key]:
+    """The columns of an IS NULL, except where it asks whether a LEFT JOIN found a row."""
+    select = column.find_ancestor(exp.Select)
+    joins = (select.args.get("joins") or ()) if select else ()
+    outer = {j.this.name.lower() for j in joins if j.args.get("side") and isinstance(j.this, exp.Table)}
+    return {(table, name) for table, name in resolve(column, schema) if table not in outer}
+
+
+def _read_select(select: exp.Select, schema: Schema, facts: Facts) -> None:
+    group = select.args.get("group")
+    grouped = {k for c in (group.find_all(exp.Column) if group else ()) for k in resolve(c, schema)}
+    if select.args.get("joins"):
+        facts.names |= {key for key in grouped if _is_name(key, schema)}
+    single = select.args.get("distinct") and len(select.expressions) == 1 and select.expressions[0]
+    alone = resolve(single, schema) if isinstance(single, exp.Column) else set[Key]()
+    counted = [c.this for c in select.find_all(exp.Count) if isinstance(c.this, exp.Distinct)]
+    alone |= {
+        k for d in counted for e in d.expressions if isinstance(e, exp.Column) for k in resolve(e, schema)
+    }
+    if any(e.find(exp.AggFunc) for e in select.expressions) and (where := select.args.get("where")):
+        for equal in where.find_all(exp.EQ):
+            if isinstance(equal.this, exp.Column) and isinstance(equal.expression, exp.Literal):
+                alone |= resolve(equal.this, schema)  # nobody counts the rows of a key
+    facts.repeated |= {key for key in grouped | alone if joined(key, schema, facts)}
+
+
+def _is_parent(table: str, schema: Schema, facts: Facts) -> bool:
+    """Does a column of another table point to this one in the query?"""
+    keys = {(table, u[0]) for u in schema[table].unique if len(u) == 1}
+    others = {k for link in facts.links if link & keys for k in link if k[0] != table}
+    return any((c,) not in schema[t].unique for t, c in others)
+
+
+def joined(key: Key, schema: Schema, facts: Facts) -> bool:
+    """Does a column point to another table, by the schema or by how the query uses it?"""
+    table, column = key
+    targets = {k for link in facts.links if key in link for k in link if k[0] != table}
+    keys = {(t, c) for t, c in targets if (c,) in schema[t].unique and c not in schema[t].foreign}
+    return column in schema[table].foreign or bool(keys)
+
+
+def _is_name(key: Key, schema: Schema) -> bool:
+    """Does a column name the rows of its table, which have a key beside it? (shop.name, breeds.breed_name)"""
+    table, column = key
+    stems = {table, table.removesuffix("s"), table.removesuffix("es"), table.removesuffix("ies") + "y"}
+    names = {"name", "full_name", "fullname", *stems, *(s + end for s in stems for end in ("_name", "name"))}
+    return column in names and any(len(u) == 1 and u != (column,) for u in schema[table].unique)
+
+
+# --- comparisons
+def _read_comparison(node: exp.Expr, schema: Schema, facts: Facts) -> None:
+    if isinstance(node, exp.Between):
+        sides = [node.args["low"], node.args["high"]]
+        operators = [">=", "<="]
+    else:
+        sides = [s for s in (node.args.get("expression"), *node.args.get("expressions", ())) if s is not None]
+        operators = [_OPERATORS[type(node)]] * len(sides)
+    queries = [q for q in [node.args.get("query"), node.this, *sides] if isinstance(q, exp.Expr)]
+    columns = set[Key]()
+    for inner in (q.unnest() for q in queries):
+        if isinstance(inner, exp.Query):
+            outputs = _outputs(inner, schema)
+            columns |= outputs[0] if outputs else set()
+    if node.find(exp.Count) and not columns:
+        facts.most = max([facts.most, *(_number(s) for s in (node.this, *sides))])
+        return
+    negated = isinstance(node.parent, exp.Not) or bool(node.args.get("negate"))
+    constants = list[tuple[str, str]]()
+    for side, operator in [(node.this, ""), *zip(sides, operators, strict=True)]:
+        if isinstance(side.unnest(), exp.Query):
+            continue
+        for leaf in side.find_all(exp.Literal, exp.Column):
+            if not isinstance(leaf, exp.Column):
+                text = f"-{leaf.this}" if isinstance(leaf.parent, exp.Neg) else str(leaf.this)
+            elif found := resolve(leaf, schema):
+                columns |= found
+                continue
+            elif leaf.this.args.get("quoted"):
+                text = leaf.name  # "x" is a text where no column has that name
+            else:
+                continue
+            # A constant on the left turns the operator round.
+            one = operator or _TURNED.get(operators[0] if operators else "=", "=")
+            constants.append((_NEGATED[one] if negated else one, text))
+    facts.constants |= {(column, operator, text) for column in columns for operator, text in constants}
+    _link(facts, columns)
+
+
+def _link(facts: Facts, *groups: set[Key]) -> None:
+    if len(together := frozenset().union(*groups)) > 1:
+        facts.links.add(together)
+
+
+def _outputs(query: exp.Expr, schema: Schema) -> list[set[Key]]:
+    query = query.unnest()
+    if isinstance(query, exp.SetOperation):
+        pairs = zip(_outputs(query.left, schema), _outputs(query.right, schema), strict=False)
+        return [a | b for a, b in pairs]
+    if not isinstance(query, exp.Select):
+        return []
+    return [{k for c in e.find_all(exp.Column) for k in resolve(c, schema)} for e in query.expressions]
+
+
+def resolve(column: exp.Column, schema: Schema) -> set[Key]:
+    """The schema's columns a reference may mean: the nearest query around it that has one."""
+    name, table = column.name.lower(), column.table.lower()
+    scope = column.find_ancestor(exp.Select)
+    while scope is not None:
+        sources = [s for s in (scope.args.get("from_"), *(scope.args.get("joins") or ())) if s is not None]
+        named = [t for source in sources for t in source.find_all(exp.Table)]
+        tables = [t.name.lower() for t in named if table in ("", t.alias_or_name.lower())]
+        if found := {(t, name) for t in tables if t in schema and name in schema[t].columns}:
+            return found
+        scope = scope.find_ancestor(exp.Select)
+    return set()
+
+
+def _number(node: Any) -> int:
+    digits = str(node.this) if isinstance(node, exp.Literal) else ""
+    return int(digits) if digits.isdigit() and len(digits) < 6 else 0

@@ -1,0 +1,136 @@
+"""Literals in the user's spelling: who writes a query cannot know how a database spells what the user names.
+
+A text of the reply's query is read as the reference's where both are compared with the same column in the
+same way, the reply's stands in the user's words, and either the two differ in capitals, spaces, punctuation
+or a plural alone, or the user never says the reference's by itself (it stands only inside the reply's, "the
+Alton airport" for 'Alton'; or not at all, "united states" for 'USA', and then the two must look alike). Never
+numbers, and never a word that belongs elsewhere: a name of the schema, or the value of another column.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from smopd.verify.sql_facts import resolve
+from smopd.verify.sql_schema import Key, Schema
+
+_OPERATORS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.In: "=", exp.NEQ: "!=", exp.Like: "like"}
+_NEGATED = {"=": "!=", "!=": "=", "like": "unlike"}
+_NUMBER = re.compile(r"[-+]?[0-9][0-9,]*(\.[0-9]+)?")
+_QUOTED = re.compile(r"""(?<!\w)['"`“‘]+\s*([^'"`“”‘’]+?)\s*['"`”’]+(?!\w)""")
+
+
+@dataclass
+class _Place:
+    """A text that a query compares with columns."""
+
+    columns: set[Key]
+    operator: str
+    text: str
+    node: exp.Expr  # the literal
+    case: Callable[[str], str]  # in which the column is compared
+
+
+def respelled(query: exp.Expr, reference: exp.Expr, schema: Schema, texts: Sequence[str]) -> str | None:
+    """The query with the reference's literals where it has the user's; None where nothing changes."""
+    query = query.copy()
+    mine, theirs = _places(query, schema), _places(reference, schema)
+    words = _Words(texts, schema)
+    changed = False
+    for place in mine:
+        same = [p for p in theirs if p.operator == place.operator and p.columns & place.columns]
+        taken = {p.text for p in mine if p.operator == place.operator and p.columns & place.columns}
+        if any(p.text == place.text for p in same):
+            continue
+        elsewhere = {_fold(p.text) for p in theirs if not p.columns & place.columns}
+        free = dict.fromkeys(p.text for p in same if p.text not in taken)
+        options = [text for text in free if words.says(place.text, text, elsewhere)]
+        options = [text for text in options if _alike(place.text, text)] or options
+        if len(options) == 1:
+            place.node.replace(exp.Literal.string(place.case(options[0])))
+            changed = True
+    return query.sql(dialect="sqlite") if changed else None
+
+
+def _places(tree: exp.Expr, schema: Schema) -> list[_Place]:
+    places = []
+    for node in tree.find_all(*_OPERATORS):
+        sides = [side for side in (node.this, node.expression, *node.args.get("expressions", ())) if side]
+        columns = set[Key]()
+        literals = list[exp.Expr]()
+        for side in sides:
+            found = {key for column in side.find_all(exp.Column) for key in resolve(column, schema)}
+            columns |= found if not side.find(exp.Query) else set()
+            quoted = isinstance(side, exp.Column) and not found and side.this.args.get("quoted")
+            if quoted or (isinstance(side, exp.Literal) and side.is_string):
+                literals.append(side)
+        columns |= {schema[t].foreign[c] for t, c in columns if c in schema[t].foreign}
+        operator = _OPERATORS[type(node)]
+        if operator == "like" and not any("%" in literal.name or "_" in literal.name for literal in literals):
+            operator = "="
+        if isinstance(node.parent, exp.Not) or node.args.get("negate"):
+            operator = _NEGATED[operator]
+        lower, upper = (any(isinstance(side, kind) for side in sides) for kind in (exp.Lower, exp.Upper))
+        case = str.lower if lower else str.upper if upper else str
+        places += [_Place(columns, operator, literal.name, literal, case) for literal in literals if columns]
+    return places
+
+
+class _Words:
+    """What the user said."""
+
+    def __init__(self, texts: Sequence[str], schema: Schema) -> None:
+        self._said = [f" {_fold(text)} " for text in texts]
+        self._quoted = {_fold(quote[1]) for text in texts for quote in _QUOTED.finditer(text)}
+        names = [*schema, *(column for table in schema.values() for column in table.columns)]
+        self._names = {_singular(_fold(name.replace("_", " "))) for name in names}
+
+    def says(self, text: str, meant: str, elsewhere: set[str]) -> bool:
+        """Is a text the user's word for what the reference means?"""
+        if _shape(text) != _shape(meant):
+            return False
+        said, stored = _fold(text), _fold(meant)
+        if not said or not self._count(said) or said in elsewhere:
+            return False
+        if _alike(text, meant):
+            return True
+        if _NUMBER.fullmatch(text.strip()) or _singular(said) in self._names:
+            return False
+        if self._count(stored):  # then only as a part of what the reply says
+            inside = f" {said} ".count(f" {stored} ") * self._count(said)
+            return inside >= self._count(stored) and stored not in self._quoted
+        return _related(said.replace(" ", ""), stored.replace(" ", ""))
+
+    def _count(self, words: str) -> int:
+        return sum(said.replace(" ", "  ").count(f" {words.replace(' ', '  ')} ") for said in self._said)
+
+
+def _shape(text: str) -> tuple[bool, bool]:
+    return text.startswith("%"), text.endswith("%")
+
+
+def _fold(text: str) -> str:
+    """Words in lower case with single spaces, without punctuation."""
+    return " ".join(re.sub(r"[\W_]+", " ", text.casefold()).split())
+
+
+def _singular(words: str) -> str:
+    return words[:-1] if len(words) > 3 and words.endswith("s") else words
+
+
+def _alike(text: str, meant: str) -> bool:
+    """Do two texts differ in capitals, spaces, punctuation or a plural alone?"""
+    numbers = [t.strip().replace(",", "") for t in (text, meant) if _NUMBER.fullmatch(t.strip())]
+    if numbers:
+        return len(numbers) == 2 and float(numbers[0]) == float(numbers[1])
+    return _singular(_fold(text).replace(" ", "")) == _singular(_fold(meant).replace(" ", ""))
+
+
+def _related(said: str, stored: str) -> bool:
+    """Do two spellings of one thing look it: usa and united states, f and female, asia and asian?"""
+    short, long = sorted((said, stored), key=len)
+    letters = iter(long)
+    abbreviates = short[:1] == long[:1] and all(letter in letters for letter in short)
+    return abbreviates or (len(short) > 2 and short[:2] == long[:2])

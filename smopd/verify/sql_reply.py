@@ -1,0 +1,174 @@
+"""Finding the SQL of a reply: the last query of the last fenced block that has one, otherwise of the text.
+
+A query is what SQLite can read, so prose around it is cut off where it cannot. A later query that quotes a
+subquery of an earlier one explains it; one behind EXPLAIN, CREATE ... AS or INSERT is none. Queries in JSON,
+in a program's strings, in HTML and in LaTeX boxes are found. What is written for another dialect is not
+translated.
+"""
+
+import html
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+from smopd.verify.sql_query import BAD_QUERY, MOST_CHARACTERS, MOST_COPIES, TOKEN, copies, open_database
+
+_MOST_STARTS, _MOST_CUTS = 20, 8
+_FENCE = re.compile(r"(```|~~~)[ \t]*+(?:sqlite3?\b|sql\b)?(.*?)(?:\1|\Z)", re.DOTALL | re.IGNORECASE)
+_WITH = r"WITH\s++(?:RECURSIVE\s++)?[\w\"`\[]++[^\n]{0,200}?\bAS\b"
+_START = re.compile(rf"(?<![\w.])(?:SELECT\b|{_WITH})", re.IGNORECASE)
+_INNER = ("(", "union", "all", "intersect", "except", "exists")  # before a query that is part of another
+_NO_QUERY = re.compile(  # before a query that is not asked for its rows
+    r"\b(?:EXPLAIN(?:\s+QUERY\s+PLAN)?|INSERT\s+(?:OR\s+\w+\s+)?INTO\s+[\w\"`.\[\]]+(?:\s*\([^()]*\))?"
+    r"|CREATE\s+(?:\w+\s+){0,5}[\w\"`.\[\]]+\s+AS)\s*\(?\s*\Z",
+    re.IGNORECASE,
+)
+_CUT = re.compile(
+    r"\n|[.:!]\s|[.*`]+\s*\Z|`|\s(?=(?:This|That|These|It|The|Here|Note|Explanation|In|I|You|We|Let|If)\s)"
+)
+_GOES_ON = re.compile(
+    r"\s*+(?:FROM|WHERE|GROUP|ORDER|HAVING|LIMIT|UNION|INTERSECT|EXCEPT|(?:LEFT|INNER|CROSS)?\s*JOIN|AND|OR|ON)\b"
+)
+_NO_SYNTAX = re.compile("syntax error|incomplete input|unrecognized token|too big|too deep|stack overflow")
+_FIELD = re.compile(
+    r'"(?:\w*sql\w*|\w*query|\w*answer|statement)"\s*+:\s*+("(?:[^"\\]|\\.)*+")', re.IGNORECASE
+)
+_ENTITY = re.compile(r"&(?:gt|lt|amp|quot|apos|#39);")
+_SPACES = str.maketrans(
+    {**dict.fromkeys("\u00a0\u2007\u202f", " "), **dict.fromkeys("\u200b\u2060\ufeff", "")}
+)
+_QUOTE = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?)+", re.MULTILINE)  # Markdown's
+
+
+def extract_sql(text: str) -> str | None:
+    """The query of a reply; None without any SQL."""
+    text = text.translate(_SPACES)
+    blocks = [match[2] for match in _FENCE.finditer(text)][-8:]
+    found, broken = list[str](), None
+    for block in blocks:
+        found += _queries(block, fenced=True)
+        if re.search(r"\b(?:SELECT|WITH)\b", block, re.IGNORECASE):
+            broken = block.strip()[:MOST_CHARACTERS]
+    if query := _last(found):
+        return query
+    if broken is not None:
+        return broken
+    prose = (_FENCE.sub("\n\n", text) if blocks else text)[-MOST_CHARACTERS:]
+    prose = _QUOTE.sub(_without_quote_marks, prose)
+    if query := _last(_queries(re.sub(r"\\([_*])", r"\1", prose), fenced=False)):
+        return query
+    start = re.search(r"\bSELECT\b(?=[^;]{0,2000}?\bFROM\b)", prose)
+    if start is None or _NO_QUERY.search(prose[: start.start()][-200:]):
+        return None
+    return prose[start.start() :].split(";")[0].strip()
+
+
+def _without_quote_marks(quote: re.Match[str]) -> str:
+    return re.sub(r"(?m)^[ \t]*> ?", "", quote[0]) if _START.search(quote[0]) else quote[0]
+
+
+def _last(queries: list[str]) -> str | None:
+    """The last query that is no part of one before it, quoted to explain it."""
+    whole = [query for query in queries if re.search(r"\bFROM\b", query, re.IGNORECASE)]
+    queries = whole or queries
+    plain = ["".join(query.lower().split()) for query in queries]
+    for number in reversed(range(len(queries))):
+        if not any(f"({plain[number]})" in before for before in plain[:number]):
+            return queries[number]
+    return None
+
+
+def _queries(text: str, fenced: bool) -> list[str]:
+    """The queries of a text, one after the other."""
+    text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text[-MOST_CHARACTERS:])
+    if fields := [field for match in _FIELD.finditer(text) if (field := _decoded(match[1]))]:
+        return [query for field in fields for query in _queries(field, fenced=True)]
+    # Comments of SQL hold no query; a dash in prose is no comment.
+    seen = (
+        "".join(" " * len(t[0]) if t["comment"] else t[0] for t in TOKEN.finditer(text)) if fenced else text
+    )
+    every = [match.start() for match in _START.finditer(seen)]
+    outer = [at for at in every if not text[max(0, at - 30) : at].rstrip().lower().endswith(_INNER)]
+    found, at = list[str](), 0
+    for start in (outer or every)[-_MOST_STARTS:]:
+        if start < at:
+            continue
+        if _NO_QUERY.search(text[max(0, start - 200) : start]):
+            at = _statement_end(text, start)[0]
+            continue
+        for stop in _stops(text, start, fenced):
+            if _is_query(query := text[start:stop].strip()):
+                found.append(query)
+                at = stop
+                break
+    return found
+
+
+def _decoded(field: str) -> str:
+    try:
+        value = json.loads(field, strict=False)
+    except ValueError:
+        return ""
+    return value if isinstance(value, str) and _START.search(value) else ""
+
+
+def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
+    """Where a query that starts here may end, the likeliest first."""
+    if (close := _closing(text, start)) > 0:
+        yield close
+    end, blanks = _statement_end(text, start)
+    if fenced or not blanks:
+        yield end
+    yield from reversed(blanks[:_MOST_CUTS] if fenced else blanks[:1])
+    if not fenced:
+        cuts = [cut.start() for cut in _CUT.finditer(text, start, blanks[0] if blanks else end)]
+        yield from reversed(cuts[-_MOST_CUTS:])
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the quotes, braces or tags close in which a query starts; 0 where it starts in none."""
+    before = text[max(0, start - 80) : start].rstrip()
+    for opened, closed in (
+        ('"""', '"""'),
+        ("'''", "'''"),
+        ('"', '"'),
+        ("'", "'"),
+        ("`", "`"),
+        ("{", "}"),
+        (">", "</"),
+    ):
+        if before.endswith(opened):
+            return max(0, text.find(closed, start))
+    return 0
+
+
+def _statement_end(text: str, start: int) -> tuple[int, list[int]]:
+    """The end of a statement, and the blank lines before it that may end it as well."""
+    depth, blanks, upper = 0, list[int](), text[start] in "SW"
+    for token in TOKEN.finditer(text, start):
+        depth += {"(": 1, ")": -1}.get(token[0], 0)
+        if (
+            token[0] in (";", "；")
+            or depth < 0
+            or (token[0] == "\\" and text[token.end() :][:1] in ("g", "G"))
+        ):
+            return token.start(), blanks
+        if token["blank"] and depth == 0 and not (upper and _GOES_ON.match(text, token.end())):
+            common = text[start : start + 4].upper() == "WITH" and not blanks
+            joined = text[max(start, token.start() - 30) : token.start()].rstrip().lower().endswith(_INNER)
+            if not ((common or joined) and text[token.end() :].lstrip()[:6].upper() == "SELECT"):
+                blanks.append(token.start())
+    return len(text), blanks
+
+
+def _is_query(text: str) -> bool:
+    if not text or copies(text) > MOST_COPIES:
+        return bool(text)
+    try:
+        with closing(open_database()) as connection:
+            connection.execute(f"EXPLAIN {text}")
+    except BAD_QUERY as error:
+        return isinstance(error, sqlite3.Error) and not _NO_SYNTAX.search(str(error))
+    return True
