@@ -26,6 +26,11 @@ class Moment:
     steps: int
     draw: Draw = ()
 
+    @property
+    def done(self) -> float:
+        """The share of the run that is over with this step."""
+        return self.step / self.steps
+
     def after(self, share: float) -> bool:
         """Whether the first `share` of the run is over."""
         return self.step > share * self.steps
@@ -39,6 +44,8 @@ class Tokens:
         self.divergence = stats.divergence.detach()  # what the term's row loss says of each token
         self.entropy, self.teacher_entropy = stats.entropy, stats.teacher_entropy
         self.student_logp, self.teacher_logp = stats.student_logp, stats.teacher_logp  # of the sampled token
+        self.teacher_top = stats.teacher_top  # log-probability of the teacher's likeliest token
+        self.auxiliary = stats.auxiliary  # [n, K] of the sampled token under the term's auxiliary contexts
 
     @property
     def log_ratio(self) -> torch.Tensor:

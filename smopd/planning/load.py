@@ -247,7 +247,10 @@ class _Played:
             teacher: list[tuple[Sequence[int], Sequence[int]]] = []
             for unit in units:
                 reply = replies[unit.reply]
-                teacher += [(by_id[reply.example.id].context(m), reply.tokens) for _, m in unit.contexts]
+                for context in [*(c for _, c in unit.contexts), *unit.auxiliary[1]]:
+                    shown = by_id[reply.example.id]
+                    ids = context if isinstance(context, tuple) else shown.context(context)
+                    teacher.append((ids, reply.tokens))
             of_play.append(([(r.context, r.tokens) for r in replies], teacher))
         passes = []
         for side in (0, 1):

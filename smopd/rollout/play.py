@@ -101,6 +101,7 @@ class Peers:
 
     rollouts: Sequence[Rollout] = ()
     draw: Draw = ()
+    done: float = 0.0  # the share of the run's steps that are over with this one
 
     def siblings(self, reply: Reply) -> list[Rollout]:
         """The other rollouts of the same example."""

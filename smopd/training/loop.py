@@ -161,7 +161,7 @@ class Trainer:
         self.engine.sleep()
         rollouts, everyone = self.player.judged(conversations)
         rolled = time.perf_counter()
-        own = self._scored(rollouts, Peers(everyone, moment.draw), moment)
+        own = self._scored(rollouts, Peers(everyone, moment.draw, moment.done), moment)
         self.processes.all_reduce([p.grad for p in self.student if p.grad is not None])
         differentiated = time.perf_counter()
         # One row for all processes, made from all rollouts in their order: it does not depend on who computed
