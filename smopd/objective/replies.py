@@ -1,11 +1,10 @@
-"""Which replies of a rollout a term is about, and what the teacher sees for them."""
+"""Which replies of a rollout a term is about."""
 
 from collections.abc import Callable, Sequence
 
-from smopd.chat.messages import full_messages, users_messages
-from smopd.objective.plan import Contexts, Replies
+from smopd.objective.plan import Replies
 from smopd.objective.tokens import Moment
-from smopd.rollout.play import Peers, Reply
+from smopd.rollout.play import Reply
 from smopd.seeds import rng
 
 
@@ -64,14 +63,17 @@ def one_sampled(replies: Replies) -> Replies:
     return chosen
 
 
-# Teacher contexts.
+def sharded(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
+    """Every reply of a sharded conversation."""
+    return [reply for reply in replies if reply.view == "sharded"]
 
 
-def users_only(reply: Reply, peers: Peers) -> Contexts:
-    """The user turns up to the reply's, and no reply at all."""
-    return [(1.0, users_messages(reply.example, reply.turn))]
+def up_to_one_sampled(replies: Replies) -> Replies:
+    """One of them, drawn for each rollout among those that are not empty, and before it all earlier ones."""
 
+    def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
+        eligible = [reply for reply in replies(candidates, moment) if reply.tokens]
+        drawn = one_sampled(replies)(candidates, moment)
+        return eligible[: eligible.index(drawn[0]) + 1] if drawn else []
 
-def whole_task(reply: Reply, peers: Peers) -> Contexts:
-    """The complete task in one message."""
-    return [(1.0, full_messages(reply.example))]
+    return chosen

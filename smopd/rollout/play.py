@@ -7,7 +7,7 @@ derived seed.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ class Play:
     share: float = 1.0
     instead: bool = False
     verify: bool = True  # whether its last reply is judged
+    turns: Callable[[int], int] | None = None  # how many turns are played at a step; None: all of them
 
     def __str__(self) -> str:
         often = f" for {self.share:.0%}{' instead' if self.instead else ''}" if self.share < 1 else ""
@@ -88,7 +89,7 @@ class Rollout:
     def replies(self) -> list[Reply]:
         """Every reply, empty ones too."""
         return [
-            Reply(self.example, played.view, self.sample, number, number == len(played.turns) - 1,
+            Reply(self.example, played.view, self.sample, number, number == played.whole - 1,
                   turn.context, turn.reply, turn.logps, turn.text, verdict, self.advantage)
             for played, verdict in zip(self.conversations, self.verdicts, strict=True)
             for number, turn in enumerate(played.turns)

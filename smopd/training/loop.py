@@ -332,7 +332,8 @@ class Trainer:
         finite = bool(torch.isfinite(norm))
         if finite and norm > 0:
             self.optimizer.step()
-            update_teacher(self.model, self.config.teacher.decay)
+            if step % self.config.teacher.every == 0:
+                update_teacher(self.model, self.config.teacher.decay)
         elif finite:
             log.warning(
                 "step %d: no reply gave a gradient (all empty, or all capped); the step changed nothing", step
