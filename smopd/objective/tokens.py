@@ -182,19 +182,42 @@ def importance(cap: float) -> Weight:
     return replace(as_weight(ratio), text=f"importance({cap:g})", selects=False)
 
 
-def after(share: float, weight: TokenWeight) -> Weight:
-    """Every token counts once for the first `share` of the run; then `weight` begins."""
-    inner = as_weight(weight)
+def after(share: float, weight: TokenWeight, before: TokenWeight = every_token) -> Weight:
+    """`before` for the first `share` of the run (default: every token counts once); then `weight` begins."""
+    later, early = as_weight(weight), as_weight(before)
 
     def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
         begun = bool(replies) and replies[0].moment.after(share)
-        return weights_of(inner if begun else every_token, replies)
+        return weights_of(later if begun else early, replies)
 
     def logged(moment: Moment) -> dict[str, float]:
-        values = inner.logged(moment)
-        return values if moment.after(share) else dict.fromkeys(values, 1.0)
+        values = later.logged(moment)
+        return values if moment.after(share) else dict.fromkeys(values, 1.0) | early.logged(moment)
 
-    return replace(inner, text=f"after({share:g}, {inner.text})", over=over, logged=logged)
+    text = f"after({share:g}, {later.text}{'' if early is every_token else f', before {early.text}'})"
+    both: Literal["reply", "batch"] = "batch" if "batch" in (later.scope, early.scope) else "reply"
+    return Weight(text, over, both, later.selects or early.selects, logged)
+
+
+def counted(weight: TokenWeight) -> Weight:
+    """The same, but a token of weight exactly 0 is among the kept: its reward is 0, not absent."""
+    inner = as_weight(weight)
+
+    def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
+        tiny = torch.finfo(replies[0].entropy.dtype).tiny if replies else 0.0
+        return [torch.where(w == 0, tiny, w) for w in weights_of(inner, replies)]
+
+    return replace(inner, text=f"counted({inner.text})", over=over, selects=False)
+
+
+def log_ratio(tokens: Tokens) -> torch.Tensor:
+    """log t(y) - log s(y), the advantage of on-policy distillation."""
+    return tokens.log_ratio
+
+
+def advantage(tokens: Tokens) -> torch.Tensor:
+    """What the plan's grade gave the rollout."""
+    return tokens.advantage
 
 
 def product(*weights: TokenWeight) -> Weight:

@@ -49,10 +49,8 @@ class StepPlayer:
     def judged(self, played: Played) -> tuple[list[Rollout], list[Rollout]]:
         """Our rollouts with verdicts and advantages, and those of all processes."""
         # A conversation that was cut short has no answer to judge.
-        pairs = [
-            (c.example, c.final_text) for _, _, plays in played for p, c in plays if p.verify and not c.cut
-        ]
-        verdicts = iter(verify_all(pairs))
+        judged = [c for _, _, plays in played for play, c in plays if play.verify and not c.cut]
+        verdicts = iter(verify_all([(c.example, c.final_text) for c in judged]))
         rollouts = [
             Rollout(
                 example,
