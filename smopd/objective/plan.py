@@ -88,6 +88,9 @@ class Plan:
     plays: tuple[Play, ...]
     terms: tuple[Term, ...]
     grade: Grade | None = None  # verdicts of a group become advantages, before the batch is cut
+    # Whether every term's gradient is scaled to the mean of their norms before they are added. It costs a
+    # backward pass for each term.
+    balance: bool = False
 
     def __post_init__(self) -> None:
         for what, names in (("plays", [p.view for p in self.plays]), ("terms", [t.name for t in self.terms])):
@@ -118,6 +121,7 @@ class Plan:
         """The plan for people: what is played, then a line a term with its parts."""
         plays = ", ".join(part_name(play) for play in self.plays)
         lines = [f"plays {plays}" + (f", graded by {part_name(self.grade)}" if self.grade else "")]
+        lines[0] += ", terms balanced by their gradient norms" if self.balance else ""
         for term in self.terms:
             usual = {f.name: f.default for f in fields(term)}
             unusual = {

@@ -8,13 +8,19 @@ from smopd.rollout.play import Reply
 from smopd.seeds import rng
 
 
+def named(replies: Replies, name: str) -> Replies:
+    """The same under the name that a plan shows."""
+    replies.__name__ = name
+    return replies
+
+
 def where(condition: Callable[[Reply], bool]) -> Replies:
     """The replies for which a condition holds."""
 
     def chosen(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
         return [reply for reply in replies if condition(reply)]
 
-    return chosen
+    return named(chosen, f"where({condition.__name__})")
 
 
 def middle(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
@@ -39,7 +45,7 @@ def every(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
 
 def first(count: int) -> Replies:
     """The first so many turns of a conversation."""
-    return where(lambda reply: reply.turn < count)
+    return named(where(lambda reply: reply.turn < count), f"first({count})")
 
 
 def judged(replies: Replies, correct: bool) -> Replies:
@@ -50,7 +56,7 @@ def judged(replies: Replies, correct: bool) -> Replies:
             r for r in replies(candidates, moment) if r.verdict is not None and r.verdict.correct == correct
         ]
 
-    return chosen
+    return named(chosen, f"judged({replies.__name__}, {correct})")
 
 
 def one_sampled(replies: Replies) -> Replies:
@@ -60,7 +66,7 @@ def one_sampled(replies: Replies) -> Replies:
         eligible = [reply for reply in replies(candidates, moment) if reply.tokens]
         return [rng(*moment.draw, "turn", *eligible[0].draw).choice(eligible)] if eligible else []
 
-    return chosen
+    return named(chosen, f"one_sampled({replies.__name__})")
 
 
 def sharded(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
@@ -76,4 +82,4 @@ def up_to_one_sampled(replies: Replies) -> Replies:
         drawn = one_sampled(replies)(candidates, moment)
         return eligible[: eligible.index(drawn[0]) + 1] if drawn else []
 
-    return chosen
+    return named(chosen, f"up_to_one_sampled({replies.__name__})")
