@@ -29,7 +29,7 @@ from smopd.training.player import grade_groups
 from smopd.training.scores import ScoringPath, score, without_graph
 from smopd.verify.verdict import Verdict
 
-VOCABULARY, WIDTH = 37, 6
+VOCABULARY, WIDTH = 137, 6
 
 
 class Words:
@@ -63,6 +63,7 @@ class Scene:
         name = "student" if weights.startswith("student") else weights
         generator = torch.Generator().manual_seed(zlib.crc32(repr((self.seed, name, key)).encode()))
         drawn = torch.randn(len(tokens), WIDTH, generator=generator, dtype=torch.float64)
+        drawn *= 2 * torch.rand(len(tokens), 1, generator=generator, dtype=torch.float64)  # unsure and sure
         if weights == "student with gradient":
             self.student[key] = drawn.requires_grad_()
         return drawn
@@ -161,16 +162,19 @@ def shown(scene: Scene) -> list[list[Shown]]:
     return [[Shown(scene, reply, r) for reply in r.replies() if reply.tokens] for r in scene.rollouts]
 
 
-def make_scene(plan: Plan, seed: int = 0, examples: int = 3, step: int = 7, right: str = "mixed") -> Scene:
+def make_scene(
+    plan: Plan, seed: int = 0, examples: int = 3, step: int = 7, right: str = "mixed", task: str = "math"
+) -> Scene:
     """Rollouts of a step as the plan plays it, tokens and verdicts at random.
 
-    `right`: whether answers are "mixed", "all" right or "none".
+    `right`: whether answers are "mixed", "all" right or "none". `task`: of the examples; code has no
+    reference answer.
     """
     draw = random.Random(seed)
     rollouts: list[Rollout] = []
     for number in range(examples):
         shards = tuple(f"shard {k} of {number}" for k in range(draw.randint(2, 4)))
-        example = Example(f"e{number}", "math", "", shards, f"task {number}", {"value": str(number)})
+        example = Example(f"e{number}", task, "", shards, f"task {number}", {"value": str(number)})
         for sample in range(plan.samples):
             plays = drawn_plays(plan.plays, (seed, step), example, sample)
             talks = tuple(_played(draw, example, play, step) for play in plays)
