@@ -43,8 +43,8 @@ METHODS = [
         formula="R(v) = log T(v|x) - log S(v) - (lam/C) sum over C other inputs x' of log T(v|x'); "
         "L = -(1/tokens of the step) sum over tokens and v of S(v) R(v), which is "
         "KL(S || softmax(z_x - (lam/C) sum z_x')) up to a constant.",
-        choices="(x, z): the clean context; x': that of another example of the step, as many user turns for a "
-        "middle reply, the whole task for the answer. A step of one example has none: plain reverse KL. "
+        choices="(x, z): the clean context; x': that of another example of the step, as many user turns for "
+        "a middle reply, the whole task for the answer. A step of one example has none: plain reverse KL. "
         "The whole vocabulary instead of the teacher's top 20. Its own training: lr 1e-6, 32 problems.",
     )
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from smopd.settings import Section
 class Settings(Section):
     """The loss of EOPD."""
 
-    threshold: float = Field(0.8, ge=0, description="teacher's entropy, in nats, from which forward KL counts")
+    threshold: float = Field(0.8, ge=0, description="teacher's entropy in nats from which forward KL counts")
     alpha: float = Field(1.0, ge=0, description="scale of the forward KL; 0 = off")
     top_k: int = Field(16, ge=1, description="entries of the forward KL: the teacher's likeliest")
     clip: float = Field(0.2, gt=0, description="how far training over sampling probability may leave 1")

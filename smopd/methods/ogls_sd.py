@@ -40,7 +40,7 @@ def plan(s: Settings) -> "parts.Plan":
         wrong = parts.attempts(reply, peers, correct=False, own=True)
         if not right or not wrong:
             return []
-        steered = [(1.0, reply.context)]
+        steered: list[tuple[float, Any]] = [(1.0, reply.context)]
         for pool, sign in ((right, 1), (wrong, -1)):
             share = sign * lam(peers) / len(pool)
             steered += [(share, parts.hinted(reply, HINT + text)) for text in pool]
@@ -52,13 +52,13 @@ def plan(s: Settings) -> "parts.Plan":
     def early(tokens: "parts.Tokens") -> Any:
         return tokens.position < s.first
 
-    outcome = s.steer == "outcome"
+    loss = scoring.reverse_kl(entry_cap=s.clip, both_ways=True)
+    wrong, outcome = parts.judged(parts.sharded, correct=False), s.steer == "outcome"
+    replies, teacher = (wrong, by_outcome) if outcome else (parts.sharded, by_context)
     return parts.Plan(
         (Play(samples=s.samples),),
-        (parts.Term("steer", parts.judged(parts.sharded, correct=False) if outcome else parts.sharded,
-                    by_outcome if outcome else by_context, scoring.reverse_kl(entry_cap=s.clip, both_ways=True),
-                    parts.gate(early), mean_over="sum", weights="base"),),
-    )  # fmt: skip
+        (parts.Term("steer", replies, teacher, loss, parts.gate(early), mean_over="sum", weights="base"),),
+    )
 
 
 PAPER = "OGLS-SD, arXiv 2605.12400 v1"
@@ -67,20 +67,20 @@ METHODS = [
         "ogls-sd", "OGLS-SD: logits steered from wrong attempts to right ones",
         "Wrong rollouts only: reverse KL to the base model, steered by the group's right and wrong attempts.",
         PAPER, Settings, plan, {}, "compared",
-        formula="z_T = z_0 + lam (mean z+ - mean z-), z+ after right attempts and the reference, z- after the "
-        "group's wrong ones, its own too; L = sum over tokens and v of clip(S (log S - log T), -.05, .05) on "
-        "wrong rollouts; lam grows to 3.",
+        formula="z_T = z_0 + lam (mean z+ - mean z-), z+ after right attempts and the reference, z- after "
+        "the group's wrong ones, its own too; L = sum over tokens and v of "
+        "clip(S (log S - log T), -.05, .05) on wrong rollouts; lam grows to 3.",
         choices="z_0: the dirty context; z+ and z-: the clean context and an attempt's last reply. Left out "
-        "where neither a right attempt nor a reference is known. The paper leaves the ramp's length open (here "
-        "a third of the run) and the mean over a batch (here over a rollout's replies and the rollouts). v2 of "
-        "the paper takes forward KL. Its own training: lr 5e-6, LoRA 64/128, temperature 1.1.",
+        "where neither a right attempt nor a reference is known. The paper leaves open the ramp's length "
+        "(here a third of the run) and the mean over a batch (here over a rollout's replies and the "
+        "rollouts). v2 of the paper takes forward KL. Its own training: lr 5e-6, LoRA 64/128, temperature "
+        "1.1.",
     ),
     Method(
         "ogls-sd-free", "OGLS-SD without a verifier: steered from dirty to clean contexts",
         "Every rollout: reverse KL to the base model's logits, moved beyond its clean context's.",
         f"after {PAPER}", Settings, plan, {"objective.steer": "clean", "objective.samples": 1}, "compared",
         formula="z_T = z_dirty + lam (z_clean - z_dirty); the loss of `ogls-sd` on every sharded reply.",
-        choices="Ours: the form its ablation calls positive-only steering, with the clean context as guidance. "
-        "No verdict is needed.",
+        choices="Ours: what its ablation calls positive-only steering, with the clean context as guidance.",
     ),
 ]  # fmt: skip

@@ -1,5 +1,5 @@
-"""SDPO (arXiv 2601.20802): Jensen-Shannon divergence to the average student that has seen a successful attempt
-of the same group.
+"""SDPO (arXiv 2601.20802): Jensen-Shannon divergence to the averaged student that has seen a successful
+attempt of the same group.
 """
 
 from pydantic import Field
@@ -40,9 +40,10 @@ METHODS = [
         "sdpo", "SDPO: the student that saw a successful sibling, averaged",
         "Jensen-Shannon divergence to the averaged student that saw a right answer of the same group.",
         "SDPO, arXiv 2601.20802", Settings, plan, {"teacher.decay": 0.95}, "neighbours",
-        formula="L = (1/tokens of the step) sum min(S(y)/S_old(y), 2) JS(T, S) on the student's 100 likeliest "
-        "entries and one for the rest, T: the EMA after the clean context and a right sibling's answer.",
-        choices="Rollouts without a right sibling are left out, and not counted. No feedback of an environment. "
+        formula="L = (1/tokens of the step) sum min(S(y)/S_old(y), 2) JS(T, S) on the student's 100 "
+        "likeliest entries and one for the rest, T: the EMA after the clean context and a right sibling's "
+        "answer.",
+        choices="Rollouts without a right sibling are left out, and not counted. There is no feedback. "
         "S_old: the engine's log-probabilities; the cap is of the authors' code. "
         "Its own training: lr 1e-5, 32 questions a step.",
     )

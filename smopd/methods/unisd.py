@@ -1,5 +1,5 @@
-"""UniSD (arXiv 2605.06597), the combination its paper ends with: forward KL weighed by how far several contexts
-agree, a hinge against a bad context, and hidden states drawn together.
+"""UniSD (arXiv 2605.06597), the combination its paper ends with: forward KL weighed by how far several
+contexts agree, a hinge against a bad context, and hidden states drawn together.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Settings(Section):
 
 
 def witnesses(reply: Reply, peers: Peers) -> Sequence[Any]:
-    """Three contexts whose agreement is asked: the user turns, the task besides, the turns in another order."""
+    """Contexts whose agreement is asked: the user turns, the task besides, the turns in another order."""
     (_, users), (_, besides) = *parts.users_only(reply, peers), *parts.users_and_task(reply, peers)
     return [users, besides, parts.shuffled_users(reply, peers)]
 
@@ -54,10 +54,10 @@ METHODS = [
         formula="w = max(0.01, 1/(1 + g min(Var_k log T_k(y) / q95, 10))), k = 1..3, q95 over the step; "
         "L = sum w KL(T||S) / sum w + 0.01 mean max(0, 0.1 + |log S(y) - log T(y)| - |log S(y) - log T'(y)|) "
         "+ 0.01 mean (h_S - h_T)^2 of the last hidden states, each over a reply.",
-        choices="Its auxiliary contexts hold retrieved demonstrations; here the user turns, the turns and the "
-        "task, the turns in a drawn order. The bad context holds a wrong demonstration; here the user turns "
-        "of another example of the step (none there: the hinge leaves the reply out). q95 over the step "
-        "(its code: over a device's batch). The values are its code's for the combination. Its own "
+        choices="Its auxiliary contexts hold retrieved demonstrations; here the user turns, the turns and "
+        "the task, the turns in a drawn order. The bad context holds a wrong demonstration; here the user "
+        "turns of another example of the step (none there: the hinge leaves the reply out). q95 over the "
+        "step (its code: over a device's batch). The values are its code's for the combination. Its own "
         "training: lr 2e-5, cosine, temperature 0.7.",
     )
 ]  # fmt: skip

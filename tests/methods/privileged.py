@@ -13,8 +13,9 @@ from smopd.objective.tokens import Moment
 def with_answer(r: Shown, weights: str = "ema") -> torch.Tensor:
     """Logits after the clean context and the reference answer."""
     *before, last = r.clean
-    known = f"For your information, a correct final answer is:\nThe answer is {r.reply.example.answer['value']}."
-    return r.logits_t([*before, {"role": "user", "content": f"{last['content']}\n\n{known}"}], weights)
+    known = f"The answer is {r.reply.example.answer['value']}."
+    hint = f"{last['content']}\n\nFor your information, a correct final answer is:\n{known}"
+    return r.logits_t([*before, {"role": "user", "content": hint}], weights)
 
 
 @reference("opsd")
@@ -53,7 +54,8 @@ def sdpo(step: Step, s: Any, moment: Moment) -> torch.Tensor:
         s_all, t_all = r.log_s.exp(), r.log_t([*before, {"role": "user", "content": hint}]).exp()
         for i, y in enumerate(r.reply.tokens):
             order = s_all[i].detach().argsort(descending=True)
-            both = [torch.cat([p[i, order[:100]], p[i, order[100:]].sum()[None]]).log() for p in (s_all, t_all)]
+            top, rest = order[:100], order[100:]
+            both = [torch.cat([p[i, top], p[i, rest].sum()[None]]).log() for p in (s_all, t_all)]
             ratio = s_all[i, y].item() / np.exp(r.reply.engine_logps[i])
             total = total + min(ratio, 2.0) * js(*both)
             tokens += 1
@@ -62,7 +64,8 @@ def sdpo(step: Step, s: Any, moment: Moment) -> torch.Tensor:
 
 @reference("sod")
 def sod(step: Step, s: Any, moment: Moment) -> torch.Tensor:
-    total, tokens = torch.zeros((), dtype=torch.float64), 0
+    outcome, distil = torch.zeros(2, dtype=torch.float64)
+    tokens, later_tokens = 0, 0
     for replies in step:
         rollout = replies[0].rollout
         group = [o for o in replies[0].scene.rollouts if o.example.id == rollout.example.id]
@@ -72,11 +75,15 @@ def sod(step: Step, s: Any, moment: Moment) -> torch.Tensor:
         product, before = 1.0, None
         for r in sharded(replies):
             log_s = r.of(r.log_s)
+            outcome = outcome - grpo * log_s.sum()
+            tokens += len(r.reply.tokens)
+            if r.reply.turn == 0:
+                continue
             reward = r.of(r.log_t(r.clean)) - log_s.detach()
             distance = reward.abs().mean().item()
             if before is not None:
                 product *= (before + 1e-6) / (distance + 1e-6)
             before = distance
-            total = total - ((grpo + min(product, 1.2) * reward) * log_s).sum()
-            tokens += len(r.reply.tokens)
-    return total / tokens
+            distil = distil - min(product, 1.2) * (reward * log_s).sum()
+            later_tokens += len(r.reply.tokens)
+    return outcome / tokens + distil / later_tokens

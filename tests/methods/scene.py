@@ -9,7 +9,7 @@ import random
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -185,7 +185,17 @@ def make_scene(
             rollouts.append(Rollout(example, talks, verdicts, sample))
     rollouts = grade_groups(rollouts, plan.grade) if plan.grade else graded(rollouts, [0.0] * len(rollouts))
     head = torch.randn(VOCABULARY, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return Scene(rollouts, head, seed)
+    scene = Scene(rollouts, head, seed)
+    for talk in (talk for rollout in rollouts for talk in rollout.conversations):
+        talk.turns[:] = [replace(turn, logps=_sampled_logps(draw, scene, turn)) for turn in talk.turns]
+    return scene
+
+
+def _sampled_logps(draw: random.Random, scene: Scene, turn: Turn) -> tuple[float, ...]:
+    """The student's log-probabilities, and now and then a coarser engine's."""
+    log_p = (scene.hidden("student", turn.context, turn.reply) @ scene.head.T).log_softmax(-1)
+    noise = (draw.gauss(0, draw.choice([0.05, 1.0])) for _ in turn.reply)
+    return tuple(log_p[i, y].item() + next(noise) for i, y in enumerate(turn.reply))
 
 
 def _verdict(draw: random.Random, right: str) -> Verdict:
@@ -200,9 +210,8 @@ def _played(draw: random.Random, example: Example, play: Play, step: int) -> Con
         context = tuple(draw.randrange(VOCABULARY) for _ in range(4 + 3 * turn))
         empty = turn == 1 and draw.random() < 0.2  # an empty reply is nobody's business
         reply = tuple(draw.randrange(VOCABULARY) for _ in range(0 if empty else draw.randint(1, 7)))
-        logps = tuple(-4 * draw.random() for _ in reply)
         talk.asked.append("said")
-        talk.turns.append(Turn(context, reply, Stop.END, f"text {draw.random()}", logps))
+        talk.turns.append(Turn(context, reply, Stop.END, f"text {draw.random()}"))
     return talk
 
 
