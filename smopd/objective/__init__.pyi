@@ -25,6 +25,7 @@ from smopd.objective.loss import TermLoss as TermLoss
 from smopd.objective.loss import decide as decide
 from smopd.objective.loss import term_loss as term_loss
 from smopd.objective.plan import Auxiliary as Auxiliary
+from smopd.objective.plan import Contexts as Contexts
 from smopd.objective.plan import Plan as Plan
 from smopd.objective.plan import Term as Term
 from smopd.objective.replies import answer as answer
@@ -46,8 +47,10 @@ from smopd.objective.tokens import Tokens as Tokens
 from smopd.objective.tokens import Weight as Weight
 from smopd.objective.tokens import advantage as advantage
 from smopd.objective.tokens import after as after
+from smopd.objective.tokens import agreement as agreement
 from smopd.objective.tokens import at_random as at_random
 from smopd.objective.tokens import batch as batch
+from smopd.objective.tokens import clipped_ratio as clipped_ratio
 from smopd.objective.tokens import counted as counted
 from smopd.objective.tokens import divergence as divergence
 from smopd.objective.tokens import entropy as entropy

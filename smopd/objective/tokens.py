@@ -246,3 +246,30 @@ def batch(weight: TokenWeight) -> Weight:
         return list(inner.over([joined])[0].split([len(r.entropy) for r in replies])) if replies else []
 
     return replace(inner, text=f"batch({inner.text})", over=over, scope="batch")
+
+
+def clipped_ratio(advantage: Ranking, clip: float) -> Weight:
+    """The policy gradient of PPO: advantage times training over sampling probability, 0 where the ratio has
+    left [1 - clip, 1 + clip] in the advantage's direction.
+    """
+
+    def weight(tokens: Tokens) -> torch.Tensor:
+        ratio, gain = (tokens.student_logp - tokens.engine_logp).exp(), advantage(tokens)
+        left = torch.where(gain > 0, ratio > 1 + clip, ratio < 1 - clip)
+        return torch.where(left, 0.0, ratio * gain)
+
+    return replace(as_weight(weight), text=f"clipped_ratio({clip:g})")
+
+
+def agreement(gain: float, quantile: float = 0.95, most: float = 10.0, floor: float = 0.01) -> Weight:
+    """1 / (1 + gain * min(variance / its quantile, most)), at least floor: the variance of a token's
+    log-probabilities in the term's auxiliary contexts.
+    """
+
+    def weight(tokens: Tokens) -> torch.Tensor:
+        assert tokens.auxiliary is not None, "agreement needs a term with auxiliary contexts"
+        variance = tokens.auxiliary.var(-1)
+        usual = torch.quantile(variance, quantile).clamp_min(1e-6)
+        return (1 / (1 + gain * (variance / usual).clamp_max(most))).clamp_min(floor)
+
+    return replace(as_weight(weight), text=f"agreement({gain:g})", selects=False)

@@ -138,7 +138,9 @@ def top_k_gjs(k: int, beta: float = 0.5) -> FunctionLoss:
 
     def value(rows: Rows) -> torch.Tensor:
         log_s, log_t = rows.student.log_softmax(-1), rows.teacher.log_softmax(-1)
-        entries = log_s.detach().topk(min(k, log_s.shape[-1])).indices
+        if k >= log_s.shape[-1]:  # there is no rest
+            return divergence_terms(log_s, log_t, "gjs", beta).sum(-1)
+        entries = log_s.detach().topk(k).indices
 
         def grouped(log_p: torch.Tensor) -> torch.Tensor:
             rest = log_p.scatter(-1, entries, float("-inf")).logsumexp(-1, True)

@@ -9,7 +9,7 @@ import random
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ from smopd.training.player import grade_groups
 from smopd.training.scores import ScoringPath, score, without_graph
 from smopd.verify.verdict import Verdict
 
-VOCABULARY, WIDTH = 37, 6
+VOCABULARY, WIDTH = 137, 6
 
 
 class Words:
@@ -63,6 +63,7 @@ class Scene:
         name = "student" if weights.startswith("student") else weights
         generator = torch.Generator().manual_seed(zlib.crc32(repr((self.seed, name, key)).encode()))
         drawn = torch.randn(len(tokens), WIDTH, generator=generator, dtype=torch.float64)
+        drawn *= 2 * torch.rand(len(tokens), 1, generator=generator, dtype=torch.float64)  # unsure and sure
         if weights == "student with gradient":
             self.student[key] = drawn.requires_grad_()
         return drawn
@@ -161,16 +162,19 @@ def shown(scene: Scene) -> list[list[Shown]]:
     return [[Shown(scene, reply, r) for reply in r.replies() if reply.tokens] for r in scene.rollouts]
 
 
-def make_scene(plan: Plan, seed: int = 0, examples: int = 3, step: int = 7, right: str = "mixed") -> Scene:
+def make_scene(
+    plan: Plan, seed: int = 0, examples: int = 3, step: int = 7, right: str = "mixed", task: str = "math"
+) -> Scene:
     """Rollouts of a step as the plan plays it, tokens and verdicts at random.
 
-    `right`: whether answers are "mixed", "all" right or "none".
+    `right`: whether answers are "mixed", "all" right or "none". `task`: of the examples; code has no
+    reference answer.
     """
     draw = random.Random(seed)
     rollouts: list[Rollout] = []
     for number in range(examples):
         shards = tuple(f"shard {k} of {number}" for k in range(draw.randint(2, 4)))
-        example = Example(f"e{number}", "math", "", shards, f"task {number}", {"value": str(number)})
+        example = Example(f"e{number}", task, "", shards, f"task {number}", {"value": str(number)})
         for sample in range(plan.samples):
             plays = drawn_plays(plan.plays, (seed, step), example, sample)
             talks = tuple(_played(draw, example, play, step) for play in plays)
@@ -181,7 +185,17 @@ def make_scene(plan: Plan, seed: int = 0, examples: int = 3, step: int = 7, righ
             rollouts.append(Rollout(example, talks, verdicts, sample))
     rollouts = grade_groups(rollouts, plan.grade) if plan.grade else graded(rollouts, [0.0] * len(rollouts))
     head = torch.randn(VOCABULARY, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return Scene(rollouts, head, seed)
+    scene = Scene(rollouts, head, seed)
+    for talk in (talk for rollout in rollouts for talk in rollout.conversations):
+        talk.turns[:] = [replace(turn, logps=_sampled_logps(draw, scene, turn)) for turn in talk.turns]
+    return scene
+
+
+def _sampled_logps(draw: random.Random, scene: Scene, turn: Turn) -> tuple[float, ...]:
+    """The student's log-probabilities, and now and then a coarser engine's."""
+    log_p = (scene.hidden("student", turn.context, turn.reply) @ scene.head.T).log_softmax(-1)
+    noise = (draw.gauss(0, draw.choice([0.05, 1.0])) for _ in turn.reply)
+    return tuple(log_p[i, y].item() + next(noise) for i, y in enumerate(turn.reply))
 
 
 def _verdict(draw: random.Random, right: str) -> Verdict:
@@ -196,9 +210,8 @@ def _played(draw: random.Random, example: Example, play: Play, step: int) -> Con
         context = tuple(draw.randrange(VOCABULARY) for _ in range(4 + 3 * turn))
         empty = turn == 1 and draw.random() < 0.2  # an empty reply is nobody's business
         reply = tuple(draw.randrange(VOCABULARY) for _ in range(0 if empty else draw.randint(1, 7)))
-        logps = tuple(-4 * draw.random() for _ in reply)
         talk.asked.append("said")
-        talk.turns.append(Turn(context, reply, Stop.END, f"text {draw.random()}", logps))
+        talk.turns.append(Turn(context, reply, Stop.END, f"text {draw.random()}"))
     return talk
 
 

@@ -6,7 +6,7 @@ A reference gets the replies of every rollout of a step (`Shown`) and returns on
 
 import pytest
 import torch
-from methods import baselines, compared  # noqa: F401 - they register their references
+from methods import baselines, compared, privileged  # noqa: F401 - they register their references
 from methods.references import REFERENCES
 from methods.scene import make_scene, shown, whole_loss
 
