@@ -7,6 +7,7 @@ from smopd.scoring.losses import forward_kl as forward_kl
 from smopd.scoring.losses import gjs as gjs
 from smopd.scoring.losses import reverse_kl as reverse_kl
 from smopd.scoring.losses import row_loss as row_loss
+from smopd.scoring.losses import sampled_kl as sampled_kl
 from smopd.scoring.losses import sampled_nll as sampled_nll
 from smopd.scoring.losses import top_k_forward_kl as top_k_forward_kl
 from smopd.scoring.stats import Decision as Decision
