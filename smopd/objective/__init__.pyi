@@ -60,10 +60,12 @@ from smopd.objective.tokens import importance as importance
 from smopd.objective.tokens import inverted_entropy as inverted_entropy
 from smopd.objective.tokens import log_ratio as log_ratio
 from smopd.objective.tokens import product as product
+from smopd.objective.tokens import soft_or as soft_or
 from smopd.objective.tokens import top as top
 from smopd.objective.turns import Turns as Turns
 from smopd.objective.turns import confidence as confidence
 from smopd.objective.turns import last_of_sampled as last_of_sampled
 from smopd.objective.turns import reliability_weight as reliability_weight
 from smopd.objective.turns import step_ratio as step_ratio
+from smopd.objective.turns import summed as summed
 from smopd.objective.turns import uniform as uniform

@@ -40,7 +40,7 @@ class SoftCap(Cap):
 
     def apply(self, cost: torch.Tensor) -> torch.Tensor:
         """What counts of each token's cost, differentiable."""
-        return self.limit * (cost / self.limit).log1p()
+        return cost if self.limit == inf else self.limit * (cost / self.limit).log1p()
 
     def moves(self, cost: torch.Tensor) -> torch.Tensor:
         """All of them."""
@@ -55,8 +55,9 @@ class RelativeCap(Cap):
         return f"relative({self.limit:g})"
 
     def _of(self, cost: torch.Tensor) -> Cap:
-        detached = cost.detach()
-        return Cap(self.limit * float(torch.quantile(detached, 0.5)) if len(detached) else inf)
+        if not len(cost) or self.limit == inf:
+            return no_cap
+        return Cap(self.limit * float(torch.quantile(cost.detach(), 0.5)))
 
     def apply(self, cost: torch.Tensor) -> torch.Tensor:
         """What counts of each token's cost, differentiable."""

@@ -153,6 +153,29 @@ def at_random(tokens: Tokens) -> torch.Tensor:
     return tokens.noise
 
 
+def soft_or(clip: float = 0.0) -> Ranking:
+    """h + d - h*d of entropy and divergence, each scaled to [0, 1] over the tokens at hand: high where either
+    is. `clip`: that share of the highest entropies count as the value they begin at.
+    """
+
+    def ranking(tokens: Tokens) -> torch.Tensor:
+        h, d = tokens.entropy, tokens.divergence
+        if clip and len(h):
+            h = h.clamp_max(torch.quantile(h, 1 - clip))
+        h, d = (_min_max(values) for values in (h, d))
+        return h + d - h * d
+
+    ranking.__name__ = f"soft_or({clip:g})" if clip else "soft_or"
+    return ranking
+
+
+def _min_max(values: torch.Tensor) -> torch.Tensor:
+    """Scaled to [0, 1]; all 0 where none differs."""
+    if not len(values) or values.min() == values.max():
+        return torch.zeros_like(values)
+    return (values - values.min()) / (values.max() - values.min())
+
+
 # Weights and how they combine.
 
 

@@ -101,3 +101,8 @@ def confidence(turns: Turns) -> torch.Tensor:
     sure = torch.stack([top.exp().mean() for top in tops if top is not None])
     counted = sure * sure.new_tensor([float(len(s.entropy)) for s in turns.stats])
     return counted / counted.sum() * len(sure)  # times a reply's mean over its tokens
+
+
+def summed(turns: Turns) -> torch.Tensor:
+    """The sum over the replies instead of their mean."""
+    return uniform(turns) * len(turns.stats)

@@ -39,7 +39,8 @@ class Play:
 
     def __str__(self) -> str:
         often = f" for {self.share:.0%}{' instead' if self.instead else ''}" if self.share < 1 else ""
-        return self.view + (f", {self.samples} samples" if self.samples > 1 else "") + often
+        short = ", cut short by step" if self.turns else ""
+        return self.view + (f", {self.samples} samples" if self.samples > 1 else "") + short + often
 
 
 @dataclass(frozen=True)

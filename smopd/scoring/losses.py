@@ -121,6 +121,17 @@ def sampled_nll() -> FunctionLoss:
 
 
 @cache
+def sampled_kl() -> FunctionLoss:
+    """t(y)/s(y) - log(t(y)/s(y)) - 1 of the sampled token: GRPO's estimate of KL(s||t), never negative."""
+
+    def value(rows: Rows) -> torch.Tensor:
+        log_s, log_t = (_sampled(z.log_softmax(-1), rows)[:, 0] for z in (rows.student, rows.teacher))
+        return (log_t - log_s).expm1() - (log_t - log_s)
+
+    return FunctionLoss("sampled kl", value)
+
+
+@cache
 def top_k_forward_kl(k: int, renormalise: bool = False) -> FunctionLoss:
     """KL(t||s) over the teacher's k likeliest entries; `renormalise`: t sums to 1 on them, s never does."""
 

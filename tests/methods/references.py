@@ -13,14 +13,16 @@ from smopd.objective.tokens import Moment
 Step = Sequence[Sequence[Shown]]  # rollouts, their replies that have tokens
 Reference = Callable[[Step, Any, Moment], torch.Tensor]
 REFERENCES: dict[str, Reference] = {}
+CASES: list[tuple[str, str]] = []  # method, a setting that is not the method's own or nothing
 
 
-def reference(name: str) -> Callable[[Reference], Reference]:
-    """Registers the reference of a method."""
+def reference(name: str, *settings: str) -> Callable[[Reference], Reference]:
+    """Registers the reference of a method, to be compared as it is and with each of some settings."""
 
     def mark(function: Reference) -> Reference:
         assert name not in REFERENCES
         REFERENCES[name] = function
+        CASES.extend((name, setting) for setting in ("", *settings))
         return function
 
     return mark
