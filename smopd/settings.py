@@ -97,7 +97,8 @@ class Lora(Section):
 class Teacher(Section):
     """The teacher: a moving average of the student's adapter."""
 
-    decay: float = Field(0.99, ge=0, le=1, description="share of the old teacher kept at each step")
+    decay: float = Field(0.99, ge=0, le=1, description="share of the old teacher kept at each update")
+    every: int = Field(1, ge=1, description="steps from one update to the next")
 
 
 class Optim(Section):

@@ -13,6 +13,7 @@ import typer
 from smopd.cli.bench import bench_app
 from smopd.cli.data import data_app
 from smopd.cli.evaluation import eval_app
+from smopd.cli.methods import methods_app
 from smopd.cli.options import Json, Set, Unsandboxed, permit, silent
 from smopd.cli.planning import plan
 from smopd.cli.printing import console, emit, guard_logs, say, show
@@ -32,6 +33,7 @@ app = typer.Typer(help=TITLE, no_args_is_help=True, add_completion=False, rich_m
 app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
+app.add_typer(methods_app, name="methods")
 app.add_typer(study_app, name="study")
 app.command()(plan)
 
@@ -240,20 +242,3 @@ def export(
     except KeyboardInterrupt:
         _interrupted("stopped; nothing was written")
     emit(made) if as_json else say(f"exported: {out}\nevaluate it: smopd eval {out}")
-
-
-@app.command()
-def methods(as_json: Json = False) -> None:
-    """List the methods that --method takes.
-
-    Example: smopd methods
-    """
-    from smopd.methods import METHODS
-
-    if as_json:
-        shown = ("title", "summary", "settings")
-        emit({name: {key: getattr(method, key) for key in shown} for name, method in METHODS.items()})
-        return
-    for name, method in METHODS.items():
-        settings = "  ".join(f"{key}={value}" for key, value in method.settings.items())
-        say(f"{name:<10} {settings}\n           {method.summary}")

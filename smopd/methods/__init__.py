@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from smopd.errors import UserError
 from smopd.plugins import load_python
@@ -21,13 +21,19 @@ if TYPE_CHECKING:
     from smopd.objective.plan import Plan
 
 
+# Where a method comes from: the SMOPD paper, the systems of its table 1, other systems, what a user would
+# pick instead, controls, and candidates of ours.
+Group = Literal["paper", "compared", "neighbours", "baselines", "controls", "ours", "yours"]
+
+
 @dataclass(frozen=True)
 class Method:
     """One declared method.
 
     `section` is the class of its settings, the table [objective] of a config; `plan` makes of one what is
     played and learnt; `settings` maps dotted config keys (`objective.keep`, `teacher.decay`) to the values it
-    sets.
+    sets. `formula` is its objective in symbols, `choices` what is ours: what stands in for an input that
+    sharded conversations lack, and points its paper leaves open.
     """
 
     name: str
@@ -37,6 +43,9 @@ class Method:
     section: type[Section]
     plan: Callable[[Any], "Plan"]
     settings: dict[str, Any] = field(default_factory=dict)
+    group: Group = "yours"
+    formula: str = ""
+    choices: str = ""
 
 
 def _declared() -> dict[str, Method]:

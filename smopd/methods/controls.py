@@ -1,5 +1,4 @@
-"""The controls the SMOPD paper asks for in its section on mechanism scope and did not run, and the cap that
-keeps its direction.
+"""The controls the SMOPD paper asks for in its section on mechanism scope and did not run.
 
 Each differs from `entropy` in one setting, so a study that sets it beside `entropy` and `baseline` says which
 part of the mask matters: the choice of tokens, their number, or the scale of the loss.
@@ -13,18 +12,14 @@ ENTROPY = {"keep": 0.8, "eta": 0.0}
 METHODS = [
     method("random-mask", "Control: random mask",
            "Keeps 80% of a middle reply's tokens, drawn at random: as many as `entropy`, without its choice.",
-           SCOPE, **ENTROPY, ranking="random"),
+           SCOPE, "controls", **ENTROPY, ranking="random"),
     method("divergence-mask", "Control: divergence-ranked mask",
            "Keeps the 80% of a middle reply's tokens on which student and teacher differ most.",
-           SCOPE, **ENTROPY, ranking="divergence"),
+           SCOPE, "controls", **ENTROPY, ranking="divergence"),
     method("inverted-mask", "Control: inverted mask",
            "Drops the 20% of a middle reply's tokens with the highest entropy, instead of the lowest.",
-           SCOPE, **ENTROPY, ranking="inverted"),
+           SCOPE, "controls", **ENTROPY, ranking="inverted"),
     method("fixed-denominator", "Control: entropy mask with a fixed denominator",
            "The mask of `entropy`, but a reply's loss is divided by all tokens: kept ones count no more.",
-           SCOPE, **ENTROPY, denominator="all"),
-    method("clip-scale", "SMOPD with a cap that keeps the gradient's direction",
-           "The mask of `entropy`; a token over the cap counts as the cap and keeps its direction.",
-           f"no paper; the cap of {PAPER}, section 4.1, has no gradient above it",
-           **ENTROPY, clip_mode="scale"),
+           SCOPE, "controls", **ENTROPY, denominator="all"),
 ]  # fmt: skip

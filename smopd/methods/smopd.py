@@ -14,7 +14,7 @@ from pydantic import Field
 from smopd import objective as parts  # looked up when a plan is made: reading settings needs no torch
 from smopd import scoring
 from smopd.errors import UserError
-from smopd.methods import Method
+from smopd.methods import Group, Method
 from smopd.rollout.play import Play
 from smopd.settings import Section
 
@@ -28,8 +28,9 @@ class Settings(Section):
     eta: float = Field(
         0.0, ge=0, le=1, description="how far the final outcome moves a turn's weight; 0 = not at all"
     )
-    ranking: Literal["entropy", "random", "divergence", "inverted"] = Field(
-        "entropy", description="the mask keeps the highest; inverted drops the highest entropies (controls)"
+    ranking: Literal["entropy", "random", "divergence", "inverted", "soft-or"] = Field(
+        "entropy",
+        description="the mask keeps the highest; inverted drops the highest entropies; soft-or is TIP's",
     )
     denominator: Literal["kept", "all"] = Field(
         "kept", description="a masked reply's loss is divided by its kept tokens, or (control) by all"
@@ -46,8 +47,10 @@ class Settings(Section):
     clip_level: Literal["position", "vocab"] = Field(
         "position", description="cap after the sum over the vocabulary, or each of its terms (OPSD)"
     )
-    clip_mode: Literal["hard", "scale"] = Field(
-        "hard", description="no gradient above the cap, or its direction kept and its length scaled down"
+    clip_mode: Literal["hard", "scale", "soft", "relative"] = Field(
+        "hard",
+        description="above the cap no gradient, a shortened one (scale), ever less (soft); relative: hard, "
+        "at clip times the median of the reply's tokens",
     )
     rho: float = Field(0.2, ge=0, le=1, description="probability that an example also gets the FULL branch")
     full_branch: Literal["additive", "exclusive"] = Field(
@@ -70,8 +73,10 @@ class Settings(Section):
 
 def plan(s: Settings) -> "parts.Plan":
     """What the settings mean."""
-    if s.clip_mode == "scale" and s.clip_level == "vocab":
-        raise UserError("objective.clip_mode: scale caps a whole position; set objective.clip_level=position")
+    if s.clip_mode != "hard" and s.clip_level == "vocab":
+        raise UserError(
+            f"objective.clip_mode: {s.clip_mode} caps a whole position; set objective.clip_level=position"
+        )
     if s.keep == 1 and (s.ranking != "entropy" or s.denominator != "kept"):
         raise UserError(
             "objective.ranking, objective.denominator: there is no mask with objective.keep=1; "
@@ -80,12 +85,14 @@ def plan(s: Settings) -> "parts.Plan":
     if not (s.middle or s.answer or (s.full and s.rho)):
         raise UserError("objective.middle, objective.answer, objective.full: every term is off; leave one on")
     entry_cap = s.clip if s.clip_level == "vocab" else None
-    cap = parts.no_cap if entry_cap else parts.scale(s.clip) if s.clip_mode == "scale" else parts.hard(s.clip)
+    caps = {"hard": parts.hard, "scale": parts.scale, "soft": parts.soft, "relative": parts.relative}
+    cap = parts.no_cap if entry_cap else caps[s.clip_mode](s.clip)
     ranking = {
         "entropy": parts.entropy,
         "random": parts.at_random,
         "divergence": parts.divergence,
         "inverted": parts.inverted_entropy,
+        "soft-or": parts.soft_or(),
     }[s.ranking]
     mask: Any = parts.after(s.mask_after, parts.top(ranking, s.keep, s.quantile))
     every: Any = parts.every_token
@@ -106,11 +113,12 @@ def plan(s: Settings) -> "parts.Plan":
     )  # fmt: skip
 
 
-def method(name: str, title: str, summary: str, paper: str, **settings: float | str) -> Method:
+def method(
+    name: str, title: str, summary: str, paper: str, group: Group = "paper", **settings: float | str
+) -> Method:
     """A method of this family, by the settings in which it differs."""
-    return Method(
-        name, title, summary, paper, Settings, plan, {f"objective.{k}": v for k, v in settings.items()}
-    )
+    values = {f"objective.{key}": value for key, value in settings.items()}
+    return Method(name, title, summary, paper, Settings, plan, values, group)
 
 
 METHODS = [

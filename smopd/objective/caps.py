@@ -31,12 +31,63 @@ class Cap:
         return torch.ones_like(cost, dtype=torch.bool) if self.keeps_direction else cost <= self.limit
 
 
+@dataclass(frozen=True)
+class SoftCap(Cap):
+    """limit * log(1 + cost / limit): grows ever more slowly, and every token keeps a gradient."""
+
+    def __str__(self) -> str:
+        return f"soft({self.limit:g})"
+
+    def apply(self, cost: torch.Tensor) -> torch.Tensor:
+        """What counts of each token's cost, differentiable."""
+        return cost if self.limit == inf else self.limit * (cost / self.limit).log1p()
+
+    def moves(self, cost: torch.Tensor) -> torch.Tensor:
+        """All of them."""
+        return torch.ones_like(cost, dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class RelativeCap(Cap):
+    """A hard cap at `limit` times the median cost of the reply's tokens."""
+
+    def __str__(self) -> str:
+        return f"relative({self.limit:g})"
+
+    def _of(self, cost: torch.Tensor) -> Cap:
+        if not len(cost) or self.limit == inf:
+            return no_cap
+        return Cap(self.limit * float(torch.quantile(cost.detach(), 0.5)))
+
+    def apply(self, cost: torch.Tensor) -> torch.Tensor:
+        """What counts of each token's cost, differentiable."""
+        return self._of(cost).apply(cost)
+
+    def over(self, cost: torch.Tensor) -> torch.Tensor:
+        """Which tokens cost more than the reply's own limit."""
+        return self._of(cost).over(cost)
+
+    def moves(self, cost: torch.Tensor) -> torch.Tensor:
+        """Which tokens keep a gradient."""
+        return self._of(cost).moves(cost)
+
+
 no_cap = Cap()
 
 
 def hard(limit: float) -> Cap:
     """No gradient above the limit."""
     return Cap(limit)
+
+
+def soft(limit: float) -> Cap:
+    """Costs above about the limit count by their logarithm: no token is without a gradient."""
+    return SoftCap(limit)
+
+
+def relative(times: float) -> Cap:
+    """No gradient above so many times the median of the reply."""
+    return RelativeCap(times)
 
 
 def scale(limit: float) -> Cap:

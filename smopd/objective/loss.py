@@ -125,7 +125,7 @@ def survey(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment)
         for (reply, _), decision in zip(pairs, decisions, strict=True):
             weights[*key_of(reply), term.name] = decision.weight
         if term.per == "batch":
-            empty = torch.zeros(0)
+            empty = torch.zeros(0, dtype=torch.float64)
             joined = torch.cat([empty, *(decision.weight.to(empty) for decision in decisions)])
             divisors[term.name] = _divisor(term, joined, joined != 0)
     return Survey(weights, divisors)

@@ -23,9 +23,23 @@ from smopd.rollout.play import Peers, Play, Reply, Rollout
 from smopd.scoring.losses import RowLoss
 
 Replies = Callable[[Sequence[Reply], Moment], Sequence[Reply]]  # all of a rollout's -> the term's
-Contexts = Sequence[tuple[float, Sequence[Message]]]  # teacher hidden states are the sum of weight * hidden
+Context = list[Message] | tuple[int, ...]  # messages for the chat template, or token ids as they are
+Contexts = Sequence[tuple[float, Context]]  # teacher hidden states are the sum of weight * hidden
 TeacherContext = Callable[[Reply, Peers], Contexts]
+Weights = Literal["ema", "base", "student"]  # averaged, without an adapter, the student's as they are
 Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one example -> their advantages
+
+
+@dataclass(frozen=True)
+class Auxiliary:
+    """Further contexts in which the sampled tokens are looked up: a column of log-probabilities each.
+
+    Token weights (`tokens.auxiliary`) and row losses (`rows.auxiliary`) read them. Without a context the term
+    leaves the reply out.
+    """
+
+    contexts: Callable[[Reply, Peers], Sequence[Context]]
+    weights: Weights = "ema"
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,8 @@ class Term:
     mean_over: Literal["kept", "all", "weight", "sum"] = "kept"
     per: Literal["reply", "batch"] = "reply"
     scale: float = 1.0
-    weights: Literal["ema", "base", "student"] = "ema"  # of the teacher: averaged, no adapter, the student's
+    weights: Weights = "ema"  # of the teacher
+    auxiliary: Auxiliary | None = None
 
     @property
     def selects(self) -> bool:
@@ -73,6 +88,9 @@ class Plan:
     plays: tuple[Play, ...]
     terms: tuple[Term, ...]
     grade: Grade | None = None  # verdicts of a group become advantages, before the batch is cut
+    # Whether every term's gradient is scaled to the mean of their norms before they are added. It costs a
+    # backward pass for each term.
+    balance: bool = False
 
     def __post_init__(self) -> None:
         for what, names in (("plays", [p.view for p in self.plays]), ("terms", [t.name for t in self.terms])):
@@ -103,6 +121,7 @@ class Plan:
         """The plan for people: what is played, then a line a term with its parts."""
         plays = ", ".join(part_name(play) for play in self.plays)
         lines = [f"plays {plays}" + (f", graded by {part_name(self.grade)}" if self.grade else "")]
+        lines[0] += ", terms balanced by their gradient norms" if self.balance else ""
         for term in self.terms:
             usual = {f.name: f.default for f in fields(term)}
             unusual = {

@@ -1,12 +1,17 @@
-"""Which replies of a rollout a term is about, and what the teacher sees for them."""
+"""Which replies of a rollout a term is about."""
 
 from collections.abc import Callable, Sequence
 
-from smopd.chat.messages import full_messages, users_messages
-from smopd.objective.plan import Contexts, Replies
+from smopd.objective.plan import Replies
 from smopd.objective.tokens import Moment
-from smopd.rollout.play import Peers, Reply
+from smopd.rollout.play import Reply
 from smopd.seeds import rng
+
+
+def named(replies: Replies, name: str) -> Replies:
+    """The same under the name that a plan shows."""
+    replies.__name__ = name
+    return replies
 
 
 def where(condition: Callable[[Reply], bool]) -> Replies:
@@ -15,7 +20,7 @@ def where(condition: Callable[[Reply], bool]) -> Replies:
     def chosen(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
         return [reply for reply in replies if condition(reply)]
 
-    return chosen
+    return named(chosen, f"where({condition.__name__})")
 
 
 def middle(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
@@ -40,7 +45,7 @@ def every(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
 
 def first(count: int) -> Replies:
     """The first so many turns of a conversation."""
-    return where(lambda reply: reply.turn < count)
+    return named(where(lambda reply: reply.turn < count), f"first({count})")
 
 
 def judged(replies: Replies, correct: bool) -> Replies:
@@ -51,7 +56,7 @@ def judged(replies: Replies, correct: bool) -> Replies:
             r for r in replies(candidates, moment) if r.verdict is not None and r.verdict.correct == correct
         ]
 
-    return chosen
+    return named(chosen, f"judged({replies.__name__}, {correct})")
 
 
 def one_sampled(replies: Replies) -> Replies:
@@ -61,17 +66,20 @@ def one_sampled(replies: Replies) -> Replies:
         eligible = [reply for reply in replies(candidates, moment) if reply.tokens]
         return [rng(*moment.draw, "turn", *eligible[0].draw).choice(eligible)] if eligible else []
 
-    return chosen
+    return named(chosen, f"one_sampled({replies.__name__})")
 
 
-# Teacher contexts.
+def sharded(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
+    """Every reply of a sharded conversation."""
+    return [reply for reply in replies if reply.view == "sharded"]
 
 
-def users_only(reply: Reply, peers: Peers) -> Contexts:
-    """The user turns up to the reply's, and no reply at all."""
-    return [(1.0, users_messages(reply.example, reply.turn))]
+def up_to_one_sampled(replies: Replies) -> Replies:
+    """One of them, drawn for each rollout among those that are not empty, and before it all earlier ones."""
 
+    def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
+        eligible = [reply for reply in replies(candidates, moment) if reply.tokens]
+        drawn = one_sampled(replies)(candidates, moment)
+        return eligible[: eligible.index(drawn[0]) + 1] if drawn else []
 
-def whole_task(reply: Reply, peers: Peers) -> Contexts:
-    """The complete task in one message."""
-    return [(1.0, full_messages(reply.example))]
+    return named(chosen, f"up_to_one_sampled({replies.__name__})")

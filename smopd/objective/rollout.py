@@ -10,9 +10,10 @@ from typing import Literal
 import torch
 
 from smopd.objective.caps import Cap, hard, scale
+from smopd.objective.contexts import whole_task
 from smopd.objective.loss import term_loss
 from smopd.objective.plan import Term
-from smopd.objective.replies import every, whole_task
+from smopd.objective.replies import every
 from smopd.objective.selection import Interpolation, keep_mask
 from smopd.objective.turns import reliability_weight, uniform
 from smopd.scoring.losses import reverse_kl

@@ -26,6 +26,11 @@ class Moment:
     steps: int
     draw: Draw = ()
 
+    @property
+    def done(self) -> float:
+        """The share of the run that is over with this step."""
+        return self.step / self.steps
+
     def after(self, share: float) -> bool:
         """Whether the first `share` of the run is over."""
         return self.step > share * self.steps
@@ -39,6 +44,8 @@ class Tokens:
         self.divergence = stats.divergence.detach()  # what the term's row loss says of each token
         self.entropy, self.teacher_entropy = stats.entropy, stats.teacher_entropy
         self.student_logp, self.teacher_logp = stats.student_logp, stats.teacher_logp  # of the sampled token
+        self.teacher_top = stats.teacher_top  # log-probability of the teacher's likeliest token
+        self.auxiliary = stats.auxiliary  # [n, K] of the sampled token under the term's auxiliary contexts
 
     @property
     def log_ratio(self) -> torch.Tensor:
@@ -146,6 +153,29 @@ def at_random(tokens: Tokens) -> torch.Tensor:
     return tokens.noise
 
 
+def soft_or(clip: float = 0.0) -> Ranking:
+    """h + d - h*d of entropy and divergence, each scaled to [0, 1] over the tokens at hand: high where either
+    is. `clip`: that share of the highest entropies count as the value they begin at.
+    """
+
+    def ranking(tokens: Tokens) -> torch.Tensor:
+        h, d = tokens.entropy, tokens.divergence
+        if clip and len(h):
+            h = h.clamp_max(torch.quantile(h, 1 - clip))
+        h, d = (_min_max(values) for values in (h, d))
+        return h + d - h * d
+
+    ranking.__name__ = f"soft_or({clip:g})" if clip else "soft_or"
+    return ranking
+
+
+def _min_max(values: torch.Tensor) -> torch.Tensor:
+    """Scaled to [0, 1]; all 0 where none differs."""
+    if not len(values) or values.min() == values.max():
+        return torch.zeros_like(values)
+    return (values - values.min()) / (values.max() - values.min())
+
+
 # Weights and how they combine.
 
 
@@ -175,19 +205,42 @@ def importance(cap: float) -> Weight:
     return replace(as_weight(ratio), text=f"importance({cap:g})", selects=False)
 
 
-def after(share: float, weight: TokenWeight) -> Weight:
-    """Every token counts once for the first `share` of the run; then `weight` begins."""
-    inner = as_weight(weight)
+def after(share: float, weight: TokenWeight, before: TokenWeight = every_token) -> Weight:
+    """`before` for the first `share` of the run (default: every token counts once); then `weight` begins."""
+    later, early = as_weight(weight), as_weight(before)
 
     def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
         begun = bool(replies) and replies[0].moment.after(share)
-        return weights_of(inner if begun else every_token, replies)
+        return weights_of(later if begun else early, replies)
 
     def logged(moment: Moment) -> dict[str, float]:
-        values = inner.logged(moment)
-        return values if moment.after(share) else dict.fromkeys(values, 1.0)
+        values = later.logged(moment)
+        return values if moment.after(share) else dict.fromkeys(values, 1.0) | early.logged(moment)
 
-    return replace(inner, text=f"after({share:g}, {inner.text})", over=over, logged=logged)
+    text = f"after({share:g}, {later.text}{'' if early is every_token else f', before {early.text}'})"
+    both: Literal["reply", "batch"] = "batch" if "batch" in (later.scope, early.scope) else "reply"
+    return Weight(text, over, both, later.selects or early.selects, logged)
+
+
+def counted(weight: TokenWeight) -> Weight:
+    """The same, but a token of weight exactly 0 is among the kept: its reward is 0, not absent."""
+    inner = as_weight(weight)
+
+    def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
+        tiny = torch.finfo(replies[0].entropy.dtype).tiny if replies else 0.0
+        return [torch.where(w == 0, tiny, w) for w in weights_of(inner, replies)]
+
+    return replace(inner, text=f"counted({inner.text})", over=over, selects=False)
+
+
+def log_ratio(tokens: Tokens) -> torch.Tensor:
+    """log t(y) - log s(y), the advantage of on-policy distillation."""
+    return tokens.log_ratio
+
+
+def advantage(tokens: Tokens) -> torch.Tensor:
+    """What the plan's grade gave the rollout."""
+    return tokens.advantage
 
 
 def product(*weights: TokenWeight) -> Weight:
@@ -216,3 +269,30 @@ def batch(weight: TokenWeight) -> Weight:
         return list(inner.over([joined])[0].split([len(r.entropy) for r in replies])) if replies else []
 
     return replace(inner, text=f"batch({inner.text})", over=over, scope="batch")
+
+
+def clipped_ratio(advantage: Ranking, clip: float) -> Weight:
+    """The policy gradient of PPO: advantage times training over sampling probability, 0 where the ratio has
+    left [1 - clip, 1 + clip] in the advantage's direction.
+    """
+
+    def weight(tokens: Tokens) -> torch.Tensor:
+        ratio, gain = (tokens.student_logp - tokens.engine_logp).exp(), advantage(tokens)
+        left = torch.where(gain > 0, ratio > 1 + clip, ratio < 1 - clip)
+        return torch.where(left, 0.0, ratio * gain)
+
+    return replace(as_weight(weight), text=f"clipped_ratio({clip:g})")
+
+
+def agreement(gain: float, quantile: float = 0.95, most: float = 10.0, floor: float = 0.01) -> Weight:
+    """1 / (1 + gain * min(variance / its quantile, most)), at least floor: the variance of a token's
+    log-probabilities in the term's auxiliary contexts.
+    """
+
+    def weight(tokens: Tokens) -> torch.Tensor:
+        assert tokens.auxiliary is not None, "agreement needs a term with auxiliary contexts"
+        variance = tokens.auxiliary.var(-1)
+        usual = torch.quantile(variance, quantile).clamp_min(1e-6)
+        return (1 / (1 + gain * (variance / usual).clamp_max(most))).clamp_min(floor)
+
+    return replace(as_weight(weight), text=f"agreement({gain:g})", selects=False)

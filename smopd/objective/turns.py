@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from smopd.objective.selection import turn_weights
+from smopd.objective.selection import reliability, turn_weights
 from smopd.rollout.play import Reply
 from smopd.scoring.stats import TokenStats
 
@@ -20,6 +20,11 @@ class Turns:
     replies: Sequence[Reply]
     stats: Sequence[TokenStats]
     correct: bool  # whether the rollout's answer was judged right
+
+    @cached_property
+    def gaps(self) -> torch.Tensor:
+        """Mean log s(y) - log t(y) over all tokens of each reply."""
+        return torch.stack([(s.student_logp - s.teacher_logp).mean() for s in self.stats])
 
     @cached_property
     def deltas(self) -> torch.Tensor:
@@ -49,3 +54,55 @@ class Reliability:
 def reliability_weight(eta: float = 0.0, eps: float = 1e-6) -> Reliability:
     """Turns on which student and teacher disagree much count less; `eta` lets the outcome move them."""
     return Reliability(eta, eps)
+
+
+@dataclass(frozen=True)
+class StepRatio:
+    """The product over earlier turns of (delta_u + eps) / (delta_u+1 + eps), at most 1 + `margin`: 1 at the
+    first turn, less where student and teacher have drifted apart since.
+    """
+
+    margin: float = 0.2
+    eps: float = 1e-6
+
+    def __call__(self, turns: Turns) -> torch.Tensor:
+        floored = turns.deltas + self.eps
+        return (floored[0] / floored).clamp_max(1 + self.margin)  # all factors between cancel
+
+
+def step_ratio(margin: float = 0.2, eps: float = 1e-6) -> StepRatio:
+    """Turns count less the further the conversation has drifted from its first turn."""
+    return StepRatio(margin, eps)
+
+
+@dataclass(frozen=True)
+class LastOfSampled:
+    """Only the last of the replies counts (`up_to_one_sampled` drew it): med / (med + d), where d is its
+    signed gap floored at eps and med the median of those of all replies given.
+    """
+
+    eps: float = 1e-6
+
+    def __call__(self, turns: Turns) -> torch.Tensor:
+        weights = torch.zeros_like(turns.gaps)
+        # Times their number: the mean over the replies is to be the drawn one's loss.
+        weights[-1] = reliability(turns.gaps, self.eps)[-1] * len(weights)
+        return weights
+
+
+def last_of_sampled(eps: float = 1e-6) -> LastOfSampled:
+    """One drawn turn stands for all, weighed against the turns before it."""
+    return LastOfSampled(eps)
+
+
+def confidence(turns: Turns) -> torch.Tensor:
+    """The teacher's mean highest probability; divided once for the rollout, by the sum of weight * tokens."""
+    tops = [s.teacher_top for s in turns.stats]
+    sure = torch.stack([top.exp().mean() for top in tops if top is not None])
+    counted = sure * sure.new_tensor([float(len(s.entropy)) for s in turns.stats])
+    return counted / counted.sum() * len(sure)  # times a reply's mean over its tokens
+
+
+def summed(turns: Turns) -> torch.Tensor:
+    """The sum over the replies instead of their mean."""
+    return uniform(turns) * len(turns.stats)

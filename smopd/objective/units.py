@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from smopd.objective.loss import key_of
-from smopd.objective.plan import Contexts, Plan, Term
+from smopd.objective.plan import Context, Contexts, Plan, Term
 from smopd.objective.tokens import Moment
 from smopd.rollout.play import Peers, Reply
 from smopd.scoring.losses import RowLoss
@@ -22,7 +22,14 @@ class Unit:
     reply: int  # its number
     weights: str
     contexts: Contexts
+    auxiliary: tuple[str, Sequence[Context]] = (NO_TEACHER, ())  # weights and contexts of further columns
     terms: list[Term] = field(default_factory=list)
+
+    def same(self, other: "Unit") -> bool:
+        """Whether both ask the same of the same models, so that their terms can share it."""
+        return (self.weights, self.contexts, self.auxiliary) == (
+            other.weights, other.contexts, other.auxiliary
+        )  # fmt: skip
 
     @property
     def losses(self) -> tuple[RowLoss, ...]:
@@ -51,11 +58,16 @@ def units_of(
                 contexts = list(term.teacher(reply, peers)) if term.teacher else []
                 if term.teacher and not contexts:
                     continue
-                weights = term.weights if term.teacher else NO_TEACHER
-                unit = next((u for u in of_reply if (u.weights, u.contexts) == (weights, contexts)), None)
+                more = list(term.auxiliary.contexts(reply, peers)) if term.auxiliary else []
+                if term.auxiliary and not more:
+                    continue
+                wanted_unit = Unit(
+                    len(replies), term.weights if term.teacher else NO_TEACHER, contexts,
+                    (term.auxiliary.weights if term.auxiliary else NO_TEACHER, more),
+                )  # fmt: skip
+                unit = next((u for u in of_reply if u.same(wanted_unit)), None)
                 if unit is None:
-                    unit = Unit(len(replies), weights, contexts)
-                    of_reply.append(unit)
+                    of_reply.append(unit := wanted_unit)
                 unit.terms.append(term)
                 wanted[number, term.name].append(len(replies))
             if of_reply:

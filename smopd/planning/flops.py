@@ -18,6 +18,10 @@ class Flops:
     def __add__(self, other: "Flops") -> "Flops":
         return Flops(self.base + other.base, self.adapter + other.adapter)
 
+    def times(self, often: int) -> "Flops":
+        """The same work so many times."""
+        return Flops(self.base * often, self.adapter * often)
+
     @property
     def total(self) -> float:
         """Both."""
@@ -70,8 +74,8 @@ def step_flops(config: Config, shape: Shape, load: Load) -> dict[str, Flops]:
     return {
         "rollout prefill": forward(shape, sampling, sampled.prefilled, sampled.prefill_pairs),
         "rollout decode": decode,
-        "teacher forward": forward(shape, adapter, teacher.tokens, teacher.pairs),
-        "student forward": student_forward,
+        "teacher forward": forward(shape, adapter, teacher.tokens, teacher.pairs).times(load.passes),
+        "student forward": student_forward.times(load.passes),
         "student backward": student_backward,
         "head": head(shape, 1, load.products),
     }

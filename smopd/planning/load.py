@@ -67,6 +67,7 @@ class Load:
     products: float  # of a row and the head: both logits, and a gradient for each loss that the row can move
     sampled: Sampled
     rollouts: int
+    passes: int = 1  # forward passes of student and teacher: 2 where the whole step is surveyed first
 
 
 @dataclass
@@ -81,7 +82,9 @@ class TypicalExample:
     def __post_init__(self) -> None:
         self._unused = count((self.number + 1) << 32)  # the system prompt's tokens are below
         shards = tuple(f"[shard {k}]" for k in range(self.turns))
-        self.example = Example(f"typical {self.number}", "typical", "system", shards, "[full]", {})
+        # Of a task whose reference can be told: some teachers are shown it.
+        answer = {"value": "0"}
+        self.example = Example(f"typical {self.number}", "math", "system", shards, "[full]", answer)
 
     def new(self, length: float) -> list[int]:
         """So many tokens that stand nowhere else."""
@@ -168,7 +171,8 @@ def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
     """An average step, as the process with most rollouts meets it."""
     plan = plan_of(config)
     rollouts = ceil(config.train.rollouts * plan.samples / processes)
-    turns = turn_counts(lengths, rollouts)
+    counts = turn_counts(lengths, ceil(rollouts / plan.samples))
+    turns = [turns for turns in counts for _ in range(plan.samples)][:rollouts]
     played = _Played(config, plan, lengths, turns, lengths.middle, lengths.answer)
     student, teacher = Packed(), Packed()
     size = config.train.micro_batch
@@ -176,15 +180,18 @@ def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
         for_student, for_teacher = played.packed(range(first, min(first + size, rollouts)))
         student, teacher = student.plus(for_student), teacher.plus(for_teacher)
     scored = products = 0.0
+    passes = 2 if plan.needs_survey else 1
     for play in plan.plays:
         units, replies = played.units(play, range(rollouts))
         share = _shares(plan)[play.view]
         for unit in units:
             tokens = share * len(replies[unit.reply].tokens)
             scored += tokens
-            products += tokens * (2 + sum(_kept(term, config.train.steps) for term in unit.terms))
+            looked_up = 2 * passes + len(unit.auxiliary[1]) * passes
+            products += tokens * (looked_up + sum(_kept(term, config.train.steps) for term in unit.terms))
     calls = [vars(call).values() for call in played.calls()]
-    return Load(student, teacher, scored, products, Sampled(*map(sum, zip(*calls, strict=True))), rollouts)
+    sampled = Sampled(*map(sum, zip(*calls, strict=True)))
+    return Load(student, teacher, scored, products, sampled, rollouts, passes)
 
 
 def largest_load(config: Config, lengths: Averages) -> tuple[Packed, int]:
@@ -220,7 +227,9 @@ class _Played:
         self, config: Config, plan: Plan, lengths: Averages, turns: list[int], middle: float, answer: float
     ) -> None:
         self.config, self.plan = config, plan
-        self.examples = [TypicalExample(lengths, t, k) for k, t in enumerate(turns)]
+        # The rollouts of a group are of one example.
+        groups = [TypicalExample(lengths, t, k) for k, t in enumerate(turns[:: plan.samples])]
+        self.examples = [groups[k // plan.samples] for k in range(len(turns))]
         self.conversations: dict[str, list[Conversation]] = {}
         self.rollouts: dict[str, list[Rollout]] = {}
         # Half of the answers right, so that terms about either kind have something to do.
@@ -229,7 +238,9 @@ class _Played:
         for view in (play.view for play in plan.plays):
             played = [example.play(view, middle, answer, verbatim) for example in self.examples]
             self.conversations[view] = played
-            self.rollouts[view] = [Rollout(c.example, (c,), (verdicts[k],)) for k, c in enumerate(played)]
+            self.rollouts[view] = [
+                Rollout(c.example, (c,), (verdicts[k],), k % plan.samples) for k, c in enumerate(played)
+            ]
 
     def units(self, play: Play, chosen: range) -> tuple[list[Unit], list[Reply]]:
         moment = Moment(self.config.train.steps, self.config.train.steps)
@@ -247,7 +258,10 @@ class _Played:
             teacher: list[tuple[Sequence[int], Sequence[int]]] = []
             for unit in units:
                 reply = replies[unit.reply]
-                teacher += [(by_id[reply.example.id].context(m), reply.tokens) for _, m in unit.contexts]
+                for context in [*(c for _, c in unit.contexts), *unit.auxiliary[1]]:
+                    shown = by_id[reply.example.id]
+                    ids = context if isinstance(context, tuple) else shown.context(context)
+                    teacher.append((ids, reply.tokens))
             of_play.append(([(r.context, r.tokens) for r in replies], teacher))
         passes = []
         for side in (0, 1):

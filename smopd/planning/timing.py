@@ -80,8 +80,8 @@ def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1
         seconds["rollout decode"] += gather  # whole weights for as long as it samples
     # A backward pass issues about twice the work; checkpointing puts a forward pass in front of it.
     often = {
-        "teacher forward": 1,
-        "student forward": 1,
+        "teacher forward": load.passes,
+        "student forward": load.passes,
         "student backward": 3 if config.train.recompute else 2,
     }
     for name, times in often.items():

@@ -1,5 +1,6 @@
 """Plays conversations against any engine, turn by turn, those of a batch side by side."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,9 +36,15 @@ class Conversation:
     view: View
     asked: list[str] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
+    cut: bool = False  # ended before the user had said everything
     # Grows with it, where token ids are at hand.
     context: DirtyContext | None = field(default=None, repr=False, compare=False)
     session: str = field(default="", repr=False, compare=False)
+
+    @property
+    def whole(self) -> int:
+        """The turns it has when it is played to its end."""
+        return len(user_turns(self.example, self.view)) if self.cut else len(self.turns)
 
     @property
     def final_text(self) -> str:
@@ -64,13 +71,19 @@ class Driver:
     history: History = "template"
 
     def play(
-        self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None
-    ) -> list[Conversation]:
-        """Every example told in one view, the replies in the history; `samples` tell equal examples apart."""
+        self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None,
+        most: int | None = None,
+    ) -> list[Conversation]:  # fmt: skip
+        """Every example told in one view, the replies in the history; `samples` tell equal examples apart.
+
+        `most`: conversations end after so many turns.
+        """
         numbers = samples or [0] * len(examples)
         messages = [user_turns(e, view) for e in examples]
         played = [self.open(e, view, seed, n) for e, n in zip(examples, numbers, strict=True)]
-        for turn in range(max(map(len, messages), default=0)):
+        for conversation, users in zip(played, messages, strict=True):
+            conversation.cut = most is not None and most < len(users)
+        for turn in range(min(max(map(len, messages), default=0), most or sys.maxsize)):
             now = [i for i, users in enumerate(messages) if turn < len(users)]
             seeds = [derive(*seed, view, *numbered((examples[i].id, turn), numbers[i])) for i in now]
             last = [turn == len(messages[i]) - 1 for i in now]

@@ -7,7 +7,7 @@ derived seed.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -35,10 +35,12 @@ class Play:
     share: float = 1.0
     instead: bool = False
     verify: bool = True  # whether its last reply is judged
+    turns: Callable[[int], int] | None = None  # how many turns are played at a step; None: all of them
 
     def __str__(self) -> str:
         often = f" for {self.share:.0%}{' instead' if self.instead else ''}" if self.share < 1 else ""
-        return self.view + (f", {self.samples} samples" if self.samples > 1 else "") + often
+        short = ", cut short by step" if self.turns else ""
+        return self.view + (f", {self.samples} samples" if self.samples > 1 else "") + short + often
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Rollout:
     def replies(self) -> list[Reply]:
         """Every reply, empty ones too."""
         return [
-            Reply(self.example, played.view, self.sample, number, number == len(played.turns) - 1,
+            Reply(self.example, played.view, self.sample, number, number == played.whole - 1,
                   turn.context, turn.reply, turn.logps, turn.text, verdict, self.advantage)
             for played, verdict in zip(self.conversations, self.verdicts, strict=True)
             for number, turn in enumerate(played.turns)
@@ -101,6 +103,7 @@ class Peers:
 
     rollouts: Sequence[Rollout] = ()
     draw: Draw = ()
+    done: float = 0.0  # the share of the run's steps that are over with this one
 
     def siblings(self, reply: Reply) -> list[Rollout]:
         """The other rollouts of the same example."""

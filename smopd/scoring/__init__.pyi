@@ -5,10 +5,14 @@ from smopd.scoring.losses import Rows as Rows
 from smopd.scoring.losses import drkl as drkl
 from smopd.scoring.losses import forward_kl as forward_kl
 from smopd.scoring.losses import gjs as gjs
+from smopd.scoring.losses import hidden_mse as hidden_mse
+from smopd.scoring.losses import hinge as hinge
 from smopd.scoring.losses import reverse_kl as reverse_kl
 from smopd.scoring.losses import row_loss as row_loss
+from smopd.scoring.losses import sampled_kl as sampled_kl
 from smopd.scoring.losses import sampled_nll as sampled_nll
 from smopd.scoring.losses import top_k_forward_kl as top_k_forward_kl
+from smopd.scoring.losses import top_k_gjs as top_k_gjs
 from smopd.scoring.stats import Decision as Decision
 from smopd.scoring.stats import TokenStats as TokenStats
 from smopd.scoring.tree import PrefixTree as PrefixTree

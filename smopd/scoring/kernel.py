@@ -23,7 +23,16 @@ from typing import Any
 import torch
 
 from smopd.scoring import plain
-from smopd.scoring.losses import Divergence, Kind, LogitLoss, RowLoss, Rows, as_loss, sampled_nll
+from smopd.scoring.losses import (
+    Divergence,
+    HiddenLoss,
+    Kind,
+    LogitLoss,
+    RowLoss,
+    Rows,
+    as_loss,
+    sampled_nll,
+)  # fmt: skip
 from smopd.scoring.stats import Decide, TokenStats, check_rows
 
 CHUNK_BYTES = 400_000_000  # for the two logit buffers of a chunk
@@ -61,9 +70,10 @@ def token_stats(
     chunk_size: int | None = None,
     lengths: Sequence[int] | None = None,
     decide: Decide | None = None,
+    auxiliary: torch.Tensor | None = None,
 ) -> list[TokenStats]:
     """Statistics of `tokens` [N] under each of the row losses; they differ in `divergence` and `weight`
-    alone.
+    alone. `auxiliary` [N, K] goes to the row losses and to `decide` as it is.
 
     `chunk_size` bounds the rows computed at once (default: by memory). With `lengths` (reply by reply) and
     `decide` every token gets its weight, and rows that cannot move the loss cost no product and get no
@@ -73,19 +83,20 @@ def token_stats(
     if lm_head_weight.requires_grad and torch.is_grad_enabled():
         # Rows are no longer independent: the head's own gradient sums over all of them.
         return plain.token_stats(
-            student_hidden, teacher_hidden, lm_head_weight, tokens, losses, chunk_size, lengths, decide
-        )
+            student_hidden, teacher_hidden, lm_head_weight, tokens, losses, chunk_size, lengths, decide,
+            auxiliary,
+        )  # fmt: skip
     count, vocabulary = student_hidden.shape[0], lm_head_weight.shape[0]
     wide = torch.float64 if student_hidden.dtype == torch.float64 else torch.float32
     softcap = plain.cap_of(lm_head_weight)
     size = chunk_size or max(1, CHUNK_BYTES // ((2 if softcap is None else 3) * vocabulary * wide.itemsize))
     replies = list(lengths) if lengths is not None and decide is not None else [count]
     with_gradient = student_hidden.requires_grad and torch.is_grad_enabled()
-    job = _Job(list(losses), _chunks(replies, size), decide, wide, with_gradient, softcap)
+    job = _Job(list(losses), _chunks(replies, size), decide, wide, with_gradient, softcap, auxiliary)
     columns = _Fused.apply(student_hidden, teacher_hidden.detach(), lm_head_weight.detach(), tokens, job)
-    entropy, teacher_entropy, student_logp, teacher_logp = columns[len(losses) :]
+    entropy, teacher_entropy, student_logp, teacher_logp, top = columns[len(losses) :]
     return [
-        TokenStats(columns[k], entropy, teacher_entropy, student_logp, teacher_logp, weight)
+        TokenStats(columns[k], entropy, teacher_entropy, student_logp, teacher_logp, weight, top, auxiliary)
         for k, weight in enumerate(job.weights)
     ]
 
@@ -126,6 +137,7 @@ class _Job:
     wide: torch.dtype
     with_gradient: bool
     softcap: float | None
+    auxiliary: torch.Tensor | None = None
     weights: list[torch.Tensor | None] = field(default_factory=list)
 
 
@@ -142,7 +154,7 @@ class _Fused(torch.autograd.Function):
         job: _Job,
     ) -> tuple[torch.Tensor, ...]:
         count, losses = student.shape[0], len(job.losses)
-        columns = [torch.empty(count, dtype=job.wide, device=student.device) for _ in range(losses + 4)]
+        columns = [torch.empty(count, dtype=job.wide, device=student.device) for _ in range(losses + 5)]
         job.weights = [torch.zeros_like(columns[0]) if job.decide else None for _ in range(losses)]
         gradients = [torch.zeros_like(student) for _ in range(losses)] if job.with_gradient else []
         most = max((sum(piece.rows for piece in chunk) for chunk in job.chunks), default=0)
@@ -156,11 +168,15 @@ class _Fused(torch.autograd.Function):
             _logits(student[rows], weight, zs)
             _logits(teacher[rows], weight, zt)
             slopes = _soft_cap(zs, zt, job)
-            made, by_logits = _score(zs, zt, tokens[rows], job)
+            extra = None if job.auxiliary is None else job.auxiliary[rows]
+            made, slopes_of = _score(zs, zt, tokens[rows], extra, (student[rows], teacher[rows]), job)
             for column, values in zip(columns, made, strict=True):
                 column[rows] = values
             moving = _decided(columns, rows, chunk, job)
-            for gradient, (slope_nV, factor), moves in zip(gradients, by_logits, moving, strict=False):
+            for gradient, (slope_nV, factor), moves in zip(gradients, slopes_of, moving, strict=False):
+                if factor is None:  # by hidden states already
+                    gradient[rows] = slope_nV * moves[:, None]
+                    continue
                 if slopes is not None:
                     slope_nV.mul_(slopes)
                 if moves.all():
@@ -221,8 +237,10 @@ def _decided(columns: list[torch.Tensor], rows: slice, chunk: list[Piece], job: 
                 if piece.whole
                 else last - sum(p.rows for c in job.chunks for p in c if p.reply == piece.reply)
             )
-            shared = [column[begin:last] for column in columns[len(job.losses) :]]
-            stats = [TokenStats(columns[k][begin:last], *shared) for k in range(len(job.losses))]
+            a, b, c, d, top = (column[begin:last] for column in columns[len(job.losses) :])
+            extra = None if job.auxiliary is None else job.auxiliary[begin:last]
+            own = (columns[k][begin:last] for k in range(len(job.losses)))
+            stats = [TokenStats(column, a, b, c, d, None, top, extra) for column in own]
             for k, decision in enumerate(job.decide(piece.reply, stats)):
                 kept = job.weights[k]
                 assert kept is not None
@@ -233,11 +251,17 @@ def _decided(columns: list[torch.Tensor], rows: slice, chunk: list[Piece], job: 
     return moving
 
 
-Gradient = tuple[torch.Tensor, float]  # dL/dz of the student [n, V], and a factor it still needs
+# dL/dz of the student [n, V] and a factor it still needs; or dL/dh [n, d] and None.
+Gradient = tuple[torch.Tensor, float | None]
 
 
 def _score(
-    zs: torch.Tensor, zt: torch.Tensor, tokens: torch.Tensor, job: _Job
+    zs: torch.Tensor,
+    zt: torch.Tensor,
+    tokens: torch.Tensor,
+    auxiliary: torch.Tensor | None,
+    hidden: tuple[torch.Tensor, torch.Tensor],
+    job: _Job,
 ) -> tuple[list[torch.Tensor], list[Gradient]]:
     """The columns of a chunk, and the gradient of each loss by student logits, where wanted.
 
@@ -246,7 +270,8 @@ def _score(
     values: list[torch.Tensor] = []
     gradients: list[Gradient] = []
     entropies: tuple[torch.Tensor, torch.Tensor] | None = None
-    log_sums = _log_sum(zs), _log_sum(zt)
+    (log_sum_s, _), (log_sum_t, top_t) = _log_sum(zs), _log_sum(zt)
+    log_sums = log_sum_s, log_sum_t
     logps = [z.gather(-1, tokens[:, None]).sub_(c)[:, 0] for z, c in zip((zs, zt), log_sums, strict=True)]
     for number, loss in enumerate(job.losses):
         final = number == len(job.losses) - 1
@@ -259,7 +284,9 @@ def _score(
                 if final and entropies is None:
                     entropies = _entropy(zs, log_sums[0]), _entropy(zt, log_sums[1])
                 a, b = zs / loss.temperature, zt / loss.temperature
-                value, _, _, factor = _divergence(a, b, _log_sum(a), _log_sum(b), loss, job.with_gradient)
+                value, _, _, factor = _divergence(
+                    a, b, _log_sum(a)[0], _log_sum(b)[0], loss, job.with_gradient
+                )
                 factor /= loss.temperature
             gradients.append((a, factor))
         else:
@@ -270,12 +297,16 @@ def _score(
                 slope = (zs if final else zs.clone()).sub_(log_sums[0]).exp_() if job.with_gradient else zs
                 if job.with_gradient:
                     slope[torch.arange(len(tokens), device=slope.device), tokens] -= 1
+            elif isinstance(loss, HiddenLoss):
+                value, slope = _by_hidden(*hidden, loss, job.with_gradient)
             else:
-                value, slope = _by_autograd(zs, zt, tokens, loss, job.with_gradient)
-            gradients.append((slope, 1.0))
+                rows = Rows(zs, zt, tokens, auxiliary)
+                value, slope = _by_autograd(rows, loss, job.with_gradient)
+            gradients.append((slope, None if isinstance(loss, HiddenLoss) else 1.0))
         values.append(value)
     assert entropies is not None
-    return [*values, *entropies, *logps], gradients if job.with_gradient else []
+    top = (top_t - log_sum_t)[:, 0]
+    return [*values, *entropies, *logps, top], gradients if job.with_gradient else []
 
 
 def _tiles(z: torch.Tensor) -> list[slice]:
@@ -283,13 +314,13 @@ def _tiles(z: torch.Tensor) -> list[slice]:
     return [slice(i, min(i + width, z.shape[1])) for i in range(0, z.shape[1], width)]
 
 
-def _log_sum(z: torch.Tensor) -> torch.Tensor:
-    """[n, 1] log of the sum of exponentials, tile by tile."""
+def _log_sum(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """[n, 1] log of the sum of exponentials, tile by tile, and the largest."""
     top_n1 = z.amax(-1, keepdim=True)
     total_n1 = torch.zeros_like(top_n1)
     for tile in _tiles(z):
         total_n1 += (z[:, tile] - top_n1).exp_().sum(-1, keepdim=True)
-    return total_n1.log_().add_(top_n1)
+    return total_n1.log_().add_(top_n1), top_n1
 
 
 def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -355,14 +386,25 @@ def _entropy(z: torch.Tensor, log_sum: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def _by_autograd(
-    zs: torch.Tensor, zt: torch.Tensor, tokens: torch.Tensor, loss: RowLoss, with_gradient: bool
+def _by_hidden(
+    student: torch.Tensor, teacher: torch.Tensor, loss: HiddenLoss, with_gradient: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Value and gradient of a loss of hidden states."""
+    with torch.enable_grad():
+        rows = student.detach().requires_grad_()
+        value = loss.of_hidden(rows, teacher)
+        if not with_gradient:
+            return value.detach(), student
+        (by_hidden,) = torch.autograd.grad(value.sum(), rows)
+    return value.detach(), by_hidden
+
+
+def _by_autograd(rows: Rows, loss: RowLoss, with_gradient: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Value and gradient of any row loss; the logits themselves stay as they are."""
     with torch.enable_grad():
-        student = zs.clone().requires_grad_()
-        value = loss.value(Rows(student, zt.clone(), tokens))
+        student = rows.student.clone().requires_grad_()
+        value = loss.value(rows._replace(student=student, teacher=rows.teacher.clone()))
         if not with_gradient:
-            return value.detach(), zs
+            return value.detach(), rows.student
         (by_logits,) = torch.autograd.grad(value.sum(), student)
     return value.detach(), by_logits

@@ -23,6 +23,7 @@ class Rows(NamedTuple):
     student: torch.Tensor  # [n, V], differentiable
     teacher: torch.Tensor  # [n, V]
     tokens: torch.Tensor  # [n] the sampled tokens
+    auxiliary: torch.Tensor | None = None  # [n, K] log-probabilities of tokens under further contexts
 
 
 class RowLoss(Protocol):
@@ -40,13 +41,15 @@ class RowLoss(Protocol):
 class Divergence:
     """gjs: m = b*t + (1-b)*s, b*KL(t||m) + (1-b)*KL(s||m); rkl: KL(s||t); fkl: KL(t||s).
 
-    `temperature` softens both distributions; `entry_cap` caps each vocabulary entry's part before the sum.
+    `temperature` softens both distributions; `entry_cap` caps each vocabulary entry's part before the sum,
+    and with `both_ways` negative parts too.
     """
 
     kind: Kind
     beta: float = 0.5
     temperature: float = 1.0
     entry_cap: float | None = None
+    both_ways: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ("gjs", "rkl", "fkl"):
@@ -72,7 +75,9 @@ class Divergence:
         if self.temperature != 1:
             student, teacher = student / self.temperature, teacher / self.temperature
         terms = divergence_terms(student.log_softmax(-1), teacher.log_softmax(-1), self.kind, self.beta)
-        return (terms if self.entry_cap is None else terms.clamp_max(self.entry_cap)).sum(-1)
+        if self.entry_cap is not None:
+            terms = terms.clamp(-self.entry_cap if self.both_ways else None, self.entry_cap)
+        return terms.sum(-1)
 
 
 def gjs(beta: float = 0.5, temperature: float = 1.0, entry_cap: float | None = None) -> Divergence:
@@ -81,9 +86,11 @@ def gjs(beta: float = 0.5, temperature: float = 1.0, entry_cap: float | None = N
     return Divergence(kind, beta if kind == "gjs" else 0.5, temperature, entry_cap)
 
 
-def reverse_kl(temperature: float = 1.0, entry_cap: float | None = None) -> Divergence:
+def reverse_kl(
+    temperature: float = 1.0, entry_cap: float | None = None, both_ways: bool = False
+) -> Divergence:
     """KL(student || teacher)."""
-    return Divergence("rkl", temperature=temperature, entry_cap=entry_cap)
+    return Divergence("rkl", temperature=temperature, entry_cap=entry_cap, both_ways=both_ways)
 
 
 def forward_kl(temperature: float = 1.0, entry_cap: float | None = None) -> Divergence:
@@ -114,6 +121,17 @@ def sampled_nll() -> FunctionLoss:
 
 
 @cache
+def sampled_kl() -> FunctionLoss:
+    """t(y)/s(y) - log(t(y)/s(y)) - 1 of the sampled token: GRPO's estimate of KL(s||t), never negative."""
+
+    def value(rows: Rows) -> torch.Tensor:
+        log_s, log_t = (_sampled(z.log_softmax(-1), rows)[:, 0] for z in (rows.student, rows.teacher))
+        return (log_t - log_s).expm1() - (log_t - log_s)
+
+    return FunctionLoss("sampled kl", value)
+
+
+@cache
 def top_k_forward_kl(k: int, renormalise: bool = False) -> FunctionLoss:
     """KL(t||s) over the teacher's k likeliest entries; `renormalise`: t sums to 1 on them, s never does."""
 
@@ -123,6 +141,61 @@ def top_k_forward_kl(k: int, renormalise: bool = False) -> FunctionLoss:
         return _kl_terms(log_t, rows.student.log_softmax(-1).gather(-1, entries)).sum(-1)
 
     return FunctionLoss(f"fkl of top {k}", value)
+
+
+@cache
+def top_k_gjs(k: int, beta: float = 0.5) -> FunctionLoss:
+    """GJS over the student's k likeliest entries and one more that stands for all the rest."""
+
+    def value(rows: Rows) -> torch.Tensor:
+        log_s, log_t = rows.student.log_softmax(-1), rows.teacher.log_softmax(-1)
+        if k >= log_s.shape[-1]:  # there is no rest
+            return divergence_terms(log_s, log_t, "gjs", beta).sum(-1)
+        entries = log_s.detach().topk(k).indices
+
+        def grouped(log_p: torch.Tensor) -> torch.Tensor:
+            rest = log_p.scatter(-1, entries, float("-inf")).logsumexp(-1, True)
+            return torch.cat([log_p.gather(-1, entries), rest], -1)
+
+        return divergence_terms(grouped(log_s), grouped(log_t), "gjs", beta).sum(-1)
+
+    return FunctionLoss(f"gjs({beta:g}) of the student's top {k} and the rest", value)
+
+
+@cache
+def hinge(margin: float) -> FunctionLoss:
+    """max(0, margin + |log s - log t| - |log s - log t'|) of the sampled token; t' is a term's auxiliary
+    context.
+    """
+
+    def value(rows: Rows) -> torch.Tensor:
+        assert rows.auxiliary is not None, "a hinge needs a term with an auxiliary context"
+        log_s, log_t = (_sampled(z.log_softmax(-1), rows)[:, 0] for z in (rows.student, rows.teacher))
+        nearer, farther = ((log_s - log_p).abs() for log_p in (log_t, rows.auxiliary[:, 0]))
+        return (margin + nearer - farther).clamp_min(0)
+
+    return FunctionLoss(f"hinge({margin:g})", value)
+
+
+@dataclass(frozen=True)
+class HiddenLoss:
+    """A row loss that looks at the last hidden states themselves instead of logits; it needs no product."""
+
+    name: str
+    of_hidden: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # student and teacher [n, d] -> [n]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def value(self, rows: Rows) -> torch.Tensor:
+        """There is none by logits."""
+        raise TypeError(f"{self.name} is a loss of hidden states")
+
+
+@cache
+def hidden_mse() -> HiddenLoss:
+    """Mean squared difference of the last hidden states."""
+    return HiddenLoss("hidden mse", lambda student, teacher: (student - teacher).square().mean(-1))
 
 
 @cache

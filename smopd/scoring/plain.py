@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from smopd.errors import UserError
-from smopd.scoring.losses import RowLoss, Rows
+from smopd.scoring.losses import HiddenLoss, RowLoss, Rows
 from smopd.scoring.stats import Decide, TokenStats, check_rows
 
 Scored = tuple[Sequence[int], Sequence[int]]  # context ids, reply ids
@@ -61,6 +61,7 @@ def token_stats(
     chunk_size: int | None = None,
     lengths: Sequence[int] | None = None,
     decide: Decide | None = None,
+    auxiliary: torch.Tensor | None = None,
 ) -> list[TokenStats]:
     """Statistics of `tokens` [N] under each of the row losses, by full logits and autograd.
 
@@ -76,17 +77,19 @@ def token_stats(
             lm_head_weight,
             tokens[i : i + size],
             losses,
+            None if auxiliary is None else auxiliary[i : i + size],
         )
         for i in range(0, max(count, 1), size)
     ]
     values, shared = zip(*pieces, strict=True)
-    columns = [torch.cat(column) for column in zip(*shared, strict=True)]
-    stats = [TokenStats(torch.cat([v[k] for v in values]), *columns) for k in range(len(losses))]
+    a, b, c, d, top = (torch.cat(column) for column in zip(*shared, strict=True))
+    own = (torch.cat([v[k] for v in values]) for k in range(len(losses)))
+    stats = [TokenStats(column, a, b, c, d, None, top, auxiliary) for column in own]
     if decide is None or lengths is None:
         return stats
     replies = zip(*(s.detached().split(lengths) for s in stats), strict=True)
     decided = [decide(number, reply) for number, reply in enumerate(replies) if lengths[number]]
-    empty = columns[0].new_zeros(0)
+    empty = top.new_zeros(0)
     return [
         replace(s, weight=torch.cat([empty, *(decisions[k].weight.to(empty.dtype) for decisions in decided)]))
         for k, s in enumerate(stats)
@@ -99,8 +102,11 @@ def _chunk(
     weight: torch.Tensor,
     tokens: torch.Tensor,
     losses: Sequence[RowLoss],
+    auxiliary: torch.Tensor | None,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Each loss's values, and the columns they share: both entropies, both log-probabilities."""
+    """Each loss's values, and the columns they share: both entropies, both log-probabilities, the teacher's
+    highest.
+    """
     softcap = cap_of(weight)
     student_logits_NV = capped(_wide(F.linear(student_hidden, weight)), softcap)
     with torch.no_grad():
@@ -108,8 +114,14 @@ def _chunk(
         logps = [student_logits_NV.log_softmax(-1), teacher_logits_NV.log_softmax(-1)]
         entropies = [_entropy(logp_NV) for logp_NV in logps]
         sampled = [logp_NV.gather(-1, tokens[:, None])[:, 0] for logp_NV in logps]
-    rows = Rows(student_logits_NV, teacher_logits_NV, tokens)
-    return [loss.value(rows) for loss in losses], [*entropies, *sampled]
+    rows = Rows(student_logits_NV, teacher_logits_NV, tokens, auxiliary)
+    values = [
+        _wide(loss.of_hidden(student_hidden, teacher_hidden))
+        if isinstance(loss, HiddenLoss)
+        else loss.value(rows)
+        for loss in losses
+    ]
+    return values, [*entropies, *sampled, logps[1].amax(-1)]
 
 
 def _entropy(logp_NV: torch.Tensor) -> torch.Tensor:

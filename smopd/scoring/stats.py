@@ -12,6 +12,8 @@ class TokenStats:
     """One value a reply token. Only `divergence`, what a row loss makes of the token, carries gradient.
 
     `weight` is what the token counts in the loss: 0 for a token that carries none; None where nobody decided.
+    `teacher_top` is the log-probability of the teacher's likeliest token; `auxiliary` [n, K] those of the
+    sampled token under further contexts that a term asked about.
     """
 
     divergence: torch.Tensor
@@ -20,6 +22,8 @@ class TokenStats:
     student_logp: torch.Tensor
     teacher_logp: torch.Tensor
     weight: torch.Tensor | None = None
+    teacher_top: torch.Tensor | None = None
+    auxiliary: torch.Tensor | None = None
 
     def split(self, lengths: Sequence[int]) -> list["TokenStats"]:
         """Cut into consecutive pieces, one a reply."""

@@ -33,6 +33,7 @@ from smopd.scoring.passes import check_head
 from smopd.seeds import derive
 from smopd.settings import Optim
 from smopd.training import sharding
+from smopd.training.balance import TermGradients
 from smopd.training.interrupt import interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
@@ -81,6 +82,9 @@ class Trainer:
             eps=config.optim.eps,
             weight_decay=config.optim.weight_decay,
         )
+        self.by_term: TermGradients | None = None
+        if self.plan.balance and self.sharded:
+            raise UserError("method: terms are balanced on whole weights only; train without train.shard")
         self.row_tokens = config.train.row_tokens
         self.aligned = sharding.Aligned(self.processes) if self.sharded else None
         if self.sharded:
@@ -161,8 +165,10 @@ class Trainer:
         self.engine.sleep()
         rollouts, everyone = self.player.judged(conversations)
         rolled = time.perf_counter()
-        own = self._scored(rollouts, Peers(everyone, moment.draw), moment)
-        self.processes.all_reduce([p.grad for p in self.student if p.grad is not None])
+        own = self._scored(rollouts, Peers(everyone, moment.draw, moment.done), moment)
+        gradients = [p.grad for p in self.student if p.grad is not None]
+        self.processes.all_reduce(self.by_term.tensors() if self.by_term else gradients)
+        norms = self.by_term.put() if self.by_term else {}
         differentiated = time.perf_counter()
         # One row for all processes, made from all rollouts in their order: it does not depend on who computed
         # what.
@@ -175,6 +181,7 @@ class Trainer:
             "step": step,
             **step_metrics(everyone, losses, self.plan, moment),
             "rollout/reused": sum(r for r, _ in used) / prompt if prompt else None,
+            **{f"grad_norm/{name}": norm for name, norm in norms.items()},
         }
         if (row["rollout/logp_gap"] or 0) > self.config.engine.gap_warning:
             log.warning(
@@ -207,6 +214,8 @@ class Trainer:
         """Losses of our rollouts; their gradient, divided by the rollouts of all processes, is in `grad`."""
         for parameter in self.student:
             parameter.grad = torch.zeros_like(parameter)
+        if self.plan.balance:
+            self.by_term = TermGradients([term.name for term in self.plan.scored], self.student)
         self.model.train()
         decided = self._survey(rollouts, peers, moment)
         losses = self._in_parts(rollouts, lambda part: self._differentiated(part, peers, moment, decided))
@@ -306,7 +315,9 @@ class Trainer:
         total = torch.stack([loss.total for loss in losses]).sum() if losses else torch.zeros(())
         loss = total / len(peers.rollouts)
         loss = self.aligned.anchored(loss) if self.aligned else loss
-        if loss.requires_grad:
+        if self.by_term:
+            self.by_term.add(losses, len(peers.rollouts))
+        elif loss.requires_grad:
             gradients = torch.autograd.grad(loss, self.student, allow_unused=True)
             for parameter, gradient in zip(self.student, gradients, strict=True):
                 if gradient is not None and parameter.grad is not None:
@@ -332,7 +343,8 @@ class Trainer:
         finite = bool(torch.isfinite(norm))
         if finite and norm > 0:
             self.optimizer.step()
-            update_teacher(self.model, self.config.teacher.decay)
+            if step % self.config.teacher.every == 0:
+                update_teacher(self.model, self.config.teacher.decay)
         elif finite:
             log.warning(
                 "step %d: no reply gave a gradient (all empty, or all capped); the step changed nothing", step

@@ -39,7 +39,8 @@ class StepPlayer:
         for play in self.plan.plays:
             now = [item for item, plays in zip(played, chosen, strict=True) if play in plays]
             examples, samples = [example for example, _, _ in now], [sample for _, sample, _ in now]
-            conversations = self.driver.play(examples, play.view, (seed, "rollout", step), samples)
+            most = play.turns(step) if play.turns else None
+            conversations = self.driver.play(examples, play.view, (seed, "rollout", step), samples, most)
             for (_, _, into), conversation in zip(now, conversations, strict=True):
                 conversation.context = None  # over; it would take its tokenizer along to other processes
                 into.append((play, conversation))
@@ -47,13 +48,14 @@ class StepPlayer:
 
     def judged(self, played: Played) -> tuple[list[Rollout], list[Rollout]]:
         """Our rollouts with verdicts and advantages, and those of all processes."""
-        pairs = [(c.example, c.final_text) for _, _, plays in played for play, c in plays if play.verify]
-        verdicts = iter(verify_all(pairs))
+        # A conversation that was cut short has no answer to judge.
+        judged = [c for _, _, plays in played for play, c in plays if play.verify and not c.cut]
+        verdicts = iter(verify_all([(c.example, c.final_text) for c in judged]))
         rollouts = [
             Rollout(
                 example,
                 tuple(conversation for _, conversation in plays),
-                tuple(next(verdicts) if play.verify else None for play, _ in plays),
+                tuple(next(verdicts) if p.verify and not c.cut else None for p, c in plays),
                 sample,
             )
             for example, sample, plays in played

@@ -17,11 +17,12 @@ from smopd.chat import Renderer
 from smopd.errors import UserError
 from smopd.models.adapters import teacher_weights
 from smopd.objective.loss import RolloutLoss, Survey, TermLoss, decide, key_of, term_loss
-from smopd.objective.plan import Plan, Term
+from smopd.objective.plan import Context, Plan, Term
 from smopd.objective.tokens import Moment, Tokens
 from smopd.objective.units import Unit, units_of
 from smopd.rollout.play import Peers, Reply, Rollout
 from smopd.scoring import kernel, passes, plain
+from smopd.scoring.logps import sampled_logps
 from smopd.scoring.losses import RowLoss
 from smopd.scoring.passes import body_and_head
 from smopd.scoring.plain import Scored, cap_of
@@ -65,7 +66,7 @@ def score(
     """
     body, weight = body_and_head(model)
     head = path.head(weight)
-    everyone = peers or Peers(rollouts, moment.draw)
+    everyone = peers or Peers(rollouts, moment.draw, moment.done)
     replies, units, wanted = units_of([r.replies() for r in rollouts], plan, moment, everyone)
     micro_batch = _MicroBatch(model, body, head, renderer, replies, units, row_tokens, path)
     stats = micro_batch.statistics(plan, moment, decided)
@@ -109,18 +110,18 @@ class _MicroBatch:
         """(reply, term) -> its statistics: a pass of the student, and one of each kind of teacher."""
         if not self.replies and not self.path.always:
             return {}
-        teachers = self.teacher_hidden(plan)
+        teachers, auxiliary = self.teacher_hidden(plan)
         student_Nd = self.hidden([(reply.context, reply.tokens) for reply in self.replies])
         if not self.replies:
             return {}
         lengths = [len(reply.tokens) for reply in self.replies]
         students = student_Nd.split(lengths)
         tokens = [torch.tensor(reply.tokens, device=self.head.device) for reply in self.replies]
-        groups: dict[tuple[RowLoss, ...], list[int]] = defaultdict(list)
+        groups: dict[tuple[tuple[RowLoss, ...], int], list[int]] = defaultdict(list)
         for number, unit in enumerate(self.units):
-            groups[unit.losses].append(number)
+            groups[unit.losses, len(unit.auxiliary[1])].append(number)
         stats: dict[tuple[int, str], TokenStats] = {}
-        for losses, numbers in groups.items():
+        for (losses, _), numbers in groups.items():
             units = [self.units[k] for k in numbers]
 
             def decisions(
@@ -139,34 +140,51 @@ class _MicroBatch:
                 list(losses),
                 lengths=rows,
                 decide=decisions,
+                auxiliary=torch.cat([auxiliary[k] for k in numbers]) if numbers[0] in auxiliary else None,
             )
             for column_number, column in enumerate(columns):
                 for unit, of_reply in zip(units, column.split(rows), strict=True):
                     stats[unit.reply, unit.terms[column_number].name] = of_reply
         return stats
 
-    def teacher_hidden(self, plan: Plan) -> dict[int, torch.Tensor]:
-        """[n, d] of each unit with a teacher: its contexts' hidden states, mixed as their logits would be."""
+    def teacher_hidden(self, plan: Plan) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
+        """[n, d] of each unit with a teacher: its contexts' hidden states, mixed as their logits would be;
+        and [n, K] log-probabilities of the tokens in its auxiliary contexts.
+        """
         mixes = any(weight != 1 or len(u.contexts) > 1 for u in self.units for weight, _ in u.contexts)
         if cap_of(self.head) is not None and mixes:
             raise UserError("this model soft-caps its logits: teachers of several contexts cannot be mixed")
         hidden: dict[int, torch.Tensor] = {}
+        auxiliary: dict[int, torch.Tensor] = {}
+        kinds = [term.weights for term in plan.scored if term.teacher]
+        kinds += [term.auxiliary.weights for term in plan.scored if term.auxiliary]
         # By the plan, not by what is at hand: sharded weights want as many passes of every process.
-        for kind in dict.fromkeys(term.weights for term in plan.scored if term.teacher):
+        for kind in dict.fromkeys(kinds):
             chosen = [k for k, unit in enumerate(self.units) if unit.weights == kind]
-            if not chosen and not self.path.always:
+            further = [k for k, unit in enumerate(self.units) if unit.auxiliary[0] == kind]
+            if not chosen and not further and not self.path.always:
                 continue
             sequences: list[Scored] = []
             for k in chosen:
-                tokens = self.replies[self.units[k].reply].tokens
-                sequences += [(self.renderer.ids(list(m)), tokens) for _, m in self.units[k].contexts]
+                sequences += [self.sequence(k, context) for _, context in self.units[k].contexts]
+            for k in further:
+                sequences += [self.sequence(k, context) for context in self.units[k].auxiliary[1]]
             with teacher_weights(self.model, kind):
                 states = self.hidden(sequences)
             pieces = iter(states.split([len(tokens) for _, tokens in sequences]))
             for k in chosen:
                 mixed = [(weight, next(pieces)) for weight, _ in self.units[k].contexts]
                 hidden[k] = mixed[0][1] if len(mixed) == 1 and mixed[0][0] == 1 else sum_of(mixed)
-        return hidden
+            for k in further:
+                tokens = torch.tensor(self.replies[self.units[k].reply].tokens, device=self.head.device)
+                found = [sampled_logps(next(pieces), self.head, tokens) for _ in self.units[k].auxiliary[1]]
+                auxiliary[k] = torch.stack(found, 1)
+        return hidden, auxiliary
+
+    def sequence(self, number: int, context: Context) -> Scored:
+        """A unit's reply behind one of its contexts, as token ids."""
+        ids = context if isinstance(context, tuple) else self.renderer.ids(context)
+        return ids, self.replies[self.units[number].reply].tokens
 
     def hidden(self, sequences: Sequence[Scored]) -> torch.Tensor:
         """[N, d] hidden states that predict the sequences' reply tokens."""

@@ -11,8 +11,10 @@ from smopd.objective import (
     Moment,
     Tokens,
     after,
+    agreement,
     at_random,
     batch,
+    clipped_ratio,
     divergence,
     entropy,
     every_token,
@@ -101,3 +103,32 @@ def test_what_a_weight_can_see():
     assert weights_of(gate(lambda t: t.position < 2), [reply])[0].tolist() == [1.0, 1.0, 0.0, 0.0]
     signed = weights_of(lambda t: -t.advantage * t.log_ratio, [reply])[0]
     assert torch.equal(signed, -0.75 * reply.log_ratio)
+
+
+@pytest.mark.parametrize("gain", [2.0, -2.0])
+def test_a_clipped_ratio_is_the_gradient_of_ppos_surrogate(gain):
+    logps = (-0.5, -1.0, -1.2, -1.5, -3.0)
+    reply = tokens(5, logps=logps)
+    reply.student_logp = torch.full((5,), -1.2, dtype=torch.float64)
+    log_s = reply.student_logp.clone().requires_grad_()
+    ratio = (log_s - torch.tensor(logps, dtype=torch.float64)).exp()
+    surrogate = torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).sum()
+    (wanted,) = torch.autograd.grad(surrogate, log_s)
+    weight = weights_of(clipped_ratio(lambda t: torch.full_like(t.entropy, gain), 0.2), [reply])[0]
+    assert torch.allclose(weight, wanted)
+    assert 0 < (weight == 0).sum() < 5
+
+
+def test_agreement_in_the_scope_of_the_step():
+    """Scaled by the variances of all replies: a reply of little disagreement keeps nearly all its weight."""
+    replies = []
+    for spread in (0.01, 1.0):
+        part = tokens(20, seed=int(spread))
+        drawn = torch.randn(20, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        part.auxiliary = drawn * spread
+        replies.append(part)
+    alone, together = (weights_of(w, replies) for w in (agreement(1.0), batch(agreement(1.0))))
+    assert torch.allclose(alone[0], alone[1])
+    assert together[0].min() > 0.99
+    assert together[1].min() < 0.6
+    assert as_weight(batch(agreement(1.0))).scope == "batch"

@@ -357,11 +357,20 @@ def squared_gap_reference(zs, zt, y):
     return (nll_reference(zs, zt, y) - nll_reference(zt, zs, y)) ** 2
 
 
+def grouped_gjs(k: int, beta: float, s: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Over the k likeliest of s, and one entry for all others."""
+    order = np.argsort(-s, -1)
+    ordered = (np.take_along_axis(p, order, -1) for p in (s, t))
+    return reference("gjs", beta, *(np.c_[p[:, :k], p[:, k:].sum(-1)] for p in ordered))
+
+
 ROW_LOSSES = [
     (row_losses.sampled_nll(), nll_reference),
     (row_losses.top_k_forward_kl(4), top_k_reference(4, False)),
     (row_losses.top_k_forward_kl(4, renormalise=True), top_k_reference(4, True)),
     (row_losses.top_k_forward_kl(99), lambda zs, zt, y: reference("fkl", 0, softmax(zs), softmax(zt))),
+    (row_losses.top_k_gjs(4, 0.3), lambda zs, zt, y: grouped_gjs(4, 0.3, softmax(zs), softmax(zt))),
+    (row_losses.top_k_gjs(99, 0.3), lambda zs, zt, y: reference("gjs", 0.3, softmax(zs), softmax(zt))),
     (row_losses.drkl(0.5), drkl_reference(0.5)),
     (row_losses.drkl(1.0), drkl_reference(1.0)),
     (squared_gap, squared_gap_reference),

@@ -1,0 +1,125 @@
+"""`smopd methods`: the table of all methods, by group; `smopd methods show NAME`: one of them whole."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smopd.cli.options import Json, verb_with
+from smopd.cli.printing import emit, say, show
+from smopd.errors import UserError
+
+if TYPE_CHECKING:
+    from smopd.methods import Method
+
+methods_app = typer.Typer(
+    cls=verb_with("show"), add_completion=False, help="The methods that --method takes."
+)
+GROUPS = {
+    "paper": "The paper's own",
+    "compared": "Systems the paper compares itself with",
+    "neighbours": "Rivals and neighbours",
+    "baselines": "What one would pick instead",
+    "controls": "Controls the paper asks for",
+    "ours": "Candidates of ours",
+    "yours": "Yours",
+}
+USUAL = "entropy"  # what costs are compared with
+
+
+@methods_app.command("run")
+def methods(as_json: Json = False) -> None:
+    """List the methods that --method takes, by group; one of them whole: smopd methods show NAME.
+
+    Example: smopd methods
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from smopd.methods import METHODS
+
+    if as_json:
+        emit({name: _facts(method) for name, method in METHODS.items()})
+        return
+    width = max(map(len, METHODS))
+    for group, title in GROUPS.items():
+        chosen = [method for method in METHODS.values() if method.group == group]
+        table = Table(box=None, title=title, title_justify="left", show_header=False, pad_edge=False)
+        table.add_column(min_width=width, no_wrap=True, style="bold")
+        table.add_column(overflow="fold")
+        for method in chosen:
+            table.add_row(method.name, Text(method.summary))
+        if chosen:
+            show(table, "")
+
+
+@methods_app.command("show")
+def show_method(
+    name: Annotated[str, typer.Argument(help="A method's name, or a Python file of yours with one.")],
+    as_json: Json = False,
+) -> None:
+    """One method: its objective in words and symbols, parts, settings, cost and paper.
+
+    Examples:
+
+      smopd methods show maigo
+
+      smopd methods show my_method.py
+    """
+    from smopd.config import load_config, plan_of
+    from smopd.config_io import describe_fields
+    from smopd.methods import find_method
+
+    try:
+        method = find_method(name)
+    except ValueError as error:
+        raise UserError(f"{error}; smopd methods lists them") from None
+    config = load_config("pocket", method=name)
+    parts = plan_of(config).describe()
+    rows = [(f"objective.{key}", _value(config, f"objective.{key}"), text)
+            for key, _, text in describe_fields(method.section)]  # fmt: skip
+    rows += [
+        (k, v, "set by the method") for k, v in method.settings.items() if not k.startswith("objective.")
+    ]
+    cost = _cost(name)
+    if as_json:
+        settings = {key: value for key, value, _ in rows}
+        emit({"name": method.name, **_facts(method), "parts": parts, "objective": settings, "cost": cost})
+        return
+    lines = [f"{method.name}: {method.title}", "", method.summary, "", f"paper: {method.paper}"]
+    lines += [f"formula: {method.formula}"] if method.formula else []
+    lines += [f"ours: {method.choices}"] if method.choices else []
+    lines += ["", "plan:", *(f"  {part}" for part in parts), "", "settings:"]
+    lines += [f"  {key} = {value}  ({text})" for key, value, text in rows]
+    lines += ["", f"cost of a step beside {USUAL}'s, counted for the pocket recipe:"]
+    lines += [f"  {what}: {times:.2f} times" for what, times in cost.items()]
+    say(*lines)
+
+
+def _facts(method: "Method") -> dict[str, Any]:
+    shown = ("group", "title", "summary", "paper", "formula", "choices", "settings")
+    return {key: getattr(method, key) for key in shown}
+
+
+def _value(config: Any, key: str) -> Any:
+    from smopd.config_io import flatten
+
+    return flatten(config.model_dump()).get(key)
+
+
+def _cost(name: str) -> dict[str, float]:
+    """Ratios to the usual method, as the planner counts them."""
+    from smopd.config import load_config
+    from smopd.planning.averages import find_averages
+    from smopd.planning.load import step_load
+
+    loads = []
+    for method in (name, USUAL):
+        config = load_config("pocket", method=method)
+        loads.append(step_load(config, find_averages(config)))
+    of_method, usual = loads
+    return {
+        "tokens sampled": of_method.sampled.tokens / usual.sampled.tokens,
+        "student tokens": of_method.passes * of_method.student.tokens / usual.student.tokens,
+        "teacher tokens": of_method.passes * of_method.teacher.tokens / usual.teacher.tokens,
+        "head products": of_method.products / usual.products,
+    }

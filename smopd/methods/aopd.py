@@ -1,0 +1,54 @@
+"""AOPD (arXiv 2605.06387 v3): policy gradient where the teacher likes the sampled token better than the
+student does, forward KL on the teacher's likeliest tokens elsewhere.
+"""
+
+from typing import Any
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of AOPD."""
+
+    threshold: float = Field(0.0, ge=-1, le=1, description="T(y) - S(y) up to which forward KL steps in")
+    top_k: int = Field(32, ge=1, description="entries of the forward KL: the teacher's likeliest")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+
+    def intervened(tokens: "parts.Tokens") -> Any:
+        return tokens.teacher_logp.exp() - tokens.student_logp.exp() <= s.threshold
+
+    def left_alone(tokens: "parts.Tokens") -> Any:
+        return ~intervened(tokens)
+
+    return parts.Plan(
+        (Play(),),
+        (
+            parts.Term("guide", parts.sharded, parts.clean, scoring.top_k_forward_kl(s.top_k),
+                       parts.gate(intervened), mean_over="all", scale=1 / s.top_k),
+            parts.Term("policy", parts.sharded, parts.clean, scoring.sampled_nll(),
+                       parts.product(left_alone, parts.log_ratio), mean_over="all"),
+        ),
+    )  # fmt: skip
+
+
+METHODS = [
+    Method(
+        "aopd", "AOPD: policy gradient where the teacher agrees, forward KL where not",
+        "Tokens the teacher finds no likelier than the student: top-32 forward KL; the rest: log T - log S.",
+        "AOPD, arXiv 2605.06387 v3", Settings, plan, {}, "compared",
+        formula="G = [T(y) - S(y) <= 0]; L = (1/|y|) sum G (1/32) sum over the teacher's top 32 of "
+        "T(v) (log T(v) - log S(v)) - (1 - G) sg[log T(y) - log S(y)] log S(y); nothing is renormalised.",
+        choices="Teacher: the EMA under the clean context (the paper's is a larger model and it leaves "
+        "self-distillation open). y is a sharded reply: mean over its tokens, the rollout's replies, the "
+        "rollouts.",
+    )
+]  # fmt: skip

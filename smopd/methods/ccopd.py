@@ -1,0 +1,35 @@
+"""CCOPD (arXiv 2605.30251): the base model that saw the complete task teaches the answer turn alone."""
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of CCOPD."""
+
+    beta: float = Field(1.0, ge=0, le=1, description="1 = KL(S||T), 0 = KL(T||S), between them GJS")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+    return parts.Plan(
+        (Play(),),
+        (parts.Term("answer", parts.answer, parts.whole_task, scoring.gjs(s.beta), weights="base",
+                    mean_over="all", per="batch"),),
+    )  # fmt: skip
+
+
+METHODS = [
+    Method(
+        "ccopd", "CCOPD: canonical-context on-policy distillation",
+        "Reverse KL of the answer turn to the frozen base model that saw the complete task in one message.",
+        "CCOPD, arXiv 2605.30251", Settings, plan, {}, "neighbours",
+        formula="L = mean over the step's answer tokens of KL(S || T_full), T the base model.",
+        choices="Native. The divisor, tokens of the whole step, is ours. Its own training: lr 3e-5, GSM8K.",
+    )
+]  # fmt: skip

@@ -1,0 +1,50 @@
+"""CREDIT (arXiv 2605.11613): reverse KL to a teacher from which is taken what it says whatever the input."""
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.chat.messages import full_messages
+from smopd.methods import Method
+from smopd.rollout.play import Peers, Play, Reply
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of CREDIT."""
+
+    lam: float = Field(0.1, ge=0, description="how much of the other inputs' logits is taken away; 0 = none")
+    contrasts: int = Field(1, ge=1, description="other inputs, drawn among the step's")
+    samples: int = Field(8, ge=1, description="rollouts of each example")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+
+    def specific(reply: Reply, peers: Peers) -> "parts.Contexts":
+        if parts.is_middle(reply):
+            others = parts.other_users(reply, peers, s.contrasts)
+        else:
+            others = [full_messages(example) for example in peers.others(reply, s.contrasts)]
+        taken = [(-s.lam / len(others), shown) for shown in others] if s.lam else []
+        return [*parts.clean(reply, peers), *taken]
+
+    return parts.Plan(
+        (Play(samples=s.samples),),
+        (parts.Term("distil", parts.sharded, specific, scoring.reverse_kl(), mean_over="all", per="batch"),),
+    )
+
+
+METHODS = [
+    Method(
+        "credit", "CREDIT: a teacher less what it says to other inputs",
+        "Reverse KL to the teacher's logits less a share of its logits under another example of the step.",
+        "CREDIT, arXiv 2605.11613", Settings, plan, {"teacher.decay": 0.99}, "compared",
+        formula="R(v) = log T(v|x) - log S(v) - (lam/C) sum over C other inputs x' of log T(v|x'); "
+        "L = -(1/tokens of the step) sum over tokens and v of S(v) R(v), which is "
+        "KL(S || softmax(z_x - (lam/C) sum z_x')) up to a constant.",
+        choices="(x, z): the clean context; x': that of another example of the step, as many user turns for "
+        "a middle reply, the whole task for the answer. A step of one example has none: plain reverse KL. "
+        "The whole vocabulary instead of the teacher's top 20. Its own training: lr 1e-6, 32 problems.",
+    )
+]  # fmt: skip

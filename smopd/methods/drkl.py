@@ -1,0 +1,38 @@
+"""DRKL (arXiv 2604.00223): reverse KL in two parts, the sampled token against the rest, the rest alone."""
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of DRKL."""
+
+    gamma: float = Field(0.5, ge=0, description="what the divergence of all other tokens counts")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+    return parts.Plan(
+        (Play(),),
+        (parts.Term("turns", parts.sharded, parts.clean, scoring.drkl(s.gamma), mean_over="all",
+                    per="batch"),),
+    )  # fmt: skip
+
+
+METHODS = [
+    Method(
+        "drkl", "DRKL: diversity-aware reverse KL",
+        "Reverse KL whose part on the other tokens no longer pushes up the sampled one, with a weight of its "
+        "own.",
+        "DRKL, arXiv 2604.00223", Settings, plan, {}, "neighbours",
+        formula="KL([S(y), 1 - S(y)] || [T(y), 1 - T(y)]) + gamma * KL(S without y || T without y), both "
+        "renormalised; mean over the step's tokens.",
+        choices="The paper is off-policy, y the ground-truth token; here y is the token sampled. "
+        "gamma 0.5 (the paper reports 0.5 to 2 as stable).",
+    )
+]  # fmt: skip

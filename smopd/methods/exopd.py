@@ -1,0 +1,39 @@
+"""G-OPD and ExOPD (arXiv 2602.12125): reverse KL to a target that goes past the teacher, away from a
+reference.
+"""
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of G-OPD."""
+
+    lam: float = Field(1.25, ge=0, description="how far along from reference to teacher; over 1 extrapolates")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+    teacher = parts.mixed((s.lam, parts.clean), (1 - s.lam, parts.dirty))
+    return parts.Plan(
+        (Play(),),
+        (parts.Term("turns", parts.sharded, teacher, scoring.reverse_kl(), mean_over="all", per="batch"),),
+    )
+
+
+METHODS = [
+    Method(
+        "exopd", "ExOPD: on-policy distillation with an extrapolated reward",
+        "Reverse KL to T^lam R^(1 - lam): what the clean context changes is taken lam times. lam 1 is OPD.",
+        "G-OPD, arXiv 2602.12125", Settings, plan, {}, "neighbours",
+        formula="Q prop. to T_clean^lam * T_dirty^(1 - lam); L = mean over the step's tokens of KL(S || Q).",
+        choices="Reference: the EMA teacher under the student's own context (theirs: a base model). Q is "
+        "normalised and the KL taken over the whole vocabulary; the released code takes the sampled token's "
+        "log-ratio as its advantage.",
+    )
+]  # fmt: skip

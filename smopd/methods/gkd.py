@@ -1,0 +1,39 @@
+"""GKD (arXiv 2306.13649): the generalised Jensen-Shannon divergence on the student's own samples."""
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of GKD."""
+
+    beta: float = Field(
+        0.5, ge=0, le=1, description="teacher's share in the mixture; 0 = KL(T||S), 1 = KL(S||T)"
+    )
+    temperature: float = Field(1.0, gt=0, description="softens both distributions")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+    return parts.Plan(
+        (Play(),),
+        (parts.Term("turns", parts.sharded, parts.clean, scoring.gjs(s.beta, s.temperature), mean_over="all",
+                    per="batch"),),
+    )  # fmt: skip
+
+
+METHODS = [
+    Method(
+        "gkd", "GKD: generalised knowledge distillation, on-policy",
+        "GJS between student and clean teacher on every token of the student's replies; nothing else.",
+        "GKD, arXiv 2306.13649", Settings, plan, {}, "neighbours",
+        formula="m = beta T + (1 - beta) S; L = mean over the step's tokens of "
+        "beta KL(T||m) + (1 - beta) KL(S||m).",
+        choices="Only the student's samples (lambda 1). Teacher: the EMA under the clean context.",
+    )
+]  # fmt: skip

@@ -1,0 +1,37 @@
+"""GRPO: the outcome of a conversation, centred among its example's rollouts, as every token's advantage."""
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of GRPO."""
+
+    samples: int = Field(8, ge=2, description="rollouts of each example")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+    return parts.Plan(
+        (Play(samples=s.samples),),
+        (parts.Term("policy", parts.sharded, None, scoring.sampled_nll(), parts.advantage,
+                    mean_over="all", per="batch"),),
+        grade=parts.group_centred,
+    )  # fmt: skip
+
+
+METHODS = [
+    Method(
+        "grpo", "GRPO on the outcome of the conversation",
+        "Policy gradient; a rollout's advantage is its outcome less its group's mean, over their spread.",
+        "Shao et al. 2024, arXiv 2402.03300", Settings, plan, {}, "baselines",
+        formula="A_i = (o_i - mean o)/(std o + 1e-6) within an example's rollouts; "
+        "L = -(1/tokens of the step) sum A_i log S(y).",
+        choices="One update a step, so the ratio of new to old policy is 1 and its clip idle. No KL term.",
+    )
+]  # fmt: skip

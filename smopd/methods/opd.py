@@ -1,0 +1,50 @@
+"""On-policy distillation by the sampled token (Thinking Machines, 2025), and IW-OPD's weights for it."""
+
+from typing import Any
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of sampled on-policy distillation."""
+
+    iw: float = Field(0.0, ge=0, description="how much more tokens count that come early; IW-OPD: 0.5")
+    importance_cap: float = Field(0.0, ge=0, description="cap of training over sampling probability; 0 = off")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+
+    def early(tokens: "parts.Tokens") -> Any:
+        size = tokens.log_ratio.abs()
+        before = size.cumsum(0) - size
+        return 1 + s.iw * (1 - before / size.sum().clamp_min(1e-8))
+
+    weights: list[Any] = [parts.log_ratio]
+    weights += [early] if s.iw else []
+    weights += [parts.importance(s.importance_cap)] if s.importance_cap else []
+    return parts.Plan(
+        (Play(),),
+        (parts.Term("policy", parts.sharded, parts.clean, scoring.sampled_nll(), parts.product(*weights),
+                    mean_over="all", per="batch"),),
+    )  # fmt: skip
+
+
+METHODS = [
+    Method(
+        "opd", "On-policy distillation, sampled",
+        "Policy gradient whose advantage, token by token, is log T - log S of the sampled token.",
+        "Thinking Machines Lab 2025, On-Policy Distillation; IW-OPD as in TRL 1.16", Settings, plan, {},
+        "neighbours",
+        formula="A = sg[log T(y) - log S(y)]; L = -(1/tokens of the step) sum w A log S(y), "
+        "w_i = 1 + iw (1 - (sum of |A_j|, j < i)/(sum of |A_j|)) within a reply.",
+        choices="Teacher: the EMA under the clean context (theirs is a larger model). A is of the training "
+        "pass; TRL takes the log-probabilities of sampling where it has them.",
+    )
+]  # fmt: skip

@@ -1,0 +1,28 @@
+"""Candidates of ours, without a paper behind them: each differs from `entropy` in one part.
+
+Three are other caps: the paper's leaves a token above it without any gradient, and those are the tokens on
+which student and teacher differ most. One is another ranking of the mask.
+"""
+
+from smopd.methods.controls import ENTROPY
+from smopd.methods.smopd import PAPER, method
+
+CAP = f"no paper; the cap of {PAPER}, section 4.1, has no gradient above it"
+
+METHODS = [
+    method("clip-scale", "SMOPD with a cap that keeps the gradient's direction",
+           "The mask of `entropy`; a token over the cap counts as the cap and keeps its direction.",
+           CAP, "ours", **ENTROPY, clip_mode="scale"),
+    method("soft-cap", "SMOPD with a cap that is never reached",
+           "The mask of `entropy`; a cost d counts c log(1 + d/c), so its gradient is 1/(1 + d/c), never 0.",
+           CAP, "ours", **ENTROPY, clip_mode="soft"),
+    method("relative-cap", "SMOPD with a cap relative to the reply",
+           "The mask of `entropy`; no gradient above 20.0 times the median cost of the reply's tokens, "
+           "whatever their scale.",
+           CAP, "ours", **ENTROPY, clip_mode="relative", clip=20.0),
+    method("soft-or", "SMOPD with a mask by entropy or divergence",
+           "Keeps the 80% of a middle reply's tokens with the highest h + d - hd of entropy and divergence, "
+           "each scaled over the reply: certain tokens stay where student and teacher differ.",
+           "no paper; the ranking of TIP, arXiv 2604.14084, in place of the entropy of " + PAPER,
+           "ours", **ENTROPY, ranking="soft-or"),
+]  # fmt: skip

@@ -1,0 +1,55 @@
+"""REOPOLD (arXiv 2603.11137): the log-ratio as a reward with a floor, then only on tokens of high entropy."""
+
+from math import log
+from typing import Any
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of REOPOLD."""
+
+    lam: float = Field(0.3, gt=0, lt=1, description="bounds the reward: its floor is log(lam)/(1 - lam)")
+    keep: float = Field(0.2, gt=0, le=1, description="share of the step's tokens kept in the second phase")
+    phase: float = Field(1 / 3, ge=0, le=1, description="share of the steps in the first phase")
+    samples: int = Field(8, ge=1, description="rollouts of each example")
+    importance_cap: float = Field(0.0, ge=0, description="cap of training over sampling probability; 0 = off")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+    floor = log(s.lam) / (1 - s.lam)
+
+    def reward(tokens: "parts.Tokens") -> Any:
+        return tokens.log_ratio.clamp_min(floor)
+
+    def above_floor(tokens: "parts.Tokens") -> Any:
+        return tokens.log_ratio >= floor
+
+    mask = parts.after(s.phase, parts.batch(parts.top(parts.entropy, s.keep)), before=above_floor)
+    weights = [mask, parts.counted(reward)]
+    weights += [parts.importance(s.importance_cap)] if s.importance_cap else []
+    return parts.Plan(
+        (Play(samples=s.samples),),
+        (parts.Term("policy", parts.sharded, parts.clean, scoring.sampled_nll(), parts.product(*weights),
+                    mean_over="kept", per="batch"),),
+    )  # fmt: skip
+
+
+METHODS = [
+    Method(
+        "reopold", "REOPOLD: a floored reward, entropy-masked in its second phase",
+        "Policy gradient on log T - log S with a floor; after a third on the 20% of highest entropy.",
+        "REOPOLD, arXiv 2603.11137", Settings, plan, {}, "compared",
+        formula="R = sg[log T(y) - log S(y)], R^ = max(R, log(lam)/(1 - lam)); "
+        "L = -(1/sum M) sum M R^ log S(y) over the step; phase 1: M = [R >= floor]; phase 2: M = top 20% "
+        "of student entropy over the step.",
+        choices="Teacher: the EMA under the clean context (the paper's is a larger model). Sharded replies.",
+    )
+]  # fmt: skip

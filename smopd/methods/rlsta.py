@@ -1,0 +1,71 @@
+"""RLSTA (arXiv 2603.04783): GRPO on the answer, whose reward also asks how the base model would have liked it
+as an answer to the complete task.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from math import exp
+from typing import Any
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.chat.messages import full_messages
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of RLSTA."""
+
+    samples: int = Field(8, ge=2, description="rollouts of each example")
+    anchor: float = Field(1.0, ge=0, description="scale of the likelihood in the reward; 0 = outcome alone")
+    beta: float = Field(1e-4, ge=0, description="scale of the KL term to the base model")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+
+    def reward(answer: "parts.Tokens") -> float:
+        assert answer.auxiliary is not None
+        right = answer.reply.verdict is not None and answer.reply.verdict.correct
+        return right + s.anchor * exp(answer.auxiliary[:, 0].mean().item()) / s.samples
+
+    def advantages(answers: "Sequence[parts.Tokens]") -> list[Any]:
+        groups = defaultdict(list)
+        for number, answer in enumerate(answers):
+            groups[answer.reply.example.id].append(number)
+        weights: list[Any] = [None] * len(answers)
+        for group in groups.values():
+            centred = parts.centred([reward(answers[k]) for k in group], eps=1e-4, unbiased=True)
+            for k, value in zip(group, centred, strict=True):
+                weights[k] = answers[k].entropy.new_full(answers[k].entropy.shape, value)
+        return weights
+
+    anchor = parts.Auxiliary(lambda reply, peers: [full_messages(reply.example)], "base")
+    policy = parts.Term(
+        "policy", parts.answer, parts.dirty, scoring.sampled_nll(),
+        parts.Weight("advantage of the anchored reward", advantages, "batch"),
+        mean_over="all", per="batch", weights="base", auxiliary=anchor,
+    )  # fmt: skip
+    kl = replace(policy, name="kl", loss=scoring.sampled_kl(), tokens=parts.every_token, scale=s.beta)
+    return parts.Plan((Play(samples=s.samples),), (policy, kl))
+
+
+METHODS = [
+    Method(
+        "rlsta", "RLSTA: reinforcement learning with single-turn anchors",
+        "GRPO on the answer turn; its likelihood as an answer to the complete task is added to the outcome.",
+        "RLSTA, arXiv 2603.04783", Settings, plan, {}, "baselines",
+        formula="r = o + exp(mean log P(y | FULL))/n, P the base model; A = (r - mean r)/(std r + 1e-4) in "
+        "an example's n rollouts, std unbiased; L = (1/answer tokens of the step) sum of -A log S(y) + "
+        "beta (R - log R - 1), R = P(y | the student's context)/S(y).",
+        choices="Each rollout has a history of its own (theirs share a fixed one, of examples filtered for a "
+        "gap). FULL is the complete task, not the shards in one message. A group is its answers that have "
+        "tokens. One update a step, so the clip is idle. The released code makes, and does not use, a mask "
+        "for wrong answers. Its own lr: 3e-7.",
+    )
+]  # fmt: skip

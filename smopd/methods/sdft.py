@@ -1,0 +1,33 @@
+"""SDFT (arXiv 2601.19897): divergence to the average student that has seen a demonstration."""
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of SDFT."""
+
+    beta: float = Field(1.0, ge=0, le=1, description="1 = reverse KL (the paper), 0 = forward KL (its code)")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+    term = parts.Term("distil", parts.sharded, parts.with_reference, scoring.gjs(s.beta))
+    return parts.Plan((Play(),), (term,))
+
+
+METHODS = [
+    Method(
+        "sdft", "SDFT: the student that saw the answer, averaged",
+        "Reverse KL to the averaged student under the clean context and the reference answer.",
+        "SDFT, arXiv 2601.19897", Settings, plan, {}, "neighbours",
+        formula="L = (1/|y|) sum KL(S || T), T: the EMA after the clean context and the reference answer.",
+        choices="The paper's teacher sees an expert's demonstration, ours the reference answer; examples "
+        "without one are left out. The decay of the average is the recipe's.",
+    )
+]  # fmt: skip

@@ -1,0 +1,37 @@
+"""TCOD, front to back (arXiv 2604.24005): conversations are cut short at first and grow with the steps."""
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of TCOD."""
+
+    start: int = Field(1, ge=1, description="turns played at the very beginning")
+    every: int = Field(2, ge=1, description="steps until one more turn is played")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+    return parts.Plan(
+        (Play(turns=lambda step: s.start + step // s.every),),
+        (parts.Term("turns", parts.sharded, parts.clean, scoring.forward_kl(), turns=parts.summed),),
+    )
+
+
+METHODS = [
+    Method(
+        "tcod", "TCOD: a curriculum of turn depth, front to back",
+        "Plays and trains the first k turns only, k one more every second step, by forward KL.",
+        "TCOD, arXiv 2604.24005", Settings, plan, {}, "neighbours",
+        formula="k = min(1 + floor(step/2), T); L = sum over t < k of KL(T||S) of turn t.",
+        choices="Teacher: the EMA under the clean context (theirs: a larger model under the same history). "
+        "A turn's KL is the mean over its tokens. A conversation cut short has no verdict, no answer turn. "
+        "Back to front would need conversations of the teacher's. No replay.",
+    )
+]  # fmt: skip

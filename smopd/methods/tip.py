@@ -1,0 +1,37 @@
+"""TIP (arXiv 2604.14084): reverse KL on the half of the step's tokens that are uncertain or disagreed on."""
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Play
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of TIP."""
+
+    keep: float = Field(0.5, gt=0, le=1, description="share of the step's tokens kept")
+    entropy_clip: float = Field(0.02, ge=0, lt=1, description="share of the highest entropies made equal")
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+    mask = parts.batch(parts.top(parts.soft_or(s.entropy_clip), s.keep))
+    return parts.Plan(
+        (Play(),), (parts.Term("turns", parts.sharded, parts.clean, scoring.reverse_kl(), mask, per="batch"),)
+    )
+
+
+METHODS = [
+    Method(
+        "tip", "TIP: tokens by a soft OR of entropy and divergence",
+        "Keeps the 50% of the step's tokens with the highest h + d - hd of student entropy and reverse KL.",
+        "TIP, arXiv 2604.14084", Settings, plan, {}, "neighbours",
+        formula="h, d: student entropy (its top 2% clipped) and KL(S||T), min-max scaled over the step; "
+        "s = h + d - h d; L = mean of KL(S||T) over the top 50% by s.",
+        choices="Teacher: the EMA under the clean context. Ranked over the step, as the paper's scaling is; "
+        "tokens at the threshold are kept, so of an odd number one more than half. Its own lr: 1e-6.",
+    )
+]  # fmt: skip

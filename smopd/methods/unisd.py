@@ -1,0 +1,63 @@
+"""UniSD (arXiv 2605.06597), the combination its paper ends with: forward KL weighed by how far several
+contexts agree, a hinge against a bad context, and hidden states drawn together.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from smopd import objective as parts
+from smopd import scoring
+from smopd.methods import Method
+from smopd.rollout.play import Peers, Play, Reply
+from smopd.settings import Section
+
+
+class Settings(Section):
+    """The loss of UniSD."""
+
+    gain: float = Field(0.001, ge=0, description="how fast a token loses weight where contexts disagree")
+    hinge: float = Field(0.01, ge=0, description="scale of the hinge against a bad context; 0 = off")
+    margin: float = Field(0.1, ge=0, description="margin of the hinge, in nats")
+    hidden: float = Field(0.01, ge=0, description="scale of the hidden states' squared difference; 0 = off")
+
+
+def witnesses(reply: Reply, peers: Peers) -> Sequence[Any]:
+    """Contexts whose agreement is asked: the user turns, the task besides, the turns in another order."""
+    (_, users), (_, besides) = *parts.users_only(reply, peers), *parts.users_and_task(reply, peers)
+    return [users, besides, parts.shuffled_users(reply, peers)]
+
+
+def plan(s: Settings) -> "parts.Plan":
+    """What the settings mean."""
+    asked = parts.Auxiliary(witnesses)
+    return parts.Plan(
+        (Play(),),
+        (
+            parts.Term("distil", parts.sharded, parts.clean, scoring.forward_kl(),
+                       parts.batch(parts.agreement(s.gain)), mean_over="weight", auxiliary=asked),
+            parts.Term("contrast", parts.sharded, parts.clean, scoring.hinge(s.margin), scale=s.hinge,
+                       auxiliary=parts.Auxiliary(parts.other_users)),
+            # It has no use for the witnesses, but with them it shares the products of the first term.
+            parts.Term("hidden", parts.sharded, parts.clean, scoring.hidden_mse(), scale=s.hidden,
+                       auxiliary=asked),
+        ),
+    )  # fmt: skip
+
+
+METHODS = [
+    Method(
+        "unisd", "UniSD: agreement of contexts, a bad context, hidden states",
+        "Forward KL where several contexts agree, farther from a wrong context, with like hidden states.",
+        "UniSD, arXiv 2605.06597", Settings, plan, {"teacher.decay": 0.98, "teacher.every": 10}, "compared",
+        formula="w = max(0.01, 1/(1 + g min(Var_k log T_k(y) / q95, 10))), k = 1..3, q95 over the step; "
+        "L = sum w KL(T||S) / sum w + 0.01 mean max(0, 0.1 + |log S(y) - log T(y)| - |log S(y) - log T'(y)|) "
+        "+ 0.01 mean (h_S - h_T)^2 of the last hidden states, each over a reply.",
+        choices="Its auxiliary contexts hold retrieved demonstrations; here the user turns, the turns and "
+        "the task, the turns in a drawn order. The bad context holds a wrong demonstration; here the user "
+        "turns of another example of the step (none there: the hinge leaves the reply out). q95 over the "
+        "step (its code: over a device's batch). The values are its code's for the combination. Its own "
+        "training: lr 2e-5, cosine, temperature 0.7.",
+    )
+]  # fmt: skip

@@ -1,0 +1,65 @@
+"""References of our candidates: the loss of SMOPD's family, with a cap and a ranking to fill in."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from methods.references import Step, entropy, js, kl, mean, reference
+
+from smopd.objective.tokens import Moment
+
+Costs = Callable[[torch.Tensor, float], torch.Tensor]
+
+
+def hard(cost: torch.Tensor, c: float) -> torch.Tensor:
+    """As in the paper."""
+    return cost.clamp_max(c)
+
+
+def by_entropy(log_s: torch.Tensor, cost: torch.Tensor) -> np.ndarray:
+    """The paper's ranking."""
+    return entropy(log_s).numpy()
+
+
+def family(step: Step, s: Any, moment: Moment, cap: Costs = hard, rank: Any = by_entropy) -> torch.Tensor:
+    """Middle turns, answer and FULL branch of SMOPD with eta 0."""
+    losses = []
+    for replies in step:
+        loss, middle, deltas = torch.zeros((), dtype=torch.float64), [], []
+        for r in replies:
+            if not r.middle:
+                loss = loss + cap(kl(r.log_s, r.log_t(r.task)), s.clip).mean()
+                continue
+            log_t = r.log_t(r.users)
+            cost = js(r.log_s, log_t)
+            kept = np.ones(len(cost), dtype=bool)
+            if moment.step > s.mask_after * moment.steps:
+                score = rank(r.log_s.detach(), cost.detach())
+                kept = score >= np.quantile(score, 1 - s.keep)
+            middle.append(cap(cost, s.clip)[torch.tensor(kept)].mean())
+            deltas.append(max((r.of(r.log_s) - r.of(log_t)).abs().mean().item(), s.eps))
+        weights = [np.median(deltas) / (np.median(deltas) + delta) for delta in deltas]
+        loss = loss + mean([w * part for w, part in zip(weights, middle, strict=True)])
+        losses.append(loss)
+    return mean(losses)
+
+
+@reference("soft-cap", "objective.clip=inf")
+def soft_cap(step: Step, s: Any, moment: Moment) -> torch.Tensor:
+    return family(step, s, moment, lambda cost, c: cost if c == np.inf else c * (1 + cost / c).log())
+
+
+@reference("relative-cap", "objective.clip=1.2")
+def relative_cap(step: Step, s: Any, moment: Moment) -> torch.Tensor:
+    return family(step, s, moment, lambda cost, c: cost.clamp_max(c * np.median(cost.detach().numpy())))
+
+
+@reference("soft-or", "objective.keep=0.5")
+def soft_or(step: Step, s: Any, moment: Moment) -> torch.Tensor:
+    def rank(log_s: torch.Tensor, cost: torch.Tensor) -> np.ndarray:
+        columns = (entropy(log_s).numpy(), cost.numpy())
+        h, d = ((x - x.min()) / ((x.max() - x.min()) or 1) for x in columns)
+        return h + d - h * d
+
+    return family(step, s, moment, rank=rank)

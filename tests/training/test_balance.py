@@ -1,0 +1,62 @@
+"""Terms balanced by their gradient norms: the same as scaling the gradients that each term has alone."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from smopd.config import load_config
+from smopd.models.adapters import student_parameters
+from smopd.objective.tokens import Moment
+from smopd.rollout.play import Peers
+from smopd.training.loop import Trainer
+from smopd.training.run_folder import RunFolder
+
+SETTINGS = ["train.rollouts=4", "train.micro_batch=3", "train.steps=2"]
+SETTINGS += ["objective.rho=1.0", "objective.clip=inf"]
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    config = load_config("pocket", SETTINGS)
+    made = Trainer(config, RunFolder(tmp_path / "run", config))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():  # away from the teacher, or nothing differs on the first turn
+        for parameter in student_parameters(made.model).values():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    yield made
+    made.engine.close()
+
+
+def gradient(trainer, plan, rollouts):
+    trainer.plan, trainer.by_term = plan, None
+    moment = Moment(1, 2, (42, 1))
+    trainer._scored(rollouts, Peers(rollouts, moment.draw, moment.done), moment)
+    norms = trainer.by_term.put() if trainer.by_term else {}
+    return torch.cat([p.grad.flatten() for p in trainer.student]).clone(), norms
+
+
+def test_every_term_is_felt_alike(trainer):
+    plan = trainer.plan
+    rollouts, _ = trainer.player.judged(trainer.player.play(1))
+    alone = {term.name: gradient(trainer, replace(plan, terms=(term,)), rollouts)[0] for term in plan.terms}
+    sizes = {name: float(g.norm()) for name, g in alone.items()}
+    assert max(sizes.values()) > 1.5 * min(sizes.values()) > 0
+    balanced, norms = gradient(trainer, replace(plan, balance=True), rollouts)
+    assert norms == pytest.approx(sizes, rel=1e-4)
+    target = sum(sizes.values()) / 3
+    expected = sum(target / sizes[name] * g for name, g in alone.items())
+    torch.testing.assert_close(balanced, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
+    plain, _ = gradient(trainer, plan, rollouts)
+    torch.testing.assert_close(plain, sum(alone.values()), rtol=1e-3, atol=1e-5 * float(plain.abs().max()))
+
+
+def test_a_term_without_gradient_changes_nothing(trainer):
+    plan = trainer.plan
+    rollouts, _ = trainer.player.judged(trainer.player.play(1))
+    nothing = replace(plan.terms[0], name="nothing", replies=lambda replies, moment: [])
+    two = replace(plan, terms=plan.terms[1:], balance=True)
+    with_nothing = replace(two, terms=(nothing, *two.terms))
+    one, other = (gradient(trainer, some, rollouts) for some in (two, with_nothing))
+    torch.testing.assert_close(one[0], other[0])
+    assert other[1]["nothing"] == 0
