@@ -1,8 +1,10 @@
 """Candidates of ours, without a paper behind them: each differs from `entropy` in one part.
 
 Three are other caps: the paper's leaves a token above it without any gradient, and those are the tokens on
-which student and teacher differ most. One is another ranking of the mask.
+which student and teacher differ most. One is another ranking of the mask, one another sum of the terms.
 """
+
+from math import inf
 
 from smopd.methods.controls import ENTROPY
 from smopd.methods.smopd import PAPER, method
@@ -25,4 +27,8 @@ METHODS = [
            "each scaled over the reply: certain tokens stay where student and teacher differ.",
            "no paper; the ranking of TIP, arXiv 2604.14084, in place of the entropy of " + PAPER,
            "ours", **ENTROPY, ranking="soft-or"),
+    method("balanced", "SMOPD without a cap, its terms balanced",
+           "The mask of `entropy` and no cap; each term's gradient is scaled to the mean of their norms.",
+           "no paper; beside an uncapped answer loss the bounded middle loss of " + PAPER + " is hardly felt",
+           "ours", **ENTROPY, clip=inf, balance=True),
 ]  # fmt: skip

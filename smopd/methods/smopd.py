@@ -69,6 +69,7 @@ class Settings(Section):
     middle: float = Field(1.0, ge=0, description="scale of the middle turns' loss; 0 = off")
     answer: float = Field(1.0, ge=0, description="scale of the answer turn's loss; 0 = off")
     full: float = Field(1.0, ge=0, description="scale of the FULL branch's loss; 0 = off")
+    balance: bool = Field(False, description="scale the terms' gradients to the mean of their norms (ours)")
 
 
 def plan(s: Settings) -> "parts.Plan":
@@ -110,6 +111,7 @@ def plan(s: Settings) -> "parts.Plan":
             parts.Term("answer", parts.answer, parts.whole_task, to_final, every, cap, scale=s.answer),
             parts.Term("full", parts.full, parts.whole_task, to_final, every, cap, scale=s.full),
         ),
+        balance=s.balance,
     )  # fmt: skip
 
 
