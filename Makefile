@@ -73,5 +73,6 @@ clean:
 
 docs: $(VENV)/.installed
 	$(BIN)/python tools/settings_page.py > docs/configuration.md
+	$(BIN)/python tools/methods_page.py > docs/methods.md
 	$(BIN)/python tools/scaling_page.py docs/scaling.md
 	$(BIN)/python tools/evidence_page.py docs/evidence docs/evidence.md

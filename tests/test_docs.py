@@ -16,11 +16,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_the_settings_page_is_current():
-    assert (
-        runpy.run_path(str(ROOT / "tools" / "settings_page.py"))["page"]()
-        == (ROOT / "docs" / "configuration.md").read_text()
-    )
+@pytest.mark.parametrize(("tool", "name"), [("settings_page", "configuration"), ("methods_page", "methods")])
+def test_the_made_pages_are_current(tool, name):
+    made = runpy.run_path(str(ROOT / "tools" / f"{tool}.py"))["page"]()
+    assert made == (ROOT / "docs" / f"{name}.md").read_text(), "run: make docs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
