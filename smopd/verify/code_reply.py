@@ -63,8 +63,8 @@ def _definition(blocks: list[Block], entry: str) -> Block | None:
 
 
 def _defines(tree: ast.Module, entry: str) -> int:
-    """How surely: 4 a function of this name, 3 one without a result (a snippet that explains a part of it),
-    2 something else of this name, 1 a function without a body, 0 not at all.
+    """How surely: 3 a function of this name, 2 something else of this name, 1 a function without a result,
+    which is a stub or explains a part of another, 0 not at all.
     """
     rank = 0
     for node in tree.body:
@@ -72,23 +72,13 @@ def _defines(tree: ast.Module, entry: str) -> int:
         for function in functions:
             if isinstance(function, Function) and function.name == entry:
                 complete = _has_result(function) or _mentions(function, "print")
-                rank = max(rank, 1 if _is_stub(function) else 4 if complete else 3)
+                rank = max(rank, 3 if complete else 1)
         if isinstance(node, ast.ImportFrom) and not is_standard(node.module):
             continue  # tests that import the solution
         if not isinstance(node, Function) and entry in bound_names(node):
             surely = not isinstance(node, ast.Assign) or isinstance(node.value, ast.Lambda)
-            rank = max(rank, 4 if surely else 2)
+            rank = max(rank, 3 if surely else 2)
     return rank
-
-
-def _is_stub(function: Function) -> bool:
-    """Nothing but a docstring, `pass`, `...` or `raise NotImplementedError`."""
-    for node in function.body:
-        nothing = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        later = isinstance(node, ast.Raise) and _mentions(node, "NotImplementedError")
-        if not (nothing or later or isinstance(node, ast.Pass)):
-            return False
-    return True
 
 
 def _has_result(function: Function) -> bool:
@@ -110,7 +100,7 @@ def _other_function(blocks: list[Block]) -> Block | None:
         groups = [[node] if isinstance(node, Function) else [] for node in block.tree.body]
         groups += [methods_of(node) for node in block.tree.body if isinstance(node, ast.ClassDef)]
         functions = [function for group in groups for function in group]
-        if [function for function in eligible(functions) if not _is_stub(function)]:
+        if any(map(_has_result, eligible(functions))):
             return block
         some = some or (block if functions else None)
     return some

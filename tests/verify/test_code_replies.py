@@ -136,10 +136,20 @@ def test_extraction_by_hand() -> None:
     )
     stub, part = fenced("def f(x): ..."), fenced("def f(x):\n    y = x")
     assert extract_code(f"{fenced('def f(x): return 1')}{stub}{part}", "f") == "def f(x): return 1"
+    assert extract_code(f"{stub}{fenced('f = partial(pow, 2)')}{stub}", "f") == "f = partial(pow, 2)"
+    assert extract_code(f"{fenced('def f(x): return 1')}{fenced('f = f(1)')}", "f") == "def f(x): return 1"
+    assert extract_code(stub, "f") == "def f(x): ..."
     assert extract_code(fenced("from solution import f\nassert f(1)"), "f") is None
     assert extract_code("    return 2 * x", "double") is None
     assert extract_code("    return 2 * x", "double", PROMPT) == f"{PROMPT}    return 2 * x"
     assert extract_code("    print(2 * x)", "double", PROMPT) is None
+
+
+def test_an_escaped_comparison_that_happens_to_be_python() -> None:
+    code = "def double(x):\n    large = 0 &lt; x\n    return 2 * x if large else -(-2 * x)"
+    assert verify_code(DOUBLE, fenced(code)).correct
+    kept = "def f(text):\n    return text.replace('<', '&lt;')"
+    assert extract_code(fenced(kept), "f") == kept
 
 
 def test_only_needed_statements_are_joined() -> None:
