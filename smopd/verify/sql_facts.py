@@ -22,6 +22,7 @@ _COMPARISONS = (*_OPERATORS, exp.Between)
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}  # 5 < age
 _NEGATED = {"=": "!=", "!=": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<"}
 _NEGATED |= {"like": "unlike"}
+_PERSONS = ("first_name", "last_name", "fname", "lname")  # stand for a person where sets are compared
 
 
 @dataclass
@@ -32,9 +33,8 @@ class Facts:
     constants: set[Constant] = field(default_factory=set)
     links: set[frozenset[Key]] = field(default_factory=set)  # columns that are compared with each other
     numeric: set[Key] = field(default_factory=set)  # columns that are added up, whatever their type
-    extremes: set[tuple[Key, bool]] = field(
-        default_factory=set
-    )  # sorted by or of MAX, MIN; is the largest meant
+    # Columns that are sorted by, or of MAX and MIN, and whether the largest are meant.
+    extremes: set[tuple[Key, bool]] = field(default_factory=set)
     once: set[Key] = field(default_factory=set)  # columns whose duplicates are dropped by a DISTINCT
     nulls: set[Key] = field(default_factory=set)  # columns in which NULLs are meant to be seen
     names: set[Key] = field(default_factory=set)  # columns that stand for the thing that they name
@@ -93,25 +93,32 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> Facts:
         elif isinstance(node, (exp.Intersect, exp.Except)):
             pairs = zip(_outputs(node.left, schema), _outputs(node.right, schema), strict=False)
             same = {key for a, b in pairs if a == b for key in a}
-            facts.names |= {key for key in same if _is_name(key, schema)}
+            people = {key for key in same if key[1] in _PERSONS and _pointing(key, schema, facts)}
+            facts.names |= {key for key in same if _is_name(key, schema, facts)} | people
             facts.repeated |= {key for key in same if joined(key, schema, facts)}
         elif isinstance(node, exp.In) and isinstance(node.this, exp.Column) and node.args.get("query"):
             inner = (_outputs(node.args["query"], schema) or [set()])[0]
-            facts.names |= {k for k in resolve(node.this, schema) & inner if _is_name(k, schema)}
+            facts.names |= {k for k in resolve(node.this, schema) & inner if _is_name(k, schema, facts)}
         elif isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and not node.find(exp.Query):
             shown = {key for keys in _outputs(tree, schema) for key in keys}
-            asked = {key for key in resolve(node.this, schema) - shown if _is_name(key, schema)}
-            facts.names |= {key for key in asked if _is_parent(key[0], schema, facts)}
+            facts.names |= {k for k in resolve(node.this, schema) - shown if _is_name(k, schema, facts)}
+    # Where one thing is named, and only one row could point to it, there would be nothing to ask.
+    facts.repeated |= {k for name in facts.names for k in _pointing(name, schema, facts)}
     return facts
 
 
 # --- what NULLs and duplicates mean
 def _countable(count: exp.Count, column: exp.Column, schema: Schema) -> set[Key]:
     """COUNT(x) counts what is not NULL: to be told from COUNT(*), unless the rows are grouped by x."""
-    select = count.find_ancestor(exp.Select)
+    found = resolve(column, schema) - _grouped(count.find_ancestor(exp.Select), schema)
+    return {(t, c) for t, c in found if c not in schema[t].foreign and c not in schema[t].required}
+
+
+def _grouped(select: exp.Select | None, schema: Schema) -> set[Key]:
     group = select.args.get("group") if select else None
-    grouped = {k for c in (group.find_all(exp.Column) if group else ()) for k in resolve(c, schema)}
-    return {(t, c) for t, c in resolve(column, schema) - grouped if c not in schema[t].foreign}
+    return (
+        {key for column in group.find_all(exp.Column) for key in resolve(column, schema)} if group else set()
+    )
 
 
 def _tested(column: exp.Column, schema: Schema) -> set[Key]:
@@ -123,28 +130,18 @@ def _tested(column: exp.Column, schema: Schema) -> set[Key]:
 
 
 def _read_select(select: exp.Select, schema: Schema, facts: Facts) -> None:
-    group = select.args.get("group")
-    grouped = {k for c in (group.find_all(exp.Column) if group else ()) for k in resolve(c, schema)}
-    if select.args.get("joins"):
-        facts.names |= {key for key in grouped if _is_name(key, schema)}
+    grouped = _grouped(select, schema)
+    facts.names |= {key for key in grouped if _is_name(key, schema, facts)}
     single = select.args.get("distinct") and len(select.expressions) == 1 and select.expressions[0]
     alone = resolve(single, schema) if isinstance(single, exp.Column) else set[Key]()
-    counted = [c.this for c in select.find_all(exp.Count) if isinstance(c.this, exp.Distinct)]
-    alone |= {
-        k for d in counted for e in d.expressions if isinstance(e, exp.Column) for k in resolve(e, schema)
-    }
+    for count in select.find_all(exp.Count):
+        if isinstance(count.this, exp.Distinct) and isinstance(count.this.expressions[0], exp.Column):
+            alone |= resolve(count.this.expressions[0], schema)
     if any(e.find(exp.AggFunc) for e in select.expressions) and (where := select.args.get("where")):
         for equal in where.find_all(exp.EQ):
             if isinstance(equal.this, exp.Column) and isinstance(equal.expression, exp.Literal):
                 alone |= resolve(equal.this, schema)  # nobody counts the rows of a key
     facts.repeated |= {key for key in grouped | alone if joined(key, schema, facts)}
-
-
-def _is_parent(table: str, schema: Schema, facts: Facts) -> bool:
-    """Does a column of another table point to this one in the query?"""
-    keys = {(table, u[0]) for u in schema[table].unique if len(u) == 1}
-    others = {k for link in facts.links if link & keys for k in link if k[0] != table}
-    return any((c,) not in schema[t].unique for t, c in others)
 
 
 def joined(key: Key, schema: Schema, facts: Facts) -> bool:
@@ -155,12 +152,23 @@ def joined(key: Key, schema: Schema, facts: Facts) -> bool:
     return column in schema[table].foreign or bool(keys)
 
 
-def _is_name(key: Key, schema: Schema) -> bool:
-    """Does a column name the rows of its table, which have a key beside it? (shop.name, breeds.breed_name)"""
+def _is_name(key: Key, schema: Schema, facts: Facts) -> bool:
+    """Does a column name the rows of a table to whose key another table points in the query?
+
+    As in shop.name or breeds.breed_name: whoever joins by the key and groups by the name means the thing.
+    """
     table, column = key
     stems = {table, table.removesuffix("s"), table.removesuffix("es"), table.removesuffix("ies") + "y"}
     names = {"name", "full_name", "fullname", *stems, *(s + end for s in stems for end in ("_name", "name"))}
-    return column in names and any(len(u) == 1 and u != (column,) for u in schema[table].unique)
+    return column in names and bool(_pointing(key, schema, facts))
+
+
+def _pointing(name: Key, schema: Schema, facts: Facts) -> set[Key]:
+    """The columns of other tables that the query compares with the key of the table that a column names."""
+    table, column = name
+    keys = {(table, u[0]) for u in schema[table].unique if len(u) == 1 and u != (column,)}
+    others = {k for link in facts.links if link & keys for k in link if k[0] != table}
+    return {(t, c) for t, c in others if c in schema[t].foreign or (c,) not in schema[t].unique}
 
 
 # --- comparisons

@@ -124,11 +124,7 @@ class _Rows:
         draw, key = self.draw, (self.name, column)
         joined = self.partners.get(column) if fitting and draw.random() < 0.85 else None
         if column in self.fresh:
-            fresh = self.fresh[column]
-            asked = fitting and next((i for i, v in enumerate(fresh) if v in (joined or ())), None)
-            if fitting and not joined:
-                asked = next((i for i, v in enumerate(fresh) if self.pools.fits(key, v)), None)
-            return fresh.pop(asked if asked is not None and asked is not False else -1)
+            return self._fresh_value(column, fitting, joined)
         if old is not None and draw.random() < (0.5 if column in self.sources else 0.9):
             return old[column]
         if column in self.nullable and draw.random() < self.pools.profile.nulls:
@@ -141,6 +137,14 @@ class _Rows:
             # Squared, so that some have many children.
             return choices[int(len(choices) * draw.random() ** 2)] if choices else None
         return self.pools.pick(key, fitting)
+
+    def _fresh_value(self, column: str, fitting: bool, joined: list[Value] | None) -> Value:
+        """A value of a unique column that is still free; one that is asked for where the row should fit."""
+        fresh, key = self.fresh[column], (self.name, column)
+        for number, value in enumerate(fresh) if fitting else ():
+            if value in joined if joined else self.pools.fits(key, value):
+                return fresh.pop(number)
+        return fresh.pop()
 
 
 def _linked(name: str, facts: Facts) -> list[tuple[str, list[Key]]]:

@@ -132,6 +132,10 @@ def test_spider_references_are_right():
          "SELECT s.name, count(*) FROM student s JOIN pet p ON p.owner = s.id GROUP BY s.id", True),
         ("SELECT s.name, count(*) FROM student s JOIN pet p ON p.owner = s.id GROUP BY s.id",
          "SELECT s.name, count(*) FROM student s JOIN pet p ON p.owner = s.id GROUP BY s.name", False),
+        ("SELECT name FROM student EXCEPT SELECT s.name FROM student s JOIN pet p ON p.owner = s.id",
+         "SELECT name FROM student WHERE id NOT IN (SELECT owner FROM pet)", True),
+        ("SELECT kind FROM pet WHERE owner = 1 INTERSECT SELECT kind FROM pet WHERE owner = 2",
+         "SELECT kind FROM pet WHERE owner = 1 AND id IN (SELECT id FROM pet WHERE owner = 2)", False),
         # how a text is stored is nobody's question
         ("SELECT count(*) FROM pet WHERE kind = 'Dog'",
          "SELECT count(*) FROM pet WHERE lower(kind) = 'dog'", True),

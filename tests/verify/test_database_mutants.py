@@ -52,7 +52,7 @@ def test_mutants_are_rejected(items):
 
 @pytest.mark.slow
 def test_mutants_called_equivalent_agree_on_40_larger_databases(items):
-    for kind, item, text, why in survivors(items)[2]:
+    for kind, item, text, why in (entry for entry in survivors(items)[2] if entry[-1]):
         suite = suite_of(item["schema_sql"], item["reference_sql"], (), time.monotonic() + 60)
         facts = suite.facts | query_facts(parse_one(text, read="sqlite"), suite.schema)
         facts.most = max(facts.most, 20)  # sixty rows a table
