@@ -6,6 +6,7 @@ does is in `sandbox_program.py`, what its tests' does in `sandbox_judge.py`.
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import json
 import math
@@ -57,9 +58,13 @@ _CALLS = {
 _SIGNALS = {"x86_64": (62, 200, 234, 129, 424), "aarch64": (129, 130, 131, 138, 424)}
 
 
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _libc(function: str, *args: Any) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, function)(*args) != 0:
+    if getattr(_library(), function)(*args) != 0:
         raise OSError(ctypes.get_errno(), f"{function}: {os.strerror(ctypes.get_errno())}")
 
 

@@ -42,7 +42,7 @@ values = st.recursive(
         st.lists(inner).map(tuple), st.sets(hashable), st.dictionaries(hashable, inner),
         st.binary().map(bytearray), st.lists(inner).map(lambda items: collections.deque(items, 9)),
         st.dictionaries(hashable, inner).map(dict.keys), st.dictionaries(hashable, inner).map(dict.values),
-        st.dictionaries(hashable, inner).map(dict.items), st.builds(slice, inner, inner, inner),
+        st.dictionaries(hashable, inner).map(dict.items), st.builds(slice, leaves, leaves, leaves),
         st.dictionaries(hashable, inner).map(collections.OrderedDict),
         st.dictionaries(hashable, st.integers()).map(collections.Counter),
         st.dictionaries(hashable, inner).map(lambda items: collections.defaultdict(list, items)),
