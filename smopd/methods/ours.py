@@ -2,6 +2,10 @@
 
 Three are other caps: the paper's leaves a token above it without any gradient, and those are the tokens on
 which student and teacher differ most. One is another ranking of the mask, one another sum of the terms.
+
+Most tokens cost next to nothing: on the pocket task a middle reply's median is 6e-5 nats, an answer's 6e-4. A
+cap of 3,000 medians is passed by about as many tokens as 0.5 nats (5% and 4%), but by 6% in middle turns and
+3% in answers instead of 1.5% and 13%.
 """
 
 from math import inf
@@ -19,9 +23,8 @@ METHODS = [
            "The mask of `entropy`; a cost d counts c log(1 + d/c), so its gradient is 1/(1 + d/c), never 0.",
            CAP, "ours", **ENTROPY, clip_mode="soft"),
     method("relative-cap", "SMOPD with a cap relative to the reply",
-           "The mask of `entropy`; no gradient above 20.0 times the median cost of the reply's tokens, "
-           "whatever their scale.",
-           CAP, "ours", **ENTROPY, clip_mode="relative", clip=20.0),
+           "The mask of `entropy`; no gradient above 3,000 times the median cost of the reply's tokens.",
+           CAP, "ours", **ENTROPY, clip_mode="relative", clip=3000.0),
     method("soft-or", "SMOPD with a mask by entropy or divergence",
            "Keeps the 80% of a middle reply's tokens with the highest h + d - hd of entropy and divergence, "
            "each scaled over the reply: certain tokens stay where student and teacher differ.",

@@ -14,7 +14,7 @@ from smopd import objective as parts
 from smopd import scoring
 from smopd.chat.messages import full_messages
 from smopd.methods import Method
-from smopd.rollout.play import Play
+from smopd.rollout.play import Peers, Play, Reply
 from smopd.settings import Section
 
 
@@ -45,11 +45,13 @@ def plan(s: Settings) -> "parts.Plan":
                 weights[k] = answers[k].entropy.new_full(answers[k].entropy.shape, value)
         return weights
 
-    anchor = parts.Auxiliary(lambda reply, peers: [full_messages(reply.example)], "base")
+    def single_turn(reply: Reply, peers: Peers) -> list[Any]:
+        return [full_messages(reply.example)]
+
     policy = parts.Term(
         "policy", parts.answer, parts.dirty, scoring.sampled_nll(),
         parts.Weight("advantage of the anchored reward", advantages, "batch"),
-        mean_over="all", per="batch", weights="base", auxiliary=anchor,
+        mean_over="all", per="batch", weights="base", auxiliary=parts.Auxiliary(single_turn, "base"),
     )  # fmt: skip
     kl = replace(policy, name="kl", loss=scoring.sampled_kl(), tokens=parts.every_token, scale=s.beta)
     return parts.Plan((Play(samples=s.samples),), (policy, kl))

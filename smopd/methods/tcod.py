@@ -32,6 +32,7 @@ METHODS = [
         formula="k = min(1 + floor(step/2), T); L = sum over t < k of KL(T||S) of turn t.",
         choices="Teacher: the EMA under the clean context (theirs: a larger model under the same history). "
         "A turn's KL is the mean over its tokens. A conversation cut short has no verdict, no answer turn. "
-        "Back to front would need conversations of the teacher's. No replay.",
+        "At k = 1 both contexts are the same, so only a lagging average teaches. Back to front would need "
+        "conversations of the teacher's. No replay.",
     )
 ]  # fmt: skip

@@ -51,6 +51,7 @@ def mbpp(raw: Path, rejected: Counter[str]) -> list[Item]:
         leads = ["It should pass this test:", *["And this one:"] * len(shown)]
         extra = tuple(f"{lead} {test}" for lead, test in zip(leads, shown, strict=False))
         answer = {"test_list": tests, "test_setup_code": str(row.get("test_setup_code") or "")}
+        answer |= {"test_imports": row["test_imports"]} if row.get("test_imports") else {}
         program = row.text("code").replace("\r\n", "\n")
         reply, id = f"```python\n{program}\n```", f"mbpp/{row['task_id']}"
         items.append(Item(id, "code", code.SYSTEM, text, full, answer, MBPP, reply, extra))
