@@ -42,7 +42,7 @@ _WELL_KNOWN = {
     "typing": "Any Callable Dict Iterable Iterator List Optional Sequence Set Tuple Union",
     "unittest": "TestCase",
 }
-_HOME = {name: module for module, names in _WELL_KNOWN.items() for name in names.split()}
+WELL_KNOWN_FROM = {name: module for module, names in _WELL_KNOWN.items() for name in names.split()}
 
 
 class _Gone(BaseException):
@@ -260,7 +260,7 @@ class Tests:
         """What free names stand for: our own modules and well-known names, the rest the program's."""
         asked = {name for name in names - {"candidate", entry} if not name.startswith("__")}
         asked -= vars(builtins).keys()
-        ours = {name for name in asked if name in sys.stdlib_module_names or name in _HOME}
+        ours = {name for name in asked if name in sys.stdlib_module_names or name in WELL_KNOWN_FROM}
         theirs = asked - ours | ({"candidate"} if not entry else set())
         found = self.ask("names", sorted(theirs), due=dict)
         given = {name: found[name] for name in theirs if name in found}
@@ -298,8 +298,10 @@ def _free_names(table: symtable.SymbolTable) -> set[str]:
 
 def _our_own(name: str, source: str) -> Any:
     """A standard module, or what one exports under a well-known name."""
-    module = importlib.import_module(_HOME.get(name, name))
+    module = importlib.import_module(WELL_KNOWN_FROM.get(name, name))
     calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
-    if name in _HOME or any(isinstance(function, ast.Name) and function.id == name for function in calls):
+    if name in WELL_KNOWN_FROM or any(
+        isinstance(function, ast.Name) and function.id == name for function in calls
+    ):
         return getattr(module, name, module)  # in `datetime(2020, 1, 1)` it is not the module
     return module

@@ -200,3 +200,11 @@ def test_wrapped_code_is_found_at_any_depth_but_not_without_end() -> None:
         wrapped = json.dumps([wrapped] * 3)
     verify_code(DOUBLE, wrapped)
     assert time.monotonic() - started < 3
+
+
+# --- what is tested
+def test_a_well_known_helper_of_the_tests_is_not_the_function_under_test() -> None:
+    answer = {"test_list": ["assert isclose(area(2), 4.0)"]}
+    assert verify_code(answer, fenced("def area(x):\n    return x * x * 1.0")).correct
+    forged = "def area(x):\n    return 1.0\n\ndef isclose(a, b):\n    return True"
+    assert not verify_code(answer, fenced(forged)).correct

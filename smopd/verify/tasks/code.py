@@ -23,6 +23,7 @@ from typing import Any
 from smopd.verify import code_program, sandbox
 from smopd.verify.code_reply import find_code
 from smopd.verify.sandbox import SandboxResult
+from smopd.verify.sandbox_judge import WELL_KNOWN_FROM
 from smopd.verify.task import Answer, Record, Task
 from smopd.verify.verdict import Verdict
 
@@ -128,7 +129,7 @@ def _called(test: str, setup: str) -> str:
     """The function that an assert is about: the first name called that neither Python nor the setup gives."""
     calls = [node.func for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Call)]
     names = [call.id for call in calls if isinstance(call, ast.Name)]
-    given = set().union(*map(code_program.bound_names, ast.parse(setup).body))
+    given = set(WELL_KNOWN_FROM).union(*map(code_program.bound_names, ast.parse(setup).body))
     own = [name for name in names if name not in given and not hasattr(builtins, name)]
     return next(iter(own or names), "")
 
