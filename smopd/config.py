@@ -145,9 +145,12 @@ def load_config(
 
 
 def _switched(method: str, tree: type[Config]) -> dict[str, Any]:
-    """A method's settings, and the defaults of what only other methods set."""
+    """A method's settings, and the defaults of what only other methods set in the table of methods; what they
+    set elsewhere (`teacher.decay`) is the recipe's.
+    """
     defaults = flatten(tree().model_dump())
-    others = {key for other in METHODS.values() for key in other.settings if key in defaults}
+    set_by_some = {key for other in METHODS.values() for key in other.settings}
+    others = {key for key in set_by_some if key in defaults and key.startswith("objective.")}
     return {key: defaults[key] for key in others} | find_method(method).settings
 
 

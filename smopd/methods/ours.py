@@ -8,8 +8,6 @@ cap of 3,000 medians is passed by about as many tokens as 0.5 nats (5% and 4%), 
 3% in answers instead of 1.5% and 13%.
 """
 
-from math import inf
-
 from smopd.methods.controls import ENTROPY
 from smopd.methods.smopd import PAPER, method
 
@@ -24,7 +22,7 @@ METHODS = [
            CAP, "ours", **ENTROPY, clip_mode="soft"),
     method("relative-cap", "SMOPD with a cap relative to the reply",
            "The mask of `entropy`; no gradient above 3,000 times the median cost of the reply's tokens.",
-           CAP, "ours", **ENTROPY, clip_mode="relative", clip=3000.0),
+           CAP, "ours", **ENTROPY, clip_mode="relative"),
     method("soft-or", "SMOPD with a mask by entropy or divergence",
            "Keeps the 80% of a middle reply's tokens with the highest h + d - hd of entropy and divergence, "
            "each scaled over the reply: certain tokens stay where student and teacher differ.",
@@ -33,5 +31,5 @@ METHODS = [
     method("balanced", "SMOPD without a cap, its terms balanced",
            "The mask of `entropy` and no cap; each term's gradient is scaled to the mean of their norms.",
            "no paper; beside an uncapped answer loss the bounded middle loss of " + PAPER + " is hardly felt",
-           "ours", **ENTROPY, clip=inf, balance=True),
+           "ours", **ENTROPY, balance=True),
 ]  # fmt: skip

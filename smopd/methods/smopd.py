@@ -50,7 +50,7 @@ class Settings(Section):
     clip_mode: Literal["hard", "scale", "soft", "relative"] = Field(
         "hard",
         description="above the cap no gradient, a shortened one (scale), ever less (soft); relative: hard, "
-        "at clip times the median of the reply's tokens",
+        "at clip_times the median of the reply's tokens",
     )
     rho: float = Field(0.2, ge=0, le=1, description="probability that an example also gets the FULL branch")
     full_branch: Literal["additive", "exclusive"] = Field(
@@ -69,7 +69,8 @@ class Settings(Section):
     middle: float = Field(1.0, ge=0, description="scale of the middle turns' loss; 0 = off")
     answer: float = Field(1.0, ge=0, description="scale of the answer turn's loss; 0 = off")
     full: float = Field(1.0, ge=0, description="scale of the FULL branch's loss; 0 = off")
-    balance: bool = Field(False, description="scale the terms' gradients to the mean of their norms (ours)")
+    clip_times: float = Field(3000.0, gt=0, description="clip_mode relative: times the reply's median")
+    balance: bool = Field(False, description="no cap; scale the terms' gradients to the mean of their norms")
 
 
 def plan(s: Settings) -> "parts.Plan":
@@ -87,7 +88,8 @@ def plan(s: Settings) -> "parts.Plan":
         raise UserError("objective.middle, objective.answer, objective.full: every term is off; leave one on")
     entry_cap = s.clip if s.clip_level == "vocab" else None
     caps = {"hard": parts.hard, "scale": parts.scale, "soft": parts.soft, "relative": parts.relative}
-    cap = parts.no_cap if entry_cap else caps[s.clip_mode](s.clip)
+    limit = s.clip_times if s.clip_mode == "relative" else s.clip
+    cap = parts.no_cap if entry_cap or s.balance else caps[s.clip_mode](limit)
     ranking = {
         "entropy": parts.entropy,
         "random": parts.at_random,

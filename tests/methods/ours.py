@@ -50,9 +50,17 @@ def soft_cap(step: Step, s: Any, moment: Moment) -> torch.Tensor:
     return family(step, s, moment, lambda cost, c: cost if c == np.inf else c * (1 + cost / c).log())
 
 
-@reference("relative-cap", "objective.clip=1.2")
+@reference("relative-cap", "objective.clip_times=1.2")
 def relative_cap(step: Step, s: Any, moment: Moment) -> torch.Tensor:
-    return family(step, s, moment, lambda cost, c: cost.clamp_max(c * np.median(cost.detach().numpy())))
+    def cap(cost: torch.Tensor, clip: float) -> torch.Tensor:
+        return cost.clamp_max(s.clip_times * np.median(cost.detach().numpy()))
+
+    return family(step, s, moment, cap)
+
+
+@reference("balanced")  # its loss; that its gradient is balanced is tested in tests/training/test_balance.py
+def balanced(step: Step, s: Any, moment: Moment) -> torch.Tensor:
+    return family(step, s, moment, lambda cost, c: cost)
 
 
 @reference("soft-or", "objective.keep=0.5")

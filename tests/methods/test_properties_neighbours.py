@@ -245,7 +245,7 @@ def test_iw_opd_is_trls(monkeypatch):
     scene = make_scene(plan, 5)
     replies = [r for played in shown(scene) for r in played]
     longest = max(len(r.reply.tokens) for r in replies)
-    student = torch.zeros(len(replies), longest, 37, dtype=torch.float64)
+    student = torch.zeros(len(replies), longest, len(scene.head), dtype=torch.float64)
     tokens = torch.zeros(len(replies), longest, dtype=torch.long)
     labels = torch.full_like(tokens, -100)
     teacher = torch.zeros(len(replies), longest, dtype=torch.float64)
