@@ -20,6 +20,33 @@ there too. Formulas follow the papers; where released code differs, the method s
 ## Parts by method
 """  # noqa: E501
 
+# What each rule was taken from, besides a summary of all the papers.
+READ = {
+    "eopd": "public code (ckjsuperhh/CacheEOPD: core_algos, dp_actor); the paper's text was not at hand",
+    "scope": "the paper, equations 1 to 6, tables 4 and 5",
+    "aopd": "the paper, version 3, equations 6 to 10",
+    "unisd": "the authors' code (Ahren09/UniSD, unisd_trainer.py); the values from its launcher's defaults",
+    "credit": "the paper, section on its set-up, table 3",
+    "ogls-sd": "the paper, version 1, equations 4 to 16, algorithm 1, appendix B",
+    "ogls-sd-free": "the same, section 5.4",
+    "reopold": "the summary alone",
+    "maigo": "the summary alone; no code is public",
+    "ccopd": "the summary and the abstract",
+    "opsd": "the authors' code (siyan-zhao/OPSD, opsd_trainer.py); forward KL and the clip from the summary",
+    "sdft": "summaries of the paper, which state reverse KL, and TRL; the authors' code was not at hand",
+    "sdpo": "the authors' code (lasgroup/SDPO: sdpo.yaml, core_algos, ray_trainer)",
+    "sod": "the paper, equations 6 to 10, and the authors' code (YoungZ365/SOD), whose margin is 0.5",
+    "exopd": "the authors' code (RUCBM/G-OPD, dp_actor.py), which samples the log-ratio as an advantage",
+    "drkl": "the summary and the abstract",
+    "gkd": "TRL 1.16, gkd_trainer.py",
+    "opd": "TRL 1.16, iw_opd_trainer.py",
+    "tip": "the paper, sections 3, 5 and 6, equations 7 to 9 (the top 2% of entropies are clipped first)",
+    "sage-opd": "the summary and the abstract",
+    "tcod": "the paper, section 4.2, equations 3 and 4, algorithm 1, section 5.1",
+    "pw-opsd": "the authors' code (SaFo-Lab/PW-OPSD, ea_opsd_trainer.py)",
+    "rlsta": "the authors' code (Tencent/RLSTA: rlsta_trainer.py, train_grpo.py) and a summary of the paper",
+}
+
 
 def page() -> str:
     """The whole page."""
@@ -57,6 +84,7 @@ def _section(method: Method) -> str:
     lines = [f"\n### {method.name}", f"{method.title}. {method.summary}", f"*{method.paper}.*"]
     lines += [f"`{method.formula}`"] if method.formula else []
     lines += [f"**Ours:** {method.choices}"] if method.choices else []
+    lines += [f"**Read:** {READ[method.name]}."] if method.name in READ else []
     return "\n\n".join([*lines, f"```sh\nsmopd train qwen3-1.7b --method {method.name}\n```"])
 
 
