@@ -79,11 +79,11 @@ class ReportData:
     title: str
     subtitle: str
     accuracies: list[Accuracy] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # on how the accuracies were judged
     comparisons: list[Comparison] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     conversations: list[ConversationPair] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # on how the accuracies were judged
 
 
 class Panel(NamedTuple):

@@ -17,8 +17,8 @@ from smopd.data import load_examples
 FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.micro_batch=2"]
 
 
-VERBS = ["quickstart", "train", "eval", "eval compare", "export", "plan", "report", "methods", "data pocket",
-         "data check", "data build", "data stats", "data shard", "study", "study list", "study power",
+VERBS = ["quickstart", "train", "eval", "eval compare", "export", "plan", "report", "methods", "methods show",
+         "data pocket", "data check", "data build", "data stats", "data shard", "study", "study list", "study power",
          "study calibration", "study gradients"]  # fmt: skip
 
 
@@ -179,7 +179,17 @@ def test_data_verbs(smopd):
 
 def test_methods(smopd):
     assert set(json.loads(smopd("methods", "--json")[1])) >= {"baseline", "entropy", "outcome", "combined"}
-    assert "objective.keep=0.8" in smopd("methods")[1]
+    listed = smopd("methods")[1]
+    assert all(len(line) <= 80 for line in listed.splitlines())
+    assert listed.index("The paper's own") < listed.index("entropy") < listed.index("Candidates of ours")
+    shown = smopd("methods", "show", "entropy")[1]
+    assert "objective.keep = 0.8" in shown
+    assert "tokens sampled: 1.00 times" in shown
+    facts = json.loads(smopd("methods", "show", "maigo", "--json")[1])
+    assert (facts["group"], facts["objective"]["objective.rho"]) == ("compared", 0.2)
+    code, _, err = smopd("methods", "show", "nothing")
+    assert code == 2
+    assert "unknown method 'nothing'" in err
 
 
 def test_version(smopd):
