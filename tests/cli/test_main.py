@@ -18,8 +18,8 @@ FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.m
 
 
 VERBS = ["quickstart", "train", "eval", "eval compare", "export", "plan", "report", "methods", "methods show",
-         "data pocket", "data check", "data build", "data stats", "data shard", "study", "study list", "study power",
-         "study calibration", "study gradients"]  # fmt: skip
+         "data pocket", "data check", "data build", "data stats", "data shard", "study", "study list",
+         "study power", "study calibration", "study gradients"]  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", VERBS)
