@@ -78,11 +78,11 @@ def test_a_table_is_text_alone():
 def test_log_lines_and_warnings_of_libraries_too(capsys):
     guard_logs()
     handler = logging.StreamHandler(sys.stderr)
-    logging.getLogger("some.library").addHandler(handler)
+    logging.getLogger("some_package").addHandler(handler)
     try:
-        logging.getLogger("some.library").warning("\x1b[1mLOAD\x1b[0m %s", EVIL)
+        logging.getLogger("some_package").warning("\x1b[1mLOAD\x1b[0m %s", EVIL)
     finally:
-        logging.getLogger("some.library").removeHandler(handler)
+        logging.getLogger("some_package").removeHandler(handler)
     err = capsys.readouterr().err
     assert plain(err)
     assert err.startswith("LOAD ")
