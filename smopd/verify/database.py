@@ -71,7 +71,7 @@ def verify_database(
     except TimeoutError:
         return Verdict(False, found, "timeout", f"the query did not end within {timeout:g} s")
     except sql.BAD_QUERY as error:
-        return Verdict(False, found, "ok", f"the query does not run: {error}")
+        return Verdict(False, found, "ok", f"the query does not run: {error or type(error).__name__}")
     return Verdict(not why, found, "ok", why)
 
 
