@@ -1,4 +1,4 @@
-"""References of our candidates: the loss of SMOPD's family, with a cap and a ranking to fill in."""
+"""References of SMOPD's family: the paper's four, the controls, our candidates; cap and ranking to fill in."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 from methods.references import Step, entropy, js, kl, mean, reference
+from methods.scene import Shown
 
 from smopd.objective.tokens import Moment
+from smopd.seeds import torch_generator
 
 Costs = Callable[[torch.Tensor, float], torch.Tensor]
 
@@ -23,7 +25,7 @@ def by_entropy(log_s: torch.Tensor, cost: torch.Tensor) -> np.ndarray:
 
 
 def family(step: Step, s: Any, moment: Moment, cap: Costs = hard, rank: Any = by_entropy) -> torch.Tensor:
-    """Middle turns, answer and FULL branch of SMOPD with eta 0."""
+    """Middle turns, answer and FULL branch of SMOPD."""
     losses = []
     for replies in step:
         loss, middle, deltas = torch.zeros((), dtype=torch.float64), [], []
@@ -35,14 +37,47 @@ def family(step: Step, s: Any, moment: Moment, cap: Costs = hard, rank: Any = by
             cost = js(r.log_s, log_t)
             kept = np.ones(len(cost), dtype=bool)
             if moment.step > s.mask_after * moment.steps:
-                score = rank(r.log_s.detach(), cost.detach())
+                score = rank(r.log_s.detach(), cost.detach()) if rank else drawn(r, moment)
                 kept = score >= np.quantile(score, 1 - s.keep)
-            middle.append(cap(cost, s.clip)[torch.tensor(kept)].mean())
+            count = len(cost) if s.denominator == "all" else kept.sum()
+            middle.append(cap(cost, s.clip)[torch.tensor(kept)].sum() / count)
             deltas.append(max((r.of(r.log_s) - r.of(log_t)).abs().mean().item(), s.eps))
-        weights = [np.median(deltas) / (np.median(deltas) + delta) for delta in deltas]
+        outcome = 1 + s.eta * (-1 if replies[0].rollout.verdict.correct else 1)
+        reliable = [np.median(deltas) / (np.median(deltas) + delta) for delta in deltas]
+        weights = [min(max(weight * outcome, 0), 1) for weight in reliable]
         loss = loss + mean([w * part for w, part in zip(weights, middle, strict=True)])
         losses.append(loss)
     return mean(losses)
+
+
+def drawn(r: Shown, moment: Moment) -> np.ndarray:
+    """A number a token, from the seed that the step and the reply give."""
+    generator = torch_generator(*moment.draw, "mask", *r.reply.draw)
+    return torch.rand(len(r.reply.tokens), generator=generator, dtype=torch.float64).numpy()
+
+
+for name in ("baseline", "entropy", "outcome", "combined", "fixed-denominator"):
+    reference(name)(family)
+
+
+@reference("random-mask")
+def random_mask(step: Step, s: Any, moment: Moment) -> torch.Tensor:
+    return family(step, s, moment, rank=None)
+
+
+@reference("divergence-mask")
+def divergence_mask(step: Step, s: Any, moment: Moment) -> torch.Tensor:
+    return family(step, s, moment, rank=lambda log_s, cost: cost.numpy())
+
+
+@reference("inverted-mask")
+def inverted_mask(step: Step, s: Any, moment: Moment) -> torch.Tensor:
+    return family(step, s, moment, rank=lambda log_s, cost: -entropy(log_s).numpy())
+
+
+@reference("clip-scale")
+def clip_scale(step: Step, s: Any, moment: Moment) -> torch.Tensor:
+    return family(step, s, moment, lambda cost, c: cost * (c / cost.detach()).clamp_max(1))
 
 
 @reference("soft-cap", "objective.clip=inf")

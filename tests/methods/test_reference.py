@@ -36,6 +36,4 @@ def test_the_whole_loss_is_the_reference(name, setting, path, step, monkeypatch)
 
 
 def test_every_method_has_a_reference():
-    own = {name for name, method in METHODS.items() if method.section.__module__ == "smopd.methods.smopd"}
-    # SMOPD's family has its own in tests/training/test_scores.py.
-    assert set(METHODS) - own <= set(REFERENCES) <= set(METHODS)
+    assert set(METHODS) == set(REFERENCES)
