@@ -1,4 +1,4 @@
-"""References of SMOPD's family: the paper's four, the controls, our candidates; cap and ranking to fill in."""
+"""References of SMOPD's family: the paper's four, the controls, candidates of ours."""
 
 from collections.abc import Callable
 from typing import Any
