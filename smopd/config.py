@@ -29,7 +29,7 @@ from smopd.config_io import (
     to_toml,
 )
 from smopd.errors import UserError
-from smopd.methods import METHODS, find_method, in_file
+from smopd.methods import DEFAULT, METHODS, find_method, in_file
 from smopd.plugins import file_text_digest
 from smopd.settings import Section, Settings
 from smopd.verify.sections import Prompts, Rules
@@ -65,7 +65,7 @@ class Tree(Settings):
     prompts: Prompts = Field(default_factory=Prompts)
     rules: Rules = Field(default_factory=Rules)
     method: Annotated[str, Field(description="a declared method, or a Python file of yours with one")] = (
-        "entropy"
+        DEFAULT
     )
     objective: Any = None
 

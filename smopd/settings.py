@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-ENGINES = ("hf", "vllm", "vllm-http", "openai")
+AUTO = "auto"  # decided on the machine that runs: smopd/rollout/choice.py
+ENGINES = (AUTO, "hf", "vllm", "vllm-http", "openai")
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -22,7 +23,9 @@ class Model(Section):
     path: str = Field("pocket", min_length=1, description="pocket, a folder, a GGUF file or a hub id")
     adapter: str = Field("", description="a PEFT adapter to start from; empty for a fresh one")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the base weights")
-    attention: Literal["sdpa", "eager"] = Field("sdpa", description="the attention implementation")
+    attention: Literal["sdpa", "eager"] = Field(
+        "sdpa", description="sdpa (in scoring on a GPU: compiled flex_attention) or eager"
+    )
     quantize: Literal["none", "nf4", "int8"] = Field("none", description="base weights in 4 or 8 bits (GPU)")
 
 
@@ -60,7 +63,11 @@ class Rollout(Section):
 class Engine(Section):
     """What samples the replies."""
 
-    kind: str = Field("hf", description="hf, vllm, vllm-http, openai (evaluation), or a Python file of yours")
+    kind: str = Field(
+        "hf",
+        description="auto (vllm where there is a GPU and vLLM, else hf), hf, vllm, vllm-http, openai "
+        "(evaluation), or a Python file of yours",
+    )
     cache_mb: int = Field(4096, ge=0, description="hf: keys and values kept from turn to turn; 0 = none")
     servers: list[str] = Field([], description="vllm-http, openai: base URLs, e.g. http://host:8000")
     model: str = Field("", description="openai: the served model's name; empty = the endpoint's first")

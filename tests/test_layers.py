@@ -11,8 +11,8 @@ ROOT = Path(smopd.__file__).parent
 # From the bottom up. Data flows through a training step in this order; what stands in one line may import
 # each other.
 LAYERS = [
-    ("errors", "seeds", "files", "lazy", "tracking", "plugins", "code_version", "config_io", "settings",
-     "formatting", "charts", "pages"),
+    ("errors", "devices", "seeds", "files", "lazy", "tracking", "plugins", "code_version", "config_io",
+     "settings", "formatting", "charts", "pages"),
     ("verify",),
     ("data",),
     ("chat",),
@@ -29,6 +29,7 @@ LAYERS = [
     ("viewer",),
     ("planning",),
     ("bench",),
+    ("doctor",),
     ("cli",),
 ]  # fmt: skip
 LEVEL = {name: number for number, names in enumerate(LAYERS) for name in names}

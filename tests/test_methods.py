@@ -2,6 +2,7 @@
 value has its rank.
 """
 
+import ast
 import tomllib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 from runs import complaint, flat
 
+import smopd
 from smopd.config import RECIPES, Config, config_class, load_config, recipe_names
 from smopd.config_io import check, flatten, leaves, nest
 from smopd.methods import METHODS, Method
@@ -92,6 +94,19 @@ def test_a_switch_on_the_command_line_wins_over_the_file_but_not_over_a_set_key(
     for switched in (load_config(path, method="outcome"), load_config(path, ["method=outcome"])):
         assert (switched.method, switched.objective.keep, switched.objective.eta) == ("outcome", 1.0, 0.2)
     assert load_config(path, ["objective.keep=0.6"], method="outcome").objective.keep == 0.6
+
+
+def test_no_method_is_named_outside_its_package() -> None:
+    names = set(METHODS) - {"entropy", "outcome"}  # which are also metrics
+    root = Path(smopd.__file__).parent
+    named = [
+        f"{path.relative_to(root)}:{node.lineno}: {node.value}"
+        for path in sorted(root.rglob("*.py"))
+        if path.parent.name != "methods"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names
+    ]
+    assert named == []
 
 
 def test_unknown_methods(tmp_path: Path) -> None:

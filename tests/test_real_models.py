@@ -64,7 +64,7 @@ def test_qwen3_shape_with_the_real_tokenizer_and_template(smopd, tmp_path, qwen3
     assert len(first["sharded"]) >= 4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.smollm2
 def test_smollm2_trains_and_is_evaluated_from_its_gguf_file(smopd, tmp_path):
     # One rollout: a step of two is a minute.

@@ -1,10 +1,16 @@
-"""Prints docs/methods.md from the declared methods and their plans; `make docs` writes it."""
+"""Prints docs/methods.md from the declared methods, their plans and what their steps cost (the JSON of
+`smopd bench methods`); `make docs` writes it.
+"""
 
+import json
 from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
+from smopd.bench.methods import COSTS
 from smopd.cli.methods import GROUPS
 from smopd.config import load_config, plan_of
-from smopd.methods import METHODS, Method
+from smopd.methods import DEFAULT, METHODS, Method
 from smopd.objective.plan import Plan, Term, part_name
 
 HEAD = """# Methods
@@ -33,7 +39,7 @@ READ = {
     "maigo": "the summary alone; no code is public",
     "ccopd": "the summary and the abstract",
     "opsd": "the authors' code (siyan-zhao/OPSD, opsd_trainer.py); forward KL and the clip from the summary",
-    "sdft": "summaries of the paper, which state reverse KL, and TRL; the authors' code was not at hand",
+    "sdft": "accounts of the paper, which give its objective as KL(S || T), forks of its code, and TRL",
     "sdpo": "the authors' code (lasgroup/SDPO: sdpo.yaml, core_algos, ray_trainer)",
     "sod": "the paper, equations 6 to 10, and the authors' code (YoungZ365/SOD), whose margin is 0.5",
     "exopd": "the authors' code (RUCBM/G-OPD, dp_actor.py), which samples the log-ratio as an advantage",
@@ -48,16 +54,40 @@ READ = {
 }
 
 
+COST = """
+## What a step costs
+
+`smopd bench methods --json > docs/methods-cost.json`, one thread of {cpu}: a whole training step of the pocket recipe with {examples} examples, the mean of {steps} steps at 60% of a run, the median of {reps}
+repetitions. Sampled: reply tokens; contexts: what teachers scored (twice where the whole step is scored once before any of it counts); products: rows multiplied with the head, in the first of the steps; s: CPU
+seconds, with one other process on the machine's two cores (the same work came out between 0.8 and 1.14 times). Behind each the ratio to `{default}`. Group methods play every example several times, which is most of their cost; the planner (`smopd plan --method`) scales these counts to real models.
+"""  # noqa: E501
+
+
 def page() -> str:
     """The whole page."""
+    cost = json.loads((Path(__file__).parents[1] / "docs" / "methods-cost.json").read_text(encoding="utf-8"))
     heads = ("method", "plays", "term", "replies", "teacher", "loss", "tokens, turns, cap, mean")
     parts = [HEAD, f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     groups = {group: [m for m in METHODS.values() if m.group == group] for group in GROUPS}
     for method in (method for chosen in groups.values() for method in chosen):
         parts += _rows(method.name, plan_of(load_config("pocket", method=method.name)))
+    parts += _cost_table(cost)
     for group, chosen in groups.items():
         parts += [f"\n## {GROUPS[group]}", *map(_section, chosen)] if chosen else []
     return "\n".join(parts) + "\n"
+
+
+def _cost_table(cost: dict[str, Any]) -> list[str]:
+    settings = cost["settings"]
+    lines = [COST.format(**settings, cpu=cost["machine"]["cpu"], reps=cost["reps"], default=DEFAULT)]
+    lines += ["| method | sampled | | contexts | | products | | s | |", "|---" + "|---:" * 8 + "|"]
+    for row in cost["results"]:
+        cells = [f"`{row['name']}`"]
+        for key in COSTS:
+            value = f"{row[key]:.2f}" if key == "seconds" else f"{row[key]:,.0f}"
+            cells += [value, f"{row['ratios'][key]:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def _rows(name: str, plan: Plan) -> list[str]:

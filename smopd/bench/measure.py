@@ -20,7 +20,12 @@ from smopd.tracking import Track, quiet
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 Row = dict[str, Any]
 Against = Mapping[str, Sequence[str]]  # a variant of ours, and those it is compared with
-ONE_THREAD = {**dict.fromkeys(THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
+# What a child measures is the CPU, also on a machine with a GPU.
+CHILD_ENVIRONMENT = {
+    **dict.fromkeys(THREADS, "1"),
+    "TOKENIZERS_PARALLELISM": "false",
+    "CUDA_VISIBLE_DEVICES": "",
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ def measure(cases: Sequence[Case], reps: int, track: Track = quiet) -> list[Row]
 def run_child(case: Case) -> Row:
     """One repetition in a process of its own. A child that dies is a UserError with its standard error."""
     request = json.dumps({"bench": case.bench, "variant": case.variant, "settings": dict(case.settings)})
-    command, env = [sys.executable, "-m", "smopd.bench.child"], {**os.environ, **ONE_THREAD}
+    command, env = [sys.executable, "-m", "smopd.bench.child"], {**os.environ, **CHILD_ENVIRONMENT}
     child = subprocess.run(command, input=request, capture_output=True, text=True, env=env, check=False)
     said = child.stderr.strip()
     if child.returncode == UserError.exit_code:  # the child says what the user has to mend
@@ -80,8 +85,11 @@ def _row(name: str, runs: list[Row]) -> Row:
     seconds, system, peaks = ([run[key] for run in runs] for key in ("seconds", "system_seconds", "peak_mb"))
     time = {"name": name, "seconds": median(seconds), "spread": [min(seconds), max(seconds)]}
     memory = {"peak_mb": median(peaks), "memory": runs[0]["memory"]}  # and how the peak was read
-    # Facts are the same in every repetition: inputs are derived from seeds.
-    return {**time, "system_seconds": median(system), **memory, **runs[0]["facts"]}
+    # Facts are the same in every repetition, since inputs are derived from seeds; all but times.
+    facts = dict(runs[0]["facts"])
+    for key in (key for key in facts if key.endswith("_seconds")):
+        facts[key] = median(run["facts"][key] for run in runs)
+    return {**time, "system_seconds": median(system), **memory, **facts}
 
 
 def report_of(

@@ -4,6 +4,7 @@ forward.
 """
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,8 @@ from transformers import Qwen3Config, Qwen3Model
 
 from smopd.bench.measure import Work, report_of
 from smopd.bench.replies import random_conversation, renderer_of
-from smopd.chat import clean_context
-from smopd.data import load_examples
+from smopd.chat import Renderer, clean_context
+from smopd.data import Example, load_examples
 from smopd.pocket import MODEL_DIR
 from smopd.scoring import passes, plain
 from smopd.seeds import derive
@@ -45,16 +46,20 @@ class Problem:
     body: torch.nn.Module
     sequences: dict[str, list[Sequences]]
     row_tokens: int | None
+    device: torch.device | str = "cpu"
     passed: int = 0  # padding included
 
     def hidden(self, side: str, path: str) -> torch.Tensor:
         """[N, d] hidden states that predict the reply tokens of one side."""
         conversations = self.sequences[side]
         if path == "padded":
-            return torch.cat([plain.reply_hidden(self.body, c, "cpu", sys.maxsize) for c in conversations])
+            whole = sys.maxsize
+            rows = (plain.reply_hidden(self.body, c, self.device, whole) for c in conversations)
+            return torch.cat(list(rows))
         module = passes if path == "packed" else plain
         budget = {} if self.row_tokens is None else {"row_tokens": self.row_tokens}
-        return module.reply_hidden(self.body, [turn for c in conversations for turn in c], "cpu", **budget)
+        turns = [turn for c in conversations for turn in c]
+        return module.reply_hidden(self.body, turns, self.device, **budget)
 
     def run(self, side: str, path: str) -> torch.Tensor:
         """What is timed: the student's pass with its backward, or the teacher's without."""
@@ -65,16 +70,24 @@ class Problem:
         return loss.detach()
 
 
+def sequences_of(
+    renderer: Renderer, examples: Iterable[Example], reply: int, seed: int, history: str = "template"
+) -> dict[str, list[Sequences]]:
+    """The sequences of both sides by conversation, with random replies of so many tokens."""
+    sequences: dict[str, list[Sequences]] = {side: [] for side in SIDES}
+    for example in examples:
+        turns = random_conversation(renderer, example, reply, seed, history).turns
+        sequences["student"].append([(turn.context, turn.reply) for turn in turns])
+        clean = [tuple(clean_context(renderer, example, number)) for number in range(len(turns))]
+        sequences["teacher"].append([(c, turn.reply) for c, turn in zip(clean, turns, strict=True)])
+    return sequences
+
+
 def make_problem(settings: Scoring) -> Problem:
     """Conversations with random replies, and a random body over the tokenizer's vocabulary."""
     renderer = renderer_of(settings.tokenizer)
     examples = load_examples(settings.data, settings.conversations)
-    sequences: dict[str, list[Sequences]] = {side: [] for side in SIDES}
-    for example in examples:
-        turns = random_conversation(renderer, example, settings.reply, settings.seed, settings.history).turns
-        sequences["student"].append([(turn.context, turn.reply) for turn in turns])
-        clean = [tuple(clean_context(renderer, example, number)) for number in range(len(turns))]
-        sequences["teacher"].append([(c, turn.reply) for c, turn in zip(clean, turns, strict=True)])
+    sequences = sequences_of(renderer, examples, settings.reply, settings.seed, settings.history)
     torch.manual_seed(derive(settings.seed, "bench body"))
     width = settings.width
     shape = Qwen3Config(

@@ -2,7 +2,7 @@
 replies its own model samples, and `smollm2`, a random model of SmolLM2's shape.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from smopd.bench.measure import Work, report_of
 from smopd.bench.replies import random_conversation, renderer_of
 from smopd.chat import Renderer
 from smopd.config import Config, load_config, plan_of
-from smopd.data import load_examples
+from smopd.data import Example, load_examples
 from smopd.models import load_model
 from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment
@@ -73,12 +73,26 @@ class Problem:
 def make_problem(scene: str, settings: Step) -> Problem:
     """The scene, with a student that has left its teacher: while they are equal there is no loss."""
     problem = _pocket(settings) if scene == "pocket" else _smollm2(settings)
-    g = torch_generator(settings.seed, "bench student")
-    with torch.no_grad():
-        for parameter in student_parameters(problem.model).values():
-            parameter.add_(0.03 * torch.randn(parameter.shape, generator=g))
-    problem.model.train()
+    leave_teacher(problem.model, settings.seed)
     return problem
+
+
+@torch.no_grad()
+def leave_teacher(model: PeftModel, seed: int) -> None:
+    """Move the student, on whatever device it is."""
+    g = torch_generator(seed, "bench student")
+    for parameter in student_parameters(model).values():
+        parameter.add_((0.03 * torch.randn(parameter.shape, generator=g)).to(parameter))
+    model.train()
+
+
+def given_rollouts(renderer: Renderer, examples: Iterable[Example], reply: int, seed: int) -> list[Rollout]:
+    """A rollout of every example with random replies of so many tokens."""
+    rollouts = []
+    for example in examples:
+        conversation = random_conversation(renderer, example, reply, seed)
+        rollouts.append(Rollout(example, (conversation,), (verify(example, conversation.final_text),)))
+    return rollouts
 
 
 def _pocket(settings: Step) -> Problem:
@@ -112,11 +126,8 @@ def _smollm2(settings: Step) -> Problem:
         num_key_value_heads=settings.key_value_heads, max_position_embeddings=8192, tie_word_embeddings=True,
     )  # fmt: skip
     model = attach(LlamaForCausalLM(shape), config.lora, settings.seed)
-    rollouts = []
-    for example in load_examples(f"pocket:eval:{settings.conversations}"):
-        conversation = random_conversation(renderer, example, settings.reply, settings.seed)
-        verdict = verify(example, conversation.final_text)
-        rollouts.append(Rollout(example, (conversation,), (verdict,)))
+    examples = load_examples(f"pocket:eval:{settings.conversations}")
+    rollouts = given_rollouts(renderer, examples, settings.reply, settings.seed)
     return Problem(config, model, renderer, rollouts)
 
 

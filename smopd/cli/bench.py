@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from smopd.cli.options import Json
-from smopd.cli.printing import emit, show
+from smopd.cli.printing import emit, say, show
 from smopd.errors import UserError
 
 HELP = "Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed."
@@ -43,6 +44,34 @@ def head(
 
     settings = Head(tokens=tokens, width=width, vocabulary=vocabulary)
     _show(partial(report, settings, reps, [int(size) for size in sizes]), as_json)
+
+
+@bench_app.command()
+def precision(
+    tokens: Annotated[int, typer.Option(min=1, help="Reply tokens, N.")] = 8,
+    width: Annotated[int, typer.Option(min=1, help="Hidden width, d.")] = 256,
+    vocabulary: Annotated[int, typer.Option(min=2, help="Vocabulary, V.")] = 151936,
+    as_json: Json = False,
+) -> None:
+    """Error of divergences and gradients against float64, from bfloat16 hidden states and head.
+
+    Example: smopd bench precision --vocabulary 20000
+    """
+    from smopd.bench.precision import PATHS, Precision, report
+    from smopd.cli.progress import track
+
+    result = report(Precision(tokens, width, vocabulary), track)
+    if as_json:
+        emit(result)
+        return
+    rows = []
+    for row in result["results"]:
+        errors = [row[f"{of}_error"][path] for of in ("divergence", "gradient") for path in PATHS]
+        rows.append([row["loss"], f"{row['divergence']:.1e}", *(f"{100 * error:,.2f}" for error in errors)])
+    title = f"smopd bench precision, error in % of float64's, N {tokens}, d {width}, V {vocabulary:,}"
+    headings = ["size", *(f"{of} {path}" for of in ("D", "g") for path in PATHS)]
+    notes = ["D: the divergence, g: its gradient; ours, plain: logits in float32; bf16: logits in bfloat16"]
+    _print_table(title, headings, rows, notes)
 
 
 @bench_app.command()
@@ -114,6 +143,59 @@ def rollout(
 
 
 @bench_app.command()
+def trl(
+    reps: Reps = 3,
+    conversations: Annotated[int, typer.Option(min=1, help="How many make a step.")] = 4,
+    turns: Annotated[int, typer.Option(min=1, help="Of every conversation.")] = 5,
+    reply: Annotated[int, typer.Option(min=1, help="Tokens of every reply.")] = 48,
+    micro_batch: Annotated[int, typer.Option(min=1, help="Conversations differentiated at once.")] = 1,
+    recompute: Annotated[bool, typer.Option(help="Gradient checkpointing on both sides.")] = False,
+    sampling: Annotated[bool, typer.Option(help="Sample before scoring the given replies.")] = True,
+    layers: Annotated[int, typer.Option(min=1, help="Layers of the random model.")] = 30,
+    width: Annotated[int, typer.Option(min=18, help="Its hidden width; a multiple of 18.")] = 576,
+    vocabulary: Annotated[int, typer.Option(min=896, help="Its vocabulary.")] = 49152,
+    as_json: Json = False,
+) -> None:
+    """A whole training step of SDFT, ours against TRL's trainer: sampling, both passes, update, average.
+
+    The defaults take many minutes and, with --micro-batch 4, more than 20 GB at TRL's side.
+
+    Example: smopd bench trl --conversations 2 --reply 16 --layers 4 --width 144 --reps 1
+    """
+    from smopd.bench.trl import Steps, report
+
+    settings = Steps(conversations, turns, reply, micro_batch, recompute, sampling, layers, width, vocabulary)
+    _show(partial(report, settings, reps), as_json)
+
+
+@bench_app.command()
+def gpu(
+    size: Annotated[str, typer.Option(help="tiny, small, full; default: full on a GPU, else tiny.")] = "",
+    reps: Annotated[int, typer.Option(min=1, help="Repetitions after one call to warm up.")] = 5,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16; default: bfloat16 on a GPU.")] = "",
+    only: Annotated[str, typer.Option(help="Only these parts, separated by commas.")] = "",
+    out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("bench-gpu.json"),
+    as_json: Json = False,
+) -> None:
+    """Every part of a step on this machine's GPU, against TRL, Liger, vLLM and plain paths: a table, a file.
+
+    What is not installed is left out, and the table says so. full has the shape of Qwen3-1.7B, small of 0.6B,
+    both with random weights.
+
+    Example: smopd bench gpu --size small --only head,precision
+    """
+    from smopd.bench.gpu import markdown, report
+    from smopd.cli.progress import track
+
+    found = report(size, reps, dtype, only, track, out)
+    if as_json:
+        emit(found)
+        return
+    say(markdown(found), "")
+    say(f"written: {out}", err=True)
+
+
+@bench_app.command()
 def verify(
     reps: Annotated[int, typer.Option(min=1, help="Repetitions of both ways.")] = 3,
     quick: Annotated[int, typer.Option(min=1, help="Replies for numbers and calls.")] = 2000,
@@ -139,6 +221,68 @@ def verify(
     title = f"smopd bench verify, verdicts a second, median of {reps}, {result['machine']['threads']} at once"
     headings = ["right", "failed", "one by one", "at once", "ratio"]
     _print_table(title, headings, rows, [*result["notes"], result["machine"]["cpu"]])
+
+
+@bench_app.command()
+def methods(
+    names: Annotated[list[str] | None, typer.Argument(help="Methods; default: all of them.")] = None,
+    reps: Reps = 1,
+    examples: Annotated[int, typer.Option(min=1, help="Examples of a step.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Steps measured, after one that warms up.")] = 3,
+    reply: Annotated[int, typer.Option(min=1, help="Token limit of every reply.")] = 64,
+    as_json: Json = False,
+) -> None:
+    """What a whole training step costs, method by method, beside SMOPD's own.
+
+    Example: smopd bench methods maigo grpo ogls-sd
+    """
+    from smopd.bench.methods import COSTS, Methods, report
+    from smopd.cli.progress import track
+    from smopd.methods import METHODS
+
+    if unknown := [name for name in names or () if name not in METHODS]:
+        raise UserError(f"unknown method {unknown[0]!r}; smopd methods lists them")
+    result = report(Methods(examples, steps, reply), reps, names or tuple(METHODS), track)
+    if as_json:
+        emit(result)
+        return
+    rows = []
+    for row in result["results"]:
+        cells = [f"{row[key]:,.2f}" if key == "seconds" else f"{row[key]:,.0f}" for key in COSTS]
+        shares = [f"{row['ratios'][key]:.2f}" for key in COSTS]
+        rows.append([row["name"], *(cell for pair in zip(cells, shares, strict=True) for cell in pair)])
+    headings = [heading for cost in ("sampled", "contexts", "products", "s") for heading in (cost, "x")]
+    _print_table("smopd bench methods", headings, rows, [*result["notes"], result["machine"]["cpu"]])
+
+
+@bench_app.command()
+def device(
+    rollouts: Annotated[int, typer.Option(min=1, help="Rollouts of the step, all in one micro-batch.")] = 4,
+    reply: Annotated[int, typer.Option(min=1, help="Tokens of every reply.")] = 16,
+    layers: Annotated[int, typer.Option(min=1, help="Layers of the random model.")] = 2,
+    method: Annotated[str, typer.Option(help="A method of smopd methods.")] = "entropy",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    recompute: Annotated[bool, typer.Option(help="With train.recompute.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Kernel launches and host waits of one training step, counted on a device made of Python; no GPU needed.
+
+    Example: smopd bench device --reply 32 --layers 4
+    """
+    from smopd.bench.device import Device, report
+    from smopd.cli.progress import track
+
+    result = report(Device(rollouts, rollouts, reply, layers, method, dtype, recompute), track)
+    if as_json:
+        emit(result)
+        return
+    counted, shares = ["launches", "syncs", "uploads"], ["launches_per_layer", "launches_per_token"]
+    rows = []
+    for row in result["results"]:
+        numbers = [f"{row[name]:,}" for name in counted] + [f"{row[name]:,.1f}" for name in shares]
+        rows.append([row["name"], *numbers, f"{row['syncs_per_token']:.3f}"])
+    title = f"smopd bench device, one step of {result['tokens']:,} sampled tokens, {layers} layers"
+    _print_table(title, [*counted, "a layer", "a token", "syncs a token"], rows, result["notes"])
 
 
 def _check_history(history: str) -> None:

@@ -20,7 +20,7 @@ TITLE = "Accuracy of a model, with intervals; compare two of them."
 eval_app = typer.Typer(cls=verb_with("compare"), add_completion=False, help=TITLE)
 HELP = {
     "target": "A run folder, a model folder, a hub name, or 'pocket'; for openai only the name.",
-    "engine": "hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint.",
+    "engine": "auto, hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint.",
     "url": "Base URL of a server, for vllm-http and openai. May be repeated.",
     "served_model": "openai: the model's name at the endpoint; default TARGET.",
     "adapter": "A PEFT adapter, or a run folder whose newest checkpoint to use.",
@@ -93,11 +93,13 @@ def evaluate(
     endpoint, run = not traits_of(asked.kind).token_ids, Path(target) / "config.toml"
     # For an endpoint nothing local is looked up, not even a folder of the same name.
     is_run = run.exists() and not endpoint
+    pocket = "pocket" if target == "pocket" and not endpoint else None
     if not is_run:
+        # As the recipes have it, so that a model is played before and after training by the same engine.
+        overrides[:0] = [] if pocket else ["engine.kind=auto"]
         overrides.append(f"model.path={json.dumps(target)}")
     if endpoint and served_model is None and not asked.model:
         overrides.append(f"engine.model={json.dumps(target)}")
-    pocket = "pocket" if target == "pocket" and not endpoint else None
     config = load_config(run if is_run else pocket, overrides)
     _check_options(config, url, served_model, adapter, user_url)
     if base and (adapter or not is_run):
@@ -109,7 +111,9 @@ def evaluate(
     from smopd.evaluation.prepare import prepared_examples
     from smopd.evaluation.session import check_evaluation, evaluate_into, identity
     from smopd.models import resolve_adapter
+    from smopd.rollout.choice import resolve_engine
 
+    config = resolve_engine(config)
     check_evaluation(config)
     start = config.model.adapter
     wanted = start if base else adapter or (target if is_run else start)

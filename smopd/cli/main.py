@@ -12,6 +12,7 @@ import typer
 
 from smopd.cli.bench import bench_app
 from smopd.cli.data import data_app
+from smopd.cli.doctor import doctor
 from smopd.cli.evaluation import eval_app
 from smopd.cli.methods import methods_app
 from smopd.cli.options import Json, Set, Unsandboxed, permit, silent
@@ -35,6 +36,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
 app.add_typer(methods_app, name="methods")
 app.add_typer(study_app, name="study")
+app.command()(doctor)
 app.command()(plan)
 
 _method_help = "baseline, entropy, outcome or combined (see: smopd methods)."
@@ -91,9 +93,12 @@ def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_ru
     if dry_run:
         from smopd.config import plan_of
         from smopd.planning.memory import memory_comment
+        from smopd.rollout.choice import engine_line
 
         plan = "".join(f"# {line}\n" for line in plan_of(config).describe())
-        say(f"{to_toml(config)}\n# The plan of {config.method}:\n{plan}{memory_comment(config)}", end="")
+        engine = f"# {line}\n" if (line := engine_line(config)) else ""
+        comments = f"# The plan of {config.method}:\n{plan}{engine}{memory_comment(config)}"
+        say(f"{to_toml(config)}\n{comments}", end="")
         raise typer.Exit
     return config
 

@@ -23,7 +23,6 @@ GROUPS = {
     "ours": "Candidates of ours",
     "yours": "Yours",
 }
-USUAL = "entropy"  # what costs are compared with
 
 
 @methods_app.command("run")
@@ -67,7 +66,7 @@ def show_method(
     """
     from smopd.config import load_config, plan_of
     from smopd.config_io import describe_fields
-    from smopd.methods import find_method
+    from smopd.methods import DEFAULT, find_method
 
     try:
         method = find_method(name)
@@ -90,7 +89,7 @@ def show_method(
     lines += [f"ours: {method.choices}"] if method.choices else []
     lines += ["", "plan:", *(f"  {part}" for part in parts), "", "settings:"]
     lines += [f"  {key} = {value}  ({text})" for key, value, text in rows]
-    lines += ["", f"cost of a step beside {USUAL}'s, counted for the pocket recipe:"]
+    lines += ["", f"cost of a step beside {DEFAULT}'s, counted for the pocket recipe:"]
     lines += [f"  {what}: {times:.2f} times" for what, times in cost.items()]
     say(*lines)
 
@@ -109,11 +108,12 @@ def _value(config: Any, key: str) -> Any:
 def _cost(name: str) -> dict[str, float]:
     """Ratios to the usual method, as the planner counts them."""
     from smopd.config import load_config
+    from smopd.methods import DEFAULT
     from smopd.planning.averages import find_averages
     from smopd.planning.load import step_load
 
     loads = []
-    for method in (name, USUAL):
+    for method in (name, DEFAULT):
         config = load_config("pocket", method=method)
         loads.append(step_load(config, find_averages(config)))
     of_method, usual = loads

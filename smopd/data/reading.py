@@ -1,4 +1,4 @@
-"""The reader of data sets: our JSONL, LiC's JSON arrays as they are, `hf:NAME` for the hub, the pocket world.
+"""The reader of data sets: our JSONL, LiC's JSON arrays as they are, `hf:NAME` for the hub, generated worlds.
 
 Every complaint names the file, the line (or item) and the field.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from smopd.data import everyday
 from smopd.data.example import Example
 from smopd.data.hub import hub_rows
 from smopd.data.pocket_world import SIZES, Split, generate
@@ -21,13 +22,15 @@ _OPTIONAL = ("system", "source")
 
 
 def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
-    """Read a data set: JSONL of ours, LiC's JSON array, `hf:NAME[@CONFIG][:SPLIT]`, or the pocket world.
+    """Read a data set: JSONL of ours, LiC's JSON array, `hf:NAME[@CONFIG][:SPLIT]`, or a world.
 
     `pocket:train` and `pocket:eval` may end in a size (`pocket:eval:100`) or a range (`pocket:eval:401-800`).
     """
     name = str(path)
     if name.startswith("pocket:"):
         examples = _pocket(name)
+    elif re.match(r"everyday[@:]", name):
+        examples = everyday.named(name)
     else:
         items = hub_rows(name, frozenset(_FIELDS)) if name.startswith("hf:") else file_items(Path(name))
         examples = [parse_item(item, where) for where, item in items]

@@ -6,7 +6,7 @@ so a resumed evaluation gives what an undisturbed one gives. It leaves out what 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -14,6 +14,7 @@ from smopd.chat.views import View
 from smopd.data import Example
 from smopd.rollout.driver import Conversation, Driver
 from smopd.rollout.openai import ChatDriver
+from smopd.verify import tasks
 from smopd.verify.verifiers import Verdict, verify_all
 
 Player = Driver | ChatDriver
@@ -32,7 +33,7 @@ class Outcome:
     run: int
     task: str
     shards: int
-    turns: list[dict[str, Any]]  # user, reply, stop, tokens
+    turns: list[dict[str, Any]]  # user, reply, stop, tokens; right: says what was told so far, where known
     correct: bool
     any_correct: bool
     extracted: str | None
@@ -78,8 +79,26 @@ def evaluate(
 
 def judge(conversations: Sequence[Conversation], run: int = 0) -> list[Outcome]:
     """Verify the last reply of every conversation, and the earlier ones for the any-turn rule."""
-    verdicts = iter(verify_all([(c.example, turn.text) for c in conversations for turn in c.turns]))
-    return [outcome(c, run, [next(verdicts) for _ in c.turns]) for c in conversations]
+    pairs = [(c.example, turn.text) for c in conversations for turn in c.turns]
+    expected = [_expected_so_far(c) for c in conversations]
+    pairs += [(e, text) for own in expected for e, text in own.values()]
+    verdicts = iter(verify_all(pairs))
+    outcomes = [outcome(c, run, [next(verdicts) for _ in c.turns]) for c in conversations]
+    for told, own in zip(outcomes, expected, strict=True):
+        for number in own:
+            told.turns[number]["right"] = next(verdicts).correct
+    return outcomes
+
+
+def _expected_so_far(conversation: Conversation) -> dict[int, tuple[Example, str]]:
+    """Turns whose right reply is known, with what they are judged by: the task as told up to there."""
+    example, task = conversation.example, tasks.find(conversation.example.task)
+    found = {}
+    if task and conversation.view == "sharded":
+        for number, turn in enumerate(conversation.turns):
+            if (answer := task.turn_answer(example.answer, number)) is not None:
+                found[number] = replace(example, answer=answer), turn.text
+    return found
 
 
 def outcome(conversation: Conversation, run: int, verdicts: Sequence[Verdict]) -> Outcome:

@@ -65,12 +65,31 @@ def _view(rows: Sequence[Outcome]) -> dict[str, Any]:
     return {
         **accuracy(scores(rows)),
         "any_turn": accuracy(scores(rows, lambda o: o.any_correct)),
+        **_middle_turns(rows),
         "by_task": _split(rows, lambda o: o.task),
         "by_shards": _split(rows, lambda o: o.shards),
         "status": dict(sorted(Counter(o.status for o in rows).items())),
         "first_failure": next((_failure(o) for o in rows if o.status in FAILED), None),
         "reply_tokens": sum(tokens) / max(1, len(tokens)),
     }
+
+
+def _middle_turns(rows: Sequence[Outcome]) -> dict[str, Any]:
+    """Turn accuracy: middle replies that say what was told so far, where that is known; nothing elsewhere.
+
+    The mean over items of their share of right replies; the interval draws whole items.
+    """
+    by_item: dict[str, list[bool]] = {}
+    for o in rows:
+        right = [turn["right"] for turn in o.turns[:-1] if "right" in turn]
+        by_item.setdefault(o.id, []).extend(right)
+    known = {item: right for item, right in by_item.items() if right}
+    if not known:
+        return {}
+    means = np.array([np.mean(right) for right in known.values()])
+    low, high = bootstrap(means)
+    counts = {"correct": sum(map(sum, known.values())), "total": sum(map(len, known.values()))}
+    return {"middle_turns": {"accuracy": float(means.mean()), **counts, "low": low, "high": high}}
 
 
 def _failure(outcome: Outcome) -> dict[str, str]:

@@ -16,6 +16,7 @@ from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
 from smopd.files import digest, file_digest
 from smopd.models.loading import weights_digest
 from smopd.rollout.assembly import evaluation_driver
+from smopd.rollout.choice import resolve_engine
 from smopd.rollout.engine import traits_of
 from smopd.rollout.openai import ChatDriver
 from smopd.tracking import Track, Update, quiet
@@ -69,6 +70,7 @@ def evaluate_into(
     begin: Callable[[], None] = lambda: None, track: Track = quiet,
 ) -> dict[str, Any]:  # fmt: skip
     """The summary of an evaluation kept in a folder: played, continued, or only read where it is finished."""
+    config = resolve_engine(config)
     folder = EvaluationFolder(path, identity(config, examples, adapter))
     if (finished := load_summary(path)) is not None:
         return finished

@@ -58,6 +58,9 @@ def _declared() -> dict[str, Method]:
 
 
 METHODS: dict[str, Method] = _declared()
+DEFAULT = "entropy"  # SMOPD itself
+# The paper's own configurations; the first is what it compares the others with.
+PAPERS_OWN = [name for name, method in METHODS.items() if method.group == "paper"]
 
 
 def in_file(name: str) -> Path | None:

@@ -2,8 +2,6 @@
 as an answer to the complete task.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 from math import exp
 from typing import Any
@@ -29,28 +27,17 @@ class Settings(Section):
 def plan(s: Settings) -> "parts.Plan":
     """What the settings mean."""
 
-    def reward(answer: "parts.Tokens") -> float:
+    def anchored(answer: "parts.Tokens") -> float:
         assert answer.auxiliary is not None
         right = answer.reply.verdict is not None and answer.reply.verdict.correct
         return right + s.anchor * exp(answer.auxiliary[:, 0].mean().item()) / s.samples
-
-    def advantages(answers: "Sequence[parts.Tokens]") -> list[Any]:
-        groups = defaultdict(list)
-        for number, answer in enumerate(answers):
-            groups[answer.reply.example.id].append(number)
-        weights: list[Any] = [None] * len(answers)
-        for group in groups.values():
-            centred = parts.centred([reward(answers[k]) for k in group], eps=1e-4, unbiased=True)
-            for k, value in zip(group, centred, strict=True):
-                weights[k] = answers[k].entropy.new_full(answers[k].entropy.shape, value)
-        return weights
 
     def single_turn(reply: Reply, peers: Peers) -> list[Any]:
         return [full_messages(reply.example)]
 
     policy = parts.Term(
         "policy", parts.answer, parts.dirty, scoring.sampled_nll(),
-        parts.Weight("advantage of the anchored reward", advantages, "batch"),
+        parts.group_advantage(anchored, eps=1e-4, unbiased=True),
         mean_over="all", per="batch", weights="base", auxiliary=parts.Auxiliary(single_turn, "base"),
     )  # fmt: skip
     kl = replace(policy, name="kl", loss=scoring.sampled_kl(), tokens=parts.every_token, scale=s.beta)

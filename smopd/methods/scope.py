@@ -2,12 +2,6 @@
 weighed against its group by perplexity.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
-from math import exp
-from statistics import fmean
-from typing import Any
-
 from pydantic import Field
 
 from smopd import objective as parts
@@ -24,43 +18,18 @@ class Settings(Section):
     tau: float = Field(1.0, gt=0, description="temperature of the softmax over mean log-probabilities")
 
 
-def shares(logps: str, slope: float, samples: int) -> "parts.Weight":
-    """softmax(slope * mean log-probability) of a rollout among those of its example that a term is about.
-
-    Times samples * replies: of a mean over rollouts and their replies it makes a sum over the rollouts of an
-    example, and a mean over examples.
-    """
-
-    def over(replies: Sequence[Any]) -> list[Any]:
-        found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        counts: dict[tuple[str, int], int] = defaultdict(int)
-        for tokens in replies:
-            example, sample = tokens.reply.example.id, tokens.reply.sample
-            found[example][sample] += getattr(tokens, logps).tolist()
-            counts[example, sample] += 1
-        weights = []
-        for tokens in replies:
-            example, sample = tokens.reply.example.id, tokens.reply.sample
-            scores = {number: slope * fmean(values) for number, values in found[example].items()}
-            share = 1 / sum(exp(score - scores[sample]) for score in scores.values())
-            weights.append(tokens.entropy.new_full((), share * samples * counts[example, sample]))
-        return [w.expand_as(tokens.entropy) for w, tokens in zip(weights, replies, strict=True)]
-
-    return parts.Weight(f"shares({logps}, {slope:g})", over, "batch", selects=False)
-
-
 def plan(s: Settings) -> "parts.Plan":
     """What the settings mean."""
     right, wrong = (parts.judged(parts.sharded, correct) for correct in (True, False))
-    trusted = parts.product(shares("teacher_logp", 1 / s.tau, s.samples), parts.log_ratio)
+    odd = parts.group_share("student_logp", -1 / s.tau, s.samples)
+    trusted = parts.product(parts.group_share("teacher_logp", 1 / s.tau, s.samples), parts.log_ratio)
     return parts.Plan(
         (Play(samples=s.samples),),
         (
-            parts.Term("right", right, None, scoring.sampled_nll(),
-                       shares("student_logp", -1 / s.tau, s.samples), mean_over="sum"),
+            parts.Term("right", right, None, scoring.sampled_nll(), odd, mean_over="sum"),
             parts.Term("wrong", wrong, parts.clean, scoring.sampled_nll(), trusted, mean_over="sum"),
         ),
-    )  # fmt: skip
+    )
 
 
 METHODS = [

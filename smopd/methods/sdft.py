@@ -28,6 +28,7 @@ METHODS = [
         "SDFT, arXiv 2601.19897", Settings, plan, {}, "neighbours",
         formula="L = (1/|y|) sum KL(S || T), T: the EMA after the clean context and the reference answer.",
         choices="The paper's teacher sees an expert's demonstration, ours the reference answer; examples "
-        "without one are left out. The decay of the average is the recipe's.",
+        "without one are left out. The decay of the average is the recipe's. The released code takes forward "
+        "KL (objective.beta=0) and leaves out a reply's first three tokens; here as the paper has it.",
     )
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from smopd.errors import UserError
 from smopd.files import read_json
 from smopd.models.checksums import checkpoints, damage, is_checkpoint
+from smopd.models.mixed_precision import compute_in_base_type
 
 Tensors = dict[str, torch.Tensor]
 STUDENT = "default"  # the name under which PEFT saves without a subfolder
@@ -92,6 +93,7 @@ def load_adapter(base: PreTrainedModel, folder: Path, trainable: bool = False) -
     except Exception as error:  # whatever PEFT may raise where layers are not there or of another kind
         raise UserError(f"{folder}: does not fit this model: {_first_line(error)}") from None
     fill_adapter(model, tensors, folder)
+    compute_in_base_type(model)
     return model if trainable else model.eval()
 
 

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from smopd.errors import UserError
 from smopd.models.adapter_files import STUDENT, load_adapter
 from smopd.models.loading import lora_targets
+from smopd.models.mixed_precision import compute_in_base_type
 from smopd.seeds import derive
 from smopd.settings import Lora as LoraSettings
 
@@ -37,6 +38,7 @@ def attach(
     model.add_adapter(TEACHER, model.peft_config[STUDENT])
     for parameter in adapter_parameters(model):
         parameter.data = parameter.data.float()
+    compute_in_base_type(model)
     copy_to_teacher(model)
     use_student(model)
     return model
@@ -72,10 +74,9 @@ def copy_to_teacher(model: torch.nn.Module) -> None:
 
 @torch.no_grad()
 def update_teacher(model: torch.nn.Module, decay: float) -> None:
-    """teacher = decay*teacher + (1 - decay)*student, in float32."""
-    teacher = teacher_parameters(model)
-    for name, parameter in student_parameters(model).items():
-        teacher[name].mul_(decay).add_(parameter.float(), alpha=1 - decay)
+    """teacher = decay*teacher + (1 - decay)*student, in float32; few launches for all matrices together."""
+    teacher, student = teacher_parameters(model), student_parameters(model)
+    torch._foreach_lerp_(list(teacher.values()), [student[name] for name in teacher], 1 - decay)
 
 
 def use_student(model: PeftModel) -> None:

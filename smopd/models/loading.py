@@ -46,6 +46,8 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
     """Load what `config.model` names; every failure says which setting to mend."""
     path, gguf = _source(config)
     quantized = _quantized(config, device)
+    # cuDNN's attention makes a plan for every new shape, 20 to 40 ms each, and every turn has a new shape.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     with _failures_named(path):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         dtype, attention = getattr(torch, config.model.dtype), config.model.attention

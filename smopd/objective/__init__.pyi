@@ -20,6 +20,8 @@ from smopd.objective.contexts import with_reference as with_reference
 from smopd.objective.grades import centred as centred
 from smopd.objective.grades import group_centred as group_centred
 from smopd.objective.grades import outcomes as outcomes
+from smopd.objective.groups import group_advantage as group_advantage
+from smopd.objective.groups import group_share as group_share
 from smopd.objective.loss import RolloutLoss as RolloutLoss
 from smopd.objective.loss import TermLoss as TermLoss
 from smopd.objective.loss import decide as decide
@@ -27,6 +29,8 @@ from smopd.objective.loss import term_loss as term_loss
 from smopd.objective.plan import Auxiliary as Auxiliary
 from smopd.objective.plan import Contexts as Contexts
 from smopd.objective.plan import Plan as Plan
+from smopd.objective.plan import Replies as Replies
+from smopd.objective.plan import TeacherContext as TeacherContext
 from smopd.objective.plan import Term as Term
 from smopd.objective.replies import answer as answer
 from smopd.objective.replies import every as every
@@ -62,6 +66,7 @@ from smopd.objective.tokens import log_ratio as log_ratio
 from smopd.objective.tokens import product as product
 from smopd.objective.tokens import soft_or as soft_or
 from smopd.objective.tokens import top as top
+from smopd.objective.tokens import up_to_position as up_to_position
 from smopd.objective.turns import Turns as Turns
 from smopd.objective.turns import confidence as confidence
 from smopd.objective.turns import last_of_sampled as last_of_sampled

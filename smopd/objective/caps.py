@@ -18,8 +18,9 @@ class Cap:
 
     def apply(self, cost: torch.Tensor) -> torch.Tensor:
         """What counts of each token's cost, differentiable."""
-        if self.keeps_direction:
-            return cost * (self.limit / cost.detach()).clamp_max(1)
+        if self.keeps_direction and self.limit < inf:
+            # 1 up to the limit, also for a cost that rounding has made negative
+            return cost * (self.limit / cost.detach().clamp_min(self.limit))
         return cost.clamp_max(self.limit)
 
     def over(self, cost: torch.Tensor) -> torch.Tensor:
@@ -47,29 +48,34 @@ class SoftCap(Cap):
         return torch.ones_like(cost, dtype=torch.bool)
 
 
+FLOOR = 1e-6  # nats: where student and teacher agree, a median is rounding
+
+
 @dataclass(frozen=True)
 class RelativeCap(Cap):
-    """A hard cap at `limit` times the median cost of the reply's tokens."""
+    """A hard cap at `limit` times the median cost of the reply's tokens, or FLOOR where that is rounding."""
 
     def __str__(self) -> str:
         return f"relative({self.limit:g})"
 
-    def _of(self, cost: torch.Tensor) -> Cap:
+    def _of(self, cost: torch.Tensor) -> torch.Tensor:
+        """The limit of these tokens, where they are: no host waits for it."""
         if not len(cost) or self.limit == inf:
-            return no_cap
-        return Cap(self.limit * float(torch.quantile(cost.detach(), 0.5)))
+            return torch.full((), inf, dtype=cost.dtype, device=cost.device)
+        median = torch.quantile(cost.detach(), 0.5).double().clamp_min(FLOOR)
+        return (self.limit * median).to(cost.dtype)
 
     def apply(self, cost: torch.Tensor) -> torch.Tensor:
         """What counts of each token's cost, differentiable."""
-        return self._of(cost).apply(cost)
+        return cost.clamp_max(self._of(cost))
 
     def over(self, cost: torch.Tensor) -> torch.Tensor:
         """Which tokens cost more than the reply's own limit."""
-        return self._of(cost).over(cost)
+        return cost > self._of(cost)
 
     def moves(self, cost: torch.Tensor) -> torch.Tensor:
         """Which tokens keep a gradient."""
-        return self._of(cost).moves(cost)
+        return cost <= self._of(cost)
 
 
 no_cap = Cap()

@@ -73,12 +73,8 @@ def term_loss(
     weights = term.turns(turns).to(stats[0].divergence)
     sums = []
     for turn_weight, reply in zip(weights, stats, strict=True):
-        assert reply.weight is not None, "decide comes before the loss"
-        kept = reply.weight != 0
-        carried = (term.cap.apply(reply.divergence)[kept] * reply.weight[kept]).sum()
-        sums.append(
-            turn_weight * carried / (_divisor(term, reply.weight, kept) if batch_share is None else 1)
-        )
+        carried = turn_weight * _carried(term, reply)
+        sums.append(carried / _divisor(term, reply.weight) if batch_share is None else carried)
     total = torch.stack(sums).mean() if batch_share is None else torch.stack(sums).sum() * batch_share
     return TermLoss(
         value=total * term.scale,
@@ -90,13 +86,25 @@ def term_loss(
     )
 
 
-def _divisor(term: Term, weight: torch.Tensor, kept: torch.Tensor) -> float:
-    """What a sum over tokens is divided by; 1 where nothing is kept."""
+def _carried(term: Term, reply: TokenStats) -> torch.Tensor:
+    """The weighted sum of what counts of the kept tokens' costs."""
+    assert reply.weight is not None, "decide comes before the loss"
+    counted, kept = term.cap.apply(reply.divergence), reply.weight != 0
+    if kept.is_cpu:
+        return (counted[kept] * reply.weight[kept]).sum()
+    # To pick the kept ones, the host would have to wait for their number.
+    return torch.where(kept, counted * reply.weight, 0.0).sum()
+
+
+def _divisor(term: Term, weight: torch.Tensor | None) -> torch.Tensor | float:
+    """What a sum over tokens is divided by; 1 where nothing is kept. On a GPU it stays there."""
+    assert weight is not None, "decide comes before the loss"
     if term.mean_over == "sum":
         return 1
-    if term.mean_over == "weight":
-        return weight.sum().item() or 1
-    return (len(kept) if term.mean_over == "all" else int(kept.sum())) or 1
+    if term.mean_over == "all":
+        return len(weight) or 1
+    total = weight.sum() if term.mean_over == "weight" else (weight != 0).sum()
+    return (total.item() or 1) if total.is_cpu else torch.where(total == 0, 1, total)
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,7 @@ def survey(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment)
         if term.per == "batch":
             empty = torch.zeros(0, dtype=torch.float64)
             joined = torch.cat([empty, *(decision.weight.to(empty) for decision in decisions)])
-            divisors[term.name] = _divisor(term, joined, joined != 0)
+            divisors[term.name] = float(_divisor(term, joined))
     return Survey(weights, divisors)
 
 

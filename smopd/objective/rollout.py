@@ -84,7 +84,8 @@ def rollout_loss(
     rest = iter(weighed[len(middle) :])
     for name, part in (("answer", answer), ("full", full)):
         parts[name] = [next(rest)] if part is not None else []
-    like = next((s.divergence for s in weighed if len(s.divergence)), torch.zeros(1))
+    # Without a token too the loss is where the statistics are.
+    like = weighed[0].divergence if weighed else torch.zeros(0)
     cap: Cap = hard(clip) if clip_mode == "hard" else scale(clip)
     losses = {}
     for name, stats_of in parts.items():

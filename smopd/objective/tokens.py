@@ -171,9 +171,10 @@ def soft_or(clip: float = 0.0) -> Ranking:
 
 def _min_max(values: torch.Tensor) -> torch.Tensor:
     """Scaled to [0, 1]; all 0 where none differs."""
-    if not len(values) or values.min() == values.max():
+    if not len(values):
         return torch.zeros_like(values)
-    return (values - values.min()) / (values.max() - values.min())
+    low, high = values.min(), values.max()
+    return torch.where(low == high, 0.0, (values - low) / (high - low))
 
 
 # Weights and how they combine.
@@ -191,6 +192,11 @@ def top(ranking: Ranking, keep: float, interpolation: Interpolation = "linear") 
 def gate(condition: Callable[[Any], torch.Tensor]) -> Weight:
     """1 where a condition on the tokens holds, 0 elsewhere."""
     return as_weight(condition)
+
+
+def up_to_position(count: int) -> Weight:
+    """1 for the first `count` tokens of a reply, 0 for the rest."""
+    return replace(as_weight(lambda tokens: tokens.position < count), text=f"up_to_position({count})")
 
 
 def importance(cap: float) -> Weight:

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from smopd.config import Config
+from smopd.planning.engines import engine_traits
 from smopd.planning.load import Load
 from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections
-from smopd.rollout.engine import traits_of
 
 
 @dataclass(frozen=True)
 class Flops:
-    """Operations in the base's precision, and those of the adapters in float32."""
+    """Operations of the base, and of the adapters, which compute in the base's precision."""
 
     base: float = 0.0
     adapter: float = 0.0
@@ -30,7 +30,7 @@ class Flops:
 
 def samples_merged(config: Config) -> bool:
     """Whether rollouts are sampled with the adapter merged into the weights."""
-    return config.rollout.merge and traits_of(config.engine.kind).in_place
+    return config.rollout.merge and engine_traits(config).in_place
 
 
 def attention(shape: Shape, pairs: float) -> float:

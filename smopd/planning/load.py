@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, product
 from math import ceil, prod
+from typing import Literal
 
 from smopd.chat.messages import Message
 from smopd.chat.views import View, user_turns
@@ -14,14 +15,20 @@ from smopd.objective.plan import Plan, Term
 from smopd.objective.tokens import Moment
 from smopd.objective.units import Unit, units_of
 from smopd.planning.averages import Averages, common_prefix
+from smopd.planning.device import block_pairs
+from smopd.planning.engines import engine_traits
 from smopd.rollout.driver import Conversation, Turn
-from smopd.rollout.engine import Stop, traits_of
+from smopd.rollout.engine import Stop
 from smopd.rollout.play import Peers, Play, Reply, Rollout
+from smopd.rollout.static import padded_columns
 from smopd.scoring.attention import BLOCK
+from smopd.scoring.flex import bucket
 from smopd.scoring.tree import PrefixTree, rows_within
 from smopd.verify.verdict import Verdict
 
 Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]  # context, reply
+Attention = Literal["segments", "flex", "mask"]
+STATIC_ROWS = 1.5  # estimate: rows that static shapes compute for each that is not over
 
 
 @dataclass(frozen=True)
@@ -135,14 +142,20 @@ class TypicalExample:
         return played
 
 
-def pack(sequences: Sequences, row_tokens: int, tree_attention: bool = True) -> Packed:
-    """What goes through a model for these sequences, in rows of at most `row_tokens`."""
+def pack(sequences: Sequences, row_tokens: int, attention: Attention = "segments") -> Packed:
+    """What goes through a model for these sequences, in rows of at most `row_tokens`: segment by segment (on
+    a CPU), in the blocks of flex_attention (on a GPU, padding included), or every pair under a mask.
+    """
     whole = [[*context, *reply] for context, reply in sequences]
     total = Packed()
     for chosen in rows_within(whole, row_tokens) if whole else []:
         tree = PrefixTree.pack([whole[k] for k in chosen])
         length = len(tree.input_ids)
-        pairs, paths = _attended(tree) if tree_attention else (length * length, 0)
+        pairs, paths = length * length, 0
+        if attention == "segments":
+            pairs, paths = _attended(tree)
+        elif attention == "flex":
+            length, pairs = bucket(length), block_pairs(tree)
         total = total.plus(Packed(length, 1, pairs, paths, length))
     return total
 
@@ -167,13 +180,13 @@ def turn_counts(lengths: Averages, rollouts: int) -> list[int]:
     return picked[::2] + picked[1::2][::-1]
 
 
-def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
+def step_load(config: Config, lengths: Averages, processes: int = 1, on_gpu: bool = False) -> Load:
     """An average step, as the process with most rollouts meets it."""
     plan = plan_of(config)
     rollouts = ceil(config.train.rollouts * plan.samples / processes)
     counts = turn_counts(lengths, ceil(rollouts / plan.samples))
     turns = [turns for turns in counts for _ in range(plan.samples)][:rollouts]
-    played = _Played(config, plan, lengths, turns, lengths.middle, lengths.answer)
+    played = _Played(config, plan, lengths, turns, lengths.middle, lengths.answer, on_gpu)
     student, teacher = Packed(), Packed()
     size = config.train.micro_batch
     for first in range(0, rollouts, size):
@@ -188,20 +201,22 @@ def step_load(config: Config, lengths: Averages, processes: int = 1) -> Load:
             tokens = share * len(replies[unit.reply].tokens)
             scored += tokens
             looked_up = 2 * passes + len(unit.auxiliary[1]) * passes
-            products += tokens * (looked_up + sum(_kept(term, config.train.steps) for term in unit.terms))
+            # On a GPU nobody waits to learn which rows count: all of them get their product.
+            shares = [1.0 if on_gpu else _kept(term, config.train.steps) for term in unit.terms]
+            products += tokens * (looked_up + sum(shares))
     calls = [vars(call).values() for call in played.calls()]
     sampled = Sampled(*map(sum, zip(*calls, strict=True)))
     return Load(student, teacher, scored, products, sampled, rollouts, passes)
 
 
-def largest_load(config: Config, lengths: Averages) -> tuple[Packed, int]:
+def largest_load(config: Config, lengths: Averages, on_gpu: bool = False) -> tuple[Packed, int]:
     """Student rows of the largest micro-batch (longest replies, every branch), and its gradient rows."""
     plan = plan_of(config)
     branches = [p for p in plan.plays[1:] if p.share and not p.instead]
     certain = replace(plan, plays=(plan.plays[0], *(replace(p, share=1.0) for p in branches)))
     size, turns = min(config.train.micro_batch, config.train.rollouts * plan.samples), max(lengths.turns)
     limits = config.rollout.middle_tokens, config.rollout.answer_tokens
-    played = _Played(config, certain, lengths, [turns] * size, *limits)
+    played = _Played(config, certain, lengths, [turns] * size, *limits, on_gpu)
     rows = 0
     for play in certain.plays:
         units, replies = played.units(play, range(size))
@@ -224,9 +239,10 @@ class _Played:
     """Typical conversations of a step, in every view that the plan plays."""
 
     def __init__(
-        self, config: Config, plan: Plan, lengths: Averages, turns: list[int], middle: float, answer: float
-    ) -> None:
-        self.config, self.plan = config, plan
+        self, config: Config, plan: Plan, lengths: Averages, turns: list[int], middle: float, answer: float,
+        on_gpu: bool,
+    ) -> None:  # fmt: skip
+        self.config, self.plan, self.on_gpu = config, plan, on_gpu
         # The rollouts of a group are of one example.
         groups = [TypicalExample(lengths, t, k) for k, t in enumerate(turns[:: plan.samples])]
         self.examples = [groups[k // plan.samples] for k in range(len(turns))]
@@ -250,7 +266,10 @@ class _Played:
         return units, replies
 
     def packed(self, chosen: range) -> tuple[Packed, Packed]:
-        row_tokens, tree = self.config.train.row_tokens, self.config.model.attention == "sdpa"
+        row_tokens = self.config.train.row_tokens
+        tree: Attention = "flex" if self.on_gpu else "segments"
+        if self.config.model.attention != "sdpa":
+            tree = "mask"
         of_play: list[tuple[Sequences, Sequences]] = []
         by_id = {e.example.id: e for e in self.examples}
         for play in self.plan.plays:
@@ -276,7 +295,9 @@ class _Played:
 
     def calls(self) -> Iterator[Sampled]:
         """The generate calls of a step: for every turn of a play one of middle replies, one of last ones."""
-        reuses = not traits_of(self.config.engine.kind).in_place or self.config.engine.cache_mb > 0
+        traits = engine_traits(self.config)
+        reuses = not traits.in_place or self.config.engine.cache_mb > 0
+        static = traits.in_place and self.on_gpu
         limits, size = self.config.rollout, self.config.rollout.batch
         shares = _shares(self.plan)
         for number, play in enumerate(self.plan.plays):
@@ -295,11 +316,12 @@ class _Played:
                     some = [c.turns for c in now[first : first + size]]
                     cached = some if turn and reuses else []
                     before = [(t[turn - 1].context, t[turn - 1].reply) for t in cached]
-                    call = _call([(t[turn].context, t[turn].reply) for t in some], limit, share, before)
+                    asked = [(t[turn].context, t[turn].reply) for t in some]
+                    call = _call(asked, limit, share, before, static)
                     yield replace(call, steps=share * call.steps) if number else call
 
 
-def _call(sequences: Sequences, limit: int, share: float, before: Sequences) -> Sampled:
+def _call(sequences: Sequences, limit: int, share: float, before: Sequences, static: bool) -> Sampled:
     tokens = read = prefilled = pairs = 0.0
     for k, (context, reply) in enumerate(sequences):
         cached = common_prefix([*before[k][0], *before[k][1]], context) if before else 0
@@ -311,4 +333,7 @@ def _call(sequences: Sequences, limit: int, share: float, before: Sequences) -> 
     # The longest of n lengths that are spread like an exponential is the mean times 1 + 1/2 + ... + 1/n.
     longest = mean * sum(1 / k for k in range(1, len(sequences) + 1))
     steps = max(mean, min(limit, longest))
+    if static:  # the whole cache is read, whatever stands in it
+        columns = padded_columns(ceil(max(len(context) for context, _ in sequences) + mean))
+        read = STATIC_ROWS * tokens * columns
     return Sampled(1, steps, share * tokens, share * read, share * prefilled, share * pairs)

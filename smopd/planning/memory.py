@@ -8,12 +8,14 @@ from math import ceil
 from smopd.config import Config
 from smopd.errors import UserError
 from smopd.planning.averages import Averages, find_averages
+from smopd.planning.device import chunk_rows, is_gpu
+from smopd.planning.engines import engine_on, engine_traits
 from smopd.planning.gpus import GPUS, Gpu
 from smopd.planning.load import Packed, largest_load
 from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections, find_shape
-from smopd.rollout.engine import traits_of
 from smopd.rollout.kv import GROWTH
-from smopd.scoring.kernel import CHUNK_BYTES
+from smopd.rollout.static import padded_columns, padded_rows
+from smopd.scoring.chunks import CHUNK_BYTES
 
 FLOAT = 4
 # Assumptions: bytes of the CUDA context and libraries; share of the GPU for temporaries and fragments.
@@ -47,25 +49,34 @@ def weight_bytes(config: Config, shape: Shape) -> float:
     return linear * inner + (shape.parameters - linear) * width
 
 
-def kept_bytes(shape: Shape, rank: int, dtype: str, packed: Packed, targets: Names = PROJECTIONS) -> float:
-    """What the student's forward pass keeps for backward, without recomputation."""
+def kept_bytes(
+    shape: Shape, rank: int, dtype: str, packed: Packed, targets: Names = PROJECTIONS, flex: bool = False
+) -> float:
+    """What the student's forward pass keeps for backward, without recomputation. With flex_attention an
+    estimate: it has no backward pass on a CPU, where a test could count.
+    """
     width, d, q, k = WIDTHS[dtype], shape.hidden, shape.queries, shape.keys
     inputs = {name: size for name, (size, _) in shape.projections().items() if name in targets}
-    if width == FLOAT:  # projections that read the same numbers share them
-        copies = sum(max(inputs.get(name, 0) for name in group) for group in READERS)
-    else:  # every adapter turns its input into float32 for itself
-        copies = sum(inputs.values())
+    # Projections that read the same numbers share them.
+    copies = sum(max(inputs.get(name, 0) for name in group) for group in READERS)
     norms = 2 * d + (q + k if shape.normed else 0)
-    in_float = copies + len(inputs) * rank + norms + shape.heads
-    token = FLOAT * in_float + width * (3 * shape.intermediate + 2 * q)
+    token = FLOAT * (norms + shape.heads)
+    token += width * (copies + len(inputs) * rank + 3 * shape.intermediate + 2 * q)
     # Attention keeps keys and values along every path, and its mask as a number for every pair of a group.
     attention = width * (2 * k * packed.paths + shape.heads // shape.kv_heads * packed.pairs)
-    return shape.layers * (packed.tokens * token + attention) + packed.tokens * d * FLOAT
+    if flex:  # keys and values once, and no mask
+        attention = width * 2 * k * packed.tokens
+    # Every pass rounds the float32 adapters anew.
+    sizes = sum(sum(both) for name, both in shape.projections().items() if name in targets)
+    rounded = 0 if width == FLOAT else packed.rows * width * rank * sizes
+    return shape.layers * (packed.tokens * token + attention + rounded) + packed.tokens * d * FLOAT
 
 
-def activation_bytes(config: Config, shape: Shape, student: Packed) -> float:
+def activation_bytes(config: Config, shape: Shape, student: Packed, on_gpu: bool = False) -> float:
     """The most that is alive for the student's backward pass."""
-    whole = kept_bytes(shape, config.lora.r, config.model.dtype, student, adapted_projections(config))
+    flex = on_gpu and config.model.attention == "sdpa"
+    targets = adapted_projections(config)
+    whole = kept_bytes(shape, config.lora.r, config.model.dtype, student, targets, flex=flex)
     if not config.train.recompute:
         return whole
     # One input a layer, and one layer of one row while it is computed again.
@@ -78,12 +89,17 @@ def recomputed_bytes(shape: Shape, dtype: str, student: Packed) -> float:
     return student.tokens * shape.hidden * (shape.layers * WIDTHS[dtype] + FLOAT)
 
 
-def head_bytes(config: Config, shape: Shape, replies: int) -> float:
-    """A chunk's two float32 buffers and their copies in the base's precision, and four [N, d] matrices."""
+def head_bytes(config: Config, shape: Shape, replies: int, free: float | None = None) -> float:
+    """A chunk's two float32 buffers, and four [N, d] matrices; on a GPU with so much free a buffer more, for
+    the gradient, and that again in the base's precision.
+    """
     width = WIDTHS[config.model.dtype]
+    matrices = replies * shape.hidden * (2 * width + 2 * FLOAT)  # hidden states, gradients
+    if free is not None:
+        rows = min(replies, chunk_rows(shape, free))
+        return rows * shape.vocabulary * (3 * FLOAT + (0 if width == FLOAT else width)) + matrices
     rows = min(replies, max(1, CHUNK_BYTES // (2 * shape.vocabulary * FLOAT)))
-    copies = 0 if width == FLOAT else width
-    return rows * shape.vocabulary * (2 * FLOAT + copies) + 4 * replies * shape.hidden * width
+    return rows * shape.vocabulary * 2 * FLOAT + matrices
 
 
 def cache_token_bytes(shape: Shape, dtype: str) -> int:
@@ -91,7 +107,9 @@ def cache_token_bytes(shape: Shape, dtype: str) -> int:
     return 2 * shape.layers * shape.keys * WIDTHS[dtype]
 
 
-def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int) -> float:
+def cache_bytes(
+    config: Config, shape: Shape, lengths: Averages, processes: int, on_gpu: bool = False
+) -> float:
     """The hf engine's, at the last turn of its longest conversations: the batch, and what waits."""
     conversations = min(config.rollout.batch, ceil(config.train.rollouts / processes))
     context = largest_context(config, lengths)
@@ -99,10 +117,13 @@ def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int)
     limit = config.rollout.answer_tokens
     room = limit if limit <= GROWTH else ceil(limit / GROWTH) * GROWTH  # how a buffer grows
     batch = conversations * (context + room) * of_token
+    if on_gpu:  # static shapes
+        batch = padded_rows(conversations) * padded_columns(ceil(context + limit)) * of_token
     if not config.engine.cache_mb:
         return batch
     half = config.engine.cache_mb * 2**20 / 2
-    alone = batch / conversations  # one conversation is sampled whatever it takes
+    one = padded_rows(conversations) if on_gpu else conversations
+    alone = batch / one  # one conversation is sampled whatever it takes
     return max(min(batch, half), alone) + min(conversations * context * of_token, half)
 
 
@@ -123,11 +144,12 @@ def largest_context(config: Config, lengths: Averages) -> float:
 
 def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int = 1) -> Memory:
     """Memory by part, on one of `gpus`."""
+    config, on_gpu = engine_on(config, gpu, gpus), is_gpu(gpu)
     sharded = gpus > 1 and config.train.shard
-    engine, traits, room = config.engine, traits_of(config.engine.kind), gpu.memory * 1e9
+    engine, traits, room = config.engine, engine_traits(config), gpu.memory * 1e9
     width, whole = WIDTHS[config.model.dtype], weight_bytes(config, shape)
     adapter = shape.adapter(config.lora.r, adapted_projections(config)) * FLOAT
-    student, replies = largest_load(config, lengths)
+    student, replies = largest_load(config, lengths, on_gpu)
     base = whole
     if sharded:  # one layer is gathered at a time; embeddings and head are gathered beside it
         head = shape.head * width
@@ -135,12 +157,10 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
     # Of the optimizer: the gradient, the micro-batch's, two moments.
     adapters = {"adapters, student and teacher": 2 * adapter, "gradients and optimizer": 4 * adapter}
     weights = {"base weights": base, **adapters}
-    activations, head_part = activation_bytes(config, shape, student), head_bytes(config, shape, replies)
-    scoring = {"activations, student pass": activations, "head": head_part}
-    reserve = 0.5e9 if gpu.name == "cpu" else CONTEXT + RESERVE * room
+    reserve = CONTEXT + RESERVE * room if on_gpu else 0.5e9
     sampling = {}
     if traits.in_place:
-        sampling["rollout cache"] = cache_bytes(config, shape, lengths, gpus)
+        sampling["rollout cache"] = cache_bytes(config, shape, lengths, gpus, on_gpu and not sharded)
         if config.rollout.merge:
             sampling["adapted weights, second copy"] = shape.layer * shape.layers * width
         if sharded:  # it samples with whole weights
@@ -149,6 +169,9 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
         sampling["engine (vLLM's share)"] = engine.memory * gpu.memory * 1e9
     always = sum(weights.values()) + reserve
     awake = 0.0 if traits.in_place or engine.sleep else sum(sampling.values())
+    activations = activation_bytes(config, shape, student, on_gpu)
+    free = room - always - awake - activations if on_gpu else None
+    scoring = {"activations, student pass": activations, "head": head_bytes(config, shape, replies, free)}
     parts = weights | scoring | {"framework reserve": reserve} | sampling
     return Memory(parts, always + sum(sampling.values()), always + sum(scoring.values()) + awake)
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from smopd.config import Config
 from smopd.planning.averages import Averages, find_averages
+from smopd.planning.device import is_gpu
+from smopd.planning.engines import engine_on, engine_traits
 from smopd.planning.gpus import Gpu
 from smopd.planning.load import Load, Packed, step_load
 from smopd.planning.memory import Memory, activation_bytes, memory
 from smopd.planning.shapes import Shape
 from smopd.planning.timing import MFU, Times, step_times
-from smopd.rollout.engine import traits_of
 
 Change = tuple[str, Any]  # a setting and its new value
 WORTH = 0.99  # a change that leaves more of the peak than this is not proposed
@@ -34,6 +35,7 @@ class Plan:
     changes: list[Change]  # what makes it fit, if it does not
     changed_peak: float  # with them
     mfu: float
+    asked: str  # the engine that the recipe names; `config` has the one that is planned
 
     @property
     def sharded(self) -> bool:
@@ -51,7 +53,7 @@ class Plan:
         count = ceil(self.load.rollouts / self.config.train.micro_batch)
         tokens, rows, pairs, paths, _ = (value / count for value in vars(self.load.student).values())
         packed = Packed(tokens, rows, pairs, paths, min(self.config.train.row_tokens, tokens))
-        return activation_bytes(self.config, self.shape, packed)
+        return activation_bytes(self.config, self.shape, packed, is_gpu(self.gpu))
 
     @property
     def minutes(self) -> float:
@@ -74,19 +76,21 @@ def make_plan(
     middle: float | None = None, answer: float | None = None,
 ) -> Plan:  # fmt: skip
     """Plan a recipe. On several GPUs whose memory is too small for whole weights the weights are sharded."""
+    asked, on_gpu = config.engine.kind, is_gpu(gpu)
+    config = engine_on(config, gpu, gpus)
     lengths = find_averages(config, middle, answer)
     needs = memory(config, shape, gpu, lengths, gpus)
     replicated, room = needs.peak, gpu.memory * 1e9
     if gpus > 1 and replicated > room and not config.train.shard:
         config = changed(config, ("train.shard", True))
         needs = memory(config, shape, gpu, lengths, gpus)
-    load = step_load(config, lengths, gpus)
+    load = step_load(config, lengths, gpus, on_gpu)
     longest = replace(lengths, middle=config.rollout.middle_tokens, answer=config.rollout.answer_tokens)
-    at_limits = step_times(config, shape, gpu, step_load(config, longest, gpus), gpus, mfu).step
+    at_limits = step_times(config, shape, gpu, step_load(config, longest, gpus, on_gpu), gpus, mfu).step
     changes = fitting_changes(config, shape, gpu, lengths, gpus) if needs.peak > room else []
     after = memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
     times = step_times(config, shape, gpu, load, gpus, mfu)
-    results = (load, needs, times, at_limits, replicated, changes, after, mfu)
+    results = (load, needs, times, at_limits, replicated, changes, after, mfu, asked)
     return Plan(config, shape, gpu, gpus, lengths, *results)
 
 
@@ -121,7 +125,7 @@ def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, g
 
 
 def _proposals(config: Config, gpus: int) -> list[Change]:
-    traits, sharded = traits_of(config.engine.kind), config.train.shard
+    traits, sharded = engine_traits(config), config.train.shard
     local_vllm = not traits.remote and not traits.in_place
     # Sharded weights are split by rows of numbers; packed 4-bit ones have none.
     packs = gpus == 1 and config.model.quantize == "none" and config.model.dtype != "float32"

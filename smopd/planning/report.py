@@ -3,11 +3,12 @@
 from typing import Any
 
 from smopd.config_io import scalar
+from smopd.planning import device, timing
+from smopd.planning.engines import engine_traits
 from smopd.planning.flops import samples_merged
 from smopd.planning.memory import server_bytes
 from smopd.planning.plan import Plan
 from smopd.planning.timing import server_group
-from smopd.rollout.engine import traits_of
 
 GB = 1e9
 COLUMNS = ("model", "GPUs", "engine", "GB needed", "fits", "largest part", "tokens sampled",
@@ -35,9 +36,16 @@ def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
         "flops": {name: vars(flops) for name, flops in plan.times.flops.items()},
         "seconds": plan.times.seconds, "bound": plan.times.bound,
         "minutes": {"run": plan.minutes, "run_at_limits": plan.minutes_at_limits},
+        "launches": {
+            "decode": device.decode_launches(
+                plan.shape, plan.config.model.dtype, samples_merged(plan.config)
+            ),
+            "head": device.CHUNK_LAUNCHES * timing.head_chunks(plan.config, plan.shape, load),
+        },
         "assumptions": {
             "mfu": plan.mfu, "middle_reply": lengths.middle, "answer_reply": lengths.answer,
-            "data": lengths.source,
+            "data": lengths.source, "bandwidth_share": timing.BANDWIDTH, "launch_seconds": timing.LAUNCH,
+            "replayed_launch_seconds": timing.REPLAY, "handover_bytes_a_second": timing.HANDOVER,
         },
     }  # fmt: skip
 
@@ -50,7 +58,7 @@ def text(recipe: str, plan: Plan) -> str:
     split = ""
     if plan.gpus > 1:
         split = ", base weights sharded (FSDP2)" if plan.sharded else ", base weights on every GPU"
-    gpus = f"{plan.gpus} x {plan.gpu.name} ({plan.gpu.memory:g} GB){split}; engine {config.engine.kind}"
+    gpus = f"{plan.gpus} x {plan.gpu.name} ({plan.gpu.memory:g} GB){split}; engine {_engine_name(plan)}"
     lines = [
         f"{recipe}: {_model(plan)}, {size} weights, {config.model.dtype}; {gpus}",
         "",
@@ -83,6 +91,7 @@ def text(recipe: str, plan: Plan) -> str:
         f"assumed: replies of {lengths.middle:.0f} and {lengths.answer:.0f} tokens (--middle, --answer), "
         f"{plan.mfu:.0%} of the published rate (--mfu)",
         f"lengths of the conversations: {lengths.source}",
+        "counted: tokens, operations, bytes, launches; estimated: every second (docs/scaling.md)",
     ]
     return "\n".join(lines)
 
@@ -108,12 +117,14 @@ def _verdict(plan: Plan) -> list[str]:
 
 
 def _engine(plan: Plan) -> list[str]:
-    engine, traits = plan.config.engine, traits_of(plan.config.engine.kind)
+    engine, traits = plan.config.engine, engine_traits(plan.config)
     least = server_bytes(plan.config, plan.shape, plan.lengths) / GB
     if traits.remote:
         group, servers = server_group(plan.config, plan.shape, plan.gpu), max(1, len(engine.servers))
         where = f"{servers} vLLM server{'s' * (servers > 1)} of {group} x {plan.gpu.name} beside these"
         return [f"sampling: {where}, each with at least {least:.1f} GB"]
+    if plan.gpus > 1 and not traits.in_place:
+        return ["vLLM in the process samples for one process: --set engine.kind=vllm-http for several"]
     given = engine.memory * plan.gpu.memory
     if traits.in_place or least <= given:
         return []
@@ -129,7 +140,7 @@ def table(plans: list[Plan]) -> str:
         cells = [
             _model(plan),
             f"{plan.gpus} x {plan.gpu.name}" + (", sharded" if plan.sharded else ""),
-            plan.config.engine.kind + (", merged" if samples_merged(plan.config) else ""),
+            _engine_name(plan) + (", merged" if samples_merged(plan.config) else ""),
             f"{plan.memory.peak / GB:.1f} of {plan.gpu.memory:g}",
             "yes" if plan.fits else "no",
             plan.largest,
@@ -141,6 +152,11 @@ def table(plans: list[Plan]) -> str:
         ]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
+
+
+def _engine_name(plan: Plan) -> str:
+    kind = plan.config.engine.kind
+    return kind if plan.asked == kind else f"{kind} ({plan.asked})"
 
 
 def _model(plan: Plan) -> str:

@@ -1,23 +1,33 @@
-"""From operations and bytes to seconds. Every assumption has a name here; none was measured on a GPU. Left
-out: verifiers, files, padding, compilation, processes that wait for the slowest one, elementwise kernels.
+"""From operations, bytes and launches, which are counted, to seconds, which are estimated. Every assumption
+has a name here; none was measured on a GPU. Left out: verifiers, files, compilation and capture, processes
+that wait for the slowest one, elementwise kernels of the passes.
 """
 
 from dataclasses import dataclass
 from math import ceil
 
-from smopd.config import Config
+from smopd.config import Config, plan_of
+from smopd.planning.device import CHUNK_LAUNCHES, chunk_rows, decode_launches, is_gpu
+from smopd.planning.engines import engine_on, engine_traits
 from smopd.planning.flops import Flops, samples_merged, step_flops
 from smopd.planning.gpus import Gpu
 from smopd.planning.load import Load
 from smopd.planning.memory import FLOAT, WIDTHS, cache_token_bytes, weight_bytes
 from smopd.planning.shapes import Shape, adapted_projections
-from smopd.rollout.engine import traits_of
 
 MFU = 0.35  # share of the published rate that matrix products of a few thousand tokens reach
 BANDWIDTH = 0.8  # share of the published bandwidth
 # Seconds that torch needs to issue one decoder layer's work, whatever its size: with an adapter beside every
-# projection, with the adapter merged (tools/issue_time.py measures both), replayed from a CUDA graph.
+# projection, with the adapter merged (tools/issue_time.py measures both), in vLLM's CUDA graphs.
 ISSUE, ISSUE_MERGED, ISSUE_GRAPH = 1.5e-3, 1.1e-3, 1.0e-4
+LAUNCH, REPLAY = (
+    1.0e-5,
+    2.5e-6,
+)  # seconds of one small launch from Python, and of one in a replayed CUDA graph
+# Times that a row of the head's float32 logits goes to or from memory: both are written, read for the
+# statistics and for the gradient, which is written and read.
+HEAD_TRAFFIC = 8
+HANDOVER = 1.0e9  # bytes a second from the student's adapter to vLLM's copy of it
 
 
 @dataclass(frozen=True)
@@ -42,13 +52,14 @@ class Times:
 def server_group(config: Config, shape: Shape, gpu: Gpu) -> int:
     """GPUs of one server (tensor parallel): as few as hold the weights in 80% of their memory."""
     weights = shape.parameters * WIDTHS[config.model.dtype]
-    return ceil(weights / (0.8 * gpu.memory * 1e9)) if traits_of(config.engine.kind).remote else 1
+    return ceil(weights / (0.8 * gpu.memory * 1e9)) if engine_traits(config).remote else 1
 
 
 def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1, mfu: float = MFU) -> Times:
     """Seconds of one step; `load` is one process's."""
+    config = engine_on(config, gpu, gpus)
     work = step_flops(config, shape, load)
-    traits, merged = traits_of(config.engine.kind), samples_merged(config)
+    traits, merged = engine_traits(config), samples_merged(config)
     whole = weight_bytes(config, shape)
     sharded = gpus > 1 and config.train.shard
     gather = whole * (gpus - 1) / gpus / (gpu.link * 1e9) if sharded else 0.0
@@ -56,7 +67,7 @@ def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1
     bandwidth = BANDWIDTH * gpu.bandwidth * 1e9
 
     def computing(flops: Flops) -> float:
-        return (flops.base / gpu.rate(config.model.dtype) + flops.adapter / gpu.rate("float32")) / mfu
+        return flops.total / gpu.rate(config.model.dtype) / mfu
 
     seconds: dict[str, float] = {}
     bound: dict[str, str] = {}
@@ -70,12 +81,22 @@ def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1
     group = server_group(config, shape, gpu)
     issue = (ISSUE_GRAPH if traits.graphs else ISSUE_MERGED if merged else ISSUE) * shape.layers
     embedding = 0 if shape.tied else shape.head * WIDTHS[config.model.dtype]  # only looked up
-    weights_read = load.sampled.steps * (whole - embedding + (0 if merged else adapter))
+    width = WIDTHS[config.model.dtype]
+    handed = adapter / FLOAT * width  # the adapter in the base's precision
+    beside = 0.0 if merged else handed
+    if traits.in_place and not merged and width != FLOAT:
+        beside = adapter + 2 * handed  # the float32 one is rounded for every token
+    weights_read = load.sampled.steps * (whole - embedding + beside)
     cache_read = load.sampled.read * cache_token_bytes(shape, config.model.dtype)
     reading = (weights_read + served * cache_read) / bandwidth / group
     prefill, decode = (computing(work[f"rollout {part}"]) * served / group for part in ("prefill", "decode"))
     add("rollout prefill", computing=prefill, issuing=issue * load.sampled.calls)
-    add("rollout decode", bandwidth=reading, computing=decode, issuing=issue * load.sampled.steps)
+    if traits.in_place and is_gpu(gpu) and not sharded:  # sharded layers cannot be captured
+        # Replayed from a CUDA graph. Small launches and the products that read the weights take turns.
+        replaying = REPLAY * decode_launches(shape, config.model.dtype, merged) * load.sampled.steps
+        add("rollout decode", computing=decode + replaying, **{"launches, bandwidth": reading + replaying})
+    else:
+        add("rollout decode", bandwidth=reading, computing=decode, issuing=issue * load.sampled.steps)
     if sharded and traits.in_place:
         seconds["rollout decode"] += gather  # whole weights for as long as it samples
     # A backward pass issues about twice the work; checkpointing puts a forward pass in front of it.
@@ -88,7 +109,20 @@ def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1
         rows = load.teacher.rows if name == "teacher forward" else load.student.rows
         issuing = times * ISSUE * shape.layers * rows
         add(name, computing=computing(work[name]), issuing=issuing, gathering=gather * rows)
-    add("head", computing=computing(work["head"]))
+    moved = HEAD_TRAFFIC * load.scored * shape.vocabulary * FLOAT
+    chunks = head_chunks(config, shape, load) if is_gpu(gpu) else 0
+    launching = CHUNK_LAUNCHES * chunks * LAUNCH
+    add("head", computing=computing(work["head"]), bandwidth=moved / bandwidth, issuing=launching)
+    if not traits.in_place:
+        add("adapter to the engine", copying=handed / HANDOVER)
     exchanged = 2 * adapter / (gpu.link * 1e9) if gpus > 1 else 0.0
     add("update", bandwidth=10 * adapter / bandwidth, gathering=exchanged)
     return Times(seconds, bound, work)
+
+
+def head_chunks(config: Config, shape: Shape, load: Load) -> float:
+    """Chunks of the head in a step: every micro-batch makes its own, at least one for each kind of loss."""
+    parts = ceil(load.rollouts / config.train.micro_batch)
+    losses = len({term.loss for term in plan_of(config).scored})
+    rows = load.scored / parts / losses
+    return parts * losses * ceil(rows / chunk_rows(shape, float("inf")))

@@ -7,17 +7,18 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
 from peft import PeftModel
 from torch.nn import Module
 
 from smopd.chat import Renderer
+from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.models import load_model, load_renderer
 from smopd.models.adapter_files import CONFIG, WEIGHTS, check_fit, load_adapter
 from smopd.models.adapters import merged
 from smopd.models.loading import skeleton
 from smopd.plugins import load_python
+from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
 from smopd.rollout.engine import TRAITS, Engine, Sampling, traits_of
 from smopd.rollout.hf import HFEngine
@@ -34,6 +35,14 @@ def refuse_endpoint(settings: Settings) -> None:
         raise UserError(f"engine.kind: {only}; train with hf, vllm or vllm-http")
 
 
+def refuse_processes(settings: Settings, count: int) -> None:
+    """A UserError for vLLM inside of several processes: it would take the first GPU in every one of them."""
+    kind = settings.engine.kind
+    if count > 1 and kind in TRAITS and not traits_of(kind).in_place and not traits_of(kind).remote:
+        way = "start servers and set engine.kind=vllm-http (docs/engines.md), or engine.kind=hf"
+        raise UserError(f"engine.kind: {kind} samples in one process only, and this run has {count}; {way}")
+
+
 def make_engine(
     settings: Settings,
     renderer: Renderer,
@@ -43,6 +52,7 @@ def make_engine(
     rank: int = 0,
 ) -> Engine:
     """The engine that the settings name: around `model`, or with adapters up to `rank` through `folder`."""
+    settings = resolve_engine(settings)
     refuse_endpoint(settings)
     kind, traits = settings.engine.kind, traits_of(settings.engine.kind)
     if kind not in TRAITS:
@@ -83,6 +93,7 @@ def evaluation_driver(
     settings: Settings, adapter: Path | None = None, track: Track = quiet
 ) -> Iterator[Driver | ChatDriver]:
     """Plays an evaluation's conversations inside this block, with an adapter if given."""
+    settings = resolve_engine(settings)
     kind, sampling, limit = settings.engine.kind, evaluation_sampling(settings), settings.eval.middle_tokens
     if not traits_of(kind).token_ids:
         if adapter:
@@ -95,7 +106,7 @@ def evaluation_driver(
         batch = settings.eval.batch
         if traits_of(kind).in_place:
             with track(f"loading {settings.model.path}"):
-                chat = load_model(settings, "cuda" if torch.cuda.is_available() else "cpu")
+                chat = load_model(settings, default_device())
                 renderer, model = chat.renderer, load_adapter(chat.model, adapter) if adapter else chat.model
             engine = make_engine(settings, renderer, batch, folder, model)
             if adapter and settings.rollout.merge:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from smopd.errors import UserError
 from smopd.plugins import load_python
+from smopd.settings import AUTO
 
 SaveAdapter = Callable[[Path], None]  # writes the student's adapter into a folder, in plain PEFT format
 
@@ -84,7 +85,11 @@ TRAITS = {
 
 
 def traits_of(kind: str) -> Traits:
-    """What the engine of that name can do, or the one in a Python file of the user's."""
+    """What the engine of that name can do, or the one in a Python file of the user's. `auto` is what it is on
+    a GPU, for plans: a run has its engine chosen before (choice.py).
+    """
+    if kind == AUTO:
+        return TRAITS["vllm"]
     if kind in TRAITS:
         return TRAITS[kind]
     traits = getattr(load_python(Path(kind)), "TRAITS", None)

@@ -1,20 +1,23 @@
 """The transformers engine: its own sampling loop, with keys and values kept from turn to turn, so that only
-what follows a shared prefix is computed. Models that this cannot serve are sampled as `StockEngine` does.
+what follows a shared prefix is computed. On CUDA the tokens of a reply are sampled with static shapes and
+CUDA graphs (static.py). Models that this cannot serve are sampled as `StockEngine` does.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from peft import PeftModel
+from torch.distributed.fsdp import FSDPModule
 from torch.nn import Module
 
 from smopd.models.adapters import evaluating
 from smopd.rollout.engine import Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
-from smopd.rollout.kv import GROWTH, BatchCache, Kept
+from smopd.rollout.kv import GROWTH, BatchCache, Kept, RowCache
 from smopd.rollout.sampler import pick, uniforms
+from smopd.rollout.static import LOOK, Capture, CudaGraphs, StaticSteps, padded_columns, padded_rows
 from smopd.rollout.stock import StockEngine
 from smopd.scoring import attention
 from smopd.scoring.passes import packable
@@ -36,15 +39,38 @@ class _Row:
     logps: list[float] = field(default_factory=list)
     stop: Stop | None = None
 
+    def add(self, tokens: Sequence[int], logps: Sequence[float], end_ids: Sequence[int]) -> None:
+        """The next tokens; none behind the first that ends the reply."""
+        for token, logp in zip(tokens, logps, strict=True):
+            if self.stop is None:
+                self.ids.append(token)
+                self.logps.append(logp)
+                self.stop = Stop.END if token in end_ids else None
+
 
 class HFEngine(StockEngine):
-    """Samples `batch` prompts at once. `cache_mb`: half for a batch, half between turns; 0 bounds nothing."""
+    """Samples `batch` prompts at once. `cache_mb`: half for a batch, half between turns; 0 bounds nothing.
+    `static`: with shapes that never change, by default on CUDA, and replayed from `graphs`.
+    """
 
-    def __init__(self, model: Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096) -> None:
+    def __init__(
+        self,
+        model: Module,
+        end_ids: Sequence[int],
+        batch: int = 64,
+        cache_mb: int = 4096,
+        static: bool | None = None,
+        graphs: Callable[[], Capture] | None = CudaGraphs,
+    ) -> None:
         base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
         super().__init__(base, end_ids, batch)
         self.limit = cache_mb * 2**20
         self.kept: dict[str, Kept] = {}  # oldest first
+        if static is None:  # what FSDP does around every layer cannot be captured
+            sharded = any(isinstance(module, FSDPModule) for module in base.modules())
+            static = base.device.type == "cuda" and not sharded
+        self.static = static
+        self.steps = StaticSteps(self._static_forward, graphs)
         self._warned = False
 
     @torch.no_grad()
@@ -73,10 +99,12 @@ class HFEngine(StockEngine):
     def refresh(self, version: int, save: SaveAdapter) -> None:
         """What older weights computed is of no use."""
         self.kept.clear()
+        self.steps.clear()
 
     def sleep(self) -> None:
         """Conversations are over: their keys and values go."""
         self.kept.clear()
+        self.steps.clear()
 
     def _row(self, prompt: Sequence[int], seed: int, session: Session | None, sampling: Sampling) -> _Row:
         kept = self.kept.pop(session.name, None) if session else None
@@ -89,7 +117,10 @@ class HFEngine(StockEngine):
         count, longest = 1, len(rows[0].prompt)
         while count < min(self.batch, len(rows)):
             longest = max(longest, len(rows[count].prompt))
-            if (count + 1) * (longest + sampling.max_tokens) * self._token_bytes() > self.limit // 2:
+            batch, columns = count + 1, longest + sampling.max_tokens
+            if self.static:
+                batch, columns = padded_rows(batch), padded_columns(columns)
+            if batch * columns * self._token_bytes() > self.limit // 2:
                 break
             count += 1
         return count
@@ -111,28 +142,81 @@ class HFEngine(StockEngine):
             row.shared = max(0, len(row.prompt) - block)
         room = block + min(sampling.max_tokens, GROWTH)
         first = [(row.kept, row.start, row.shared) for row in rows]
-        cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first)
+        make, static, shape = None, self.static, (padded_rows(len(rows)), padded_columns(longest + 1))
+        if static:
+            self.steps.reserve(shape[0], padded_columns(longest + sampling.max_tokens), self.model)
+            make = self.steps.arena.maker(*shape)
+        cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first, make)
         lengths, shared = sum(len(row.prompt) for row in rows), sum(row.shared for row in rows)
         self.usage.add(lengths, shared, block * len(rows) - (lengths - shared))
         ids = [[0] * (block - len(row.prompt)) + row.prompt[row.shared :] for row in rows]
         logits_BV = self._forward(torch.tensor(ids, device=device), rows, cache)
         draws_BM = torch.stack([row.draws for row in rows]).to(device)
+        if static:
+            self._decode_static(rows, sampling, logits_BV, draws_BM, cache, shape)
+        else:
+            self._decode(rows, sampling, logits_BV, draws_BM, cache)
+
+    def _decode(
+        self,
+        rows: list[_Row],
+        sampling: Sampling,
+        logits_BV: torch.Tensor,
+        draws_BM: torch.Tensor,
+        cache: BatchCache,
+    ) -> None:
+        """Token by token, with a cache that is as wide as it has to be and loses rows that have ended."""
         for position in range(sampling.max_tokens):
             chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, position])
             for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
-                if row.stop is None:
-                    row.ids.append(token)
-                    row.logps.append(logp)
-                    row.stop = Stop.END if token in self.end_ids else None
+                row.add([token], [logp], self.end_ids)
             going = [k for k, row in enumerate(rows) if row.stop is None]
             if not going or position + 1 == sampling.max_tokens:
                 break
             # Taking rows out copies the others once: done when it spares a quarter of the work.
             if len(going) <= 0.75 * len(rows):
                 self._keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
-                cache.batch_select_indices(torch.tensor(going, device=device))
-                rows, draws_BM, chosen_B = [rows[k] for k in going], draws_BM[going], chosen_B[going]
+                chosen = torch.tensor(going, device=draws_BM.device)
+                cache.batch_select_indices(chosen)
+                rows, draws_BM, chosen_B = [rows[k] for k in going], draws_BM[chosen], chosen_B[chosen]
             logits_BV = self._forward(chosen_B[:, None], rows, cache)
+        self._keep(list(enumerate(rows)), cache)
+
+    def _decode_static(
+        self,
+        rows: list[_Row],
+        sampling: Sampling,
+        logits_BV: torch.Tensor,
+        draws_BM: torch.Tensor,
+        prefilled: BatchCache,
+        shape: tuple[int, int],
+    ) -> None:
+        """A few tokens at a time, with shapes that change only where half of the rows have ended or all
+        columns are in use. `shape`: (rows, columns) of what stands in the arena.
+        """
+        device, arena, cache = draws_BM.device, self.steps.arena, prefilled  # type: tuple[Any, Any, RowCache]
+        chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, 0])
+        for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
+            row.add([token], [logp], self.end_ids)
+        done, used, step = 1, prefilled.get_seq_length(), None  # tokens sampled, columns in use
+        while done < sampling.max_tokens and (going := [k for k, row in enumerate(rows) if row.stop is None]):
+            needed = padded_rows(len(going)), shape[1] if used < shape[1] else padded_columns(used + 1)
+            if needed != shape:
+                self._keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
+                chosen = torch.tensor(going, device=device)
+                arena.move(chosen, used, shape, needed)
+                rows, draws_BM = [rows[k] for k in going], draws_BM[chosen]
+                shape, step = needed, None
+            if step is None:
+                last = torch.tensor([row.ids[-1] for row in rows], device=device)
+                starts = torch.tensor([row.start for row in rows], device=device)
+                step = self.steps.begin(shape, sampling, last, starts, used)
+                cache = step.cache
+            count = min(LOOK, sampling.max_tokens - done, shape[1] - used)
+            tokens_BK, logps_BK = step.sample(draws_BM[:, done : done + count])
+            for row, tokens, logps in zip(rows, tokens_BK.tolist(), logps_BK.tolist(), strict=True):
+                row.add(tokens, logps, self.end_ids)
+            done, used = done + count, used + count
         self._keep(list(enumerate(rows)), cache)
 
     def _forward(self, ids_BQ: torch.Tensor, rows: list[_Row], cache: BatchCache) -> torch.Tensor:
@@ -142,7 +226,18 @@ class HFEngine(StockEngine):
         real_BC = columns >= starts_B1
         # Padding sees itself: a row that sees nothing has no softmax.
         mask_BQC = (real_BC[:, None] & (columns <= new[:, None])) | (columns == new[:, None])
-        mask: torch.Tensor = mask_BQC[:, None]
+        places_BQ = (new - starts_B1).clamp_min(0)
+        return self._logits(ids_BQ, mask_BQC[:, None], places_BQ, cache)
+
+    def _static_forward(
+        self, tokens_B1: torch.Tensor, seen_BC: torch.Tensor, places_B1: torch.Tensor, cache: RowCache
+    ) -> torch.Tensor:
+        return self._logits(tokens_B1, seen_BC[:, None, None], places_B1, cache)
+
+    def _logits(
+        self, ids_BQ: torch.Tensor, mask: torch.Tensor, places_BQ: torch.Tensor, cache: RowCache
+    ) -> torch.Tensor:
+        """[B, V] behind the last token of every row."""
         extra: dict[str, Any] = {}
         if self.model.config._attn_implementation == "sdpa":
             attention.install()
@@ -151,12 +246,11 @@ class HFEngine(StockEngine):
             lowest = torch.finfo(self.model.dtype).min
             mask = torch.zeros_like(mask, dtype=self.model.dtype).masked_fill(~mask, lowest)
         extra |= {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
-        places = (new - starts_B1).clamp_min(0)
-        output = self.model(input_ids=ids_BQ, attention_mask=mask, position_ids=places, **extra)
+        output = self.model(input_ids=ids_BQ, attention_mask=mask, position_ids=places_BQ, **extra)
         logits: torch.Tensor = output.logits[:, -1]
         return logits
 
-    def _keep(self, rows: list[tuple[int, _Row]], cache: BatchCache) -> None:
+    def _keep(self, rows: list[tuple[int, _Row]], cache: RowCache) -> None:
         for place, row in rows:
             if self.limit and row.session and row.session.more:
                 # The last token was sampled but never went through the model.

@@ -1,8 +1,9 @@
-"""Keys and values of a batch while it is sampled (right-aligned, one buffer a layer, with room to grow), and
-of single conversations between turns. Shapes: B rows, H key/value heads, C columns, D head width.
+"""Keys and values of a batch while it is sampled (right-aligned, one buffer a layer), and of single
+conversations between turns. A `BatchCache` grows; a `StaticCache` has the same shapes at every token, as a
+CUDA graph needs them. Shapes: B rows, H key/value heads, C columns, D head width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +32,18 @@ class Kept:
         return next((k for k in range(limit) if self.tokens[k] != prompt[k]), limit)
 
 
+# Makes the buffer [2, B, H, C, D] of a layer: its number, an example of its numbers, B, H and D.
+MakeBuffer = Callable[[int, torch.Tensor, int, int, int], torch.Tensor]
+
+
 class BufferLayer(DynamicLayer):
     """One layer's keys and values in a buffer with room behind them."""
 
-    def __init__(self, length: int, first: torch.Tensor | None) -> None:
+    def __init__(
+        self, length: int, first: torch.Tensor | None, make: MakeBuffer | None = None, number: int = 0
+    ) -> None:
         super().__init__()
+        self.make, self.number = make, number
         self.length = length  # columns in use
         if first is not None:
             self.keys, self.values = first[0], first[1]
@@ -43,9 +51,13 @@ class BufferLayer(DynamicLayer):
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Make room as wide as the first keys and values need."""
-        room = self.length + key_states.shape[2] + GROWTH
-        both = (key_states, value_states)
-        self.keys, self.values = (t.new_zeros(*t.shape[:2], room, t.shape[3]) for t in both)
+        if self.make:
+            rows, heads, _, width = key_states.shape
+            self.keys, self.values = self.make(self.number, key_states, rows, heads, width)
+        else:
+            room = self.length + key_states.shape[2] + GROWTH
+            both = (key_states, value_states)
+            self.keys, self.values = (t.new_zeros(*t.shape[:2], room, t.shape[3]) for t in both)
         self.is_initialized = True
 
     def update(
@@ -70,28 +82,117 @@ class BufferLayer(DynamicLayer):
         return self.length
 
 
-class BatchCache(Cache):
-    """The keys and values of a batch, as transformers' models take them."""
-
-    def __init__(
-        self, layers: int, columns: int, room: int, rows: Sequence[tuple[Kept | None, int, int]]
-    ) -> None:
-        """`columns` in use, `room` behind them. A row: what was kept, its first column, tokens kept."""
-        example = next((kept.layers for kept, _, count in rows if kept and count), None)
-        made = []
-        for number in range(layers):
-            first = None
-            if example:
-                _, heads, _, width = example[number].shape
-                first = example[number].new_zeros(2, len(rows), heads, columns + room, width)
-                for row, (kept, start, count) in enumerate(rows):
-                    if kept and count:
-                        first[:, row, :, start : start + count] = kept.layers[number][:, :, :count]
-            made.append(BufferLayer(columns, first))
-        super().__init__(layers=list(made))
+class RowCache(Cache):
+    """The keys and values of a batch, from which single rows can be taken."""
 
     def take(self, row: int, start: int, tokens: list[int]) -> Kept:
         """What row `row` leaves behind: the columns of its tokens, from `start` on."""
         span = slice(start, start + len(tokens))
         layers: list[Any] = list(self.layers)
         return Kept(tokens, [torch.stack([x.keys[row, :, span], x.values[row, :, span]]) for x in layers])
+
+
+class BatchCache(RowCache):
+    """The keys and values of a batch, as transformers' models take them."""
+
+    def __init__(
+        self,
+        layers: int,
+        columns: int,
+        room: int,
+        rows: Sequence[tuple[Kept | None, int, int]],
+        make: MakeBuffer | None = None,
+    ) -> None:
+        """`columns` in use, `room` behind them. A row: what was kept, its first column, tokens kept. `make`
+        gives the buffers where they shall not be the batch's own.
+        """
+        example = next((kept.layers for kept, _, count in rows if kept and count), None)
+        made = []
+        for number in range(layers):
+            first = None
+            if example:
+                _, heads, _, width = example[number].shape
+                if make:
+                    first = make(number, example[number], len(rows), heads, width)
+                else:
+                    first = example[number].new_zeros(2, len(rows), heads, columns + room, width)
+                for row, (kept, start, count) in enumerate(rows):
+                    if kept and count:
+                        first[:, row, :, start : start + count] = kept.layers[number][:, :, :count]
+            made.append(BufferLayer(columns, first, make, number))
+        super().__init__(layers=list(made))
+
+
+class Arena:
+    """Memory for keys and values that outlives a batch, one piece a layer. Batches of any shape take turns in
+    it, so that a graph captured for one of these shapes finds its keys and values where they were.
+    """
+
+    def __init__(self) -> None:
+        self.cells = 0  # rows times columns that fit
+        self._layers: dict[int, torch.Tensor] = {}  # [2, cells, H, D], only as a shape
+
+    def reserve(self, cells: int) -> bool:
+        """Make room for so many tokens; whether that took new memory, and the old contents are gone."""
+        if cells <= self.cells:
+            return False
+        self.cells = cells
+        self._layers.clear()
+        return True
+
+    def maker(self, rows: int, columns: int) -> MakeBuffer:
+        """Makes buffers of that shape; a batch of fewer rows gets the first ones."""
+        assert rows * columns <= self.cells
+
+        def make(layer: int, like: torch.Tensor, count: int, heads: int, width: int) -> torch.Tensor:
+            if layer not in self._layers:
+                # Never anything that is not a number: masked columns still take part, with weight 0.
+                self._layers[layer] = like.new_zeros(2, self.cells, heads, width)
+            return self.view(layer, rows, columns)[:, :count]
+
+        return make
+
+    def view(self, layer: int, rows: int, columns: int) -> torch.Tensor:
+        """The layer's memory as [2, B, H, C, D]."""
+        whole = self._layers[layer]
+        _, _, heads, width = whole.shape
+        flat = whole.view(-1)[: 2 * rows * heads * columns * width]
+        return flat.view(2, rows, heads, columns, width)
+
+    def move(self, chosen: torch.Tensor, used: int, old: tuple[int, int], new: tuple[int, int]) -> None:
+        """From a shape (rows, columns) to another: the `chosen` rows, their first `used` columns."""
+        for layer in self._layers:
+            moved = self.view(layer, *old)[:, chosen, :, :used]  # a copy: both shapes share memory
+            self.view(layer, *new)[:, : len(chosen), :, :used] = moved
+
+    @property
+    def layers(self) -> int:
+        """Layers that have memory."""
+        return len(self._layers)
+
+
+class StaticLayer(DynamicLayer):
+    """One layer's keys and values in a buffer that stays as wide as it is: unused columns are masked."""
+
+    def __init__(self, buffer: torch.Tensor, column: torch.Tensor) -> None:
+        super().__init__()
+        self.keys, self.values, self.column = buffer[0], buffer[1], column
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write one column, whose number is read from a tensor; all columns there are."""
+        assert self.keys is not None
+        assert self.values is not None
+        self.keys.index_copy_(2, self.column, key_states)
+        self.values.index_copy_(2, self.column, value_states)
+        return self.keys, self.values
+
+
+class StaticCache(RowCache):
+    """Keys and values in an arena. `column` [1]: where the next ones are written."""
+
+    def __init__(self, arena: Arena, rows: int, columns: int, column: torch.Tensor) -> None:
+        layers = [StaticLayer(arena.view(k, rows, columns), column) for k in range(arena.layers)]
+        super().__init__(layers=list(layers))

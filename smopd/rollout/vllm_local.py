@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from smopd.devices import free_cache
 from smopd.errors import UserError
+from smopd.models.handover import StudentAdapter
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
+from smopd.rollout.vllm_memory import tensors_by_folder
 from smopd.rollout.vllm_shared import Adapter, AdapterStore, Replies, max_rank, served_model
 from smopd.seeds import derive
 from smopd.settings import Settings
@@ -71,6 +74,7 @@ class VLLMEngine(Engine):
                 hint = "its share of the GPU, engine.max_length the longest context it makes room for"
                 problem = f"vLLM does not start: {str(error).strip()}\nengine.memory is {hint}"
                 raise UserError(f'engine.kind = "vllm": {problem}') from None
+            self._handed = tensors_by_folder(self._llm) if rank else None
 
     def generate(
         self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
@@ -112,7 +116,7 @@ class VLLMEngine(Engine):
     def refresh(self, version: int, save: SaveAdapter) -> None:
         """Load the adapter, drop the one before and everything computed with it."""
         self._wake_up()
-        old, new = self._adapter, self._store.write(version, save)
+        old, new = self._adapter, self._write(version, save)
         engine = self._llm.llm_engine
         if self._request is not None:
             engine.remove_lora(self._request.lora_int_id)
@@ -129,6 +133,15 @@ class VLLMEngine(Engine):
         if old:
             self._store.drop(old)
 
+    def _write(self, version: int, save: SaveAdapter) -> Adapter:
+        """The adapter's folder; a student's tensors go through memory where vLLM takes them."""
+        if self._handed is None or not isinstance(save, StudentAdapter):
+            return self._store.write(version, save)
+        new = self._store.write(version, save.write_config)
+        self._handed.clear()  # of what was never taken, because vLLM refused it
+        self._handed[str(new.path)] = save.tensors()
+        return new
+
     def sleep(self) -> None:
         """Weights to main memory, keys and values away; the next `refresh` brings them back."""
         if self._sleeps and not self._asleep:
@@ -142,8 +155,7 @@ class VLLMEngine(Engine):
                 self._llm.llm_engine.engine_core.shutdown()
             self._llm = self._request = self._adapter = None
             gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            free_cache()
         self._store.close()
         self._folder.cleanup()
 

@@ -1,21 +1,24 @@
-"""Attention over a packed prefix tree in which a token is only ever compared with its own ancestors.
+"""Attention over a packed prefix tree in which a token is only ever compared with its own ancestors: what a
+CPU computes, and a GPU where `flex` is not available.
 
 A mask over the packed row computes every pair of tokens and throws most of them away: of a row of 2,048
 tokens an average token sees a few hundred. Here each unbranched run of tokens (a segment) attends to the runs
 above it and to itself, so the work is that of the separate sequences with their shared prefixes counted once.
 
 transformers looks its attention up by name at every call. `install` puts a function in the place of "sdpa"
-that hands everything on to it that asks for nothing of this file. The mask is passed all the same: what
-ignores the tree is slower, not wrong.
+that hands everything on to it that asks for nothing of this file or of `flex`. Beside a tree the mask is
+passed all the same: what ignores the tree is slower, not wrong.
 """
 
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from smopd.scoring import flex
 from smopd.scoring.tree import Segment
 
 # Queries taken at once. Smaller blocks compare fewer pairs that causality then hides, larger ones make fewer
@@ -33,14 +36,19 @@ def tree_or_sdpa_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    attention_mask: torch.Tensor | BlockMask | None,
     dropout: float = 0.0,
     scaling: float | None = None,
     prefix_tree: list[Segment] | None = None,
     shared_heads: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' "sdpa", or attention along `prefix_tree` or with `shared_heads` where a call asks."""
+    """transformers' "sdpa", or attention with a block mask, along `prefix_tree` or with `shared_heads`, where
+    a call asks.
+    """
+    if isinstance(attention_mask, BlockMask):
+        assert not dropout, "flex_attention has no dropout"
+        return flex.attend(query, key, value, attention_mask, scaling).transpose(1, 2).contiguous(), None
     if shared_heads and attention_mask is not None:
         return shared_attention(query, key, value, attention_mask, scaling).transpose(1, 2).contiguous(), None
     if prefix_tree is None:

@@ -1,8 +1,8 @@
 """Row losses: what one token costs, from the student's and the teacher's logits and the sampled token.
 
 A row loss is an object with a `name` and a function `value(rows)` of one chunk of logits; autograd gives its
-gradient. The kernel (kernel.py) knows the closed form of `Divergence` without a cap on entries and of
-`sampled_nll`. Natural logarithm; shapes: n rows of a chunk, V vocabulary.
+gradient. The kernel (kernel.py) knows the closed form of `Divergence` and of `sampled_nll`; that of a cap on
+entries only on CUDA. Natural logarithm; shapes: n rows of a chunk, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -74,9 +74,13 @@ class Divergence:
         student, teacher = rows.student, rows.teacher
         if self.temperature != 1:
             student, teacher = student / self.temperature, teacher / self.temperature
-        terms = divergence_terms(student.log_softmax(-1), teacher.log_softmax(-1), self.kind, self.beta)
+        log_s, log_t = student.log_softmax(-1), teacher.log_softmax(-1)
+        terms = divergence_terms(log_s, log_t, self.kind, self.beta)
         if self.entry_cap is not None:
             terms = terms.clamp(-self.entry_cap if self.both_ways else None, self.entry_cap)
+        elif self.kind != "gjs":
+            # Adds zero, but for what the two normalisers were rounded by, which a small KL would take in.
+            terms = terms + (log_t.exp() - log_s.exp()) * (1 if self.kind == "rkl" else -1)
         return terms.sum(-1)
 
 

@@ -12,11 +12,11 @@ import torch
 from transformers import PreTrainedModel
 
 from smopd.errors import UserError
-from smopd.scoring import attention, plain
+from smopd.scoring import attention, flex, plain
 from smopd.scoring.plain import Scored
-from smopd.scoring.tree import PrefixTree, rows_within
+from smopd.scoring.tree import PrefixTree, rows_within, upload
 
-PACKABLE = {"sdpa", "eager", "flex_attention"}
+PACKABLE = {"sdpa", "eager"}
 
 # What families call a change of the logits behind the head, with the value that changes nothing.
 LOGIT_FIELDS = {
@@ -119,35 +119,54 @@ def reply_hidden(
     states: list[torch.Tensor | None] = [None] * len(whole)
     for chosen in rows_within(whole, row_tokens):
         tree = PrefixTree.pack([whole[k] for k in chosen])
-        hidden_Ld = _packed_pass(body, tree, device)
+        places = []
         for k, index in zip(chosen, tree.index, strict=True):
             context, reply = sequences[k]
             # Position p of a sequence predicts its token p + 1, so reply token i is predicted at len(context)
             # - 1 + i.
-            states[k] = hidden_Ld[index[len(context) - 1 : len(context) - 1 + len(reply)].to(device)]
+            places.append(index[len(context) - 1 : len(context) - 1 + len(reply)])
+        hidden_Ld = _packed_pass(body, tree, device)
+        replies = hidden_Ld[upload(torch.cat(places), device)].split([len(p) for p in places])
+        for k, hidden in zip(chosen, replies, strict=True):
+            states[k] = hidden
     return torch.cat([state for state in states if state is not None])
 
 
-def _packed_pass(body: torch.nn.Module, tree: PrefixTree, device: torch.device | str) -> torch.Tensor:
-    """[L, d] hidden states of one packed row."""
-    kind = body.config._attn_implementation  # type: ignore[union-attr]
-    dtype = next(body.parameters()).dtype
-    tree = tree.to(device)
-    mask: Any
-    if kind == "flex_attention":
-        from torch.nn.attention.flex_attention import create_block_mask
+def row_attention(body: torch.nn.Module, device: torch.device | str) -> str:
+    """How a packed row is attended to: "mask" (eager), "flex" (compiled) or "segments"."""
+    config: Any = body.config
+    if config._attn_implementation != "sdpa":
+        return "mask"
+    place, dtype = torch.device(device), next(body.parameters()).dtype
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // heads
+    dropout = body.training and bool(getattr(text, "attention_dropout", 0.0))
+    takes_masks = getattr(body, "_supports_flex_attn", False)
+    if dropout or not takes_masks or not flex.compilable(place.type, dtype, width):
+        return "segments"
+    kv_heads = getattr(text, "num_key_value_heads", None) or heads
+    return "flex" if flex.works(place, dtype, heads, kv_heads, width) else "segments"
 
-        length = len(tree.input_ids)
-        mask = create_block_mask(tree.mask_mod(), None, None, length, length, device=str(device))
-    else:
-        mask = (tree.attention_mask() if kind == "sdpa" else tree.additive_mask(dtype))[None, None]
+
+def _packed_pass(body: torch.nn.Module, tree: PrefixTree, device: torch.device | str) -> torch.Tensor:
+    """[L, d] hidden states of one packed row, and of padding behind it where its attention wants some."""
+    kind = row_attention(body, device)
+    if kind == "flex":
+        tree = tree.padded(flex.bucket(len(tree.input_ids)))
+    row = tree.to(device)
+    mask: Any
     extra: dict[str, Any] = {}
-    if kind == "sdpa":
-        attention.install()
-        extra["prefix_tree"] = tree.segments()
+    if kind == "flex":
+        mask = flex.block_mask(tree, row)
+    elif kind == "segments":
+        mask, extra["prefix_tree"] = row.attention_mask()[None, None], tree.segments()
+    else:
+        mask = row.additive_mask(next(body.parameters()).dtype)[None, None]
+    attention.install()
     output = body(
-        input_ids=tree.input_ids[None],
-        position_ids=tree.position_ids[None],
+        input_ids=row.input_ids[None],
+        position_ids=row.position_ids[None],
         attention_mask=mask,
         use_cache=False,
         **extra,

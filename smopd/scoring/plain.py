@@ -3,7 +3,8 @@ reference of the tests and of `smopd bench`, the fallback where the head is trai
 can't be packed.
 
 A model that soft-caps its logits (Gemma 2: z = cap * tanh(z / cap)) has a `CappedHead`, whose cap every
-scoring function applies. Softmax in float32 whatever the inputs (float64 stays float64), natural logarithm.
+scoring function applies. Logits and softmax in float32 whatever the inputs (float64 stays float64), natural
+logarithm.
 Shapes: N reply tokens, d hidden width, V vocabulary.
 """
 
@@ -11,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 
 from smopd.errors import UserError
 from smopd.scoring.losses import HiddenLoss, RowLoss, Rows
+from smopd.scoring.products import wide_linear
 from smopd.scoring.stats import Decide, TokenStats, check_rows
 
 Scored = tuple[Sequence[int], Sequence[int]]  # context ids, reply ids
@@ -108,15 +109,15 @@ def _chunk(
     highest.
     """
     softcap = cap_of(weight)
-    student_logits_NV = capped(_wide(F.linear(student_hidden, weight)), softcap)
+    student_logits_NV = capped(wide_linear(student_hidden, weight), softcap)
     with torch.no_grad():
-        teacher_logits_NV = capped(_wide(F.linear(teacher_hidden, weight)), softcap)
+        teacher_logits_NV = capped(wide_linear(teacher_hidden, weight), softcap)
         logps = [student_logits_NV.log_softmax(-1), teacher_logits_NV.log_softmax(-1)]
         entropies = [_entropy(logp_NV) for logp_NV in logps]
         sampled = [logp_NV.gather(-1, tokens[:, None])[:, 0] for logp_NV in logps]
     rows = Rows(student_logits_NV, teacher_logits_NV, tokens, auxiliary)
     values = [
-        _wide(loss.of_hidden(student_hidden, teacher_hidden))
+        loss.of_hidden(student_hidden.to(student_logits_NV.dtype), teacher_hidden.to(student_logits_NV.dtype))
         if isinstance(loss, HiddenLoss)
         else loss.value(rows)
         for loss in losses
@@ -127,10 +128,6 @@ def _chunk(
 def _entropy(logp_NV: torch.Tensor) -> torch.Tensor:
     p = logp_NV.exp()
     return -torch.where(p > 0, p * logp_NV, torch.zeros_like(p)).sum(-1)
-
-
-def _wide(logits: torch.Tensor) -> torch.Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def reply_hidden(

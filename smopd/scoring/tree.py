@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,17 @@ class PrefixTree:
 
     def to(self, device: torch.device | str) -> "PrefixTree":
         """The same row on another device (`index` stays: it is used to pick rows, wherever they are)."""
-        ids, positions, ends = (t.to(device) for t in (self.input_ids, self.position_ids, self.subtree_end))
+        ids, positions, ends = (
+            upload(t, device) for t in (self.input_ids, self.position_ids, self.subtree_end)
+        )
         return PrefixTree(ids, positions, ends, self.index)
+
+    def padded(self, length: int) -> "PrefixTree":
+        """The same row with padding up to `length` behind it, which sees itself and which nobody sees."""
+        more = length - len(self.input_ids)
+        ids, positions = (F.pad(t, (0, more)) for t in (self.input_ids, self.position_ids))
+        own = torch.arange(length - more, length, device=self.subtree_end.device) + 1
+        return PrefixTree(ids, positions, torch.cat([self.subtree_end, own]), self.index)
 
     def segments(self) -> list[Segment]:
         """The row cut where branches begin and end; a segment's tokens all have the same last descendant."""
@@ -99,6 +109,13 @@ class PrefixTree:
             return (key <= query) & (query < end[key])
 
         return visible
+
+
+def upload(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    """The same on `device`, without waiting for what a GPU still computes."""
+    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def rows_within(sequences: Sequence[Sequence[int]], budget: int) -> list[list[int]]:

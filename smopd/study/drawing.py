@@ -23,6 +23,7 @@ from scipy.special import stdtrit
 
 from smopd.charts import styled, svg_text
 from smopd.formatting import visible
+from smopd.methods import PAPERS_OWN
 from smopd.study.paper import PaperRow, find
 from smopd.study.results import Cell, Results
 from smopd.study.statistics import mean_sd, welch_interval
@@ -31,10 +32,8 @@ INK, MUTED, RULE = "#1f2328", "#59636e", "#d9dee3"
 WIDTH, WIDE = 6.5, 8.2  # inches; WIDE with three panels side by side
 # Colours of Okabe and Ito, then of Tol: told apart with any colour vision. The paper's arms have the same
 # colour in every study.
-ARM_COLOURS = {
-    "base": "#c3cad1", "baseline": "#7d8894", "entropy": "#0072b2", "outcome": "#e69f00",
-    "combined": "#009e73",
-}  # fmt: skip
+_PAPERS_COLOURS = ("#7d8894", "#0072b2", "#e69f00", "#009e73")
+ARM_COLOURS = {"base": "#c3cad1", **dict(zip(PAPERS_OWN, _PAPERS_COLOURS, strict=True))}
 _OTHERS = "#cc79a7 #d55e00 #56b4e9 #332288 #999933 #882255 #44aa99 #aa4499 #8c6d31 #117733"
 OTHER_COLOURS = tuple(_OTHERS.split())
 MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", ">", "h")
@@ -131,8 +130,8 @@ class Plot:
 
     def printed_delta(self, spot: Spot, arm: str, view: str) -> float | None:
         """The paper's difference from its baseline."""
-        row = self.printed(spot, arm)
-        return row.effect(view, "baseline") if row and self.results.reference == "baseline" else None
+        row, reference = self.printed(spot, arm), PAPERS_OWN[0]
+        return row.effect(view, reference) if row and self.results.reference == reference else None
 
     def add(self, name: str, found: Spread) -> None:
         """Note a mean and the ends of its interval."""

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from smopd.config import load_config, plan_of
+from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.evaluation.prepare import prepared_examples
 from smopd.models import load_model, resolve_adapter
@@ -46,7 +47,7 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     found = sorted((run / "checkpoints").glob(at or "step-*"))
     if not found:
         raise UserError(f"{run}: has no checkpoint {at or 'yet'}")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = default_device()
     with track(f"loading {config.model.path} with {found[-1].name}"):
         chat = load_model(config, device)
         start = resolve_adapter(config.model.adapter) if config.model.adapter else None
@@ -74,13 +75,15 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     weights = {}
     if asked.needs_survey:
         with torch.no_grad():
-            looked = [
-                without_graph(loss)
-                for r in rollouts
-                for loss in score(
-                    model, chat.renderer, [r], probe, moment, row_tokens=config.train.row_tokens
-                )
-            ]
+            looked = without_graph(
+                [
+                    loss
+                    for r in rollouts
+                    for loss in score(
+                        model, chat.renderer, [r], probe, moment, row_tokens=config.train.row_tokens
+                    )
+                ]
+            )
         weights = dict(survey([asked], looked, moment).weights)
     sums = {"kept": [torch.zeros_like(p) for p in student], "all": [torch.zeros_like(p) for p in student]}
     counts = torch.zeros(4, dtype=torch.float64)
@@ -95,7 +98,7 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
             for reply, stats in zip(part.replies, part.stats, strict=True):
                 key = (reply.example.id, reply.sample, reply.view, reply.turn, term.name)
                 weight = weights[key] if weights else decide(asked, [Tokens(stats, reply, moment)])[0].weight
-                chosen_stats.append(replace(stats, weight=weight))
+                chosen_stats.append(replace(stats, weight=weight.to(stats.entropy)))
             counts += _counts(asked, chosen_stats)
             for name, of_term in (("kept", chosen_stats), ("all", part.stats)):
                 value = term_loss(

@@ -8,6 +8,10 @@ import torch
 
 from smopd.objective.loss import RolloutLoss
 
+# A norm of less than this share of the largest is rounding, as that of a FULL branch whose teacher still
+# equals the student: scaled up it would drown the others.
+NOISE = 1e-5
+
 
 class TermGradients:
     """One step's gradients by term, of these parameters."""
@@ -35,13 +39,16 @@ class TermGradients:
 
     def put(self) -> dict[str, float]:
         """Add them, balanced, to the parameters' gradients; their norms by term."""
-        norms = {
-            name: torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt().item()
-            for name, gradients in self.by_term.items()
-        }
-        felt = {name: norm for name, norm in norms.items() if norm > 0}
-        for name, norm in felt.items():
-            factor = sum(felt.values()) / len(felt) / norm
+        if not self.by_term:
+            return {}
+        squares = [
+            torch.stack([gradient.square().sum() for gradient in gradients]).sum()
+            for gradients in self.by_term.values()
+        ]
+        norms = dict(zip(self.by_term, torch.stack(squares).sqrt().tolist(), strict=True))
+        felt = {name: norm for name, norm in norms.items() if norm > NOISE * max(norms.values())}
+        for name in self.by_term:
+            factor = sum(felt.values()) / len(felt) / felt[name] if name in felt else 1.0
             for parameter, gradient in zip(self.parameters, self.by_term[name], strict=True):
                 assert parameter.grad is not None
                 parameter.grad.add_(gradient, alpha=factor)

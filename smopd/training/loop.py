@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from math import cos, pi
+from math import cos, inf, isfinite, pi
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from peft import PeftModel
 
 from smopd.chat import Renderer
 from smopd.config import Config, plan_of
+from smopd.devices import free_cache
 from smopd.errors import EngineLost, UserError
 from smopd.evaluation.prepare import prepared_examples
 from smopd.models import load_model, resolve_adapter
@@ -27,7 +28,7 @@ from smopd.objective.loss import RolloutLoss, Survey, survey
 from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
 from smopd.objective.units import batch_divisors
-from smopd.rollout.assembly import training_driver
+from smopd.rollout.assembly import refuse_processes, training_driver
 from smopd.rollout.play import Peers, Rollout
 from smopd.scoring.passes import check_head
 from smopd.seeds import derive
@@ -62,6 +63,7 @@ class Trainer:
         self.config, self.folder = config, folder
         self.plan = plan_of(config)
         self.processes = processes or Processes()
+        refuse_processes(config, self.processes.world_size)
         self.sharded = self.processes.world_size > 1 and (config.train.shard or self.processes.asks_to_shard)
         examples = prepared_examples(config, "train")  # before the model: a mistake there is told at once
         device = self.processes.device
@@ -172,7 +174,7 @@ class Trainer:
         differentiated = time.perf_counter()
         # One row for all processes, made from all rollouts in their order: it does not depend on who computed
         # what.
-        losses = self.processes.gather([without_graph(loss) for loss in own])
+        losses = self.processes.gather(without_graph(own))
         used = self.processes.gather(
             [(self.engine.usage.reused - usage.reused, self.engine.usage.prompt - usage.prompt)]
         )
@@ -243,7 +245,7 @@ class Trainer:
             return Survey({}, divisors)
         with torch.no_grad():
             own = self._in_parts(rollouts, lambda part: self._score(part, peers, moment, None))
-        scored = self.processes.gather([without_graph(loss) for loss in own])
+        scored = self.processes.gather(without_graph(own))
         found = survey([term for term in self.plan.scored if term.needs_survey], scored, moment)
         return Survey(found.weights, {**found.divisors, **divisors})
 
@@ -267,8 +269,7 @@ class Trainer:
                 if not _no_memory(error):
                     raise
                 reason = str(error).splitlines()[0]
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            free_cache()
             if not self.sharded and len(part) > 1:
                 log.warning(
                     "out of memory in scoring %d rollouts: again in two parts, which changes nothing else",
@@ -312,7 +313,8 @@ class Trainer:
         self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None
     ) -> list[RolloutLoss]:
         losses = self._score(part, peers, moment, decided)
-        total = torch.stack([loss.total for loss in losses]).sum() if losses else torch.zeros(())
+        totals = [loss.total for loss in losses] or [torch.zeros((), device=self.processes.device)]
+        total = torch.stack(totals).sum()
         loss = total / len(peers.rollouts)
         loss = self.aligned.anchored(loss) if self.aligned else loss
         if self.by_term:
@@ -336,11 +338,11 @@ class Trainer:
     def _update(self, step: int) -> dict[str, Any]:
         """Clip, optimizer step, teacher average. A zero or non-finite gradient changes nothing."""
         optim = self.config.optim
-        norm = torch.nn.utils.clip_grad_norm_(self.student, optim.grad_clip or float("inf"))
+        norm = torch.nn.utils.clip_grad_norm_(self.student, optim.grad_clip or inf).item()
         rate = learning_rate(step, self.config.train.steps, optim)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        finite = bool(torch.isfinite(norm))
+        finite = isfinite(norm)
         if finite and norm > 0:
             self.optimizer.step()
             if step % self.config.teacher.every == 0:
@@ -353,7 +355,7 @@ class Trainer:
             log.warning("step %d: the gradient is not finite; the step changed nothing", step)
         self.optimizer.zero_grad(set_to_none=True)
         return {
-            "grad_norm": norm.item() if finite else None,
+            "grad_norm": norm if finite else None,
             "lr": rate,
             "skipped": int(not finite),
             "empty": int(norm == 0),

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from accelerate import PartialState
 
+from smopd.devices import default_device
+
 T = TypeVar("T")
 
 
@@ -17,9 +19,9 @@ class Processes:
     """This process among those of the run. Collective methods must be called by all processes together."""
 
     def __init__(self) -> None:
-        self._state = PartialState(cpu=not torch.cuda.is_available())
+        self._state = PartialState(cpu=default_device().type != "cuda")
         self.rank, self.world_size = self._state.process_index, self._state.num_processes
-        self.device: torch.device = self._state.device
+        self.device = default_device()
         # What `accelerate launch --use_fsdp` sets.
         self.asks_to_shard = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 

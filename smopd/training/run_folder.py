@@ -1,6 +1,7 @@
 """A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
-config.toml, metrics.jsonl (a row a step), timings.jsonl, evaluations.jsonl (while training), rollouts/,
-tokens/ (on request), checkpoints/, eval/ (before and after), report.html (from `smopd report`).
+config.toml, starts.jsonl (what ran it), metrics.jsonl (a row a step), timings.jsonl, evaluations.jsonl (while
+training), rollouts/, tokens/ (on request), checkpoints/, eval/ (before and after), report.html (from `smopd
+report`).
 """
 
 import logging
@@ -18,6 +19,7 @@ from smopd.config import MAY_CHANGE, Config, differences, load_config, to_toml
 from smopd.errors import UserError
 from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.models.checksums import checkpoints, damage, step_of
+from smopd.models.handover import StudentAdapter
 from smopd.rollout.engine import SaveAdapter
 from smopd.training import checkpoint, tokens
 
@@ -35,6 +37,7 @@ class RunFolder:
         self.config_file, self.metrics_file = path / "config.toml", path / "metrics.jsonl"
         self.timings_file = path / "timings.jsonl"  # the seconds of each step, which no seed decides
         self.evaluations_file = path / "evaluations.jsonl"
+        self.starts_file = path / "starts.jsonl"  # a row each time it began or went on: where, with what
         self._locked = False
         self._damaged: set[Path] = set()
         if self.config_file.exists():
@@ -123,6 +126,11 @@ class RunFolder:
                 append_jsonl(self.timings_file, {"step": row["step"], **times})
             append_jsonl(self.metrics_file, {k: v for k, v in row.items() if k not in times})
 
+    def record_start(self, row: dict[str, Any]) -> None:
+        """Write down where and with what the run begins or goes on: no result depends on it."""
+        with self._writing(self.starts_file):
+            append_jsonl(self.starts_file, row)
+
     def record_evaluation(self, step: int, metric: str, value: float) -> None:
         """Write down an evaluation; the same one again takes its place."""
         others = [row for row in self.evaluations() if (row["step"], row["metric"]) != (step, metric)]
@@ -142,8 +150,8 @@ class RunFolder:
 
     @staticmethod
     def adapter_saver(model: PeftModel) -> SaveAdapter:
-        """What writes the student's adapter into a folder, in plain PEFT format."""
-        return lambda folder: checkpoint.save_adapter(model, folder)
+        """What hands the student's adapter to an engine: in memory, or a folder in plain PEFT format."""
+        return StudentAdapter(model)
 
     def save_checkpoint(self, step: int, model: PeftModel, optimizer: Optimizer, keep: int) -> Path:
         """Write a checkpoint, unless a sound one is there, then `prune`. It is visible only when complete."""

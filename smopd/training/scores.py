@@ -116,7 +116,7 @@ class _MicroBatch:
             return {}
         lengths = [len(reply.tokens) for reply in self.replies]
         students = student_Nd.split(lengths)
-        tokens = [torch.tensor(reply.tokens, device=self.head.device) for reply in self.replies]
+        tokens = self.tokens().split(lengths)
         groups: dict[tuple[tuple[RowLoss, ...], int], list[int]] = defaultdict(list)
         for number, unit in enumerate(self.units):
             groups[unit.losses, len(unit.auxiliary[1])].append(number)
@@ -175,11 +175,16 @@ class _MicroBatch:
             for k in chosen:
                 mixed = [(weight, next(pieces)) for weight, _ in self.units[k].contexts]
                 hidden[k] = mixed[0][1] if len(mixed) == 1 and mixed[0][0] == 1 else sum_of(mixed)
+            replies = self.tokens().split([len(reply.tokens) for reply in self.replies]) if further else ()
             for k in further:
-                tokens = torch.tensor(self.replies[self.units[k].reply].tokens, device=self.head.device)
+                tokens = replies[self.units[k].reply]
                 found = [sampled_logps(next(pieces), self.head, tokens) for _ in self.units[k].auxiliary[1]]
                 auxiliary[k] = torch.stack(found, 1)
         return hidden, auxiliary
+
+    def tokens(self) -> torch.Tensor:
+        """[N] the tokens of all replies, one after the other."""
+        return torch.tensor([t for reply in self.replies for t in reply.tokens], device=self.head.device)
 
     def sequence(self, number: int, context: Context) -> Scored:
         """A unit's reply behind one of its contexts, as token ids."""
@@ -203,31 +208,56 @@ def _decision(term: Term, tokens: Tokens, decided: Survey | None) -> Decision:
 
 
 def sum_of(mixed: Sequence[tuple[float, torch.Tensor]]) -> torch.Tensor:
-    """sum of weight * tensor, in float32 at least."""
+    """sum of weight * tensor, in float32 at least: rounded back, small differences of contexts would go."""
     total = torch.zeros_like(mixed[0][1], dtype=torch.promote_types(mixed[0][1].dtype, torch.float32))
     for weight, tensor in mixed:
         total.add_(tensor, alpha=weight)
-    return total.to(mixed[0][1].dtype)
+    return total
 
 
-def without_graph(loss: RolloutLoss) -> RolloutLoss:
+def without_graph(losses: Sequence[RolloutLoss]) -> list[RolloutLoss]:
     """The same on the CPU, to be sent to another process or kept for the metrics."""
+    given: dict[int, torch.Tensor] = {}
+    for loss in losses:
+        _mapped(loss, lambda tensor: given.setdefault(id(tensor), tensor))
+    copies = dict(zip(given, to_host(list(given.values())), strict=True))
+    return [_mapped(loss, lambda tensor: copies[id(tensor)]) for loss in losses]
 
-    def bare(stats: TokenStats) -> TokenStats:
-        columns: dict[str, Any] = vars(stats)
-        return replace(stats, **{name: c.detach().cpu() for name, c in columns.items() if c is not None})
+
+def _mapped(loss: RolloutLoss, made: Callable[[torch.Tensor], torch.Tensor]) -> RolloutLoss:
+    """The loss with every tensor replaced by what is made of it."""
+
+    def columns(stats: TokenStats) -> TokenStats:
+        found: dict[str, Any] = vars(stats)
+        return replace(stats, **{name: made(c) for name, c in found.items() if c is not None})
 
     terms = {
         name: replace(
             term,
-            value=term.value.detach().cpu(),
-            stats=tuple(map(bare, term.stats)),
-            over=tuple(over.cpu() for over in term.over),
-            turn_weights=term.turn_weights.cpu(),
-            deltas=term.deltas.cpu(),
+            value=made(term.value),
+            stats=tuple(map(columns, term.stats)),
+            over=tuple(map(made, term.over)),
+            turn_weights=made(term.turn_weights),
+            deltas=made(term.deltas),
         )
         for name, term in loss.terms.items()
     }
     return RolloutLoss(
-        loss.total.detach().cpu(), terms, tuple((reply, bare(stats)) for reply, stats in loss.scored)
+        made(loss.total), terms, tuple((reply, columns(stats)) for reply, stats in loss.scored)
     )
+
+
+def to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors on the CPU, without graph: one copy, hence one wait for the device, for each type."""
+    found = [tensor.detach() for tensor in tensors]
+    by_type: dict[torch.dtype, list[int]] = defaultdict(list)
+    for number, tensor in enumerate(found):
+        if not tensor.is_cpu:
+            by_type[tensor.dtype].append(number)
+    for numbers in by_type.values():
+        joined = torch.cat([found[k].reshape(-1) for k in numbers]).cpu()
+        pieces = joined.split([found[k].numel() for k in numbers])
+        for k, piece in zip(numbers, pieces, strict=True):
+            # Memory of its own: a view that is sent to another process takes all of `joined` along.
+            found[k] = piece.clone().view(found[k].shape)
+    return found

@@ -15,7 +15,7 @@ from torch.nn import Module
 from smopd.errors import UserError
 from smopd.scoring import kernel, passes
 from smopd.scoring.passes import body_and_head, whole
-from smopd.scoring.plain import Scored
+from smopd.scoring.plain import Scored, cap_of
 from smopd.scoring.tree import rows_within
 from smopd.training.processes import Processes
 from smopd.training.scores import ScoringPath
@@ -25,7 +25,7 @@ Device = torch.device | str
 
 def shard(model: PeftModel) -> None:
     """Shard the base weights, layer by layer. Collective."""
-    body, _ = body_and_head(model)
+    body, weight = body_and_head(model)
     adapters = {p for n, p in model.named_parameters() if "lora_" in n}
     layers = next((m for m in body.children() if isinstance(m, torch.nn.ModuleList)), None)
     if layers is None:
@@ -37,7 +37,32 @@ def shard(model: PeftModel) -> None:
     head, embedding = base.get_output_embeddings(), base.get_input_embeddings()
     if head.weight is not embedding.weight:
         fully_shard(head)
+    elif cap_of(weight) is None:  # a soft-capped head must be whole: it keeps the weight as it was
+        base.set_output_embeddings(TiedHead(embedding))
     fully_shard(body, ignored_params=adapters)
+
+
+class TiedHead(torch.nn.Linear):
+    """A head without a weight of its own: it reads the embedding's, which is split among the processes.
+
+    fully_shard knows the embedding, which is part of the body, but not the head beside the body: that would
+    keep the whole weight in every process, outside of what is gathered, freed and moved.
+    """
+
+    def __init__(self, embedding: torch.nn.Embedding) -> None:
+        Module.__init__(self)
+        self.in_features, self.out_features = embedding.embedding_dim, embedding.num_embeddings
+        self.register_parameter("bias", None)
+        self._embedding = (embedding,)  # in a tuple: it is a part of the body, not of this
+
+    @property
+    def weight(self) -> torch.Tensor:  # type: ignore[override]
+        """The embedding's: whole while it is gathered, else this process's part of it."""
+        return self._embedding[0].weight
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits. Collective where the weight is not gathered."""
+        return torch.nn.functional.linear(hidden, whole(self.weight))
 
 
 class Aligned:

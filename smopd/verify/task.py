@@ -92,6 +92,8 @@ class Task:
     plain_answer: Callable[[Any], Any] = lambda value: value  # a user's bare answer, checked: a ValueError
     answer_form: str = ""  # what an answer looks like, for a model that is to copy it from a reply
     reference_replies: Replies = texts_of  # replies of which a sound verifier takes one for right
+    # What the reply to a user turn (from 0) should say, as an answer of the same form; None: not known.
+    turn_answer: Callable[[Answer, int], Answer | None] = lambda answer, turn: None
     # What is wrong with an answer, where that is cheap to say, and how many of a file are looked at (0: all).
     reference_problem: Callable[[Answer], str | None] = lambda answer: None
     references_checked: int = 0

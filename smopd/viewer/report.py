@@ -128,6 +128,10 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     if rules := summary.get("rules"):
         yield f"judged by: {', '.join(f'{task} {rule}' for task, rule in rules.items())}", False
     for view, v in summary["views"].items():
+        if turns := v.get("middle_turns"):
+            share = f"{percent(turns['accuracy'])} {interval(turns['low'], turns['high'])}"
+            replies = f"{turns['correct']}/{turns['total']} middle replies"
+            yield f"{view.upper()}: turn accuracy {share}: {replies} say what was told so far", False
         others = {status: count for status, count in v["status"].items() if status != "ok"}
         if others:
             counts = ", ".join(f"{count} {status}" for status, count in others.items())

@@ -352,7 +352,7 @@ def test_a_part_is_the_same_with_another_hash_seed_and_number_of_workers(tmp_pat
     assert written[0][0].count(b"\n") == 200
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_whole_set(tmp_path):
     held = [e for path in lic() for e in load_examples(path)]
     built = build(Plan(shared("data/raw"), lic(), total=0))

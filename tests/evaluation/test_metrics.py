@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smopd.evaluation.evaluate import Outcome
+from smopd.data import load_examples
+from smopd.evaluation.evaluate import Outcome, judge
 from smopd.evaluation.metrics import accuracy, against, scores, summarise
 from smopd.evaluation.statistics import bootstrap, paired, paired_bootstrap, wilson
+from smopd.rollout.driver import Conversation, Turn
+from smopd.rollout.engine import Stop
 
 
 def outcome(id, correct, view="full", run=0, task="math", shards=4, status="ok", any_correct=None):
@@ -128,3 +131,21 @@ def test_a_summary_breaks_down_by_task_shards_and_status_and_compares_with_full(
 def test_scores_group_runs_by_item():
     rows = [outcome("a", True), outcome("b", False), outcome("a", False, run=1), outcome("b", False, run=1)]
     assert scores(rows) == {"a": [True, False], "b": [False, False]}
+
+
+def test_turn_accuracy_is_of_middle_replies_whose_state_is_known():
+    example = load_examples("everyday@bill:eval:1")[0]
+    talk = Conversation(example, "sharded")
+    for number, state in enumerate(example.answer["turns"]):
+        wrong = number == 1
+        talk.asked.append(example.shards[number])
+        talk.turns.append(Turn((1,), (2,), Stop.END, f"total: {state['total'] + wrong}"))
+    (found,) = judge([talk])
+    count = len(example.shards)
+    assert [turn["right"] for turn in found.turns] == [number != 1 for number in range(count)]
+    turns = summarise([found])["views"]["sharded"]["middle_turns"]
+    assert (turns["correct"], turns["total"]) == (count - 2, count - 1)
+    assert turns["accuracy"] == pytest.approx((count - 2) / (count - 1))
+    full = Conversation(example, "full", [example.full], talk.turns[-1:])
+    assert "right" not in judge([full])[0].turns[0]  # in one message there is no middle
+    assert "middle_turns" not in summarise([outcome("a", True, "sharded")])["views"]["sharded"]

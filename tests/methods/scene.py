@@ -239,7 +239,7 @@ def whole_loss(
         found = Survey({}, {})
         if plan.needs_survey:
             with torch.no_grad():
-                scored = [without_graph(loss) for loss in parts(None)]
+                scored = without_graph(parts(None))
             found = survey([term for term in plan.scored if term.needs_survey], scored, moment)
         counted = batch_divisors([r.replies() for r in scene.rollouts], plan, moment, peers)
         decided = Survey(found.weights, {**found.divisors, **counted})

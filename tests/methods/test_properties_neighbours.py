@@ -282,10 +282,9 @@ def test_a_survey_of_rlsta_sees_every_group_whole(monkeypatch):
     plan = plan_for("rlsta")
     weights = []
     for micro_batch in (1, 100):
-        scored = [
-            without_graph(loss)
-            for loss in whole_loss(monkeypatch, make_scene(plan, 6), plan, MOMENT, micro_batch=micro_batch)
-        ]
+        scored = without_graph(
+            whole_loss(monkeypatch, make_scene(plan, 6), plan, MOMENT, micro_batch=micro_batch)
+        )
         weights.append(survey([plan.terms[0]], scored, MOMENT).weights)
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])

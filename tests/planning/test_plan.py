@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,13 @@ from scaling_page import quotations, renewed
 from transformers import LlamaConfig, MixtralConfig
 
 from smopd.config import load_config
+from smopd.planning import device, timing
 from smopd.planning.averages import DEFAULTS
 from smopd.planning.gpus import GPUS
+from smopd.planning.load import step_load
 from smopd.planning.memory import memory
 from smopd.planning.plan import changed, fitting_changes, make_plan
+from smopd.planning.report import table, text
 from smopd.planning.shapes import SHAPES, find_shape
 from smopd.planning.timing import step_times
 
@@ -51,17 +55,17 @@ def test_json_is_one_object_with_everything(smopd):
 
 
 def test_it_says_what_to_change_and_the_change_is_enough(smopd):
-    plan = plan_of("qwen3-8b", "rtx4090", 1, "train.recompute=false")
+    plan = plan_of("qwen3-8b", "rtx4090", 1, "engine.kind=hf", "train.recompute=false")
     assert not plan.fits
     assert dict(plan.changes) == {"train.recompute": True, "model.quantize": "nf4"}
     better = memory(changed(plan.config, *plan.changes), plan.shape, plan.gpu, plan.lengths)
     assert better.peak == plan.changed_peak <= 24e9
-    _, out, _ = smopd("plan", "qwen3-8b", "--gpu", "rtx4090", "--set", "train.recompute=false")
+    hf = ("--set", "engine.kind=hf")
+    _, out, _ = smopd("plan", "qwen3-8b", "--gpu", "rtx4090", *hf, "--set", "train.recompute=false")
     assert "does NOT fit" in out
     assert "--set train.recompute=true --set model.quantize=nf4" in out
-    again = smopd(
-        "plan", "qwen3-8b", "--gpu", "rtx4090", "--set", "train.recompute=true", "--set", "model.quantize=nf4"
-    )[1]
+    changes = ("--set", "train.recompute=true", "--set", "model.quantize=nf4")
+    again = smopd("plan", "qwen3-8b", "--gpu", "rtx4090", *hf, *changes)[1]
     assert "fits: " in again
     assert "NOT" not in again
 
@@ -99,7 +103,8 @@ def test_several_gpus_shard_only_where_whole_weights_do_not_fit(smopd):
 
 def test_the_hf_engine_samples_with_whole_weights():
     """So sharded weights that fit while scoring may not fit while sampling, and servers are the way out."""
-    plan = plan_of("qwen3-8b", "a100-40", 8, "model.path=Qwen/Qwen3-32B", "train.recompute=true")
+    words = ("engine.kind=hf", "model.path=Qwen/Qwen3-32B", "train.recompute=true")
+    plan = plan_of("qwen3-8b", "a100-40", 8, *words)
     assert plan.memory.scoring < 40e9 < plan.memory.rollout
     assert dict(plan.changes) == {"engine.kind": "vllm-http"}
 
@@ -186,6 +191,69 @@ def test_vllm_that_does_not_sleep_is_put_to_sleep():
     awake = plan_of("qwen3-8b", "h100", 1, "engine.kind=vllm", "engine.memory=0.65", "train.recompute=true")
     assert not awake.fits
     assert fitting_changes(awake.config, awake.shape, awake.gpu, DEFAULTS, 1) == [("engine.sleep", True)]
+
+
+def test_auto_is_vllm_on_a_gpu_and_transformers_without():
+    config = changed(load_config("qwen3-1.7b"), ("engine.kind", "auto"))
+    shape = find_shape(config)[0]
+    on_gpu, on_cpu = (make_plan(config, shape, GPUS[name]) for name in ("h100", "cpu"))
+    assert (on_gpu.config.engine.kind, on_cpu.config.engine.kind) == ("vllm", "hf")
+    named = plan_of("qwen3-1.7b", "h100", 1, "engine.kind=vllm")
+    assert on_gpu.minutes == named.minutes
+    assert on_gpu.memory == named.memory
+    assert "engine vllm (auto)" in text("x", on_gpu)
+    assert "| hf (auto) |" in table([on_cpu])
+    assert "(auto)" not in text("x", named)
+    # vLLM in the process samples for one process, and from plain weights.
+    assert make_plan(config, shape, GPUS["h100"], 2).config.engine.kind == "hf"
+    quantized = changed(config, ("model.quantize", "nf4"))
+    assert make_plan(quantized, shape, GPUS["h100"]).config.engine.kind == "hf"
+    assert "--set engine.kind=vllm-http" in text("x", plan_of("qwen3-1.7b", "h100", 2, "engine.kind=vllm"))
+    assert step_load(config, named.lengths).sampled == named.load.sampled  # asked without a GPU in mind
+
+
+def test_an_engine_of_its_own_gets_the_adapter_in_the_bases_precision():
+    plan = plan_of("qwen3-1.7b", "h100", 1, "engine.kind=vllm")
+    weights = plan.shape.adapter(64)
+    seconds = plan.times.seconds["adapter to the engine"]
+    assert seconds == pytest.approx(2 * weights / timing.HANDOVER)
+    wide = plan_of("qwen3-1.7b", "h100", 1, "engine.kind=vllm", "model.dtype=float32")
+    assert wide.times.seconds["adapter to the engine"] == pytest.approx(2 * seconds)
+    assert "adapter to the engine" not in plan_of("qwen3-1.7b", "h100", 1, "engine.kind=hf").times.seconds
+
+
+def test_the_hf_engine_replays_its_launches_on_a_gpu():
+    beside, folded = (
+        plan_of("qwen3-1.7b", "h100", 1, "engine.kind=hf", f"rollout.merge={merge}")
+        for merge in ("false", "true")
+    )
+    launches = device.decode_launches(beside.shape, "bfloat16", False)
+    least = timing.REPLAY * launches * beside.load.sampled.steps
+    assert least < beside.times.seconds["rollout decode"] < 3 * least
+    assert folded.times.seconds["rollout decode"] < beside.times.seconds["rollout decode"]
+    # A layer that has to be gathered cannot be captured: Python issues it.
+    sharded = plan_of("qwen3-1.7b", "h100", 2, "engine.kind=hf", "train.shard=true")
+    issued = timing.ISSUE * sharded.shape.layers * sharded.load.sampled.steps
+    assert sharded.times.seconds["rollout decode"] >= issued
+    on_cpu = plan_of("qwen3-1.7b", "cpu", 1, "engine.kind=hf").times
+    assert "launches" not in on_cpu.bound["rollout decode"]
+
+
+def test_a_gpu_pads_rows_and_makes_every_product():
+    config = load_config("qwen3-1.7b", ["engine.kind=vllm"])
+    lengths = replace(DEFAULTS, middle=100.0, answer=200.0)
+    on_cpu, on_gpu = (step_load(config, lengths, on_gpu=on_gpu) for on_gpu in (False, True))
+    assert on_cpu.student.tokens < on_gpu.student.tokens < 1.2 * on_cpu.student.tokens
+    assert on_gpu.products == pytest.approx(3 * on_gpu.scored)
+    assert on_cpu.products < on_gpu.products
+
+
+def test_adapters_compute_at_the_rate_of_the_base():
+    plan = plan_of("qwen3-8b", "a100-80", 1, "engine.kind=vllm")
+    flops = plan.times.flops["student forward"]
+    assert flops.adapter > 0.02 * flops.base
+    assert plan.times.bound["student forward"] == "computing"
+    assert plan.times.seconds["student forward"] == pytest.approx(flops.total / (312e12 * 0.35))
 
 
 QUOTED = quotations(PAGE.read_text())

@@ -9,12 +9,15 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from played import student_of
 
 from smopd.config import load_config
 from smopd.errors import UserError
+from smopd.models.handover import StudentAdapter
 from smopd.rollout.engine import Sampling, Stop
 from smopd.rollout.vllm_local import VLLMEngine
 from smopd.rollout.vllm_shared import adapter_rank, max_rank
+from smopd.settings import PROJECTIONS
 
 END = 1
 
@@ -29,7 +32,7 @@ def vllm(monkeypatch):
     does.
     """
     stand_in = SimpleNamespace(
-        told=[], on_cpu=False, broken=None, refuses=None, settings={}, params=[], asleep=False
+        told=[], on_cpu=False, broken=None, refuses=None, settings={}, params=[], asleep=False, worker=None
     )
     tell = stand_in.told.append
 
@@ -75,6 +78,9 @@ def vllm(monkeypatch):
                 SimpleNamespace(prompt_token_ids=p["prompt_token_ids"], outputs=[said], num_cached_tokens=1)
                 for p in prompts
             ]
+
+        def collective_rpc(self, function):
+            return [function(stand_in.worker)]
 
         def sleep(self, level):
             stand_in.asleep = True
@@ -170,6 +176,72 @@ def test_a_swap_is_a_new_name_and_number_and_forgets_the_old(vllm):
     engine.close()
     assert vllm.told.count(("shutdown",)) == 1
     assert not folder.parent.exists()
+
+
+class Reader:
+    """Stands for vLLM's LoRAModel, as far as it is asked to read adapters."""
+
+    @classmethod
+    def from_lora_tensors(cls, lora_model_id, tensors, peft_helper, device="cuda", dtype=None):
+        return sorted(tensors), peft_helper, device
+
+    @classmethod
+    def from_local_checkpoint(
+        cls, lora_dir, expected_lora_modules, peft_helper, *, lora_model_id=None, device="cuda", dtype=None
+    ):
+        return sorted(path.name for path in Path(lora_dir).iterdir())
+
+
+class OtherReader(Reader):
+    """Of a vLLM whose reader of tensors wants to know more."""
+
+    @classmethod
+    def from_lora_tensors(cls, lora_model_id, tensors, peft_helper, layout, device="cuda", dtype=None):
+        raise AssertionError("asked without a layout")
+
+
+@pytest.fixture
+def student(pocket):
+    return StudentAdapter(student_of(pocket))
+
+
+def with_manager(vllm, reader):
+    """An engine of a vLLM that has such a reader, and what it does to load an adapter."""
+    manager = SimpleNamespace(_lora_model_cls=reader)
+    vllm.worker = SimpleNamespace(model_runner=SimpleNamespace(lora_manager=manager))
+    engine = make()
+
+    def load(expected=PROJECTIONS):
+        told = {"peft_helper": "settings", "lora_model_id": 1, "device": "cpu"}
+        return manager._lora_model_cls.from_local_checkpoint(engine._request.path, set(expected), **told)
+
+    return engine, load
+
+
+def test_a_student_goes_through_memory_where_vllm_takes_tensors(vllm, student):
+    engine, load = with_manager(vllm, Reader)
+    engine.refresh(1, student)
+    assert vllm.told[0][3] == ["adapter_config.json"]
+    names, settings, device = load()
+    assert names == sorted(student.tensors())
+    assert (settings, device) == ("settings", "cpu")
+    assert load() == ["adapter_config.json"]  # taken once: the tensors are vLLM's now
+    engine.refresh(2, save)  # an adapter that is no student of ours comes as a folder
+    assert load() == ["adapter_config.json"]
+    assert not engine._handed
+    engine.refresh(3, student)
+    with pytest.raises(ValueError, match="no adapter on down_proj of this model"):
+        load([name for name in PROJECTIONS if name != "down_proj"])
+    engine.refresh(4, student)  # never taken
+    engine.refresh(5, student)
+    assert list(engine._handed) == [engine._request.path]
+
+
+@pytest.mark.parametrize("reader", [OtherReader, None], ids=["another reader", "no reader"])
+def test_a_student_goes_through_a_file_where_it_does_not(vllm, student, reader):
+    engine, _ = with_manager(vllm, reader)
+    engine.refresh(1, student)
+    assert vllm.told[0][3] == ["adapter_config.json", "adapter_model.safetensors"]
 
 
 def test_it_sleeps_only_if_told_and_wakes_before_it_works(vllm):

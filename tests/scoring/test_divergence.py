@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_path import KINDS, SHARED, N, V, assert_paths_agree, both, draw, plain_divergence
+from plain_path import KINDS, SHARED, N, assert_paths_agree, both, draw, plain_divergence
 
 from smopd.scoring import Decision, kernel, plain
 from smopd.scoring import losses as row_losses
 from smopd.scoring import token_divergence as fused
-from smopd.scoring.kernel import _chunks
+from smopd.scoring.chunks import chunks_of
 from smopd.scoring.losses import divergence_terms
 
 
@@ -134,15 +134,16 @@ def test_chunks_change_nothing(token_divergence, chunk):
 
 
 @both
-def test_low_precision_inputs_are_softmaxed_in_float32(token_divergence):
-    student, teacher, head, tokens = draw(7)
-    low = [x.bfloat16() for x in (student, teacher, head)]
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_inputs_give_float32_logits(token_divergence, dtype):
+    """Statistics are those of the rounded inputs: what is made of them is rounded no further."""
+    *rows, tokens = draw(7)
+    low = [x.to(dtype) for x in rows]
     stats = token_divergence(*low, tokens)
-    assert stats.divergence.dtype == stats.entropy.dtype == torch.float32
-    exact = token_divergence(
-        *(torch.nn.functional.linear(h, low[2]).double() for h in low[:2]), torch.eye(V).double(), tokens
-    )
-    torch.testing.assert_close(stats.divergence.double(), exact.divergence, rtol=1e-4, atol=1e-6)
+    exact = token_divergence(*(x.double() for x in low), tokens)
+    for name in ("divergence", *SHARED):
+        assert getattr(stats, name).dtype == torch.float32
+        torch.testing.assert_close(getattr(stats, name).double(), getattr(exact, name), rtol=1e-5, atol=1e-6)
 
 
 @both
@@ -272,7 +273,7 @@ def test_one_decision_a_reply_is_what_kernel_and_loss_read(path, chunk):
 
 @given(st.lists(st.integers(0, 12), max_size=10), st.integers(1, 9))
 def test_chunks_hold_every_row_once_and_replies_whole_where_they_fit(lengths, size):
-    chunks = _chunks(lengths, size)
+    chunks = chunks_of(lengths, size)
     assert all(0 < sum(piece.rows for piece in chunk) <= size for chunk in chunks)
     pieces = [piece for chunk in chunks for piece in chunk]
     assert sum(piece.rows for piece in pieces) == sum(lengths)
@@ -294,8 +295,8 @@ def test_a_trained_head_gets_its_gradient_too():
 def test_without_gradient_no_third_product_is_made(monkeypatch):
     student, teacher, head, tokens = draw(16)
     seen = []
-    original = kernel._score
-    monkeypatch.setattr(kernel, "_score", lambda *a: seen.append(a[-1].with_gradient) or original(*a))
+    original = kernel.tiles.score
+    monkeypatch.setattr(kernel.tiles, "score", lambda *a: seen.append(a[-1]) or original(*a))
     fused(student, teacher, head, tokens)
     with torch.no_grad():
         fused(student.requires_grad_(), teacher, head, tokens)

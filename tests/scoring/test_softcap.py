@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_path import KINDS, N, V, assert_paths_agree, both, draw, plain_divergence
 
-from smopd.scoring import Decision, gjs, kernel
+from smopd.scoring import Decision, chunks, gjs, kernel
 from smopd.scoring import token_divergence as fused
 from smopd.scoring.plain import CappedHead
 
@@ -114,11 +114,11 @@ def test_a_trained_head_keeps_its_cap():
 
 def test_the_buffer_of_slopes_counts_in_the_size_of_a_chunk(monkeypatch):
     student, teacher, head, tokens = draw(5, cap=1.5)
-    monkeypatch.setattr(kernel, "CHUNK_BYTES", 6 * V * 8)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 6 * V * 8)
     sizes = []
-    original = kernel._chunks
+    original = kernel.chunks_of
     monkeypatch.setattr(
-        kernel, "_chunks", lambda lengths, size: sizes.append(size) or original(lengths, size)
+        kernel, "chunks_of", lambda lengths, size: sizes.append(size) or original(lengths, size)
     )
     fused(student, teacher, head, tokens)
     fused(student, teacher, head.detach(), tokens)

@@ -55,7 +55,7 @@ def folder(tmp_path) -> StudyFolder:
     return StudyFolder(tmp_path / "out", load_study(tmp_path / "tiny.toml"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_grid_interrupted_and_resumed_then_reported_and_audited(smopd, smopd_process, folder, tmp_path):
     """Ctrl-C in the middle of a cell, the same command again; then nothing is left to do, and every number
     can be recomputed.

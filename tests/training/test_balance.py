@@ -9,6 +9,7 @@ from smopd.config import load_config
 from smopd.models.adapters import student_parameters
 from smopd.objective.tokens import Moment
 from smopd.rollout.play import Peers
+from smopd.training.balance import TermGradients
 from smopd.training.loop import Trainer
 from smopd.training.run_folder import RunFolder
 
@@ -60,3 +61,14 @@ def test_a_term_without_gradient_changes_nothing(trainer):
     one, other = (gradient(trainer, some, rollouts) for some in (two, with_nothing))
     torch.testing.assert_close(one[0], other[0])
     assert other[1]["nothing"] == 0
+
+
+def test_a_gradient_that_is_rounding_is_not_scaled_up():
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.zeros(2)
+    terms = TermGradients(["large", "small", "rounding"], [parameter])
+    for name, value in (("large", [3.0, 0.0]), ("small", [0.0, 1.0]), ("rounding", [0.0, 1e-6])):
+        terms.by_term[name] = [torch.tensor(value)]
+    norms = terms.put()
+    assert norms == pytest.approx({"large": 3.0, "small": 1.0, "rounding": 1e-6})
+    torch.testing.assert_close(parameter.grad, torch.tensor([2.0, 2.0 + 1e-6]), rtol=1e-7, atol=0)

@@ -6,7 +6,7 @@ import pytest
 from kill_run import differences, main
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_run_leaves_the_same_bytes(tmp_path, capsys):
     code = main(["--kills", "2", "--steps", "4", "--every", "1", "--out", str(tmp_path / "out")])
     said = capsys.readouterr().out

@@ -14,9 +14,14 @@ import torch
 from runs import COMMAND, checkpoint, free_port, metrics, rows, set_words, take_step, train, trainer_of
 from transformers import AutoModelForCausalLM
 
+from smopd.config import load_config
+from smopd.errors import UserError
 from smopd.files import read_jsonl
 from smopd.pocket import MODEL_DIR
+from smopd.rollout.assembly import refuse_processes
+from smopd.training.loop import Trainer
 from smopd.training.processes import Processes
+from smopd.training.run_folder import RunFolder
 
 SETTINGS = ["train.steps=3", "train.rollouts=5", "train.micro_batch=2", "train.checkpoint_every=2",
             "train.keep_checkpoints=9", "rollout.middle_tokens=24", "rollout.answer_tokens=32",
@@ -156,6 +161,57 @@ def test_a_head_of_its_own_is_gathered(tmp_path):
     assert_same(tmp_path / "one", tmp_path / "two", 2)
 
 
+TIED = """
+import torch
+from torch.distributed.tensor import DTensor
+
+from smopd.config import load_config
+from smopd.models import load_model
+from smopd.models.adapters import attach
+from smopd.scoring.passes import body_and_head, whole
+from smopd.training import sharding
+from smopd.training.processes import Processes
+
+processes, config = Processes(), load_config("pocket")
+whole_model, model = (attach(load_model(config).model, config.lora, 1) for _ in range(2))
+ids = torch.arange(5, 25)[None]
+
+
+def check(sharded):
+    body, weight = body_and_head(model)
+    assert weight is model.get_base_model().get_input_embeddings().weight, type(weight)
+    assert isinstance(weight, DTensor) == sharded, type(weight)
+    assert weight.device == processes.device
+    assert torch.equal(whole(weight), expected_weight)
+
+
+with torch.no_grad():
+    expected, (_, expected_weight) = whole_model(input_ids=ids).logits, body_and_head(whole_model)
+    sharding.shard(model)
+    check(sharded=True)
+    assert body_and_head(model)[1].to_local().shape[0] == len(expected_weight) // 2
+    assert torch.equal(model(input_ids=ids).logits, expected)
+    sharding.reshard(model)
+    check(sharded=True)
+    with sharding.unsharded(model):
+        check(sharded=False)
+        assert torch.equal(model(input_ids=ids).logits, expected)
+    check(sharded=True)
+processes.close()
+"""
+
+
+@pytest.mark.slow
+def test_a_tied_head_is_the_embedding_and_split_with_it(tmp_path):
+    """No process keeps a whole copy beside its part, and whoever asks for the head gets the embedding."""
+    (tmp_path / "tied.py").write_text(TIED)
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    ended = subprocess.run(
+        [COMMAND[0], *words, tmp_path / "tied.py"], capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_processes(single, tmp_path):
     """A step alone, stopped; one or more by two processes, interrupted; the rest alone again."""
@@ -202,6 +258,19 @@ def test_one_process_asks_nobody():
     assert processes.any_of(True)
     assert processes.all_max(3) == 3
     assert gradient.tolist() == [1, 1, 1]
+
+
+def test_several_processes_do_not_share_one_vllm(tmp_path):
+    """Inside a process it takes the first GPU, whatever the process's own is."""
+    config = load_config("pocket", ["engine.kind=vllm"])
+    processes = Processes()
+    processes.world_size = 2
+    with pytest.raises(UserError, match=r"vllm samples in one process only.*has 2.*vllm-http"):
+        Trainer(config, RunFolder(tmp_path / "run", config), processes)
+    assert not (tmp_path / "run").exists()
+    for kind in ("hf", "vllm-http"):
+        refuse_processes(load_config("pocket", [f"engine.kind={kind}"]), 2)
+    refuse_processes(config, 1)
 
 
 def test_a_single_process_does_not_shard(tmp_path):

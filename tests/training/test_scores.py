@@ -341,7 +341,7 @@ def test_a_batch_wide_choice_is_the_same_however_the_batch_is_cut(scene):
 
     def in_parts(groups):
         with torch.no_grad():
-            looked = [without_graph(x) for g in groups for x in score(model, renderer, g, chosen, END)]
+            looked = without_graph([x for g in groups for x in score(model, renderer, g, chosen, END)])
         decided = survey(chosen.scored, looked, END)
         found = []
         for group in groups:

@@ -253,7 +253,7 @@ for program in json.load(sys.stdin):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_off_by_one_mutants_are_judged_as_by_running_them_plainly() -> None:
     tasks = []
     for item in human_eval():

@@ -50,7 +50,7 @@ def test_mutants_are_rejected(items):
     assert sum(ran.values()) > 1500
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_mutants_called_equivalent_agree_on_40_larger_databases(items):
     for kind, item, text, why in (entry for entry in survivors(items)[2] if entry[-1]):
         suite = suite_of(item["schema_sql"], item["reference_sql"], (), time.monotonic() + 60)

@@ -10,6 +10,7 @@ import pytest
 import smopd
 from smopd.config import load_config
 from smopd.data import Example, load_examples, scorable
+from smopd.data.everyday import FAMILIES
 from smopd.errors import UserError
 from smopd.evaluation.prepare import prepared_examples
 from smopd.verify import tasks, verify
@@ -23,12 +24,18 @@ def test_every_module_of_the_package_is_registered_under_its_own_name():
     files = {path.stem for path in (PACKAGE / "verify/tasks").glob("*.py")} - {"__init__"}
     assert files == set(tasks.NAMES) == set(tasks.built_in())
     assert all(task.name == name for name, task in tasks.built_in().items())
-    assert tasks.scored() == ("math", "actions", "database", "code")
+    assert tasks.scored() == ("math", "actions", "database", "code", *FAMILIES)
 
 
 @pytest.mark.parametrize("name", tasks.NAMES)
 def test_a_declaration_is_whole(name):
     task = tasks.built_in()[name]
+    if name in FAMILIES:  # a generated world has its own prompts, and answers turn by turn
+        assert task.fields
+        assert task.judge
+        assert task.turn_answer({"turns": [{"a": 1}]}, 0) == {"a": 1}
+        assert task.turn_answer({"turns": [{"a": 1}]}, 1) is task.turn_answer({}, 0) is None
+        return
     assert task.system
     assert task.from_lic
     if task.judge:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from played import reply_logp
+from played import move_student, reply_logp
 from vllm_servers import ENVIRONMENT, LiveServer, require_vllm
 
 from smopd.chat import full_context
@@ -27,11 +27,15 @@ from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.errors import EngineLost, UserError
 from smopd.models import load_model
+from smopd.models.adapter_files import WEIGHTS
+from smopd.models.adapters import attach, student_parameters
+from smopd.models.handover import StudentAdapter
 from smopd.rollout.engine import Sampling, Session, Stop
 from smopd.rollout.vllm_http import VLLMServers
 from smopd.rollout.vllm_local import VLLMEngine
 from smopd.rollout.vllm_shared import Adapter
 from smopd.seeds import derive
+from smopd.settings import Lora
 
 pytestmark = pytest.mark.vllm
 require_vllm()
@@ -183,6 +187,25 @@ def test_after_a_refresh_the_new_adapter_samples(engine, first, second, tmp_path
     second.sampled_these(PROMPTS, after)
     assert first.gap(PROMPTS, after) > 0.5
     assert all(old.ids != new.ids for old, new in zip(before, after, strict=True))
+
+
+def test_a_student_is_handed_over_as_it_is_trained(engine):
+    """As the training loop does it: in process through memory, else as a file."""
+    trained = Reference(None)
+    trained.model = attach(trained.model, Lora(r=RANK, alpha=2 * RANK), 1)
+    adapter, before = StudentAdapter(trained.model), None
+    for version in (11, 12):
+        move_student(trained.model, 0.05, seed=version)
+        own = {name: p.detach().clone() for name, p in student_parameters(trained.model).items()}
+        if before:
+            assert trained.gap(PROMPTS, before) > 0.1  # what a stale adapter would look like
+        engine.refresh(version, adapter)
+        before = engine.generate(PROMPTS, [0] * len(PROMPTS), GREEDY)
+        trained.sampled_these(PROMPTS, before)
+        for name, p in student_parameters(trained.model).items():
+            assert torch.equal(p, own[name])  # vLLM scales the tensors that it is given
+        through_memory = not (engine._adapter.path / WEIGHTS).exists()
+        assert through_memory == isinstance(engine, VLLMEngine)
 
 
 def test_a_cached_prefix_does_not_outlive_its_adapter(engine, first, second):

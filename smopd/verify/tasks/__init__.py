@@ -6,7 +6,10 @@ from importlib import import_module
 
 from smopd.verify.task import Answer, Task
 
-NAMES = ("math", "actions", "database", "code", "data2text", "summary")  # modules with a TASK
+NAMES = (  # modules with a TASK
+    "math", "actions", "database", "code", "data2text", "summary",
+    "shopping", "booking", "bill", "schedule",
+)  # fmt: skip
 _registered: dict[str, Task] = {}  # the user's own
 _rules: dict[str, str] = {}  # in force, where it is not a task's default
 

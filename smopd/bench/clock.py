@@ -1,0 +1,96 @@
+"""Seconds and peak memory of work on a device: CUDA's events and allocator, or the clock and resident set."""
+
+import ctypes
+import gc
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from smopd.devices import free_cache
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+MB = 2**20
+
+
+class ResidentPeak:
+    """The process's peak resident set beyond what was there when this was made, in MB."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        # Freed memory goes back to the system: an earlier peak's would hide part of this one.
+        getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)(0)
+        self._resettable = _reset_peak()
+        self.way = "VmHWM" if self._resettable else "ru_maxrss"
+        self._before = _status("VmRSS") if self._resettable else _maxrss()
+
+    def read(self) -> float:
+        """So far."""
+        return max(0.0, (_status("VmHWM") if self._resettable else _maxrss()) - self._before)
+
+
+def _reset_peak() -> bool:
+    """Set the high-water mark down to what is resident now; False where the system cannot."""
+    try:
+        CLEAR.write_text("5")
+        return _status("VmHWM") > 0
+    except (OSError, AttributeError):
+        return False
+
+
+def _status(name: str) -> float:
+    line = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    return int(line.group(1)) / 1024 if line else 0.0
+
+
+def _maxrss() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
+
+
+def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[dict[str, Any], Any]:
+    """Run once to warm up, then `reps` times: seconds of the first call, their median and range after it,
+    and the peak of memory beyond what was there; and what the last call returned.
+    """
+    on_cuda = device.type == "cuda"
+    began = time.perf_counter()
+    result = work()
+    _wait(device)
+    first, seconds, peaks = time.perf_counter() - began, list[float](), list[float]()
+    for _ in range(reps):
+        del result
+        gc.collect()
+        if on_cuda:
+            took, peak, result = _on_cuda(work, device)
+        else:
+            resident, began = ResidentPeak(), time.perf_counter()
+            result = work()
+            took, peak = time.perf_counter() - began, resident.read()
+        seconds.append(took)
+        peaks.append(peak)
+    times = {"first_seconds": first, "seconds": median(seconds), "spread": [min(seconds), max(seconds)]}
+    return {**times, "peak_mb": median(peaks)}, result
+
+
+def _on_cuda(work: Callable[[], Any], device: torch.device) -> tuple[float, float, Any]:
+    free_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    _wait(device)
+    start.record()
+    result = work()
+    end.record()
+    _wait(device)
+    peak = torch.cuda.max_memory_allocated(device) - before
+    return start.elapsed_time(end) / 1000, peak / MB, result
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

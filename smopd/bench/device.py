@@ -1,0 +1,130 @@
+"""`bench device`: one training step on the strict device: what a GPU would be asked to do, and how often the
+host would wait for it. Counts, no times: they are the same on every machine.
+
+The recipe is pocket's, the model a random one of its architecture: nearly all of its replies run to their
+limit, so the sizes are those asked for.
+"""
+
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from smopd.bench.strict_device import DEVICE, Counts, strict_device
+from smopd.config import load_config
+from smopd.devices import using
+from smopd.methods import METHODS
+from smopd.objective.loss import RolloutLoss
+from smopd.pocket import MODEL_DIR
+from smopd.tracking import Track, quiet
+from smopd.training.loop import Trainer
+from smopd.training.run_folder import RunFolder
+
+PHASES = ("rollout", "scoring", "update")
+NOTES = [
+    "launches: operations of torch that write; syncs: the host waits for the device; uploads: copies to it",
+    "scoring: passes, losses, gradients and the copy of the statistics; update: clipping, AdamW, the teacher",
+    "the update is counted matrix by matrix; on a GPU torch's AdamW and clipping take them together",
+]
+
+
+@dataclass(frozen=True)
+class Device:
+    """The size of the step."""
+
+    rollouts: int = 4
+    micro_batch: int = 4
+    reply: int = 16  # tokens of every reply
+    layers: int = 2
+    method: str = "entropy"
+    dtype: str = "float32"
+    recompute: bool = False
+
+
+class CountedTrainer(Trainer):
+    """A trainer that keeps the counts of a step's phases apart."""
+
+    def __init__(self, counts: Counts, *args: Any) -> None:
+        super().__init__(*args)
+        self.counts, self.by_phase = counts, dict[str, dict[str, Any]]()
+
+    def counted(self, phase: str) -> None:
+        """What was counted since the last call belongs to `phase`."""
+        found = self.counts
+        self.by_phase[phase] = {
+            "launches": found.launches, "syncs": found.syncs, "uploads": found.uploads,
+            "by_operation": Counter(found.by_operation),
+        }  # fmt: skip
+        found.clear()
+
+    def _scored(self, *args: Any) -> list[RolloutLoss]:
+        self.counted("rollout")
+        return super()._scored(*args)
+
+    def _update(self, step: int) -> dict[str, Any]:
+        self.counted("scoring")
+        row = super()._update(step)
+        self.counted("update")
+        return row
+
+
+def count_step(settings: Device) -> dict[str, Any]:
+    """The counts of one step, phase by phase, with its sizes."""
+    with TemporaryDirectory(prefix="smopd-") as folder:
+        model = Path(folder) / "model"
+        _random_model(settings, model)
+        sets = [
+            f"model.path={model}", f"model.dtype={settings.dtype}", f"train.rollouts={settings.rollouts}",
+            f"train.micro_batch={settings.micro_batch}", f"rollout.middle_tokens={settings.reply}",
+            f"rollout.answer_tokens={settings.reply}", "train.steps=1",
+            f"train.recompute={str(settings.recompute).lower()}", "data.train=pocket:train:64",
+        ]  # fmt: skip
+        method = METHODS.get(settings.method)
+        if method and "mask_after" in method.section.model_fields:
+            sets.append("objective.mask_after=0")  # the mask is on from the first step
+        config = load_config("pocket", sets, settings.method)
+        with strict_device() as counts, using(DEVICE):
+            trainer = CountedTrainer(counts, config, RunFolder(Path(folder) / "run", config))
+            counts.clear()
+            row = trainer.take_step(1, nullcontext)
+    return {"phases": trainer.by_phase, "tokens": row["tokens/sampled"], "skipped": row["skipped"]}
+
+
+def _random_model(settings: Device, folder: Path) -> None:
+    """A model folder: pocket's architecture and tokenizer, so many layers, random weights."""
+    shape = AutoConfig.from_pretrained(MODEL_DIR, trust_remote_code=False)
+    shape.num_hidden_layers = settings.layers
+    if getattr(shape, "layer_types", None):
+        shape.layer_types = shape.layer_types[:1] * settings.layers
+    transformers_logging.disable_progress_bar()
+    torch.manual_seed(0)
+    model: Any = AutoModelForCausalLM.from_config(shape, trust_remote_code=False)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(MODEL_DIR, trust_remote_code=False).save_pretrained(folder)
+
+
+def report(settings: Device, track: Track = quiet) -> dict[str, Any]:
+    """The counts as rows, with their shares of a layer and of a token."""
+    with track("one step on the strict device"):
+        found = count_step(settings)
+    rows = []
+    for phase in PHASES:
+        counts = found["phases"][phase]
+        rows.append(
+            {
+                "name": phase,
+                **{name: counts[name] for name in ("launches", "syncs", "uploads")},
+                "launches_per_layer": counts["launches"] / settings.layers,
+                "launches_per_token": counts["launches"] / found["tokens"],
+                "syncs_per_token": counts["syncs"] / found["tokens"],
+                "most": dict(counts["by_operation"].most_common(5)),
+            }
+        )
+    sizes = {"tokens": found["tokens"], "layers": settings.layers}
+    return {"bench": "device", "settings": asdict(settings), **sizes, "results": rows, "notes": NOTES}

@@ -1,0 +1,35 @@
+"""Where tensors live: this process's GPU where there is one, else the CPU. The one place that asks."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+_chosen: list[torch.device] = []
+
+
+def default_device() -> torch.device:
+    """The device of models and optimizer; a launcher's LOCAL_RANK chooses among several GPUs."""
+    if _chosen:
+        return _chosen[-1]
+    # `accelerate launch --cpu` sets the variable.
+    if not torch.cuda.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("true", "1"):
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+
+
+@contextmanager
+def using(device: torch.device) -> Iterator[None]:
+    """Inside, `device` is the default, whatever else this machine has."""
+    _chosen.append(device)
+    try:
+        yield
+    finally:
+        _chosen.pop()
+
+
+def free_cache() -> None:
+    """Give memory that torch keeps for later back to the device."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

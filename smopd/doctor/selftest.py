@@ -1,0 +1,109 @@
+"""A self-test of about ten seconds: the pocket model computes on the device what float64 gives on the CPU.
+
+One scoring step of fixed conversations (loss and gradient, by the path that training takes) is compared with
+the plain path in float64, and a greedy reply, sampled with static shapes (on CUDA from a graph), with the
+CPU's. Left out: speed, several devices, vLLM.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from smopd.config import Config, load_config, plan_of
+from smopd.data import load_examples
+from smopd.models import load_model
+from smopd.models.adapters import attach, student_parameters
+from smopd.objective.tokens import Moment
+from smopd.rollout import Conversation, Driver, HFEngine, Sampling
+from smopd.rollout.play import Rollout
+from smopd.rollout.static import CudaGraphs
+from smopd.seeds import torch_generator
+from smopd.tracking import Track, quiet
+from smopd.training.scores import FAST, PLAIN, ScoringPath, score
+from smopd.verify.verdict import Verdict
+
+# The largest relative errors that are only rounding. bfloat16 is compared with float64 from the same rounded
+# weights, and its activations have eight bits.
+BOUNDS = {"float32": {"loss": 1e-4, "gradient": 1e-3}, "bfloat16": {"loss": 0.1, "gradient": 0.5}}
+EXAMPLES = 2
+GREEDY = Sampling(0.0, 24)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison: a relative error and its bound."""
+
+    name: str
+    error: float
+    bound: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the error is a number within the bound."""
+        return self.error <= self.bound
+
+
+def self_test(device: torch.device, track: Track = quiet) -> list[Check]:
+    """Every comparison on a device."""
+    config = load_config("pocket", [])
+    checks = []
+    with track("self-test: sampling"):
+        rollouts, equal = _rollouts(config, device)
+        checks.append(Check("a greedy reply, tokens that differ", equal, 0.0))
+    for dtype, bounds in BOUNDS.items():
+        with track(f"self-test: scoring in {dtype}"):
+            exact, exact_gradient = _scored(config, rollouts, torch.device("cpu"), dtype, PLAIN, double=True)
+            loss, gradient = _scored(config, rollouts, device, dtype, FAST)
+        distance = torch.linalg.vector_norm(gradient - exact_gradient) / torch.linalg.vector_norm(
+            exact_gradient
+        )
+        checks.append(Check(f"{dtype}: loss", abs(loss - exact) / abs(exact), bounds["loss"]))
+        checks.append(Check(f"{dtype}: gradient", distance.item(), bounds["gradient"]))
+    return checks
+
+
+def _rollouts(config: Config, device: torch.device) -> tuple[list[Rollout], float]:
+    """Conversations played greedily on the CPU, and how many tokens differ on the device."""
+    examples = load_examples(f"pocket:eval:{EXAMPLES}")
+    played: list[list[Conversation]] = []
+    for place in (torch.device("cpu"), device):
+        chat = load_model(config, place)
+        graphs = CudaGraphs if place.type == "cuda" else None
+        # The second time with static shapes, also on a CPU.
+        engine = HFEngine(chat.model, chat.renderer.end_ids, static=bool(played), graphs=graphs)
+        driver = Driver(engine, chat.renderer, GREEDY, GREEDY.max_tokens, config.chat.history)
+        played.append(driver.play(examples, "sharded", ("doctor",)))
+    differing = 0
+    for one, other in zip(*played, strict=True):
+        for turn, twin in zip(one.turns, other.turns, strict=True):
+            pairs = zip(turn.reply, twin.reply, strict=False)
+            differing += abs(len(turn.reply) - len(twin.reply)) + sum(a != b for a, b in pairs)
+    right = Verdict(True, None, "ok", "")
+    return [Rollout(c.example, (c,), (right,)) for c in played[0]], float(differing)
+
+
+def _scored(
+    config: Config,
+    rollouts: list[Rollout],
+    device: torch.device,
+    dtype: str,
+    path: ScoringPath,
+    double: bool = False,
+) -> tuple[float, torch.Tensor]:
+    """Loss and gradient (float64, on the CPU) of one scoring step."""
+    table = config.model.model_copy(update={"dtype": dtype})
+    chat = load_model(config.model_copy(update={"model": table}), device)
+    model = attach(chat.model, config.lora, config.seed)
+    generator = torch_generator("doctor")
+    with torch.no_grad():
+        for parameter in student_parameters(model).values():  # as after some training: not the teacher's
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.add_(0.03 * noise.to(parameter.device, parameter.dtype))
+    if double:
+        model.double()
+    model.to(device).train()
+    losses = score(model, chat.renderer, rollouts, plan_of(config), Moment(1, 100), path=path)
+    total = torch.stack([loss.total for loss in losses]).sum()
+    total.backward()
+    gradients = [p.grad for p in student_parameters(model).values() if p.grad is not None]
+    return total.item(), torch.cat([g.detach().double().cpu().reshape(-1) for g in gradients])

@@ -1,0 +1,67 @@
+"""Which engine `engine.kind = "auto"` is. Decided here and nowhere else, before an engine is made: what comes
+after sees a concrete kind. A run folder keeps "auto", so a run may go on where it is decided otherwise.
+"""
+
+import logging
+import os
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from smopd.settings import AUTO, Settings
+
+log = logging.getLogger("smopd")
+S = TypeVar("S", bound=Settings)
+
+
+def choose_engine(settings: Settings, cuda: bool, vllm: bool, processes: int) -> tuple[str, str]:
+    """Engine and reason, from whether there is a CUDA device and vLLM, and how many processes train."""
+    if not cuda:
+        return "hf", "no CUDA device"
+    if settings.model.quantize != "none":
+        return "hf", "vLLM would sample from another model than the quantized one that is trained"
+    if Path(settings.model.path).suffix == ".gguf":
+        return "hf", "a GGUF file, whose weights transformers reads into plain numbers"
+    if not vllm:
+        return "hf", "vLLM is not installed: make gpu"
+    if processes > 1:
+        # vLLM in a process takes torch's default process group for its own, and that is the trainer's here.
+        # Servers sample for all processes.
+        return "hf", f"{processes} processes; engine.kind=vllm-http would sample with servers"
+    return "vllm", "CUDA device and vLLM found"
+
+
+def with_chosen_engine(settings: S, cuda: bool, vllm: bool, processes: int) -> S:
+    """The settings with a concrete engine, for a machine like that."""
+    if settings.engine.kind != AUTO:
+        return settings
+    kind, _ = choose_engine(settings, cuda, vllm, processes)
+    return settings.model_copy(update={"engine": settings.engine.model_copy(update={"kind": kind})})
+
+
+def resolve_engine(settings: S) -> S:
+    """The settings with a concrete engine, for this machine; says once which one and why."""
+    if line := engine_line(settings):
+        _say(line)
+    return with_chosen_engine(settings, *this_machine())
+
+
+def engine_line(settings: Settings) -> str:
+    """What `auto` is on this machine, and why; empty for a concrete engine."""
+    if settings.engine.kind != AUTO:
+        return ""
+    return "engine.kind auto: {} ({})".format(*choose_engine(settings, *this_machine()))
+
+
+def this_machine() -> tuple[bool, bool, int]:
+    """Whether it has a CUDA device and vLLM, and the processes of this run, as a launcher counts them."""
+    processes = int(os.environ.get("WORLD_SIZE") or 1)
+    return torch.cuda.is_available(), find_spec("vllm") is not None, processes
+
+
+@cache
+def _say(line: str) -> None:
+    log.info(line)

@@ -1,0 +1,105 @@
+"""What is made of one chunk of logits, whoever makes it: tiles.py on the CPU, triton_rows.py on CUDA,
+whole.py elsewhere. All three score a `Chunk` under some row losses and give a `Scored`.
+
+With s, t the two distributions and L = log s - log m (gjs) or log s - log t (rkl), the gradient by student
+logits is gjs: (1-b) * s * (L - sum s*L)     rkl: s * (L - sum s*L)     fkl: s - t     nll: s - onehot(y)
+Any other row loss gets its gradient by autograd. Shapes: n rows of a chunk, d width, V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from smopd.scoring.losses import Divergence, HiddenLoss, Kind, RowLoss, Rows, sampled_nll
+
+# dL/dz of the student [n, V] and a factor it still needs; or dL/dh [n, d] and None.
+Gradient = tuple[torch.Tensor, float | None]
+
+
+class Chunk(NamedTuple):
+    """The rows that are computed at once. The last loss may write over both logits."""
+
+    student: torch.Tensor  # [n, V] logits in float32 at least
+    teacher: torch.Tensor  # [n, V]
+    tokens: torch.Tensor  # [n]
+    auxiliary: torch.Tensor | None  # [n, K]
+    hidden: tuple[torch.Tensor, torch.Tensor]  # [n, d] of student and teacher
+
+
+class Scored(NamedTuple):
+    """What is made of a chunk."""
+
+    values: list[torch.Tensor]  # [n] of each loss
+    shared: list[torch.Tensor]  # [n] both entropies, both log-probabilities, the teacher's highest
+    gradients: list[Gradient]  # of each loss, where wanted
+
+
+# A chunk, the row losses, and whether gradients are wanted.
+Score = Callable[[Chunk, Sequence[RowLoss], bool], Scored]
+
+
+def has_closed_form(loss: RowLoss) -> bool:
+    """Whether value and gradient come without autograd through logits."""
+    return isinstance(loss, Divergence | HiddenLoss) or loss is sampled_nll()
+
+
+def under_soft_cap(score: Score, softcap: float | None) -> Score:
+    """The same for uncapped logits: they are capped in place, and gradients are by what they were."""
+    if softcap is None:
+        return score
+
+    def capped(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Scored:
+        logits = chunk.student, chunk.teacher
+        for z in logits:
+            z.div_(softcap).tanh_()
+        slopes = chunk.student.square().neg_().add_(1) if with_gradient else None
+        for z in logits:
+            z.mul_(softcap)
+        scored = score(chunk, losses, with_gradient)
+        for slope, factor in scored.gradients:
+            if slopes is not None and factor is not None:
+                slope.mul_(slopes)
+        return scored
+
+    return capped
+
+
+def by_autograd(chunk: Chunk, loss: RowLoss, with_gradient: bool) -> tuple[torch.Tensor, Gradient]:
+    """Value and gradient of any row loss; the logits themselves stay as they are."""
+    of_hidden = isinstance(loss, HiddenLoss)
+    with torch.enable_grad():
+        if isinstance(loss, HiddenLoss):
+            moved, teacher = (h.detach().to(chunk.student.dtype) for h in chunk.hidden)
+            value = loss.of_hidden(moved.requires_grad_(), teacher)
+        else:
+            moved = chunk.student.clone().requires_grad_()
+            value = loss.value(Rows(moved, chunk.teacher.clone(), chunk.tokens, chunk.auxiliary))
+        if not with_gradient:
+            return value.detach(), (chunk.student, 1.0)
+        (slope,) = torch.autograd.grad(value.sum(), moved)
+    return value.detach(), (slope, None if of_hidden else 1.0)
+
+
+def small_divergence(log_s_nv: torch.Tensor, log_t_nv: torch.Tensor, kind: Kind, beta: float) -> torch.Tensor:
+    """[n] sum of terms none of which is negative, each of second order in log s - log t.
+
+    A divergence of 1e-5 as a difference of entropies of several nats has hardly a digit in float32, and
+    sum s * (log s - log t) takes in whatever the two normalisers were rounded by. So with p the larger of
+    s(v) and t(v), d = |log s - log t|, q = exp(-d) - 1 and b the other one's share of the mixture the terms
+    are
+      KL(p||other): p * (d + q)     KL(other||p): -p * ((1 + q) * d + q)
+      gjs: -p * (b * (1 + q) * d + (1 + b * q) * log(1 + b * q))
+    where the KLs have t - s or s - t added, which sums to zero and takes out the first order.
+    """
+    gap = log_s_nv - log_t_nv
+    student_larger = gap >= 0
+    d = gap.abs_()
+    q = torch.expm1(-d)
+    if kind == "gjs":
+        share = torch.full_like(q, 1 - beta).masked_fill_(student_larger, beta)
+        mixed = share * q
+        terms = share.mul_(q + 1).mul_(d).add_(mixed.log1p().mul_(mixed + 1)).neg_()
+    else:
+        terms = torch.where(student_larger == (kind == "rkl"), d + q, -((1 + q) * d + q))
+    return torch.maximum(log_s_nv, log_t_nv).exp_().mul_(terms).sum(-1)

@@ -1,0 +1,87 @@
+"""Replies that state where a conversation has got to: the forms that are taken, what is refused, and that no
+text raises or hangs.
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smopd.data import Example
+from smopd.verify import verify
+
+ANSWERS = {
+    "shopping": {"items": {"apples": 4, "pears": 12}},
+    "booking": {"call": "book_table", "arguments": {"day": "monday", "people": 4}},
+    "bill": {"total": 17},
+    "schedule": {"plan": {"monday": "ana", "friday": "ben"}},
+}
+EMPTY = {
+    "shopping": {"items": {}}, "booking": {"call": "book_table", "arguments": {}}, "bill": {"total": 0},
+    "schedule": {"plan": {}},
+}  # fmt: skip
+
+
+def judged(task, reply, answer=None):
+    return verify(Example("x", task, "", ("a",), "a", answer or ANSWERS[task]), reply)
+
+
+@pytest.mark.parametrize(
+    ("task", "reply"),
+    [
+        ("shopping", "4 apples, 12 pears"), ("shopping", "12 Pears, 4 apples."),
+        ("shopping", "Here is the list:\n- 4 x apples\n- 12x pears"),
+        ("booking", "book_table(day=monday, people=4)"), ("booking", "book_table(people=4, day='Monday')"),
+        ("booking", 'Sure: book_table(day="monday", people=4)'),
+        ("bill", "total: 17"), ("bill", "12 + 5 = 17"), ("bill", "That is $17."), ("bill", "17 dollars"),
+        ("schedule", "monday ana, friday ben"), ("schedule", "Friday: Ben, Monday: Ana."),
+        ("schedule", "- Monday: Ana\n- Friday: Ben"),
+    ],
+)  # fmt: skip
+def test_right_replies(task, reply):
+    assert judged(task, reply).correct
+
+
+@pytest.mark.parametrize(
+    ("task", "reply"),
+    [
+        ("shopping", "4 apples"), ("shopping", "4 apples, 12 pears, 2 eggs"),
+        ("shopping", "4 pears, 12 apples"),
+        ("shopping", "4 apples, 12 pears, 4 apples"), ("shopping", "apples and pears"), ("shopping", ""),
+        ("booking", "book_table(day=monday)"), ("booking", "book_table(day=monday, people=5)"),
+        ("booking", "order_taxi(day=monday, people=4)"), ("booking", "book_table(day=monday, people=4, x=1)"),
+        ("booking", "book_table()"), ("booking", "monday, 4 people"),
+        ("booking", "book_table(day=monday, people=4) book_table(day=monday)"),
+        ("bill", "total: 16"), ("bill", "17 - 1 = 16"), ("bill", "seventeen"), ("bill", "117"),
+        ("schedule", "monday ana"), ("schedule", "monday ben, friday ana"),
+        ("schedule", "monday ana, friday ben, sunday max"),
+        ("schedule", "monday ana, monday ana, friday ben"),
+        ("schedule", "I would say ana comes on monday and ben on friday"),
+    ],
+)  # fmt: skip
+def test_wrong_replies(task, reply):
+    assert not judged(task, reply).correct
+
+
+@pytest.mark.parametrize(
+    ("task", "right", "wrong"),
+    [
+        ("shopping", ["nothing yet", "Sure, what do you need?"], ["5 mangos"]),
+        ("booking", ["book_table()"], ["book_table(day=monday)", "sure"]),
+        ("bill", ["total: 0", "nothing yet"], ["total: 7", ""]),
+        ("schedule", ["nobody yet", "The plan is empty."], ["saturday zoe, sunday max"]),
+    ],
+)
+def test_where_nothing_is_known_yet(task, right, wrong):
+    assert [judged(task, reply, EMPTY[task]).correct for reply in right] == [True] * len(right)
+    assert [judged(task, reply, EMPTY[task]).correct for reply in wrong] == [False] * len(wrong)
+
+
+@given(st.sampled_from(sorted(ANSWERS)), st.text())
+def test_no_text_raises(task, reply):
+    assert judged(task, reply).status in ("ok", "no_answer")
+
+
+@pytest.mark.parametrize("task", ANSWERS)
+@pytest.mark.parametrize("piece", ["a", "1", "(", "a=", "1 a", "monday ", "f(a=1) ", ",", "9,"])
+def test_a_long_reply_takes_linear_time(task, piece):
+    assert not judged(task, piece * 200_000).correct
