@@ -28,8 +28,10 @@ def side_by_side(
 ) -> list[R]:
     """`work` on every item in threads, `width` at once. The first error is raised and cancels the rest."""
     errors: list[BaseException] = []
+    workers: set[threading.Thread] = set()
 
     def run(item: T) -> R:
+        workers.add(threading.current_thread())
         if cancellation.is_set():
             raise Cancelled
         try:
@@ -46,6 +48,9 @@ def side_by_side(
         finally:
             cancellation.set()
             threads.shutdown(wait=False, cancel_futures=True)
+            # A thread whose start was interrupted by Ctrl-C runs, but the executor does not know it.
+            for worker in tuple(workers):
+                worker.join()
     if errors:
         raise errors[0]
     return [done.result() for done in futures]

@@ -57,7 +57,8 @@ def test_the_soft_cap_grows_ever_more_slowly_and_never_stops(costs, limit):
 
 @settings(max_examples=50)
 @given(
-    st.lists(st.floats(1e-3, 10), min_size=1, max_size=20), st.sampled_from([1.0, 2.0, 5.0]),
+    # times 2**-10 still above the floor, under which a median is rounding
+    st.lists(st.floats(2e-3, 10), min_size=1, max_size=20), st.sampled_from([1.0, 2.0, 5.0]),
     st.sampled_from([2.0**-10, 0.5, 2.0, 64.0]),
 )  # fmt: skip
 def test_the_relative_cap_scales_with_the_costs(costs, times, factor):
