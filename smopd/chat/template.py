@@ -4,6 +4,7 @@ in a row, a system message) is found out by rendering a probe, never guessed fro
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError
@@ -73,6 +74,15 @@ class Renderer:
             needs = "needs a template that keeps replies in the history as they are; this one does not"
             raise UserError(f"chat.history = 'verbatim' {needs}: use chat.history = 'template'")
         return self.encode(rendered.split(mark)[1])
+
+    @cached_property
+    def end_of_turn(self) -> int:
+        """The end token that the template itself puts behind a reply, else the first that ends one."""
+        try:
+            behind = self.continuation([_user(_PROBES[1])], _PROBES[2])[0]
+        except (UserError, IndexError):
+            return self.end_ids[0]
+        return behind if behind in self.end_ids else self.end_ids[0]
 
     def _fit(self, messages: Sequence[Message]) -> list[Message]:
         fitted = [dict(m) for m in messages]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from smopd.data.example import Example
-from smopd.data.reading import file_items, load_examples, parse_item
+from smopd.data.reading import file_items, generated, load_examples, parse_item
 from smopd.data.sharding import check_shards, normalise
 from smopd.data.training_set.overlap import held_out
 from smopd.data.trial import try_verifiers
@@ -45,7 +45,7 @@ class Report:
 def check_file(path: str, against: str | None = None, track: Track = quiet) -> Report:
     """Read a file and look at every example; a file that is not there is a UserError."""
     report = Report(path)
-    if path.startswith(("pocket:", "hf:")):
+    if generated(path) or path.startswith("hf:"):
         report.examples = load_examples(path)
     else:
         _read(Path(path), report)

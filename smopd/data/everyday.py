@@ -2,9 +2,10 @@
 once, and loses when they come bit by bit.
 
 Four families: a shopping list, a form that becomes a function call, a bill that is added up, a plan of who
-comes when. A task is a goal and 2 to 7 facts; later facts may correct earlier ones ("make that five", "forget
-the onions"). After every message there is one right reply, the state so far, so a middle reply can be judged
-too (`answer["turns"]`). The two splits share neither words nor ways to say a thing (everyday.toml).
+comes when. A task is a goal and 3 to 8 facts, a message each, the first with the goal; later facts may correct
+earlier ones ("make that 5 apples", "forget the onions"). After every message there is one right reply, the
+state so far, so a middle reply can be judged too (`answer["turns"]`). The two splits share neither words nor
+ways to say a thing (everyday.toml).
 """
 
 import re
@@ -26,16 +27,16 @@ Split = Literal["train", "eval"]
 State = dict[str, Any]  # what the right reply says, as the task's verifier wants it
 SIZES: dict[Split, int] = {"train": 2000, "eval": 240}  # how many `everyday:train` and `everyday:eval` mean
 # Facts that add something, and those that take something back: the least and the most of each.
-LEVELS = {"easy": ((2, 3), (0, 0)), "medium": ((3, 4), (1, 1)), "hard": ((4, 5), (1, 2))}
+LEVELS = {"easy": ((3, 3), (0, 0)), "medium": ((3, 4), (1, 1)), "hard": ((4, 6), (1, 2))}
+SHORT = {"short": ((1, 2), (0, 0))}  # for fine-tuning a base on whole tasks: too short to get lost in
 
 
 @dataclass(frozen=True)
 class Story:
-    """A task in words: after the goal and after every fact there is a state."""
+    """A task in words: after every fact there is a state."""
 
     system: str
     goal: str
-    start: State
     facts: tuple[tuple[str, State], ...]
 
 
@@ -47,9 +48,9 @@ def words() -> dict[str, Any]:
 
 def _shuffled(r: Random, adding: int, correcting: int) -> list[bool]:
     """Which facts correct: never before there are two things to correct one of."""
-    later = [False] * (adding - 2) + [True] * correcting
+    later = [False] * max(0, adding - 2) + [True] * correcting
     r.shuffle(later)
-    return [False, False, *later]
+    return [False] * min(adding, 2) + later
 
 
 def _shopping(r: Random, w: dict[str, Any], system: str, adding: int, correcting: int) -> Story:
@@ -66,7 +67,7 @@ def _shopping(r: Random, w: dict[str, Any], system: str, adding: int, correcting
             counts[thing] = n
             text = r.choice(w["change" if corrects else "add"])
         facts.append((text.format(n=n, thing=thing), {"items": dict(counts)}))
-    return Story(system, r.choice(w["goals"]), {"items": {}}, tuple(facts))
+    return Story(system, r.choice(w["goals"]), tuple(facts))
 
 
 def _booking(r: Random, w: dict[str, Any], system: str, adding: int, correcting: int) -> Story:
@@ -74,35 +75,33 @@ def _booking(r: Random, w: dict[str, Any], system: str, adding: int, correcting:
     form = w["forms"][name]
     slots: list[str] = form["slots"]
     known: dict[str, Any] = {}
-    new = iter(r.sample(slots, len(slots)))  # a form is filled in as a whole, whatever the level asks for
+    # A form is filled in as a whole, whatever the level asks for; in a short task begun.
+    filled = adding if adding < 3 else len(slots)
+    new = iter(r.sample(slots, filled))
     facts = []
-    for corrects in _shuffled(r, len(slots), correcting):
+    for corrects in _shuffled(r, filled, correcting):
         slot = r.choice(sorted(known)) if corrects else next(new)
-        value = r.choice([v for v in w["slots"][slot]["values"] if v != known.get(slot)])
+        value = r.choice([v for v in w["slots"][slot] if v != known.get(slot)])
         known[slot] = value
-        text = r.choice(w["change"] if corrects else w["slots"][slot]["say"])
+        text = r.choice(w["change" if corrects else "say"])
         in_order = {s: known[s] for s in slots if s in known}
-        told = text.format(slot=f"the {slot}", value=value)
+        told = text.format(slot=slot, Slot=slot.capitalize(), value=value)
         facts.append((told[0].upper() + told[1:], {"call": name, "arguments": in_order}))
     goal = r.choice(w["goals"]).format(what=form["what"], What=form["what"].capitalize())
     signature = f"{name}({', '.join(slots)})"
     system = system.format(signature=signature, example=f"{name}({slots[0]}=..., {slots[1]}=...)")
-    return Story(system, goal, {"call": name, "arguments": {}}, tuple(facts))
+    return Story(system, goal, tuple(facts))
 
 
 def _bill(r: Random, w: dict[str, Any], system: str, adding: int, correcting: int) -> Story:
-    new, total, facts = iter(r.sample(w["things"], adding)), 0, []
+    new, parts = iter(r.sample(w["things"], adding)), list[int]()
+    facts = []
     for corrects in _shuffled(r, adding, correcting):
-        if corrects:
-            n = r.randint(1, min(5, total - 1))
-            total -= n
-            text = r.choice(w["less"]).format(n=n)
-        else:
-            n = r.randint(2, 15)
-            total += n
-            text = r.choice(w["add"]).format(n=n, thing=next(new))
-        facts.append((text, {"total": total}))
-    return Story(system, r.choice(w["goals"]), {"total": 0}, tuple(facts))
+        n = r.randint(1, min(5, sum(parts) - 1)) if corrects else r.randint(2, 9)
+        parts.append(-n if corrects else n)
+        text = r.choice(w["less"]).format(n=n) if corrects else r.choice(w["add"]).format(n=n, thing=next(new))
+        facts.append((text, {"total": sum(parts), "parts": list(parts)}))
+    return Story(system, r.choice(w["goals"]), tuple(facts))
 
 
 def _schedule(r: Random, w: dict[str, Any], system: str, adding: int, correcting: int) -> Story:
@@ -110,18 +109,16 @@ def _schedule(r: Random, w: dict[str, Any], system: str, adding: int, correcting
     plan: dict[str, str] = {}
     facts = []
     for corrects in _shuffled(r, adding, correcting):
-        free = [day for day in w["days"] if day not in plan]
-        if corrects and (not free or (len(plan) > 1 and r.random() < 0.4)):
-            name = r.choice(sorted(plan.values()))
-            plan = {d: n for d, n in plan.items() if n != name}
-            text = r.choice(w["remove"]).format(name=name.capitalize())
+        name = r.choice(sorted(plan)) if corrects else next(new)
+        time = r.choice([time for time in w["times"] if time not in plan.values()])
+        if corrects and len(plan) > 1 and r.random() < 0.5:
+            del plan[name]
+            text = r.choice(w["remove"])
         else:
-            name, day = r.choice(sorted(plan.values())) if corrects else next(new), r.choice(free)
-            plan = {**{d: n for d, n in plan.items() if n != name}, day: name}
+            plan[name] = time
             text = r.choice(w["change" if corrects else "add"])
-            text = text.format(name=name.capitalize(), day=day.capitalize())
-        facts.append((text, {"plan": {d: plan[d] for d in w["days"] if d in plan}}))
-    return Story(system, r.choice(w["goals"]), {"plan": {}}, tuple(facts))
+        facts.append((text.format(name=name, time=time), {"plan": dict(plan)}))
+    return Story(system, r.choice(w["goals"]), tuple(facts))
 
 
 FAMILIES: dict[str, Callable[..., Story]] = {
@@ -130,18 +127,19 @@ FAMILIES: dict[str, Callable[..., Story]] = {
 
 
 def tell(family: str, level: str, split: Split, r: Random, identity: str) -> Example:
-    """One example: the goal first, a fact a shard; FULL has the goal first or last."""
-    (least, most), (fewest, mostly) = LEVELS[level]
+    """One example: a fact a shard, the first after the goal; FULL has the goal first or last."""
+    (least, most), (fewest, mostly) = (LEVELS | SHORT)[level]
     told = words()[family]
     story = FAMILIES[family](
         r, told[split], told["system"], r.randint(least, most), r.randint(fewest, mostly)
     )
     said = [text for text, _ in story.facts]
     full = [story.goal, *said] if r.random() < 0.5 else [*said, story.goal]
-    states = [story.start, *(state for _, state in story.facts)]
+    states = [state for _, state in story.facts]
     answer = {**states[-1], "level": level, "turns": states}
     source = f"everyday world, {split}"
-    return Example(identity, family, story.system, (story.goal, *said), " ".join(full), answer, source)
+    shards = (f"{story.goal} {said[0]}", *said[1:])
+    return Example(identity, family, story.system, shards, " ".join(full), answer, source)
 
 
 def examples(
@@ -166,16 +164,17 @@ def named(name: str) -> list[Example]:
     """
     found = re.fullmatch(r"everyday(?:@([a-z+]+))?:(train|eval)(?::(?:(\d+)-)?(\d+))?", name)
     chosen = found[1].split("+") if found and found[1] else []
-    unknown = [word for word in chosen if word not in {*FAMILIES, *LEVELS}]
+    unknown = [word for word in chosen if word not in {*FAMILIES, *LEVELS, *SHORT}]
     if found and not unknown:
         split: Split = "train" if found[2] == "train" else "eval"
         first, last = int(found[3] or 1), int(found[4] or SIZES[split])
         if 1 <= first <= last:
             families = [f for f in FAMILIES if f in chosen] or list(FAMILIES)
-            levels = [level for level in LEVELS if level in chosen] or list(LEVELS)
+            levels = [level for level in (*SHORT, *LEVELS) if level in chosen] or list(LEVELS)
             return list(islice(examples(split, families, levels), first - 1, last))
     raise UserError(
         f"{name}: the everyday world is named everyday:train or everyday:eval, with an optional size or "
         "range (everyday:eval:100, everyday:eval:101-200) and optional families and levels "
-        f"(everyday@shopping+hard:eval); families: {', '.join(FAMILIES)}; levels: {', '.join(LEVELS)}"
+        f"(everyday@shopping+hard:eval); families: {', '.join(FAMILIES)}; levels: "
+        f"{', '.join((*SHORT, *LEVELS))}"
     )

@@ -21,6 +21,11 @@ _FIELDS = tuple(Example.__dataclass_fields__)
 _OPTIONAL = ("system", "source")
 
 
+def generated(name: str) -> bool:
+    """Whether it names examples of a built-in world: no file, and the same on every machine."""
+    return re.match(r"pocket:|everyday[@:]", name) is not None
+
+
 def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
     """Read a data set: JSONL of ours, LiC's JSON array, `hf:NAME[@CONFIG][:SPLIT]`, or a world.
 

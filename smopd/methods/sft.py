@@ -1,4 +1,6 @@
-"""SFT: the student learns its own right answers to the complete task by heart."""
+"""SFT: the student learns right answers to the complete task by heart, its own or the references."""
+
+from typing import Literal
 
 from pydantic import Field
 
@@ -12,13 +14,17 @@ from smopd.settings import Section
 class Settings(Section):
     """The loss of SFT."""
 
-    samples: int = Field(4, ge=1, description="solutions sampled of each example")
+    solutions: Literal["own", "reference"] = Field(
+        "own", description="sampled and judged right, or the references of the examples' tasks"
+    )
+    samples: int = Field(4, ge=1, description="own solutions sampled of each example")
 
 
 def plan(s: Settings) -> "parts.Plan":
     """What the settings mean."""
+    given = s.solutions == "reference"
     return parts.Plan(
-        (Play("full", samples=s.samples),),
+        (Play("full", samples=1 if given else s.samples, reference=given),),
         (parts.Term("solutions", parts.judged(parts.full, True), None, scoring.sampled_nll(),
                     mean_over="all", per="batch"),),
     )  # fmt: skip
@@ -27,7 +33,8 @@ def plan(s: Settings) -> "parts.Plan":
 METHODS = [
     Method(
         "sft", "SFT on the model's own correct FULL solutions",
-        "Plays the complete task in one message and trains on the replies that were judged right.",
+        "Plays the complete task in one message and trains on the replies that were judged right; with "
+        "objective.solutions=reference on the references, which is how a base for experiments is made.",
         "no paper; rejection sampling as in Yuan et al. 2023, arXiv 2308.01825", Settings, plan, {},
         "baselines",
         formula="L = -(1/tokens of the right replies) sum log S(y) over the step's right FULL replies.",

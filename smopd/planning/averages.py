@@ -108,9 +108,10 @@ def _measured(config: Config) -> Averages | None:
 
     from smopd.chat import Renderer
     from smopd.data import load_examples
+    from smopd.data.reading import generated
 
     data = config.data.train
-    if not (data.startswith("pocket:") or Path(data).is_file()):
+    if not (generated(data) or Path(data).is_file()):
         return None
     try:
         tokenizer = AutoTokenizer.from_pretrained(

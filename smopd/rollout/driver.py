@@ -90,6 +90,19 @@ class Driver:
             self.reply([played[i] for i in now], [messages[i][turn] for i in now], seeds, last)
         return played
 
+    def recite(self, examples: Sequence[Example], replies: Sequence[str]) -> list[Conversation]:
+        """The whole task in one message with a given reply to it; nothing is sampled."""
+        played = []
+        for example, text in zip(examples, replies, strict=True):
+            conversation = Conversation(example, "full")
+            (user,) = user_turns(example, "full")
+            prompt = DirtyContext(self.renderer, example, self.history).ask(user)
+            reply = (*self.renderer.encode(text), self.renderer.end_of_turn)
+            conversation.asked.append(user)
+            conversation.turns.append(Turn(tuple(prompt), reply, Stop.END, text))
+            played.append(conversation)
+        return played
+
     def open(self, example: Example, view: View, seed: Seed, sample: int = 0) -> Conversation:
         """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
         context = DirtyContext(self.renderer, example, self.history)

@@ -36,10 +36,16 @@ class Play:
     instead: bool = False
     verify: bool = True  # whether its last reply is judged
     turns: Callable[[int], int] | None = None  # how many turns are played at a step; None: all of them
+    reference: bool = False  # the reply is the reference of the example's task: nothing is sampled
+
+    def __post_init__(self) -> None:
+        if self.reference and self.view != "full":
+            raise ValueError("there are references for the whole task only: Play('full', reference=True)")
 
     def __str__(self) -> str:
         often = f" for {self.share:.0%}{' instead' if self.instead else ''}" if self.share < 1 else ""
         short = ", cut short by step" if self.turns else ""
+        short += ", reference replies" if self.reference else ""
         return self.view + (f", {self.samples} samples" if self.samples > 1 else "") + short + often
 
 

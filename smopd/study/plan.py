@@ -11,6 +11,7 @@ from typing import Any
 
 from smopd.config import Config, config_class, load_config, recipe_names, settings_hash
 from smopd.config_io import check, choices, flatten, leaves, nest, parse_override, read_toml, scalar
+from smopd.data.reading import generated
 from smopd.errors import UserError
 from smopd.files import digest
 from smopd.methods import METHODS, find_method
@@ -176,7 +177,7 @@ def check_files(study: Study) -> None:
     """A UserError where the data of a cell are not there: better now than once a cell."""
     for cell in study.cells:
         for key, name in (("data.train", cell.config.data.train), ("data.eval", cell.config.data.eval)):
-            if not name.startswith(("pocket:", "hf:")) and not Path(name).exists():
+            if not generated(name) and not name.startswith("hf:") and not Path(name).exists():
                 raise UserError(f"{key} = {name}: no such file; name yours with --set {key}=FILE")
 
 

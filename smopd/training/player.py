@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 
 from smopd.config import Config
 from smopd.data import Example
+from smopd.errors import UserError
 from smopd.objective.plan import Grade, Plan
 from smopd.rollout import Conversation, Driver
 from smopd.rollout.play import Play, Rollout, drawn_plays, graded, samples_of
 from smopd.seeds import rng
 from smopd.training.processes import Processes
+from smopd.verify import tasks
 from smopd.verify.verifiers import verify_all
 
 Played = list[tuple[Example, int, list[tuple[Play, Conversation]]]]  # example, sample, its conversations
@@ -40,7 +42,10 @@ class StepPlayer:
             now = [item for item, plays in zip(played, chosen, strict=True) if play in plays]
             examples, samples = [example for example, _, _ in now], [sample for _, sample, _ in now]
             most = play.turns(step) if play.turns else None
-            conversations = self.driver.play(examples, play.view, (seed, "rollout", step), samples, most)
+            if play.reference:
+                conversations = self.driver.recite(examples, [reference_reply(e) for e in examples])
+            else:
+                conversations = self.driver.play(examples, play.view, (seed, "rollout", step), samples, most)
             for (_, _, into), conversation in zip(now, conversations, strict=True):
                 conversation.context = None  # over; it would take its tokenizer along to other processes
                 into.append((play, conversation))
@@ -77,6 +82,15 @@ class StepPlayer:
         order = list(range(len(self.examples)))
         rng(self.config.seed, "order", epoch).shuffle(order)
         return order
+
+
+def reference_reply(example: Example) -> str:
+    """The right reply to the whole task, as the example's task writes it."""
+    task = tasks.find(example.task)
+    for text in task.reference_replies(example.answer) if task else ():
+        return text
+    known = f"tasks of the kind {example.task!r} have no reference replies"
+    raise UserError(f"{example.id}: {known}; train on others, or on sampled replies")
 
 
 def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:

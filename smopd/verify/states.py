@@ -12,7 +12,7 @@ from smopd.verify.verdict import Verdict
 
 Pairs = list[tuple[str, str]]
 _COUNTED = re.compile(r"(\d{1,9})\s{0,3}(?:x\s{0,3})?([a-z]{2,40})")
-_PLANNED = re.compile(r"([a-z]{3,20})\s{0,3}(?:[:=-]\s{0,3})?([a-z]{2,40})")
+_PLANNED = re.compile(r"([a-z]{2,40})\s{0,3}(?:[:=-]\s{0,3}|at\s)?(\d{1,2}:\d\d)")
 _NUMBER = re.compile(r"\d[\d,]{0,12}")
 _CALL = re.compile(r"([a-z_]{1,40})\(([^()]{0,400})\)")
 
@@ -23,7 +23,7 @@ def counted(text: str) -> Pairs:
 
 
 def planned(text: str) -> Pairs:
-    """(day, name) of "monday ana, friday: ben", part by part."""
+    """(name, time) of "ana 9:15, ben: 10:00", part by part."""
     parts = [part.strip(" .;-*") for part in re.split(r"[,;\n]", text.lower()[:4000])]
     found = [_PLANNED.fullmatch(part) for part in parts if part]
     return [(match[1], match[2]) if match else ("", "") for match in found]

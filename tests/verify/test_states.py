@@ -13,7 +13,7 @@ ANSWERS = {
     "shopping": {"items": {"apples": 4, "pears": 12}},
     "booking": {"call": "book_table", "arguments": {"day": "monday", "people": 4}},
     "bill": {"total": 17},
-    "schedule": {"plan": {"monday": "ana", "friday": "ben"}},
+    "schedule": {"plan": {"Ana": "9:15", "Ben": "11:00"}},
 }
 EMPTY = {
     "shopping": {"items": {}}, "booking": {"call": "book_table", "arguments": {}}, "bill": {"total": 0},
@@ -33,8 +33,8 @@ def judged(task, reply, answer=None):
         ("booking", "book_table(day=monday, people=4)"), ("booking", "book_table(people=4, day='Monday')"),
         ("booking", 'Sure: book_table(day="monday", people=4)'),
         ("bill", "total: 17"), ("bill", "12 + 5 = 17"), ("bill", "That is $17."), ("bill", "17 dollars"),
-        ("schedule", "monday ana, friday ben"), ("schedule", "Friday: Ben, Monday: Ana."),
-        ("schedule", "- Monday: Ana\n- Friday: Ben"),
+        ("schedule", "Ana 9:15, Ben 11:00"), ("schedule", "Ben: 11:00, ana: 9:15."),
+        ("schedule", "- Ana: 9:15\n- Ben at 11:00"),
     ],
 )  # fmt: skip
 def test_right_replies(task, reply):
@@ -52,10 +52,10 @@ def test_right_replies(task, reply):
         ("booking", "book_table()"), ("booking", "monday, 4 people"),
         ("booking", "book_table(day=monday, people=4) book_table(day=monday)"),
         ("bill", "total: 16"), ("bill", "17 - 1 = 16"), ("bill", "seventeen"), ("bill", "117"),
-        ("schedule", "monday ana"), ("schedule", "monday ben, friday ana"),
-        ("schedule", "monday ana, friday ben, sunday max"),
-        ("schedule", "monday ana, monday ana, friday ben"),
-        ("schedule", "I would say ana comes on monday and ben on friday"),
+        ("schedule", "Ana 9:15"), ("schedule", "Ana 11:00, Ben 9:15"),
+        ("schedule", "Ana 9:15, Ben 11:00, Max 12:40"),
+        ("schedule", "Ana 9:15, Ana 9:15, Ben 11:00"), ("schedule", "Ana 9:15, Ben 11:30"),
+        ("schedule", "I would say Ana comes at 9:15 and Ben at 11:00"),
     ],
 )  # fmt: skip
 def test_wrong_replies(task, reply):
@@ -68,7 +68,7 @@ def test_wrong_replies(task, reply):
         ("shopping", ["nothing yet", "Sure, what do you need?"], ["5 mangos"]),
         ("booking", ["book_table()"], ["book_table(day=monday)", "sure"]),
         ("bill", ["total: 0", "nothing yet"], ["total: 7", ""]),
-        ("schedule", ["nobody yet", "The plan is empty."], ["saturday zoe, sunday max"]),
+        ("schedule", ["nobody yet", "The plan is empty."], ["Zoe 6:20, Max 12:40", "Zoe 6:20"]),
     ],
 )
 def test_where_nothing_is_known_yet(task, right, wrong):

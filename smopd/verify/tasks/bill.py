@@ -14,4 +14,11 @@ def verify_bill(answer: Answer, reply: str) -> Verdict:
     return Verdict(found == wanted, str(found), "ok", "" if found == wanted else f"expected {wanted}")
 
 
-TASK = state_task("bill", "total", verify_bill, lambda answer: f"total: {answer['total']}")
+def render(answer: Answer) -> str:
+    """The sum with its parts, where they are known: 12 + 9 - 3 = 18."""
+    parts = answer.get("parts") or [answer["total"]]
+    shown = str(parts[0]) + "".join(f" {'-' if part < 0 else '+'} {abs(part)}" for part in parts[1:])
+    return f"{shown} = {answer['total']}"
+
+
+TASK = state_task("bill", "total", verify_bill, render)

@@ -1,4 +1,4 @@
-"""A plan of who comes when: the reply must hold every day with its name, in any order, and nothing else."""
+"""A plan of who comes when: the reply must hold every name with its time, in any order, and nothing else."""
 
 from smopd.verify.states import compared, planned, state_task
 from smopd.verify.task import Answer
@@ -8,7 +8,7 @@ EMPTY = "nobody yet"
 
 
 def verify_schedule(answer: Answer, reply: str) -> Verdict:
-    """Compare day by day; of an empty plan any one short remark may be made."""
+    """Compare name by name; of an empty plan any one short remark may be made."""
     found = planned(reply)
     if not answer["plan"] and len(found) <= 1 and not any(char.isdigit() for char in reply):
         return Verdict(True, None, "ok", "")
@@ -17,5 +17,5 @@ def verify_schedule(answer: Answer, reply: str) -> Verdict:
 
 TASK = state_task(
     "schedule", "plan", verify_schedule,
-    lambda answer: ", ".join(f"{day} {name}" for day, name in answer["plan"].items()) or EMPTY,
+    lambda answer: ", ".join(f"{name} {time}" for name, time in answer["plan"].items()) or EMPTY,
 )  # fmt: skip

@@ -1,0 +1,42 @@
+"""A base that gets lost by itself: SmolLM2, fine-tuned on tasks told at once and on nothing else.
+
+    OUT/stock/    SmolLM2-135M-Instruct as it is, a plain model folder
+    OUT/run/      the fine-tuning, an ordinary run
+    OUT/model/    the base: stock with the run's adapter folded in
+
+Every part is written whole, and the same call goes on where an earlier one stopped.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from smopd.config import Config, load_config
+from smopd.models.smollm2 import write_plain
+from smopd.tracking import Track, quiet
+from smopd.training.export import export
+from smopd.training.run_folder import RunFolder
+from smopd.training.runs import Note, train_run
+
+RECIPE = "smollm2-base"
+
+
+def base_config(out: Path, overrides: list[str]) -> Config:
+    """The settings of the fine-tuning in this folder."""
+    return load_config(RECIPE, [f"model.path={json.dumps(str(out / 'stock'))}", *overrides])
+
+
+def build_base(
+    out: Path, overrides: list[str], track: Track = quiet, note: Note = lambda row: ""
+) -> dict[str, Any]:
+    """Make what of the three parts is missing; where they are."""
+    config = base_config(out, overrides)
+    folder = RunFolder(out / "run", config)  # refuses other settings than those it was begun with
+    made = {"stock": str(out / "stock"), "run": str(out / "run"), "model": str(out / "model")}
+    if (out / "model" / "config.json").exists():
+        return made
+    write_plain(out / "stock", track)
+    train_run(config, folder, track, note)
+    with track("folding the adapter into the base"):
+        export(out / "run", out / "model")
+    return made
