@@ -43,6 +43,7 @@ from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 from smopd.training.scores import FAST, score, without_graph
 from smopd.training.tokens import token_columns
+from smopd.training.turn_accuracy import check_states_known, turn_accuracy
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
@@ -66,6 +67,8 @@ class Trainer:
         refuse_processes(config, self.processes.world_size)
         self.sharded = self.processes.world_size > 1 and (config.train.shard or self.processes.asks_to_shard)
         examples = prepared_examples(config, "train")  # before the model: a mistake there is told at once
+        if config.train.teacher_every:
+            check_states_known(config.data.train, examples)
         device = self.processes.device
         chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
         self.renderer: Renderer = chat.renderer
@@ -182,6 +185,7 @@ class Trainer:
         row = {
             "step": step,
             **step_metrics(everyone, losses, self.plan, moment),
+            **turn_accuracy(self, everyone, step),
             "rollout/reused": sum(r for r, _ in used) / prompt if prompt else None,
             **{f"grad_norm/{name}": norm for name, norm in norms.items()},
         }
