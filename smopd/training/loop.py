@@ -35,6 +35,7 @@ from smopd.seeds import derive
 from smopd.settings import Optim
 from smopd.training import sharding
 from smopd.training.balance import TermGradients
+from smopd.training.guards import Guards
 from smopd.training.interrupt import interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
@@ -111,6 +112,7 @@ class Trainer:
             folder.cut_metrics(self.step)
         self.processes.barrier()
         self.monitor = Monitor(self)
+        self.guards = Guards(config, self.plan, folder, len(self.monitor.examples))
 
     def train(self, report: Report | None = None) -> None:
         """Run to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
@@ -119,6 +121,7 @@ class Trainer:
         with interruptible(at_once=self.processes.world_size == 1) as interrupt, self.monitor:
             try:
                 self.monitor.catch_up()
+                self._warn()
                 while self.step < last and not self.monitor.enough():
                     if self.processes.any_of(interrupt.asked):
                         raise KeyboardInterrupt
@@ -130,6 +133,7 @@ class Trainer:
                     self.monitor.log(row)
                     if due:
                         self.monitor.evaluate(self.step)
+                    self._warn()
                     if report:
                         report(row)
                     self._check_skipped()
@@ -145,6 +149,11 @@ class Trainer:
                 raise Stopped(self.step) from None
             finally:
                 self.engine.close()
+
+    def _warn(self) -> None:
+        """Say what the last steps give reason to; at a start, what a kill kept from being said."""
+        if self.processes.first:
+            self.guards.look(self.step)
 
     def _saved(self) -> str:
         return (

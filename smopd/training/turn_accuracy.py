@@ -23,7 +23,7 @@ from smopd.verify.verifiers import verify_all
 if TYPE_CHECKING:
     from smopd.training.loop import Trainer
 
-TEACHER_REPLIES = 16  # of one sample: a batch that costs about as much as two rollouts
+TEACHER_REPLIES = 16  # at a time: about as many as three conversations have
 
 
 def turn_accuracy(trainer: "Trainer", everyone: Sequence[Rollout], step: int) -> dict[str, float]:

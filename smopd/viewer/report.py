@@ -84,6 +84,7 @@ class ReportData:
     conversations: list[ConversationPair] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # on how the accuracies were judged
+    warnings: list[dict[str, Any]] = field(default_factory=list)  # step, warning
 
 
 class Panel(NamedTuple):
@@ -99,6 +100,8 @@ class Panel(NamedTuple):
 PANELS = (
     Panel("Loss", "loss"),
     Panel("Correct final answers", "outcome", most=1.0, percent=True),
+    Panel("Middle replies right for what was told so far", "turn_accuracy", most=1.0, percent=True),
+    Panel("The same of the teacher's own", "teacher", most=1.0, percent=True),
     Panel("Positions clipped", "clipped", percent=True),
     Panel("Positions kept by the entropy mask", "kept", most=1.0, percent=True),
     Panel("Student entropy, nats", "entropy"),
@@ -198,6 +201,7 @@ def render_report(data: ReportData) -> str:
     sections = (
         _accuracy(data.accuracies, data.notes),
         _comparisons(data.comparisons),
+        _warnings(data.warnings),
         _curves(data.metrics),
         section("Conversations before and after", "".join(map(_article, data.conversations))),
         _settings(data.settings),
@@ -242,6 +246,11 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
         rows.append((c.label, str(c.gained), str(c.lost), moved, f"[{low}, {high}]", p_value(c.p)))
     table = _table(("", "gained", "lost", "difference", "95% interval", "p"), rows, "scroll spread")
     return section("Paired comparisons", table + PAIRED) if rows else ""
+
+
+def _warnings(warnings: Sequence[Mapping[str, Any]]) -> str:
+    items = "".join(f"<li>step {row['step']}: {html_text(row['warning'], LABEL)}</li>" for row in warnings)
+    return section("Warnings", f"<ul>{items}</ul>") if items else ""
 
 
 def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
