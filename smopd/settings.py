@@ -137,6 +137,9 @@ class Train(Section):
     shard: bool = Field(False, description="several processes: split the frozen weights among them (FSDP2)")
     eval_every: int = Field(0, ge=0, description="steps between evaluations while training; 0 = none")
     eval_limit: int = Field(50, ge=1, description="evaluation examples used for that")
+    teacher_every: int = Field(
+        0, ge=0, description="steps between samples of the teacher's own middle replies; 0 = none"
+    )
     patience: int = Field(0, ge=0, description="stop after so many without a better SHARDED; 0 = never")
     trackers: list[Literal["tensorboard", "trackio", "wandb"]] = Field([], description="more metrics sinks")
 
@@ -149,8 +152,11 @@ class Eval(Section):
     tokens: int = Field(1024, ge=1, description="limit of an answer reply")
     middle_tokens: int = Field(1024, ge=1, description="limit of a middle reply")
     temperature: float = Field(0.0, ge=0, description="0 = greedy")
-    views: list[Literal["full", "concat", "sharded", "recap", "snowball", "simulated"]] = Field(
+    views: list[Literal["full", "concat", "sharded", "recap", "snowball", "simulated", "teacher"]] = Field(
         ["full", "sharded"], min_length=1, description="how a task is told, see docs/evaluation.md"
+    )
+    clean: Literal["method", "separate", "merged", "goal-last"] = Field(
+        "method", description="view teacher: how it is told the user turns; method = as in training"
     )
     runs: int = Field(1, ge=1, description="how often each conversation is played, with other seeds")
 

@@ -129,7 +129,7 @@ def test_set_forms(text: str, key: str, value: Any) -> None:
         (
             "eval.views=full",
             '--set: eval.views = "full": expected a non-empty list of '
-            '"full", "concat", "sharded", "recap", "snowball", "simulated"',
+            '"full", "concat", "sharded", "recap", "snowball", "simulated", "teacher"',
         ),
         ("optim.learning_rate=1", "--set: unknown key 'optim.learning_rate'; did you mean 'optim.lr'?"),
         ("teacher=3", "--set: teacher = 3: expected a table with the keys decay, every"),
@@ -180,7 +180,7 @@ def test_set_complaints(text: str, message: str) -> None:
         (
             "eval.views",
             '["full", "half"]',
-            'a non-empty list of "full", "concat", "sharded", "recap", "snowball", "simulated"',
+            'a non-empty list of "full", "concat", "sharded", "recap", "snowball", "simulated", "teacher"',
         ),
         ("optim.lr", "2020-01-01", "a finite number greater than 0"),
     ],

@@ -5,7 +5,7 @@ the user turns alone for a middle turn, the FULL view for the answer turn), as t
 from collections.abc import Sequence
 from typing import Literal
 
-from smopd.chat.messages import Message, full_messages, system_messages, user, users_messages
+from smopd.chat.messages import Message, clean_messages, full_messages, system_messages, user, users_messages
 from smopd.chat.template import Renderer
 from smopd.data import Example
 
@@ -24,8 +24,7 @@ def users_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
 
 def clean_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
     """What the teacher sees for the reply to shard `turn`."""
-    last = len(example.shards) - 1
-    return full_context(renderer, example) if turn == last else users_context(renderer, example, turn)
+    return renderer.ids(clean_messages(example, turn))
 
 
 class DirtyContext:

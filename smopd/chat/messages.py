@@ -1,11 +1,13 @@
 """The messages of a context: what a model is shown of an example, before any chat template."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from smopd.data import Example
 
 Message = dict[str, str]  # role, content
+# How user turns stand in a clean context: a message each, in one message, in one with the first at its end.
+Clean = Literal["separate", "merged", "goal-last"]
 
 
 def user(content: str) -> Message:
@@ -23,6 +25,15 @@ def full_messages(example: "Example") -> list[Message]:
     return [*system_messages(example), user(example.full)]
 
 
-def users_messages(example: "Example", turn: int) -> list[Message]:
+def users_messages(example: "Example", turn: int, form: Clean = "separate") -> list[Message]:
     """The user turns up to `turn` (from 0) and no reply: the clean context of a middle turn."""
-    return [*system_messages(example), *(user(shard) for shard in example.shards[: turn + 1])]
+    told = list(example.shards[: turn + 1])
+    if form != "separate":
+        told = ["\n\n".join(told if form == "merged" else [*told[1:], told[0]])]
+    return [*system_messages(example), *map(user, told)]
+
+
+def clean_messages(example: "Example", turn: int, form: Clean = "separate") -> list[Message]:
+    """What the teacher sees for the reply to shard `turn`: for the last one the whole task."""
+    last = turn == len(example.shards) - 1
+    return full_messages(example) if last else users_messages(example, turn, form)

@@ -5,8 +5,8 @@ from typing import Literal
 
 from smopd.data import Example
 
-View = Literal["full", "concat", "sharded", "recap", "snowball", "simulated"]
-VIEWS: tuple[View, ...] = ("full", "concat", "sharded", "recap", "snowball", "simulated")
+View = Literal["full", "concat", "sharded", "recap", "snowball", "simulated", "teacher"]
+VIEWS: tuple[View, ...] = ("full", "concat", "sharded", "recap", "snowball", "simulated", "teacher")
 
 CONCAT = "Here is what I need, point by point. Take all of the points into account.\n\n{shards}"
 RECAP = "To sum up, this is everything I have told you:\n\n{shards}\n\n"
@@ -28,6 +28,8 @@ def user_turns(example: Example, view: View) -> tuple[str, ...]:
     if view == "snowball":
         later = (SNOWBALL.format(shards=_bullets(shards[:k]), new=shards[k]) for k in range(1, len(shards)))
         return (shards[0], *later)
+    if view == "teacher":  # every turn in a context of its own, the last with the whole task
+        return (*shards[:-1], example.full)
     raise ValueError(f"{view}: what the user says is not known beforehand")
 
 

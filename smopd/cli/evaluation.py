@@ -26,7 +26,7 @@ HELP = {
     "adapter": "A PEFT adapter, or a run folder whose newest checkpoint to use.",
     "base": "Of a run folder: its model as it was before training.",
     "data": "JSONL of ours, LiC's JSON, hf:NAME, or pocket:eval[:N].",
-    "views": "Separated by commas: full, concat, sharded, recap, snowball, simulated.",
+    "views": "Separated by commas: full, concat, sharded, recap, snowball, simulated, teacher.",
     "limit": "Only the first N examples.",
     "runs": "Play everything N times; needs --set eval.temperature=1.0.",
     "user_url": "simulated: base URL of the model that plays the user. May be repeated.",
@@ -71,6 +71,8 @@ def evaluate(
       smopd eval pocket --limit 100
 
       smopd eval runs/qwen3 --data lic_math.json --views full,concat,sharded,recap,snowball
+
+      smopd eval runs/qwen3 --data everyday:eval --views sharded,teacher
 
       smopd eval Qwen/Qwen3-1.7B --data lic_math.json --runs 10 --set eval.temperature=1.0
 

@@ -172,11 +172,15 @@ def train(
     lacking = not_judged(rows)
     if as_json:
         steps, last = config.train.steps, rows[-1]
-        emit({"run": str(out), "checkpoint": checkpoint, "steps": steps, "last": last, "not_judged": lacking})
+        found = {"last": last, "not_judged": lacking, "warnings": folder.warnings()}
+        emit({"run": str(out), "checkpoint": checkpoint, "steps": steps, **found})
     else:
         if lacking:
             counts = ", ".join(f"{count} {status}" for status, count in lacking.items())
             say(f"replies in training that counted as not correct: {counts}")
+        if warned := folder.warnings():
+            said = f"warnings of this run, in {folder.warnings_file} and the report"
+            say("\n  ".join([f"{said}:", *(f"step {row['step']}: {row['warning']}" for row in warned)]))
         say(f"trained: {checkpoint}\nevaluate it: smopd eval {out}")
 
 

@@ -88,7 +88,7 @@ def training_note(row: dict[str, Any]) -> str:
     if console.is_terminal and console.width < 100:
         return "  ".join(shown)
     shown += [", ".join(f"{count} {status}" for status, count in not_judged([row]).items())]
-    clipped = [value for key, value in row.items() if key.startswith("clipped/") and value is not None]
-    if clipped:  # of the first term that has tokens
-        shown.append(f"clipped {clipped[0]:.0%}")
+    clipped = {key.partition("/")[2]: row[key] for key in row if key.startswith("clipped/")}
+    if parts := [f"{term} {share:.0%}" for term, share in clipped.items() if share is not None]:
+        shown.append(f"clipped {', '.join(parts)}")
     return "  ".join(part for part in [*shown, f"{row['seconds/step']:.1f} s/step"] if part)

@@ -80,7 +80,7 @@ def evaluate(
 def judge(conversations: Sequence[Conversation], run: int = 0) -> list[Outcome]:
     """Verify the last reply of every conversation, and the earlier ones for the any-turn rule."""
     pairs = [(c.example, turn.text) for c in conversations for turn in c.turns]
-    expected = [_expected_so_far(c) for c in conversations]
+    expected = [expected_so_far(c) for c in conversations]
     pairs += [(e, text) for own in expected for e, text in own.values()]
     verdicts = iter(verify_all(pairs))
     outcomes = [outcome(c, run, [next(verdicts) for _ in c.turns]) for c in conversations]
@@ -90,15 +90,21 @@ def judge(conversations: Sequence[Conversation], run: int = 0) -> list[Outcome]:
     return outcomes
 
 
-def _expected_so_far(conversation: Conversation) -> dict[int, tuple[Example, str]]:
+def expected_so_far(conversation: Conversation) -> dict[int, tuple[Example, str]]:
     """Turns whose right reply is known, with what they are judged by: the task as told up to there."""
-    example, task = conversation.example, tasks.find(conversation.example.task)
     found = {}
-    if task and conversation.view == "sharded":
+    if conversation.view in ("sharded", "teacher"):
         for number, turn in enumerate(conversation.turns):
-            if (answer := task.turn_answer(example.answer, number)) is not None:
-                found[number] = replace(example, answer=answer), turn.text
+            if (told := told_so_far(conversation.example, number)) is not None:
+                found[number] = told, turn.text
     return found
+
+
+def told_so_far(example: Example, turn: int) -> Example | None:
+    """The example as told up to a user turn (from 0), where its task knows what to answer then."""
+    task = tasks.find(example.task)
+    answer = task.turn_answer(example.answer, turn) if task else None
+    return None if answer is None else replace(example, answer=answer)
 
 
 def outcome(conversation: Conversation, run: int, verdicts: Sequence[Verdict]) -> Outcome:

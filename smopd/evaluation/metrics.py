@@ -27,8 +27,13 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     views = {view: [o for o in outcomes if o.view == view] for view in names}
     shown = {view: _view(rows) for view, rows in views.items()}
     summary: dict[str, Any] = {"runs": len({o.run for o in outcomes}), "views": shown}
-    for view in (view for view in views if "full" in views and view != "full"):
+    # The teacher's last context is the FULL view's: there is nothing to compare.
+    for view in (view for view in views if "full" in views and view not in ("full", "teacher")):
         summary[f"{view}_minus_full"] = against(views["full"], views[view])
+    if {"sharded", "teacher"} <= set(views):
+        summary["teacher_minus_sharded"] = against(views["sharded"], views["teacher"])
+        if turns := _turns_against(views["sharded"], views["teacher"]):
+            summary["teacher_minus_sharded"]["middle_turns"] = turns
     return summary
 
 
@@ -42,10 +47,7 @@ def against(before: Iterable[Outcome], after: Iterable[Outcome]) -> dict[str, An
     low, high, p = paired_bootstrap(old, new)
     drawn = {"low": low, "high": high, "p": p}
     return {
-        "n": len(items),
-        "gained": sum(b > a for a, b in zip(old, new, strict=True)),
-        "lost": sum(b < a for a, b in zip(old, new, strict=True)),
-        "difference": float(np.mean(new) - np.mean(old)) if items else 0.0,
+        **_moved(old, new),
         **({"low": result.low, "high": result.high, "p": result.p} if result else drawn),
         "test": "exact McNemar" if once else "bootstrap over items",
         "bootstrap": drawn,
@@ -79,17 +81,42 @@ def _middle_turns(rows: Sequence[Outcome]) -> dict[str, Any]:
 
     The mean over items of their share of right replies; the interval draws whole items.
     """
-    by_item: dict[str, list[bool]] = {}
+    if not (known := _known_turns(rows)):
+        return {}
+    means = np.array([np.mean(right) for right in known.values()])
+    # As for accuracies: where all went alike, a bootstrap has no width.
+    alike = means.max() == 0 or means.min() == 1
+    low, high = wilson(int(means.sum()), len(means)) if alike else bootstrap(means)
+    counts = {"correct": sum(map(sum, known.values())), "total": sum(map(len, known.values()))}
+    return {"middle_turns": {"accuracy": float(means.mean()), **counts, "low": low, "high": high}}
+
+
+def _known_turns(rows: Iterable[Outcome]) -> Scores:
+    """Right or wrong middle replies by item, of items that have any whose right reply is known."""
+    by_item: Scores = {}
     for o in rows:
         right = [turn["right"] for turn in o.turns[:-1] if "right" in turn]
         by_item.setdefault(o.id, []).extend(right)
-    known = {item: right for item, right in by_item.items() if right}
-    if not known:
+    return {item: right for item, right in by_item.items() if right}
+
+
+def _moved(old: Sequence[float], new: Sequence[float]) -> dict[str, Any]:
+    """Items that became better and worse, and the mean change."""
+    return {
+        "n": len(old),
+        "gained": sum(b > a for a, b in zip(old, new, strict=True)),
+        "lost": sum(b < a for a, b in zip(old, new, strict=True)),
+        "difference": float(np.mean(new) - np.mean(old)) if old else 0.0,
+    }
+
+
+def _turns_against(before: Sequence[Outcome], after: Sequence[Outcome]) -> dict[str, Any]:
+    """The change of turn accuracy, paired by item; empty where it is not known of both."""
+    first, second = _known_turns(before), _known_turns(after)
+    old, new = ([float(np.mean(s[item])) for item in first if item in second] for s in (first, second))
+    if not old:
         return {}
-    means = np.array([np.mean(right) for right in known.values()])
-    low, high = bootstrap(means)
-    counts = {"correct": sum(map(sum, known.values())), "total": sum(map(len, known.values()))}
-    return {"middle_turns": {"accuracy": float(means.mean()), **counts, "low": low, "high": high}}
+    return _moved(old, new) | dict(zip(("low", "high", "p"), paired_bootstrap(old, new), strict=True))
 
 
 def _failure(outcome: Outcome) -> dict[str, str]:

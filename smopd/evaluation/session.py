@@ -1,25 +1,30 @@
 """A whole evaluation: the views of a config played with a model, kept in a folder and continued there."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from smopd.chat.messages import Clean
+from smopd.chat.views import View
 from smopd.code_version import code_version
-from smopd.config import Config
+from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.errors import UserError
-from smopd.evaluation.evaluate import Outcome, evaluate
+from smopd.evaluation.evaluate import Outcome, Player, evaluate
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.simulated import SimulatedUser
 from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
 from smopd.files import digest, file_digest
+from smopd.models.adapter_files import TEACHER_WEIGHTS, WEIGHTS, averaged_teacher
 from smopd.models.loading import weights_digest
 from smopd.rollout.assembly import evaluation_driver
 from smopd.rollout.choice import resolve_engine
 from smopd.rollout.engine import traits_of
 from smopd.rollout.openai import ChatDriver
-from smopd.tracking import Track, Update, quiet
+from smopd.tracking import Track, quiet
 from smopd.verify import tasks
 
 log = logging.getLogger("smopd")
@@ -32,26 +37,56 @@ def run_evaluation(
 ) -> list[Outcome]:  # fmt: skip
     """Play the views with a model and its adapter, or an endpoint. What is `known` is not played again."""
     check_evaluation(config)
-    views, runs, group = list(dict.fromkeys(config.eval.views)), config.eval.runs, config.eval.batch
-    outcomes: list[Outcome] = []
-    user = SimulatedUser(config.user).converse if "simulated" in views else None
-    with evaluation_driver(config, adapter, track) as driver:
-        # A group ends when its slowest conversation does: it is at least as large as what servers take.
-        if isinstance(driver, ChatDriver):
-            group = max(group, driver.endpoint.width)
-        for view in views:
-            old = [o for o in known if o.view == view]
-            done = len(old)
-            with track(f"{label} {view.upper()}", len(examples) * runs, done) as update:
+    views = list(dict.fromkeys(config.eval.views))
+    # A teacher with weights of its own plays after the student.
+    apart: list[View] = ["teacher"] if "teacher" in views and teacher_file(adapter) else []
+    found: dict[View, list[Outcome]] = {}
+    for chosen in ([view for view in views if view not in apart], apart):
+        if chosen:
+            with _driver(config, adapter, chosen is apart, track) as driver:
+                for view in chosen:
+                    old = [o for o in known if o.view == view]
+                    found[view] = _play(driver, config, examples, view, old, record, label, track)
+    return [outcome for view in views for outcome in found[view]]
 
-                def advance(fresh: list[Outcome], update: Update = update) -> None:
-                    nonlocal done
-                    record(fresh)
-                    done += len(fresh)
-                    update(done)
 
-                outcomes += evaluate(driver, examples, [view], runs, config.seed, group, old, advance, user)
-    return outcomes
+@contextmanager
+def _driver(config: Config, adapter: Path | None, as_teacher: bool, track: Track) -> Iterator[Player]:
+    own = averaged_teacher(adapter) if adapter and as_teacher else nullcontext(adapter)
+    with own as weights, evaluation_driver(config, weights, track) as driver:
+        yield replace(driver, clean=clean_form(config)) if "teacher" in config.eval.views else driver
+
+
+def _play(
+    driver: Player, config: Config, examples: Sequence[Example], view: View, known: Sequence[Outcome],
+    record: Callable[[list[Outcome]], None], label: str, track: Track,
+) -> list[Outcome]:  # fmt: skip
+    """One view, with progress."""
+    runs, group, done = config.eval.runs, config.eval.batch, len(known)
+    # A group ends when its slowest conversation does: it is at least as large as what servers take.
+    if isinstance(driver, ChatDriver):
+        group = max(group, driver.endpoint.width)
+    user = SimulatedUser(config.user).converse if view == "simulated" else None
+    with track(f"{label} {view.upper()}", len(examples) * runs, done) as update:
+
+        def advance(fresh: list[Outcome]) -> None:
+            nonlocal done
+            record(fresh)
+            done += len(fresh)
+            update(done)
+
+        return evaluate(driver, examples, [view], runs, config.seed, group, known, advance, user)
+
+
+def teacher_file(adapter: Path | None) -> Path | None:
+    """The averaged teacher that a checkpoint keeps beside the student; None where there is none."""
+    file = adapter / TEACHER_WEIGHTS if adapter else None
+    return file if file and file.exists() else None
+
+
+def clean_form(config: Config) -> Clean:
+    """How the view teacher is told the user turns."""
+    return plan_of(config).clean if config.eval.clean == "method" else config.eval.clean
 
 
 def check_evaluation(config: Config) -> None:
@@ -84,6 +119,9 @@ def evaluate_into(
             log.info("continuing %s after %d conversations", path, len(known))
         outcomes = run_evaluation(config, examples, label, adapter, known, record, track)
         summary = summarise(outcomes) | {"rules": rules_in_force(examples), "code": code_version()}
+        if "teacher" in config.eval.views:
+            weights = "averaged" if teacher_file(adapter) else "model"
+            summary["teacher"] = {"weights": weights, "clean": clean_form(config)}
         folder.finish(outcomes, summary)
     return summary
 
@@ -99,10 +137,14 @@ def identity(config: Config, examples: Sequence[Example], adapter: Path | None) 
     endpoint = not traits_of(config.engine.kind).token_ids
     verifiers = [Path(file).read_text(encoding="utf-8") for file in config.data.verifiers]
     user = {"model": config.user.model, "temperature": config.user.temperature}
+    teacher = {}
+    if "teacher" in config.eval.views:
+        own = teacher_file(adapter)
+        teacher = {"teacher": {"weights": file_digest(own) if own else None, "clean": clean_form(config)}}
     return {
         "model": config.engine.model or config.model.path if endpoint else config.model.path,
         "weights": None if endpoint else weights_digest(config),
-        "adapter": file_digest(adapter / "adapter_model.safetensors") if adapter else None,
+        "adapter": file_digest(adapter / WEIGHTS) if adapter else None,
         "data": config.data.eval,
         "examples": data_digest(examples),
         "verifiers": digest(verifiers) if verifiers else None,
@@ -113,6 +155,7 @@ def identity(config: Config, examples: Sequence[Example], adapter: Path | None) 
         "dtype": config.model.dtype,
         "quantize": config.model.quantize,
         "chat": config.chat.model_dump(),
-        "eval": config.eval.model_dump(),
+        "eval": config.eval.model_dump(exclude={"clean"}),
         "user": user if "simulated" in config.eval.views else None,
+        **teacher,
     }

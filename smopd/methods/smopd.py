@@ -69,6 +69,11 @@ class Settings(Section):
     middle: float = Field(1.0, ge=0, description="scale of the middle turns' loss; 0 = off")
     answer: float = Field(1.0, ge=0, description="scale of the answer turn's loss; 0 = off")
     full: float = Field(1.0, ge=0, description="scale of the FULL branch's loss; 0 = off")
+    clean: Literal["separate", "merged", "goal-last"] = Field(
+        "separate",
+        description="the teacher's user turns: a message each (the paper), in one message, or in one with "
+        "the first at its end",
+    )
     clip_times: float = Field(3000.0, gt=0, description="clip_mode relative: times the reply's median")
     balance: bool = Field(False, description="no cap; scale the terms' gradients to the mean of their norms")
 
@@ -108,7 +113,7 @@ def plan(s: Settings) -> "parts.Plan":
     return parts.Plan(
         (Play(), Play("full", share=s.rho, instead=s.full_branch == "exclusive", verify=False)),
         (
-            parts.Term("middle", parts.middle, parts.users_only, to_middle, mask, cap, reliable,
+            parts.Term("middle", parts.middle, parts.UsersOnly(s.clean), to_middle, mask, cap, reliable,
                        s.denominator, scale=s.middle),
             parts.Term("answer", parts.answer, parts.whole_task, to_final, every, cap, scale=s.answer),
             parts.Term("full", parts.full, parts.whole_task, to_final, every, cap, scale=s.full),

@@ -3,7 +3,11 @@ PEFT alone fills what is missing with random numbers and says so in a warning.
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -20,6 +24,7 @@ from smopd.models.mixed_precision import compute_in_base_type
 Tensors = dict[str, torch.Tensor]
 STUDENT = "default"  # the name under which PEFT saves without a subfolder
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+TEACHER_WEIGHTS = "teacher.safetensors"  # of a checkpoint: the same names as the student's
 COPY = "copy the adapter anew from where it was made"
 
 
@@ -32,6 +37,15 @@ def resolve_adapter(path: str | Path) -> Path:
         raise UserError(f"{path}: {missing}")
     read_adapter(chosen)
     return chosen
+
+
+@contextmanager
+def averaged_teacher(adapter: Path) -> Iterator[Path]:
+    """The teacher of a checkpoint as an adapter folder of its own, inside this block."""
+    with TemporaryDirectory(prefix="smopd-") as folder:
+        copyfile(adapter / CONFIG, Path(folder) / CONFIG)
+        copyfile(adapter / TEACHER_WEIGHTS, Path(folder) / WEIGHTS)
+        yield Path(folder)
 
 
 def read_adapter(folder: Path) -> tuple[LoraConfig, Tensors]:

@@ -3,6 +3,7 @@ from smopd.objective.caps import no_cap as no_cap
 from smopd.objective.caps import relative as relative
 from smopd.objective.caps import scale as scale
 from smopd.objective.caps import soft as soft
+from smopd.objective.contexts import UsersOnly as UsersOnly
 from smopd.objective.contexts import attempts as attempts
 from smopd.objective.contexts import clean as clean
 from smopd.objective.contexts import dirty as dirty

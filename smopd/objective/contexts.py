@@ -4,16 +4,30 @@ The teacher's logits are the weighted sum over the contexts. A context function 
 other rollouts; an empty list leaves the reply out of its term.
 """
 
-from smopd.chat.messages import Message, full_messages, system_messages, user, users_messages
+from dataclasses import dataclass
+
+from smopd.chat.messages import Clean, Message, full_messages, system_messages, user, users_messages
 from smopd.objective.plan import Context, Contexts, TeacherContext
 from smopd.rollout.play import Peers, Reply
 from smopd.seeds import rng
 from smopd.verify import tasks
 
 
-def users_only(reply: Reply, peers: Peers) -> Contexts:
-    """The user turns up to the reply's, and no reply at all."""
-    return [(1.0, users_messages(reply.example, reply.turn))]
+@dataclass(frozen=True)
+class UsersOnly:
+    """The user turns up to the reply's, and no reply at all: a message each, or told in another form."""
+
+    form: Clean = "separate"
+
+    def __str__(self) -> str:
+        return "users_only" + (f"({self.form})" if self.form != "separate" else "")
+
+    def __call__(self, reply: Reply, peers: Peers) -> Contexts:
+        """The context of one reply."""
+        return [(1.0, users_messages(reply.example, reply.turn, self.form))]
+
+
+users_only = UsersOnly()
 
 
 def whole_task(reply: Reply, peers: Peers) -> Contexts:

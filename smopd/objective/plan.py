@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
-from smopd.chat.messages import Message
+from smopd.chat.messages import Clean, Message
 from smopd.objective.caps import Cap, no_cap
 from smopd.objective.tokens import Moment, TokenWeight, as_weight, every_token
 from smopd.objective.turns import TurnWeight, uniform
@@ -116,6 +116,12 @@ class Plan:
     def samples(self) -> int:
         """Rollouts of each example."""
         return self.plays[0].samples
+
+    @property
+    def clean(self) -> Clean:
+        """How its teacher is told the user turns: as the first term says that has a form for them."""
+        forms = (getattr(term.teacher, "form", None) for term in self.terms)
+        return next((form for form in forms if form), "separate")
 
     def describe(self) -> list[str]:
         """The plan for people: what is played, then a line a term with its parts."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smopd.chat.contexts import DirtyContext, History
+from smopd.chat.messages import Clean, clean_messages
 from smopd.chat.template import Renderer
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
@@ -69,16 +70,20 @@ class Driver:
     sampling: Sampling
     middle_tokens: int
     history: History = "template"
+    clean: Clean = "separate"  # how the view teacher is told the user turns
 
     def play(
         self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None,
         most: int | None = None,
     ) -> list[Conversation]:  # fmt: skip
-        """Every example told in one view, the replies in the history; `samples` tell equal examples apart.
+        """Every example told in one view, the replies in the history (of a teacher: nowhere); `samples` tell
+        equal examples apart.
 
         `most`: conversations end after so many turns.
         """
         numbers = samples or [0] * len(examples)
+        if view == "teacher":
+            return self._play_clean(examples, seed, numbers)
         messages = [user_turns(e, view) for e in examples]
         played = [self.open(e, view, seed, n) for e, n in zip(examples, numbers, strict=True)]
         for conversation, users in zip(played, messages, strict=True):
@@ -102,6 +107,35 @@ class Driver:
             conversation.turns.append(Turn(tuple(prompt), reply, Stop.END, text))
             played.append(conversation)
         return played
+
+    def _play_clean(
+        self, examples: Sequence[Example], seed: Seed, numbers: Sequence[int]
+    ) -> list[Conversation]:
+        """Every turn answered in its clean context: no reply depends on another one."""
+        played = [Conversation(e, "teacher", [*user_turns(e, "teacher")]) for e in examples]
+        places = [(c, turn, n) for c, n in zip(played, numbers, strict=True) for turn in range(len(c.asked))]
+        replies = self.answer_clean([(c.example, turn, n) for c, turn, n in places], seed)
+        for (conversation, *_), turn in zip(places, replies, strict=True):
+            conversation.turns.append(turn)
+        return played
+
+    def answer_clean(self, asked: Sequence[tuple[Example, int, int]], seed: Seed) -> list[Turn]:
+        """A reply to each (example, turn, sample) in the context a teacher sees for that turn."""
+        found: dict[int, Turn] = {}
+        for last in (False, True):  # one batch has one token limit
+            now = [i for i, (e, turn, _) in enumerate(asked) if (turn == len(e.shards) - 1) == last]
+            if not now:
+                continue
+            limit = self.sampling.max_tokens if last else self.middle_tokens
+            prompts, seeds = [], []
+            for example, turn, sample in (asked[i] for i in now):
+                prompts.append(self.renderer.ids(clean_messages(example, turn, self.clean)))
+                seeds.append(derive(*seed, "teacher", *numbered((example.id, turn), sample)))
+            drawn = self.engine.generate(prompts, seeds, replace(self.sampling, max_tokens=limit))
+            for i, prompt, reply in zip(now, prompts, drawn, strict=True):
+                text = self.renderer.decode(reply.ids)
+                found[i] = Turn(tuple(prompt), reply.ids, reply.stop, text, reply.logps)
+        return [found[i] for i in range(len(asked))]
 
     def open(self, example: Example, view: View, seed: Seed, sample: int = 0) -> Conversation:
         """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""

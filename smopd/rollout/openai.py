@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from smopd.chat.messages import Message, system_messages
+from smopd.chat.messages import Clean, Message, clean_messages, system_messages
 from smopd.chat.messages import user as user_message
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
@@ -212,6 +212,7 @@ class ChatDriver:
     endpoint: ChatEndpoint
     sampling: Sampling
     middle_tokens: int
+    clean: Clean = "separate"  # how the view teacher is told the user turns
 
     def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
         """Every example told in one view, the model's own replies in the history."""
@@ -255,9 +256,12 @@ class ChatDriver:
         messages = system_messages(played.example)
         for asked, turn in zip(played.asked, played.turns, strict=True):
             messages += [user_message(asked), {"role": "assistant", "content": turn.text}]
+        messages.append(user_message(user))
+        if played.view == "teacher":
+            messages = clean_messages(played.example, len(played.turns), self.clean)
         limit = self.sampling.max_tokens if last else self.middle_tokens
         sampling = replace(self.sampling, max_tokens=limit)
-        reply = self.endpoint.reply([*messages, user_message(user)], sampling, seed, cancellation)
+        reply = self.endpoint.reply(messages, sampling, seed, cancellation)
         played.turns.append(reply)
         played.asked.append(user)
 

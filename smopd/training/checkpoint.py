@@ -18,7 +18,7 @@ from smopd.code_version import code_version
 from smopd.config import Config, settings_hash
 from smopd.errors import UserError
 from smopd.files import sync, write_json
-from smopd.models.adapter_files import STUDENT, fill_adapter, read_adapter
+from smopd.models.adapter_files import STUDENT, TEACHER_WEIGHTS, fill_adapter, read_adapter
 from smopd.models.adapters import load_parameters, save_teacher, teacher_parameters
 from smopd.models.checksums import seal
 
@@ -42,7 +42,7 @@ def write(final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optim
         sets = {key: sorted(value) for key, value in settings if isinstance(value, set)}
         adapter = partial / "adapter_config.json"
         write_json(adapter, json.loads(adapter.read_text(encoding="utf-8")) | sets)
-        save_teacher(model, partial / "teacher.safetensors")
+        save_teacher(model, partial / TEACHER_WEIGHTS)
         _save_optimizer(optimizer, partial)
         state = {"step": step, "settings": settings_hash(config), "smopd": code_version()}
         write_json(partial / "state.json", state)
@@ -80,7 +80,7 @@ def load(folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, confi
         raise UserError(f"{folder}: belongs to a run of other settings ({there}; {here}); {advice}")
     try:
         fill_adapter(model, read_adapter(folder)[1], folder)
-        load_parameters(teacher_parameters(model), folder / "teacher.safetensors")
+        load_parameters(teacher_parameters(model), folder / TEACHER_WEIGHTS)
         optimizer.load_state_dict(_load_optimizer(folder))
     except UserError:
         raise

@@ -144,7 +144,7 @@ def _evaluations(adapter: Path, run: Path) -> list[str]:
         if summary is None or not (ours or identity.get("adapter") is None):
             continue
         model, where = "this model" if ours else "base", _public(str(identity.get("data", "")))
-        for view, v in summary["views"].items():
+        for view, v in ((view, v) for view, v in summary["views"].items() if view != "teacher"):
             correct = f"{v['correct']}/{v['total']}" if "correct" in v else ""
             numbers = f"{percent(v['accuracy'])} | {interval(v['low'], v['high'])} | {correct}"
             rows.append(f"| {model} | {where} | {view.upper()} | {numbers} |")

@@ -35,6 +35,7 @@ from smopd.seeds import derive
 from smopd.settings import Optim
 from smopd.training import sharding
 from smopd.training.balance import TermGradients
+from smopd.training.guards import Guards
 from smopd.training.interrupt import interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
@@ -43,6 +44,7 @@ from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 from smopd.training.scores import FAST, score, without_graph
 from smopd.training.tokens import token_columns
+from smopd.training.turn_accuracy import check_states_known, turn_accuracy
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
@@ -66,6 +68,8 @@ class Trainer:
         refuse_processes(config, self.processes.world_size)
         self.sharded = self.processes.world_size > 1 and (config.train.shard or self.processes.asks_to_shard)
         examples = prepared_examples(config, "train")  # before the model: a mistake there is told at once
+        if config.train.teacher_every:
+            check_states_known(config.data.train, examples)
         device = self.processes.device
         chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
         self.renderer: Renderer = chat.renderer
@@ -108,6 +112,7 @@ class Trainer:
             folder.cut_metrics(self.step)
         self.processes.barrier()
         self.monitor = Monitor(self)
+        self.guards = Guards(config, self.plan, folder, len(self.monitor.examples))
 
     def train(self, report: Report | None = None) -> None:
         """Run to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
@@ -116,6 +121,7 @@ class Trainer:
         with interruptible(at_once=self.processes.world_size == 1) as interrupt, self.monitor:
             try:
                 self.monitor.catch_up()
+                self._warn()
                 while self.step < last and not self.monitor.enough():
                     if self.processes.any_of(interrupt.asked):
                         raise KeyboardInterrupt
@@ -127,6 +133,7 @@ class Trainer:
                     self.monitor.log(row)
                     if due:
                         self.monitor.evaluate(self.step)
+                    self._warn()
                     if report:
                         report(row)
                     self._check_skipped()
@@ -142,6 +149,11 @@ class Trainer:
                 raise Stopped(self.step) from None
             finally:
                 self.engine.close()
+
+    def _warn(self) -> None:
+        """Say what the last steps give reason to; at a start, what a kill kept from being said."""
+        if self.processes.first:
+            self.guards.look(self.step)
 
     def _saved(self) -> str:
         return (
@@ -182,6 +194,7 @@ class Trainer:
         row = {
             "step": step,
             **step_metrics(everyone, losses, self.plan, moment),
+            **turn_accuracy(self, everyone, step),
             "rollout/reused": sum(r for r, _ in used) / prompt if prompt else None,
             **{f"grad_norm/{name}": norm for name, norm in norms.items()},
         }

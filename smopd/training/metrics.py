@@ -43,6 +43,12 @@ def step_metrics(
     stops = Counter(str(turn.stop) for turn in turns)
     for term in plan.scored:
         row |= term.logged(moment)
+    if loops := sum(map(_loops, (turn.reply for turn in turns))):
+        row["looping"] = loops / len(turns)
+    for play in (play for play in plan.plays[1:] if play.verify):
+        branch = [v for r in rollouts for c, v in zip(r.conversations, r.verdicts, strict=True)
+                  if v and c.view == play.view]  # fmt: skip
+        row[f"outcome/{play.view}"] = _mean([float(verdict.correct) for verdict in branch])
     return row | {
         "kept": kept / tokens if tokens else None,
         "delta": _mean([d for part in weighted for d in part.deltas.tolist()]),
@@ -61,6 +67,15 @@ def step_metrics(
         "tokens/sampled": sum(len(turn.reply) for turn in turns),
         "tokens/context": sum(len(turn.context) for turn in turns),
     }
+
+
+LONG = 24  # tokens: a shorter reply is not taken for a loop
+
+
+def _loops(reply: Sequence[int]) -> bool:
+    """Whether more than half of a reply's runs of four tokens stood in it before."""
+    runs = [tuple(reply[i : i + 4]) for i in range(len(reply) - 3)]
+    return len(reply) >= LONG and len(set(runs)) < len(runs) / 2
 
 
 def _mean(values: Sequence[float]) -> float | None:

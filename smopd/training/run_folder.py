@@ -1,7 +1,7 @@
 """A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
-config.toml, starts.jsonl (what ran it), metrics.jsonl (a row a step), timings.jsonl, evaluations.jsonl (while
-training), rollouts/, tokens/ (on request), checkpoints/, eval/ (before and after), report.html (from `smopd
-report`).
+config.toml, starts.jsonl (what ran it), metrics.jsonl (a row a step), timings.jsonl, warnings.jsonl,
+evaluations.jsonl (while training), rollouts/, tokens/ (on request), checkpoints/, eval/ (before and after),
+report.html (from `smopd report`).
 """
 
 import logging
@@ -37,6 +37,7 @@ class RunFolder:
         self.config_file, self.metrics_file = path / "config.toml", path / "metrics.jsonl"
         self.timings_file = path / "timings.jsonl"  # the seconds of each step, which no seed decides
         self.evaluations_file = path / "evaluations.jsonl"
+        self.warnings_file = path / "warnings.jsonl"
         self.starts_file = path / "starts.jsonl"  # a row each time it began or went on: where, with what
         self._locked = False
         self._damaged: set[Path] = set()
@@ -103,10 +104,19 @@ class RunFolder:
         """The evaluations recorded so far."""
         return read_jsonl(self.evaluations_file)
 
+    def warnings(self) -> list[dict[str, Any]]:
+        """What was warned of so far: step, cause, warning."""
+        return read_jsonl(self.warnings_file)
+
+    def record_warning(self, row: dict[str, Any]) -> None:
+        """Write down a warning."""
+        with self._writing(self.warnings_file):
+            append_jsonl(self.warnings_file, row)
+
     def cut_metrics(self, step: int) -> None:
         """Go back to `step`: drop rows of steps that will be repeated, and what a crash left unfinished."""
         with self._writing(self.path):
-            for file in (self.metrics_file, self.timings_file, self.evaluations_file):
+            for file in (self.metrics_file, self.timings_file, self.evaluations_file, self.warnings_file):
                 if file.exists():
                     kept = jsonl(row for row in read_jsonl(file) if row["step"] <= step)
                     if kept.encode() != file.read_bytes():

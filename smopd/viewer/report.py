@@ -84,6 +84,7 @@ class ReportData:
     conversations: list[ConversationPair] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # on how the accuracies were judged
+    warnings: list[dict[str, Any]] = field(default_factory=list)  # step, warning
 
 
 class Panel(NamedTuple):
@@ -99,6 +100,8 @@ class Panel(NamedTuple):
 PANELS = (
     Panel("Loss", "loss"),
     Panel("Correct final answers", "outcome", most=1.0, percent=True),
+    Panel("Middle replies right for what was told so far", "turn_accuracy", most=1.0, percent=True),
+    Panel("The same of the teacher's own", "teacher", most=1.0, percent=True),
     Panel("Positions clipped", "clipped", percent=True),
     Panel("Positions kept by the entropy mask", "kept", most=1.0, percent=True),
     Panel("Student entropy, nats", "entropy"),
@@ -110,7 +113,7 @@ PANELS = (
 )
 # What stands below a table or a row of charts.
 VIEWS = """<p class="aside">FULL: the whole task in one message. SHARDED: the same task told over several
-turns, judged by the last reply.</p>"""
+turns, judged by the last reply. TEACHER: each turn answered in the teacher's own context.</p>"""
 PAIRED = """<p class="aside">Paired by task. Gained: tasks that became right; lost: tasks that became wrong.
 Differences in percentage points.</p>"""
 STEPS = """<p class="aside">Faint: each step. Strong: a moving mean, whose first and last values stand beside
@@ -127,6 +130,8 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     """By which rules replies were judged, where a verifier found no answer or failed; is it a warning?"""
     if rules := summary.get("rules"):
         yield f"judged by: {', '.join(f'{task} {rule}' for task, rule in rules.items())}", False
+    if teacher := summary.get("teacher"):
+        yield teacher_words(teacher), False
     for view, v in summary["views"].items():
         if turns := v.get("middle_turns"):
             share = f"{percent(turns['accuracy'])} {interval(turns['low'], turns['high'])}"
@@ -139,6 +144,23 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
         if failure := v.get("first_failure"):
             first = f"{failure['id']}, {failure['status']}: {failure['detail']}"
             yield f"{view.upper()}: the verifier failed, first on {first}", True
+
+
+TEACHERS = {
+    "averaged": "the run's averaged teacher (teacher.safetensors of the checkpoint)",
+    "model": "the model itself (it has no averaged teacher)",
+}
+FORMS = {
+    "separate": "separate messages",
+    "merged": "merged into one message",
+    "goal-last": "merged into one message, the first of them last",
+}
+
+
+def teacher_words(teacher: Mapping[str, str]) -> str:
+    """Who answered in the view teacher, and what it was shown."""
+    shown = f"user turns without any reply, as {FORMS[teacher['clean']]}; for the last turn the whole task"
+    return f"TEACHER: {TEACHERS[teacher['weights']]}; it saw the {shown}"
 
 
 def turn_rows(pair: ConversationPair) -> Iterator[tuple[dict[str, str], str | None, str | None]]:
@@ -179,6 +201,7 @@ def render_report(data: ReportData) -> str:
     sections = (
         _accuracy(data.accuracies, data.notes),
         _comparisons(data.comparisons),
+        _warnings(data.warnings),
         _curves(data.metrics),
         section("Conversations before and after", "".join(map(_article, data.conversations))),
         _settings(data.settings),
@@ -223,6 +246,11 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
         rows.append((c.label, str(c.gained), str(c.lost), moved, f"[{low}, {high}]", p_value(c.p)))
     table = _table(("", "gained", "lost", "difference", "95% interval", "p"), rows, "scroll spread")
     return section("Paired comparisons", table + PAIRED) if rows else ""
+
+
+def _warnings(warnings: Sequence[Mapping[str, Any]]) -> str:
+    items = "".join(f"<li>step {row['step']}: {html_text(row['warning'], LABEL)}</li>" for row in warnings)
+    return section("Warnings", f"<ul>{items}</ul>") if items else ""
 
 
 def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:

@@ -55,6 +55,7 @@ def report_data(run: Path) -> ReportData:
         metrics=metrics,
         conversations=_pairs(rows),
         settings=config.model_dump(),
+        warnings=read_jsonl(run / "warnings.jsonl"),
     )
 
 

@@ -89,6 +89,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
     if (breakdown := _breakdown_table(views)).row_count:
         whole.add_row(breakdown)
     against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
+    against["SHARDED against TEACHER"] = teacher = summary.get("teacher_minus_sharded")
+    against["the same, middle turns"] = teacher.get("middle_turns") if teacher else None
     if changes := [_comparison(label, change) for label, change in against.items() if change]:
         whole.add_row(accuracy_table([], changes))
     for note, warning in report.verdict_notes(summary):
@@ -99,7 +101,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
 def _views_table(summary: dict[str, Any]) -> Table:
     several = summary["runs"] > 1
     names = ("mean of runs", "A90", "unreliability") if several else ("accuracy", "95% interval", "correct")
-    table = _table("view", *names, "at any turn")
+    turns = any("middle_turns" in v for v in summary["views"].values())
+    table = _table("view", *names, "at any turn", *(["turn accuracy"] if turns else []))
     for view, v in summary["views"].items():
         any_turn = "" if view in ("full", "concat") else percent(v["any_turn"]["accuracy"])
         if several:
@@ -108,7 +111,12 @@ def _views_table(summary: dict[str, Any]) -> Table:
             cells = [f"{percent(value)} {interval(low, high)}" for value, low, high in spans]
         else:
             cells = [percent(v["accuracy"]), interval(v["low"], v["high"]), f"{v['correct']}/{v['total']}"]
-        table.add_row(Text(view.upper()), *map(Text, cells), any_turn)
+        cells.append(any_turn)
+        if turns:
+            right = v.get("middle_turns")
+            share = f"{percent(right['accuracy'])} {interval(right['low'], right['high'])}" if right else ""
+            cells.append(share)
+        table.add_row(Text(view.upper()), *map(Text, cells))
     return table
 
 

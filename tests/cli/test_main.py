@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 from conftest import shared
+from runs import set_words
 
 from smopd.data import load_examples
 
@@ -127,6 +128,24 @@ def test_eval_prints_a_table(smopd):
     assert code == 0
     assert "FULL against SHARDED" in out
     assert "at any turn" in out
+
+
+def test_the_teacher_answers_beside_the_student(smopd):
+    words = ("eval", "pocket", "--data", "everyday@bill:eval:2", "--views", "sharded,teacher",
+             *set_words(["eval.tokens=8", "eval.middle_tokens=8", "eval.clean=goal-last"]))  # fmt: skip
+    code, out, err = smopd(*words)
+    assert code == 0, err
+    for shown in (
+        "TEACHER",
+        "turn accuracy",
+        "SHARDED against TEACHER",
+        "the model itself",
+        "the first of them last",
+    ):
+        assert shown in " ".join(out.split())
+    summary = json.loads(smopd(*words, "--json")[1])
+    assert summary["teacher"] == {"weights": "model", "clean": "goal-last"}
+    assert "middle_turns" in summary["views"]["teacher"]
 
 
 def test_a_verifier_that_fails_is_no_bad_model(smopd, tmp_path):

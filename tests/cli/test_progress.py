@@ -68,5 +68,6 @@ def test_the_note_says_more_where_there_is_room(screen):
     screen(True, 80)
     assert training_note(ROW) == "loss 0.123  right 50%"
     screen(True, 120)
-    assert training_note(ROW) == "loss 0.123  right 50%  clipped 2%  4.2 s/step"
+    both = {**ROW, "clipped/answer": 0.78, "clipped/full": None}
+    assert training_note(both) == "loss 0.123  right 50%  clipped middle 2%, answer 78%  4.2 s/step"
     assert training_note({**ROW, "outcome": None, "clipped/middle": None}) == "loss 0.123  4.2 s/step"

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -382,3 +383,13 @@ def test_only_https_goes_through_the_proxy_of_the_environment(chat_server, monke
     with pytest.raises(EngineLost, match="502"):
         ask("https://endpoint.invalid", retries=0)
     assert [g["path"] for g in proxy.gets] == ["endpoint.invalid:443"]
+
+
+def test_a_teacher_is_asked_every_turn_anew_without_any_reply(chat_server):
+    stub = chat_server(lambda body, _: said("x"))
+    player = replace(driver(stub.url), clean="merged")
+    (conversation,) = player.play([example("a")], "teacher", ("eval", 1))
+    asked = [[m["content"] for m in r["body"]["messages"]] for r in stub.requests]
+    assert asked == [["Be brief.", "a 0"], ["Be brief.", "a 0\n\na 1"], ["Be brief.", example("a").full]]
+    assert [r["body"]["max_tokens"] for r in stub.requests] == [5, 5, 9]
+    assert len(conversation.turns) == 3

@@ -1,0 +1,225 @@
+"""Warnings of a run that goes wrong in silence, each with what to do about it: said once, at the step at
+which it is due, and kept in warnings.jsonl.
+
+They look at rows of metrics and at evaluations alone, so a run that goes on says what one that was never
+stopped would have said.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import Any
+
+import torch
+
+from smopd.config import Config, plan_of
+from smopd.errors import UserError
+from smopd.objective.caps import Cap
+from smopd.objective.plan import Plan
+from smopd.training.run_folder import RunFolder
+
+log = logging.getLogger("smopd")
+Row = Mapping[str, Any]
+Due = tuple[str, str]  # the cause, by which it is said once; what is said
+
+MOSTLY = 0.5  # more than half of a term's tokens without a gradient: the rest decides where it goes
+CLIPPED_STEPS = 3  # one step may have odd examples; waiting for more would waste a short run
+WINDOW = 5  # steps in a mean of the first or the last ones: 40 rollouts at 8 a step
+ZERO_STEPS = 10  # steps without a right answer ...
+ZERO_VERDICTS = 64  # ... and answers: were 5% of them right, so many wrong ones in a row had a chance of 4%
+SHRUNK = 1 / 3  # of the first steps' length; a student that learns to be brief rarely goes below
+LEAST_TOKENS = 8.0  # replies that were as short as that to begin with have no third to fall to
+AT_LIMIT = 0.9  # of the replies: a few long ones are cut in a sound run too
+LOOPING = 0.2  # of the replies; sampled ones of a sound model hardly ever loop
+NO_ENTROPY = 0.01  # nats: a token in about a thousand is drawn otherwise, so rollouts are all alike ...
+FADED = 0.1  # ... and it was ten times that before: some models are as certain from the beginning
+MUCH_ENTROPY = 2.0  # nats: as if drawn from seven tokens alike ...
+GREW = 3.0  # ... and three times what it was
+FALL = 0.05  # a smaller loss of FULL is not worth a warning, however sure
+ERRORS = 2.0  # standard errors between two evaluations; of the same examples, so chance moves them less
+BRANCH_ERRORS = 3.0  # between verdicts on different examples, looked at after every step
+BRANCH_VERDICTS = 30  # of the FULL branch, at the beginning and at the end
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What warnings are made from: settings, plan, rows of metrics, evaluations of so many examples."""
+
+    config: Config
+    plan: Plan
+    rows: Sequence[Row]
+    evaluations: Sequence[Row] = ()
+    examples: int = 0
+
+    def values(self, name: str) -> list[float]:
+        """A metric of the steps that have it."""
+        return [row[name] for row in self.rows if row.get(name) is not None]
+
+    def ends(self, name: str) -> tuple[float, float] | None:
+        """Means of the first and of the last steps that have a metric; None where they would overlap."""
+        values = self.values(name)
+        if len(values) < 2 * WINDOW:
+            return None
+        return _mean(values[:WINDOW]), _mean(values[-WINDOW:])
+
+
+class Guards:
+    """The warnings of one run. `look` after every step and evaluation says what is due and was not said."""
+
+    def __init__(self, config: Config, plan: Plan, folder: RunFolder, examples: int = 0) -> None:
+        self.config, self.plan, self.folder, self.examples = config, plan, folder, examples
+        self.said = {row["cause"] for row in folder.warnings()}
+
+    def look(self, step: int) -> None:
+        """Say, and write down, each new warning."""
+        rows, evaluations = self.folder.metrics(), self.folder.evaluations()
+        for cause, words in due(Watched(self.config, self.plan, rows, evaluations, self.examples)):
+            if cause not in self.said:
+                self.said.add(cause)
+                log.warning("step %d: %s", step, words)
+                self.folder.record_warning({"step": step, "cause": cause, "warning": words})
+
+
+def due(watched: Watched) -> Iterator[Due]:
+    """Every warning that the last steps give reason to."""
+    for guard in GUARDS:
+        yield from guard(watched)
+
+
+def _clipped(watched: Watched) -> Iterator[Due]:
+    for term in (term for term in watched.plan.scored if _drops(term.cap)):
+        last = watched.values(f"clipped/{term.name}")[-CLIPPED_STEPS:]
+        if len(last) == CLIPPED_STEPS and min(last) > MOSTLY:
+            share = f"{_mean(last):.0%} of the tokens of the term {term.name} are over its cap {term.cap}"
+            yield (
+                f"clipped/{term.name}",
+                f"{share} and get no gradient: {_uncapped(watched.config, term.name)}",
+            )
+
+
+def _drops(cap: Cap) -> bool:
+    """Whether a token over the cap has no gradient."""
+    return not cap.moves(torch.tensor([1.0, 1.0, 1e30])).all()
+
+
+def _uncapped(config: Config, term: str) -> str:
+    """The settings with which the method's plan would leave the term's tokens their gradient."""
+    found = []
+    for name, value in (("clip_mode", "scale"), ("clip", inf)):
+        try:
+            section = type(config.objective)(**{**config.objective.model_dump(), name: value})
+            plan = plan_of(config.model_copy(update={"objective": section}))
+        except (ValueError, UserError):  # the method has no such setting
+            continue
+        if any(t.name == term and not _drops(t.cap) for t in plan.scored):
+            found.append(f"objective.{name}={value}")
+    if found:
+        return f"--set {', or '.join(found)}"
+    return "give the term another cap in its method's file, such as scale, which keeps the direction"
+
+
+def _unrewarded(watched: Watched) -> Iterator[Due]:
+    judged = [row for row in watched.rows if row.get("outcome") is not None]
+    last = len(judged)
+    while last and judged[last - 1]["outcome"] == 0:
+        last -= 1
+    zero = judged[last:]
+    counts = {status: sum(row.get(f"verdict/{status}") or 0 for row in zero) for status in STATUSES}
+    total = sum(counts.values())
+    if len(zero) < ZERO_STEPS or total < ZERO_VERDICTS:
+        return
+    odd = ", ".join(f"{count} {status}" for status, count in counts.items() if count and status != "ok")
+    words = f"none of {total} final answers in {len(zero)} steps was right" + (f" ({odd})" if odd else "")
+    if last:
+        best = max(row["outcome"] for row in judged[:last])
+        way = "lower optim.lr, look at the clipped shares, and go back to an earlier checkpoint"
+        yield "no longer right", f"{words}, and up to {best:.0%} were before: {way}"
+    else:
+        way = "read some in rollouts/; does the model solve FULL (smopd eval --views full), and do right"
+        way += " answers verify (smopd data check)? else train on easier examples"
+        yield "never right", f"{words}: {way}"
+
+
+def _shrunk(watched: Watched) -> Iterator[Due]:
+    for term in watched.plan.scored:
+        if found := watched.ends(f"reply_tokens/{term.name}"):
+            first, last = found
+            if first >= LEAST_TOKENS and last < SHRUNK * first:
+                words = f"replies of the term {term.name} fell from {first:.0f} to {last:.1f} tokens"
+                way = "read the last ones in rollouts/; if they say nothing, lower optim.lr or raise"
+                yield f"short/{term.name}", f"{words}: {way} teacher.decay and start again"
+
+
+def _cut(watched: Watched) -> Iterator[Due]:
+    rows = watched.rows[-WINDOW:]
+    long, ended = (sum(row.get(f"stop/{stop}") or 0 for row in rows) for stop in ("length", "end"))
+    if len(rows) == WINDOW and long and long >= AT_LIMIT * (long + ended):
+        limits = watched.config.rollout
+        words = f"{long / (long + ended):.0%} of the last {long + ended} replies were cut by the token limit"
+        way = f"raise rollout.middle_tokens ({limits.middle_tokens}) and rollout.answer_tokens"
+        yield "cut", f"{words}: {way} ({limits.answer_tokens}); if they run in circles, lower optim.lr"
+
+
+def _loops(watched: Watched) -> Iterator[Due]:
+    rows = watched.rows[-WINDOW:]
+    share = _mean([row.get("looping") or 0.0 for row in rows]) if len(rows) == WINDOW else 0.0
+    if share >= LOOPING:
+        words = f"{share:.0%} of the replies of the last {WINDOW} steps say the same over and over"
+        way = "lower optim.lr and go back to an earlier checkpoint; if the model does so untrained, lower"
+        yield "loops", f"{words}: {way} rollout.temperature"
+
+
+def _entropy(watched: Watched) -> Iterator[Due]:
+    for term in watched.plan.scored:
+        if found := watched.ends(f"entropy/{term.name}"):
+            first, last = found
+            words = f"the student's entropy in the term {term.name} went from {first:.3g} to {last:.3g} nats"
+            if last < NO_ENTROPY and last < FADED * first:
+                way = "it samples one and the same reply: lower optim.lr or stop earlier"
+                yield f"certain/{term.name}", f"{words}: {way} (train.eval_every shows when)"
+            if last > MUCH_ENTROPY and last > GREW * first:
+                way = "it is losing its language: lower optim.lr or optim.grad_clip"
+                yield f"uncertain/{term.name}", f"{words}: {way}, and go back to an earlier checkpoint"
+
+
+def _full_falls(watched: Watched) -> Iterator[Due]:
+    there = [f"objective.{name}" for name in ("rho", "full") if hasattr(watched.config.objective, name)]
+    way = f"give the whole task more weight ({', '.join(there)}), " if there else ""
+    way += "lower optim.lr, or take an earlier checkpoint"
+    values = [row["value"] for row in watched.evaluations if row["metric"] == "full"]
+    if values and _fell(max(values), watched.examples, values[-1], watched.examples, ERRORS):
+        yield "FULL", f"FULL fell from {max(values):.0%} to {values[-1]:.0%} of {watched.examples}: {way}"
+        return
+    branch = [(row["outcome/full"], row.get("full_branch") or 0) for row in watched.rows
+              if row.get("outcome/full") is not None]  # fmt: skip
+    (first, n), (last, m) = _until_enough(branch), _until_enough(branch[::-1])
+    if n and m and n + m <= sum(count for _, count in branch) and _fell(first, n, last, m, BRANCH_ERRORS):
+        yield "FULL", f"answers to the whole task fell from {first:.0%} to {last:.0%} right: {way}"
+
+
+def _until_enough(rows: Sequence[tuple[float, int]]) -> tuple[float, int]:
+    """Share and number of the first verdicts, as soon as there are enough; 0 of 0 where there never are."""
+    right = total = 0.0
+    for share, count in rows:
+        right, total = right + share * count, total + count
+        if total >= BRANCH_VERDICTS:
+            return right / total, int(total)
+    return 0.0, 0
+
+
+def _fell(before: float, n: int, after: float, m: int, errors: float) -> bool:
+    """Whether an accuracy of n answers is above one of m by more than a little and so many errors."""
+    if not (n and m):
+        return False
+    return before - after > max(FALL, errors * sqrt(before * (1 - before) / n + after * (1 - after) / m))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+STATUSES = ("ok", "no_answer", "timeout", "error")
+GUARDS: tuple[Callable[[Watched], Iterator[Due]], ...] = (
+    _clipped, _unrewarded, _shrunk, _cut, _loops, _entropy, _full_falls,
+)  # fmt: skip
