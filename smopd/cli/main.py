@@ -6,10 +6,11 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
+from smopd.cli.base import base_app
 from smopd.cli.bench import bench_app
 from smopd.cli.data import data_app
 from smopd.cli.doctor import doctor
@@ -31,6 +32,7 @@ NEXT = """A real model, on a GPU, with your own files (see docs/data.md for thei
 TITLE = "Train chat models that don't get lost in conversation."
 app = typer.Typer(help=TITLE, no_args_is_help=True, add_completion=False, rich_markup_mode="rich",
                   pretty_exceptions_enable=False)  # fmt: skip
+app.add_typer(base_app, name="base")
 app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
@@ -45,6 +47,10 @@ _report_help = "Run folder, folder of a study, or a study's results.json."
 _audit_help = "Write nothing: recompute every number from the raw conversations and compare."
 _checkpoint_help = "A checkpoint of the run, e.g. step-000100; default the newest."
 MethodOption = Annotated[str | None, typer.Option("--method", help=_method_help)]
+World = Literal["pocket", "everyday"]
+WORLDS: dict[World, tuple[str, str]] = {
+    "pocket": ("pocket", "runs/quickstart"), "everyday": ("smollm2", "runs/real")
+}  # fmt: skip
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")]
 
 
@@ -105,25 +111,40 @@ def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_ru
 
 @app.command()
 def quickstart(
-    out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/quickstart"),
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder; default runs/quickstart or runs/real.")
+    ] = None,
+    world: Annotated[World, typer.Option(help="pocket: the embedded model; everyday: SmolLM2.")] = "pocket",
     method: MethodOption = None,
     set_: Set = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Train the embedded pocket model and show that it is less lost. About five minutes on two CPU cores.
+    """Train a small model and show that it is less lost: before, after, and a report.
 
-    Example: smopd quickstart --out runs/seed7 --set seed=7
+    The embedded pocket model takes about five minutes on two CPU cores. The everyday world is for a real
+    language model, SmolLM2-135M, whose weights come from the Python registry: about half an hour.
+
+    Examples:
+      smopd quickstart --out runs/seed7 --set seed=7
+      smopd quickstart --world everyday
     """
-    config = _config("pocket", set_, method, dry_run)
+    recipe, default = WORLDS[world]
+    out = out or Path(default)
+    config = _config(recipe, set_, method, dry_run)
     from smopd.cli.progress import track, training_note
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import quickstart_run
     from smopd.viewer.results import report_data, report_run
 
+    folder = RunFolder(out, config)
     try:
-        summaries = quickstart_run(config, RunFolder(out, config), track, training_note)
+        if world == "everyday":
+            from smopd.training.base import find_or_build_base
+
+            find_or_build_base(config, track, training_note)
+        summaries = quickstart_run(config, folder, track, training_note)
     except Stopped as stopped:
         _interrupted(f"stopped after step {stopped.step}; everything is saved in {out}. {GOES_ON}")
     except KeyboardInterrupt:  # in an evaluation

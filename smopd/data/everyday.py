@@ -99,7 +99,9 @@ def _bill(r: Random, w: dict[str, Any], system: str, adding: int, correcting: in
     for corrects in _shuffled(r, adding, correcting):
         n = r.randint(1, min(5, sum(parts) - 1)) if corrects else r.randint(2, 9)
         parts.append(-n if corrects else n)
-        text = r.choice(w["less"]).format(n=n) if corrects else r.choice(w["add"]).format(n=n, thing=next(new))
+        text = (
+            r.choice(w["less"]).format(n=n) if corrects else r.choice(w["add"]).format(n=n, thing=next(new))
+        )
         facts.append((text, {"total": sum(parts), "parts": list(parts)}))
     return Story(system, r.choice(w["goals"]), tuple(facts))
 

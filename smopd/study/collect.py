@@ -10,13 +10,13 @@ from typing import Any
 from smopd.config import Config, config_hash, load_config
 from smopd.data import Example
 from smopd.errors import UserError
-from smopd.evaluation.evaluate import Outcome
+from smopd.evaluation.evaluate import Outcome, told_so_far
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import data_digest, load_identity, load_outcomes, load_summary
 from smopd.files import file_digest, read_json, read_jsonl
 from smopd.study.calibration import calibration, load_tokens
 from smopd.study.plan import PlannedCell
-from smopd.study.results import Cell, Results, Source, encode
+from smopd.study.results import DIGITS, TURNS, Cell, Results, Source, encode
 from smopd.study.run import StudyFolder
 from smopd.tracking import Track, quiet
 from smopd.verify.verifiers import verify_all
@@ -47,10 +47,11 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
     names = ("name", "title", "about", "reference", "axes", "seeds", "paper")
     arms, models = ([each.name for each in several] for several in (study.arms, study.models))
     views: list[str] = list(dict.fromkeys(config.eval.views))
+    views += [TURNS] if reader.middle else []
     return Results(
         **{name: getattr(study, name) for name in names}, arms=arms, models=models, views=views,
         runs=config.eval.runs, items=reader.items, data=config.data.eval, cells=cells, base=base,
-        missing=missing, rules=reader.rules or {},
+        missing=missing, rules=reader.rules or {}, middle=reader.middle,
     )  # fmt: skip
 
 
@@ -58,6 +59,7 @@ class _Reader:
     def __init__(self, root: Path, config: Config, rejudge: bool) -> None:
         self.root, self.runs = root, config.eval.runs
         self.items: list[str] = []
+        self.middle: list[int] = []  # judged middle replies by item, where every item has some
         self.data = ""
         self.rules: dict[str, str] | None = None
         self.examples: dict[str, Example] | None = None
@@ -100,7 +102,7 @@ class _Reader:
         )
         return Cell(
             *(model, arm, axes, seed, source),
-            right={view: self._counts(outcomes, view, False) for view in views},
+            right={view: self._counts(outcomes, view, False) for view in views} | self._turns(outcomes),
             right_any={view: self._counts(outcomes, view, True) for view in views},
             curves={name: [_short(row.get(name)) for row in metrics] for name in curve_names(metrics)},
             tokens=calibration(load_tokens(place)) if (place / "tokens").is_dir() else None,
@@ -118,6 +120,17 @@ class _Reader:
             raise UserError(f"{self.root}: the cells of the study have not played the same items")
         return encode([found[item] for item in self.items])
 
+    def _turns(self, outcomes: Sequence[Outcome]) -> dict[str, str]:
+        """How many middle replies of each item were right; nothing where that is not known of every item."""
+        right: dict[str, list[bool]] = {item: [] for item in self.items}
+        for outcome in (o for o in outcomes if o.view == "sharded"):
+            right[outcome.id] += [turn["right"] for turn in outcome.turns[:-1] if "right" in turn]
+        judged = [len(right[item]) for item in self.items]
+        if not judged or min(judged) == 0 or max(judged) >= len(DIGITS):
+            return {}
+        self.middle = judged
+        return {TURNS: encode([sum(right[item]) for item in self.items])}
+
 
 def curve_names(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
     """The logged metrics that a report draws: CURVES, each as such or for the loss's first term."""
@@ -134,12 +147,20 @@ def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], sourc
         what = f"the conversation {strange.id!r} is of no example of the data {source} was evaluated on"
         raise UserError(f"{source}: {what}")
     verdicts = iter(verify_all([(examples[o.id], turn["reply"]) for o in played for turn in o.turns]))
+    places = [(o, n) for o in played for n, turn in enumerate(o.turns) if "right" in turn]
+    told = [(told_so_far(examples[o.id], n) or examples[o.id], o.turns[n]["reply"]) for o, n in places]
+    right = {(o.key, n): verdict.correct for (o, n), verdict in zip(places, verify_all(told), strict=True)}
     fresh = []
     for outcome in outcomes:
         if outcome.view != "simulated":
             judged = [next(verdicts) for _ in outcome.turns]
             last = {name: getattr(judged[-1], name) for name in ("correct", "extracted", "status")}
-            outcome = replace(outcome, any_correct=any(verdict.correct for verdict in judged), **last)
+            turns = [
+                turn | ({"right": right[outcome.key, n]} if "right" in turn else {})
+                for n, turn in enumerate(outcome.turns)
+            ]
+            some = any(verdict.correct for verdict in judged)
+            outcome = replace(outcome, any_correct=some, turns=turns, **last)
         fresh.append(outcome)
     return fresh
 

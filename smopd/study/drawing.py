@@ -106,7 +106,7 @@ class Plot:
 
     def percents(self, cells: Sequence[Cell], view: str) -> list[float]:
         """Accuracies in percent, a value a seed; cells that did not play the view are left out."""
-        return [100 * cell.accuracy(view, self.results.runs) for cell in cells if cell.right.get(view)]
+        return [100 * self.results.accuracy(cell, view) for cell in cells if cell.right.get(view)]
 
     def delta(self, spot: Spot, arm: str, view: str) -> Spread | None:
         """Difference from the reference in points, with Welch's interval where both have two seeds."""

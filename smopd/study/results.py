@@ -16,6 +16,7 @@ from smopd.errors import UserError
 from smopd.files import write_text
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+TURNS = "turns"  # turn accuracy beside the views: how many of an item's middle replies were right
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Cell:
     seed: int | None
     source: Source
     # View -> one digit an item, in the study's order: in how many of its runs it was right (base 36).
+    # TURNS: how many of its middle replies.
     right: dict[str, str]
     right_any: dict[str, str]  # the same for "right at any turn"
     curves: dict[str, list[float | None]] = field(default_factory=dict)  # metric -> a value a step
@@ -48,14 +50,9 @@ class Cell:
     gradients: dict[str, Any] | None = None  # what `smopd study gradients` found, see gradients.py
     seconds: float | None = None  # of training
 
-    def scores(self, view: str, runs: int, any_turn: bool = False) -> np.ndarray:
-        """[items] the share of an item's runs that were right."""
-        digits = (self.right_any if any_turn else self.right)[view]
-        return np.array([DIGITS.index(d) for d in digits], dtype=float) / runs
-
-    def accuracy(self, view: str, runs: int) -> float:
-        """Mean over items."""
-        return float(self.scores(view, runs).mean())
+    def counts(self, view: str) -> np.ndarray:
+        """[items] how often an item was right."""
+        return np.array([DIGITS.index(d) for d in self.right[view]], dtype=float)
 
 
 @dataclass(frozen=True)
@@ -79,6 +76,8 @@ class Results:
     base: list[Cell]
     missing: list[str]  # cells that have no result yet
     rules: dict[str, str] = field(default_factory=dict)  # by task, where replies can be judged by several
+    # By item, how many middle replies of its runs were judged; empty where their right replies are not known.
+    middle: list[int] = field(default_factory=list)
 
     def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
         """The seeds of one point of the grid, in order of the seed."""
@@ -91,7 +90,15 @@ class Results:
 
     def matrix(self, cells: list[Cell], view: str) -> np.ndarray:
         """[seeds, items] of the given cells."""
-        return np.array([cell.scores(view, self.runs) for cell in cells])
+        return np.array([self.scores(cell, view) for cell in cells])
+
+    def scores(self, cell: Cell, view: str) -> np.ndarray:
+        """[items] the share of an item's runs, or of its middle replies, that were right."""
+        return cell.counts(view) / (np.array(self.middle) if view == TURNS else self.runs)
+
+    def accuracy(self, cell: Cell, view: str) -> float:
+        """Mean over items."""
+        return float(self.scores(cell, view).mean())
 
 
 def encode(counts: list[int]) -> str:
@@ -123,8 +130,9 @@ def load_results(path: Path) -> Results:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    wanted = {f.name for f in fields(Results)} - {"rules"}  # which files of earlier versions lack
-    if not isinstance(plain, dict) or set(plain) - {"rules"} != wanted:
+    later = {"rules", "middle"}  # which files of earlier versions lack
+    wanted = {f.name for f in fields(Results)} - later
+    if not isinstance(plain, dict) or set(plain) - later != wanted:
         raise UserError(f"{path}: not the results of a study (expected the keys {', '.join(sorted(wanted))})")
     try:
         rows = {name: plain[name] for name in ("cells", "base")}

@@ -160,13 +160,15 @@ class Maker:
 
     def accuracies(self, path: Path, cells: list[Cell]) -> list[Entry]:
         """Every view's accuracy, and the gap FULL less SHARDED where both are there."""
-        runs, entries = self.results.runs, []
+        entries = []
         for view in self.results.views:
             some = [cell for cell in cells if view in cell.right]
-            entries.append(self.spread([*path, view], some, [c.accuracy(view, runs) for c in some], hundred))
+            entries.append(
+                self.spread([*path, view], some, [self.results.accuracy(c, view) for c in some], hundred)
+            )
         if self.has_gap:
             both = [cell for cell in cells if {"full", "sharded"} <= set(cell.right)]
-            gaps = [c.accuracy("full", runs) - c.accuracy("sharded", runs) for c in both]
+            gaps = [self.results.accuracy(c, "full") - self.results.accuracy(c, "sharded") for c in both]
             entries.append(self.spread([*path, "gap"], both, gaps, hundred))
         return entries
 

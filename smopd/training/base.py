@@ -40,3 +40,10 @@ def build_base(
     with track("folding the adapter into the base"):
         export(out / "run", out / "model")
     return made
+
+
+def find_or_build_base(config: Config, track: Track = quiet, note: Note = lambda row: "") -> None:
+    """The model that a config trains: built where it is the one `build_base` makes and is not there yet."""
+    model = Path(config.model.path)
+    if model.name == "model" and not (model / "config.json").exists():
+        build_base(model.parent, [], track, note)
