@@ -4,8 +4,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from smopd.models.smollm2 import write_plain
 
 
 def smollm2_gguf() -> Path:
@@ -20,13 +20,6 @@ def smollm2_gguf() -> Path:
 
 def smollm2_folder(folder: Path) -> Path:
     """The same as a model folder."""
-    source = smollm2_gguf()
-    loaded = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
-    config = loaded.config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config  # the weights are plain numbers now, and a saved folder must say so
-    plain = type(loaded)(config)
-    plain.load_state_dict(loaded.state_dict())
-    plain.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(folder)
+    smollm2_gguf()
+    write_plain(folder)
     return folder

