@@ -121,7 +121,8 @@ class Trainer:
         with interruptible(at_once=self.processes.world_size == 1) as interrupt, self.monitor:
             try:
                 self.monitor.catch_up()
-                self._warn()
+                with interrupt.protect():
+                    self._warn()
                 while self.step < last and not self.monitor.enough():
                     if self.processes.any_of(interrupt.asked):
                         raise KeyboardInterrupt
@@ -133,7 +134,8 @@ class Trainer:
                     self.monitor.log(row)
                     if due:
                         self.monitor.evaluate(self.step)
-                    self._warn()
+                    with interrupt.protect():
+                        self._warn()
                     if report:
                         report(row)
                     self._check_skipped()
