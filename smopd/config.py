@@ -22,7 +22,6 @@ from smopd.config_io import (
     describe_fields,
     differences,
     flatten,
-    leaves,
     nest,
     parse_override,
     read_toml,
@@ -155,12 +154,13 @@ def _switched(method: str, tree: type[Config]) -> dict[str, Any]:
 
 
 def _without_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]:
-    """A recipe without settings of its own method that the chosen one does not have."""
+    """A recipe without the table of its own method, where the chosen one has other settings: a key of the
+    same name means something else there.
+    """
     named = file.get("method", Config().method)
-    if not isinstance(named, str) or check(Config, {"method": named}, ""):
+    if not isinstance(named, str) or check(Config, {"method": named}, "") or config_class(named) is tree:
         return file
-    own, other = (set(leaves(kind)) for kind in (tree, config_class(named)))
-    return nest({key: value for key, value in flatten(file).items() if key in own or key not in other})
+    return {key: value for key, value in file.items() if key != "objective"}
 
 
 class _Settings(BaseModel, extra="allow"):
