@@ -39,6 +39,7 @@ def plan(
 
       smopd plan qwen3-8b --model-config my-model/config.json --json
     """
+    from smopd.cli.progress import late
     from smopd.config import load_config
     from smopd.planning.gpus import find_gpu
     from smopd.planning.plan import make_plan
@@ -48,11 +49,13 @@ def plan(
 
     device = find_gpu(gpu)
     plans, sources = [], []
-    for recipe in recipes:
-        config = load_config(recipe, set_ or [])
-        shape, source = (read_shape(model_config), str(model_config)) if model_config else find_shape(config)
-        plans.append(make_plan(config, shape, device, gpus, mfu or MFU, middle, answer))
-        sources.append(source)
+    configs = [load_config(recipe, set_ or []) for recipe in recipes]
+    with late(f"planning {', '.join(recipes)}"):
+        for config in configs:
+            given = (read_shape(model_config), str(model_config)) if model_config else None
+            shape, source = given or find_shape(config)
+            plans.append(make_plan(config, shape, device, gpus, mfu or MFU, middle, answer))
+            sources.append(source)
     if as_json:
         emit({"plans": [to_json(*one) for one in zip(recipes, plans, sources, strict=True)]})
     else:

@@ -200,9 +200,11 @@ def calibration(run: Annotated[Path, typer.Argument(help=LOGGED)], as_json: Json
 
     Example: smopd study calibration runs/pocket-entropy-seed42
     """
+    from smopd.cli.progress import late
     from smopd.study import calibration as tokens
 
-    found = tokens.calibration(tokens.load_tokens(run))
+    with late(f"reading {run / 'tokens'}"):
+        found = tokens.calibration(tokens.load_tokens(run))
     if found is None:
         raise UserError(f"{run}: the token log holds no middle reply")
     if as_json:
@@ -232,10 +234,12 @@ def gradients(
 
     Example: smopd study gradients runs/pocket-entropy-seed42
     """
-    from smopd.files import write_json
+    from smopd.cli.progress import track
+    from smopd.files import require_writable, write_json
     from smopd.study.gradients import gradient_shares
 
-    found = gradient_shares(run, examples, checkpoint)
+    require_writable(run / "gradients.json")
+    found = gradient_shares(run, examples, checkpoint, track)
     write_json(run / "gradients.json", found)
     if as_json:
         emit(found)

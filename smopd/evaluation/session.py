@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from smopd.code_version import code_version
@@ -13,7 +14,7 @@ from smopd.evaluation.evaluate import Outcome, evaluate
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.simulated import SimulatedUser
 from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
-from smopd.files import digest, file_digest
+from smopd.files import digest, file_digest, read_python
 from smopd.models.loading import weights_digest
 from smopd.rollout.assembly import evaluation_driver
 from smopd.rollout.choice import resolve_engine
@@ -23,6 +24,26 @@ from smopd.tracking import Track, Update, quiet
 from smopd.verify import tasks
 
 log = logging.getLogger("smopd")
+
+
+class Replies:
+    """How many replies there are since the last group of conversations was done: a sign of life."""
+
+    def __init__(self) -> None:
+        self._count, self._done = 0, 0
+        self._update: Update = lambda done, note="": None
+        self._lock = Lock()  # endpoints reply in threads
+
+    def show(self, update: Update, done: int) -> None:
+        """Count from here on, beside `done` conversations."""
+        with self._lock:
+            self._update, self._done, self._count = update, done, 0
+
+    def add(self, count: int) -> None:
+        """So many more."""
+        with self._lock:
+            self._count += count
+            self._update(self._done, f"{self._count:,} replies of the next group")
 
 
 def run_evaluation(
@@ -35,7 +56,8 @@ def run_evaluation(
     views, runs, group = list(dict.fromkeys(config.eval.views)), config.eval.runs, config.eval.batch
     outcomes: list[Outcome] = []
     user = SimulatedUser(config.user).converse if "simulated" in views else None
-    with evaluation_driver(config, adapter, track) as driver:
+    replies = Replies()
+    with evaluation_driver(config, adapter, track, replies.add) as driver:
         # A group ends when its slowest conversation does: it is at least as large as what servers take.
         if isinstance(driver, ChatDriver):
             group = max(group, driver.endpoint.width)
@@ -43,11 +65,13 @@ def run_evaluation(
             old = [o for o in known if o.view == view]
             done = len(old)
             with track(f"{label} {view.upper()}", len(examples) * runs, done) as update:
+                replies.show(update, done)
 
                 def advance(fresh: list[Outcome], update: Update = update) -> None:
                     nonlocal done
                     record(fresh)
                     done += len(fresh)
+                    replies.show(update, done)
                     update(done)
 
                 outcomes += evaluate(driver, examples, [view], runs, config.seed, group, old, advance, user)
@@ -97,7 +121,7 @@ def rules_in_force(examples: Sequence[Example]) -> dict[str, str]:
 def identity(config: Config, examples: Sequence[Example], adapter: Path | None) -> dict[str, Any]:
     """Everything the conversations of an evaluation depend on."""
     endpoint = not traits_of(config.engine.kind).token_ids
-    verifiers = [Path(file).read_text(encoding="utf-8") for file in config.data.verifiers]
+    verifiers = [read_python(Path(file).expanduser()) for file in config.data.verifiers]
     user = {"model": config.user.model, "temperature": config.user.temperature}
     return {
         "model": config.engine.model or config.model.path if endpoint else config.model.path,

@@ -108,6 +108,7 @@ def _measured(config: Config) -> Averages | None:
 
     from smopd.chat import Renderer
     from smopd.data import load_examples
+    from smopd.verify import load_verifiers
 
     data = config.data.train
     if not (data.startswith("pocket:") or Path(data).is_file()):
@@ -118,5 +119,6 @@ def _measured(config: Config) -> Averages | None:
         )
     except (OSError, ValueError, KeyError):
         return None
+    load_verifiers(config.data.verifiers)  # examples of tasks of one's own
     examples = load_examples(data, config.data.train_limit or None)  # a broken file is an error
     return measure(examples, Renderer(tokenizer, config.chat.thinking), f"{data} with the model's tokenizer")

@@ -1,7 +1,7 @@
 """Plays conversations against any engine, turn by turn, those of a batch side by side."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -69,6 +69,7 @@ class Driver:
     sampling: Sampling
     middle_tokens: int
     history: History = "template"
+    heard: Callable[[int], None] = lambda replies: None  # told of every few replies, for a progress line
 
     def play(
         self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None,
@@ -119,3 +120,4 @@ class Driver:
             text = self.renderer.decode(reply.ids)
             conversation.asked.append(user)
             conversation.turns.append(Turn(tuple(prompt), reply.ids, reply.stop, text, reply.logps))
+        self.heard(len(asked))

@@ -212,6 +212,7 @@ class ChatDriver:
     endpoint: ChatEndpoint
     sampling: Sampling
     middle_tokens: int
+    heard: Callable[[int], None] = lambda replies: None  # told of every reply, from any thread
 
     def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
         """Every example told in one view, the model's own replies in the history."""
@@ -260,6 +261,7 @@ class ChatDriver:
         reply = self.endpoint.reply([*messages, user_message(user)], sampling, seed, cancellation)
         played.turns.append(reply)
         played.asked.append(user)
+        self.heard(1)
 
 
 def _chat_reply(answer: Any) -> Turn | None:
