@@ -25,6 +25,9 @@ def plan(
     middle: Annotated[float | None, Middle] = None,
     answer: Annotated[float | None, Answer] = None,
     set_: Set = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="A Markdown table, a row a recipe.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Memory, tokens, operations and minutes of a recipe on given GPUs; what to change if it does not fit.
@@ -43,7 +46,7 @@ def plan(
     from smopd.config import load_config
     from smopd.planning.gpus import find_gpu
     from smopd.planning.plan import make_plan
-    from smopd.planning.report import table, text, to_json
+    from smopd.planning.report import markdown, table, text, to_json
     from smopd.planning.shapes import find_shape, read_shape
     from smopd.planning.timing import MFU
 
@@ -58,5 +61,7 @@ def plan(
             sources.append(source)
     if as_json:
         emit({"plans": [to_json(*one) for one in zip(recipes, plans, sources, strict=True)]})
+    elif as_markdown:
+        say(markdown(plans))
     else:
         say(text(recipes[0], plans[0]) if len(plans) == 1 else table(plans))

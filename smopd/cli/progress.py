@@ -16,6 +16,7 @@ from smopd.cli.options import silent
 from smopd.tracking import Update
 
 console = printing.console(stderr=True, quiet=silent())
+LATE = 1.0  # seconds after which quick work says what it is
 
 
 class Progress:
@@ -81,7 +82,7 @@ def late(what: str) -> Iterator[None]:
         with console.status(escape(what)):
             yield
         return
-    timer = Timer(1.0, console.print, [what], {"soft_wrap": True})
+    timer = Timer(LATE, console.print, [what], {"soft_wrap": True})
     timer.daemon = True
     timer.start()
     try:

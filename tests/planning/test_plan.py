@@ -16,7 +16,7 @@ from smopd.planning.gpus import GPUS
 from smopd.planning.load import step_load
 from smopd.planning.memory import memory
 from smopd.planning.plan import changed, fitting_changes, make_plan
-from smopd.planning.report import table, text
+from smopd.planning.report import markdown, text
 from smopd.planning.shapes import SHAPES, find_shape
 from smopd.planning.timing import step_times
 
@@ -202,7 +202,7 @@ def test_auto_is_vllm_on_a_gpu_and_transformers_without():
     assert on_gpu.minutes == named.minutes
     assert on_gpu.memory == named.memory
     assert "engine vllm (auto)" in text("x", on_gpu)
-    assert "| hf (auto) |" in table([on_cpu])
+    assert "| hf (auto) |" in markdown([on_cpu])
     assert "(auto)" not in text("x", named)
     # vLLM in the process samples for one process, and from plain weights.
     assert make_plan(config, shape, GPUS["h100"], 2).config.engine.kind == "hf"
