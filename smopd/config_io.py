@@ -105,7 +105,7 @@ def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str
                 guess = ""
                 if problem["type"] == "literal_error" and isinstance(wrong := problem["input"], str):
                     names = re.findall(r"'(\w[\w-]*)'", problem["ctx"]["expected"])
-                    guess = _nearest(wrong, names)
+                    guess = _nearest(wrong, names) if names else ""
                 expected = f"expected {_expected(model, key)}{guess}"
                 lines.setdefault(key, f"{source}: {key} = {_show(value)}: {expected}")
         return list(lines.values())

@@ -116,9 +116,8 @@ def read_python(path: Path, name: str = "", kind: str = "file") -> str:
     data = read_bytes(path, name, kind)
     try:
         return importlib.util.decode_source(data)
-    except UnicodeDecodeError:
-        return decode(data, name or str(path))  # names the line, or it is UTF-8 after all
-    except SyntaxError as error:
+    except (UnicodeDecodeError, SyntaxError) as error:
+        decode(data, name or str(path))  # names the line, if it is that
         raise UserError(f"{name or path}: cannot be read as Python: {error}") from None
 
 

@@ -5,6 +5,7 @@ Heavy imports wait until a verb runs.
 
 from datetime import timedelta
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -165,7 +166,8 @@ def list_studies(as_json: Json = False) -> None:
         emit({name: {"title": s.title, "cells": len(s.cells), "about": s.about} for name, s in found.items()})
         return
     for name, s in found.items():
-        say(f"{name:<20} {len(s.cells):>3} cells  {s.title}")
+        head = f"{name:<17} {len(s.cells):>3} cells  "
+        say(fill(s.title, 80, initial_indent=head, subsequent_indent=" " * len(head)))
 
 
 @study_app.command()

@@ -27,7 +27,7 @@ log = logging.getLogger("smopd")
 
 
 class Replies:
-    """How many replies there are since the last group of conversations was done: a sign of life."""
+    """Counts the replies since the last group of conversations was done: a sign of life."""
 
     def __init__(self) -> None:
         self._count, self._done = 0, 0
@@ -43,7 +43,7 @@ class Replies:
         """So many more."""
         with self._lock:
             self._count += count
-            self._update(self._done, f"{self._count:,} replies of the next group")
+            self._update(self._done, f"{self._count:,} replies")
 
 
 def run_evaluation(

@@ -42,7 +42,7 @@ SUMMARY = {
     "runs": int, "views": {str: _VIEW | {f"{name}?": float for name in _OVER_RUNS}}, "rules?": {str: str},
     **{f"{view}_minus_full?": _CHANGE for view in VIEWS},
 }  # fmt: skip
-_TURN = {"user": str, "reply": str, "stop": str, "tokens": (int, None), "right?": bool}
+_TURN = {"user": str, "reply": str, "tokens": (int, None), "right?": bool}
 CONVERSATION = {
     "id": str, "view": str, "run": int, "task": str, "shards": int, "turns": [_TURN], "correct": bool,
     "any_correct": bool, "extracted": (str, None), "status": str, "detail": str, "system": str, "full": str,

@@ -12,7 +12,7 @@ from smopd.settings import Section
 class Settings(Section):
     """The loss of SFT."""
 
-    samples: int = Field(4, ge=1, description="solutions sampled of each example")
+    samples: int = Field(4, ge=1, le=1024, description="solutions sampled of each example")
 
 
 def plan(s: Settings) -> "parts.Plan":

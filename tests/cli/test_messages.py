@@ -329,7 +329,7 @@ def test_a_damaged_run_folder_is_named_by_file(smopd, tmp_path, file, content, s
 # --- what a terminal shows
 TABLES = [
     "methods", "plan pocket qwen3-1.7b qwen3-4b qwen3-8b", "data stats pocket:eval:40",
-    "eval compare run/eval/base run/eval/trained", "study list", "study power",
+    "eval compare run/eval/base run/eval/trained", "study list",
 ]  # fmt: skip
 
 
@@ -360,9 +360,9 @@ def test_an_evaluation_shows_itself_before_its_first_group_ends(smopd, monkeypat
         "eval", "pocket", "--limit", "3", "--set", "eval.tokens=4", "--set", "eval.middle_tokens=4"
     )
     assert code == 0, err
-    assert notes[0] == ("eval FULL", 0, "3 replies of the next group")
+    assert notes[0] == ("eval FULL", 0, "3 replies")
     sharded = [(done, note) for what, done, note in notes if what == "eval SHARDED"]
-    assert sharded[0] == (0, "3 replies of the next group")
+    assert sharded[0] == (0, "3 replies")
     assert len(sharded) > 4
     assert sharded[-1] == (3, "")
     assert "loading pocket" in said.getvalue()
