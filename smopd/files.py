@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import socket
 import stat
 import tempfile
@@ -17,6 +18,8 @@ from typing import Any
 
 from smopd.errors import UserError
 from smopd.shape import check_shape
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -124,7 +127,7 @@ def read_python(path: Path, name: str = "", kind: str = "file") -> str:
 def read_json(path: Path, kind: str = "file", advice: str = "") -> Any:
     """What a JSON file holds."""
     try:
-        return json.loads(read_text(path, kind=kind))
+        return parse_json(read_text(path, kind=kind))
     except UserError:
         raise
     except (ValueError, RecursionError) as error:
@@ -132,10 +135,24 @@ def read_json(path: Path, kind: str = "file", advice: str = "") -> Any:
         raise UserError(f"{path}: not valid JSON: {json_problem(error)}{advice}") from None
 
 
+class HalfCharacter(ValueError):
+    """A surrogate without its other half, which no file can hold."""
+
+
+def parse_json(text: str) -> Any:
+    """The value of JSON text; a HalfCharacter where one is in it, as a ValueError or RecursionError else."""
+    value = json.loads(text)
+    if "\\ud" in text.lower() and LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        raise HalfCharacter
+    return value
+
+
 def json_problem(error: ValueError | RecursionError) -> str:
     """What is wrong with a text that is no JSON."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} (line {error.lineno}, column {error.colno})"
+    if isinstance(error, HalfCharacter):
+        return "half a character (a surrogate without its other half)"
     return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
 
 
@@ -147,7 +164,7 @@ def read_jsonl(path: Path, shape: Any = object) -> list[Any]:
     for number, line in enumerate(read_bytes(path).split(b"\n"), 1):
         if line.strip():
             try:
-                row = json.loads(line.decode())
+                row = parse_json(line.decode())
             except (ValueError, RecursionError):  # not JSON, or cut inside a character
                 break
             check_shape(row, shape, f"{path}, line {number}")

@@ -39,7 +39,7 @@ SHOWN = 20  # rows or problems printed
 def data_pocket(
     out: Annotated[Path, Arg(help="JSONL file to write.")],
     split: Annotated[str, Opt(help="train or eval.")] = "train",
-    count: Annotated[int, Opt(min=1, help="How many examples.")] = 1000,
+    count: Annotated[int, Opt(min=1, max=1_000_000, help="How many examples.")] = 1000,
     seed: Annotated[int, Opt(help="Another seed, other examples of the same split.")] = 0,
     as_json: Json = False,
 ) -> None:

@@ -5,21 +5,29 @@ from typing import Annotated
 
 import typer
 
-from smopd.cli.options import Json, Set
+from smopd.cli.options import Json, Set, finite
 from smopd.cli.printing import emit, say
 
 Recipes = typer.Argument(metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table.")
 GpuName = typer.Option(help="h100, h200, a100-80, rtx-pro-6000, rtx4090, ... (a wrong name lists all).")
 ModelConfig = typer.Option(help="A transformers config.json, or its folder, in place of model.path's.")
-Mfu = typer.Option(min=0.01, max=1, help="Share of the published rate that prefill and scoring reach.")
-Middle = typer.Option(min=1, help="Mean tokens of a middle reply; default 75% of rollout.middle_tokens.")
-Answer = typer.Option(min=1, help="Mean tokens of an answer; default 35% of rollout.answer_tokens.")
+Mfu = typer.Option(
+    callback=finite, min=0.01, max=1, help="Share of the published rate that prefill and scoring reach."
+)
+Middle = typer.Option(
+    callback=finite, min=1, help="Mean tokens of a middle reply; default 75% of rollout.middle_tokens."
+)
+Answer = typer.Option(
+    callback=finite, min=1, help="Mean tokens of an answer; default 35% of rollout.answer_tokens."
+)
 
 
 def plan(
     recipes: Annotated[list[str], Recipes],
     gpu: Annotated[str, GpuName] = "h100",
-    gpus: Annotated[int, typer.Option(min=1, help="How many of them train: a process each.")] = 1,
+    gpus: Annotated[
+        int, typer.Option(min=1, max=100_000, help="How many of them train: a process each.")
+    ] = 1,
     model_config: Annotated[Path | None, ModelConfig] = None,
     mfu: Annotated[float | None, Mfu] = None,
     middle: Annotated[float | None, Middle] = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smopd.cli.options import Json, Set, verb_with
+from smopd.cli.options import Json, Set, finite, verb_with
 from smopd.cli.printing import emit, say
 from smopd.errors import UserError
 
@@ -172,10 +172,12 @@ def list_studies(as_json: Json = False) -> None:
 
 @study_app.command()
 def power(
-    items: Annotated[int, typer.Option(min=2, help="Evaluation items, the same for all arms.")] = 200,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm.")] = 3,
-    seed_sd: Annotated[float, typer.Option(min=0, help=SEED_SD)] = 0.6,
-    discordance: Annotated[float, typer.Option(min=0, max=1, help=DISCORDANCE)] = 0.2,
+    items: Annotated[
+        int, typer.Option(min=2, max=10**9, help="Evaluation items, the same for all arms.")
+    ] = 200,
+    seeds: Annotated[int, typer.Option(min=1, max=10**6, help="Runs of each arm.")] = 3,
+    seed_sd: Annotated[float, typer.Option(callback=finite, min=0, max=100, help=SEED_SD)] = 0.6,
+    discordance: Annotated[float, typer.Option(callback=finite, min=0, max=1, help=DISCORDANCE)] = 0.2,
     as_json: Json = False,
 ) -> None:
     """How small a difference a design can find, with a power of 80% at a two-sided level of 5%.
@@ -184,6 +186,8 @@ def power(
     """
     from smopd.study.power import detectable, sentence
 
+    if not seed_sd and not discordance:
+        raise UserError("--seed-sd and --discordance: both are 0, so that any difference would be found")
     sd = seed_sd / 100
     if as_json:
         smallest = detectable(items, seeds, seed_sd=sd, discordance=discordance)

@@ -12,9 +12,9 @@ from typing import Any
 from smopd.data import everyday
 from smopd.data.example import Example
 from smopd.data.hub import hub_rows
-from smopd.data.pocket_world import SIZES, Split, generate
+from smopd.data.pocket_world import MOST, SIZES, Split, generate
 from smopd.errors import UserError
-from smopd.files import json_problem, read_text
+from smopd.files import LONE_SURROGATE, json_problem, read_text
 from smopd.verify import tasks
 from smopd.verify.task import Record
 
@@ -22,7 +22,6 @@ _FIELDS = tuple(Example.__dataclass_fields__)
 _OPTIONAL = ("system", "source")
 LONGEST = 1_000_000  # characters of a field, more than the context of any model
 DEEPEST = 64  # levels of lists and objects
-_LONE = re.compile("[\ud800-\udfff]")
 
 
 def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
@@ -57,10 +56,12 @@ def scorable(examples: list[Example], name: str) -> list[Example]:
 
 
 def _pocket(name: str) -> list[Example]:
-    found = re.fullmatch(r"pocket:(train|eval)(?::(?:(\d+)-)?(\d+))?", name)
+    found = re.fullmatch(r"pocket:(train|eval)(?::(?:(\d{1,9})-)?(\d{1,9}))?", name)
     if found:
         split: Split = "train" if found[1] == "train" else "eval"
         first, last = int(found[2] or 1), int(found[3] or SIZES[split])
+        if last > MOST:
+            raise UserError(f"{name}: at most {MOST:,} examples of a generated world are read at once")
         if 1 <= first <= last:
             return generate(split, last)[first - 1 :]
     raise UserError(
@@ -119,7 +120,7 @@ def as_record(item: Any, where: str) -> Record:
         characters = 0
         for text in _texts(value, record, field):
             characters += len(text)
-            if not text.isascii() and (lone := _LONE.search(text)):
+            if not text.isascii() and (lone := LONE_SURROGATE.search(text)):
                 half = f"half a character (\\u{ord(lone[0]):04x} without its other half)"
                 raise record.error(field, f"{half}; write the character itself, or both halves")
         if characters > LONGEST:

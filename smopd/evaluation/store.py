@@ -21,6 +21,7 @@ from smopd.files import (
     digest,
     json_problem,
     locked,
+    parse_json,
     read_json,
     read_text,
     require_writable,
@@ -165,7 +166,7 @@ def _parse(path: Path, text: str) -> list[Outcome]:
         if line.strip():
             where = f"{path}, line {number}"
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except (ValueError, RecursionError) as error:
                 what = f"not a conversation of an evaluation: {json_problem(error)}"
                 raise UserError(f"{where}: {what}") from None

@@ -140,6 +140,12 @@ def _pairs(rows: dict[str, list[dict[str, Any]]]) -> list[ConversationPair]:
 def _expected(answer: dict[str, Any]) -> str:
     if "value" in answer:
         return str(answer["value"])
+    sound = isinstance(listed := answer.get("calls", []), list) and all(
+        isinstance(call, dict) and all(isinstance(arguments, dict) for arguments in call.values())
+        for call in listed
+    )
+    if not sound:
+        return json.dumps(answer, ensure_ascii=False)
     calls = []
     for name, arguments in (pair for call in answer.get("calls", []) for pair in call.items()):
         values = {k: v[0] if isinstance(v, list) and v else v for k, v in arguments.items()}
