@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -29,21 +30,21 @@ log = logging.getLogger("smopd")
 class Replies:
     """Counts the replies since the last group of conversations was done: a sign of life."""
 
-    def __init__(self) -> None:
-        self._count, self._done = 0, 0
-        self._update: Update = lambda done, note="": None
+    def __init__(self, update: Update, done: int) -> None:
+        self._update, self._done, self._count = update, done, 0
         self._lock = Lock()  # endpoints reply in threads
-
-    def show(self, update: Update, done: int) -> None:
-        """Count from here on, beside `done` conversations."""
-        with self._lock:
-            self._update, self._done, self._count = update, done, 0
 
     def add(self, count: int) -> None:
         """So many more."""
         with self._lock:
             self._count += count
             self._update(self._done, f"{self._count:,} replies")
+
+    def done(self, conversations: int) -> None:
+        """A group is done: so many conversations in all."""
+        with self._lock:
+            self._done, self._count = conversations, 0
+            self._update(conversations)
 
 
 def run_evaluation(
@@ -56,8 +57,7 @@ def run_evaluation(
     views, runs, group = list(dict.fromkeys(config.eval.views)), config.eval.runs, config.eval.batch
     outcomes: list[Outcome] = []
     user = SimulatedUser(config.user).converse if "simulated" in views else None
-    replies = Replies()
-    with evaluation_driver(config, adapter, track, replies.add) as driver:
+    with evaluation_driver(config, adapter, track) as driver:
         # A group ends when its slowest conversation does: it is at least as large as what servers take.
         if isinstance(driver, ChatDriver):
             group = max(group, driver.endpoint.width)
@@ -65,16 +65,16 @@ def run_evaluation(
             old = [o for o in known if o.view == view]
             done = len(old)
             with track(f"{label} {view.upper()}", len(examples) * runs, done) as update:
-                replies.show(update, done)
+                replies = Replies(update, done)
+                player = replace(driver, heard=replies.add)
 
-                def advance(fresh: list[Outcome], update: Update = update) -> None:
+                def advance(fresh: list[Outcome], replies: Replies = replies) -> None:
                     nonlocal done
                     record(fresh)
                     done += len(fresh)
-                    replies.show(update, done)
-                    update(done)
+                    replies.done(done)
 
-                outcomes += evaluate(driver, examples, [view], runs, config.seed, group, old, advance, user)
+                outcomes += evaluate(player, examples, [view], runs, config.seed, group, old, advance, user)
     return outcomes
 
 

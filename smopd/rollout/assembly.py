@@ -1,6 +1,6 @@
 """Puts model, engine and driver together, as the settings name them: for training and for evaluation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import copyfile
@@ -90,9 +90,8 @@ def evaluation_sampling(settings: Settings) -> Sampling:
 
 @contextmanager
 def evaluation_driver(
-    settings: Settings, adapter: Path | None = None, track: Track = quiet,
-    heard: Callable[[int], None] = lambda replies: None,
-) -> Iterator[Driver | ChatDriver]:  # fmt: skip
+    settings: Settings, adapter: Path | None = None, track: Track = quiet
+) -> Iterator[Driver | ChatDriver]:
     """Plays an evaluation's conversations inside this block, with an adapter if given."""
     settings = resolve_engine(settings)
     kind, sampling, limit = settings.engine.kind, evaluation_sampling(settings), settings.eval.middle_tokens
@@ -100,7 +99,7 @@ def evaluation_driver(
         if adapter:
             advice = "load the adapter there (--served-model names it)"
             raise UserError(f"{adapter}: an endpoint plays the model it serves; {advice}")
-        yield ChatDriver(ChatEndpoint(settings.engine), sampling, limit, heard)
+        yield ChatDriver(ChatEndpoint(settings.engine), sampling, limit)
         return
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="smopd-")))
@@ -122,7 +121,7 @@ def evaluation_driver(
         stack.callback(engine.close)
         if adapter:
             engine.refresh(1, lambda to: _copy_adapter(adapter, to))
-        yield Driver(engine, renderer, sampling, limit, settings.chat.history, heard)
+        yield Driver(engine, renderer, sampling, limit, settings.chat.history)
 
 
 def _copy_adapter(source: Path, to: Path) -> None:
