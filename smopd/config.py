@@ -190,6 +190,8 @@ def _read_recipe(recipe: str | Path) -> tuple[str, dict[str, Any]]:
         return name, read_toml(path, name)
     if (path / "config.toml").is_file():
         raise UserError(f"{name}: is a folder; its settings are in {path / 'config.toml'}")
+    if path.is_dir():
+        raise UserError(f"{name}: is a folder; expected a recipe's name or a TOML file")
     raise UserError(
         f"{name}: no such recipe or file"
         f"{choices(path.name.removesuffix('.toml'), shipped, 'shipped recipes')}"

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from smopd.errors import UserError
+from smopd.files import json_problem, read_text
 
 NEAR = 0.75  # the least likeness at which a name is worth proposing
 SAME_TABLE = 0.15  # added to it for a name in the table the user was writing in
@@ -62,13 +63,13 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 def read_toml(path: Path, source: str) -> dict[str, Any]:
     """The tables of a TOML file; a UserError with file, line and column when it is broken."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # editors may put a BOM in front
+        return tomllib.loads(read_text(path, source))
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{source}: not valid TOML: {error}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{source}: not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise UserError(f"{source}: cannot be read: {error.strerror}") from error
+    except UserError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{source}: not valid TOML: {json_problem(error)}") from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -79,7 +80,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise UserError(f"--set {text}: expected KEY=VALUE, such as optim.lr=1e-4")
     try:
         parsed = tomllib.loads(f"value = {raw}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, or a number of thousands of digits, or nested too deeply
         return key, raw
     # A line break in the value could smuggle further keys in; then it was no TOML value.
     return key, parsed["value"] if len(parsed) == 1 else raw
@@ -98,19 +99,30 @@ def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str
                 for unknown in _paths(path, value):
                     name = _dotted(unknown)
                     lines[name] = f"{source}: unknown key '{name}'{_proposal(model, unknown)}"
+            elif problem["type"] == "string_unicode":
+                lines[key] = f"{source}: {key} = {_show(value)}: not UTF-8 text"
             elif problem["type"] == "value_error":  # a validator of the tree says it in its own words
                 lines[key] = f"{source}: {key} = {_show(value)}: {problem['ctx']['error']}"
             else:
-                lines[key] = f"{source}: {key} = {_show(value)}: expected {_expected(model, key)}"
+                guess = ""
+                if problem["type"] == "literal_error" and isinstance(wrong := problem["input"], str):
+                    names = re.findall(r"'(\w[\w-]*)'", problem["ctx"]["expected"])
+                    guess = _nearest(wrong, names) if names else ""
+                expected = f"expected {_expected(model, key)}{guess}"
+                lines.setdefault(key, f"{source}: {key} = {_show(value)}: {expected}")
         return list(lines.values())
     return []
 
 
 def choices(name: str, names: list[str], what: str) -> str:
     """The rest of a complaint about a name that is none of a few: the nearest one, and all of them."""
+    return f"{_nearest(name, names) or '.'} The {what} are {', '.join(names)}"
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    """A question about the likeliest of some names, empty where none is like it."""
     best = max(names, key=lambda candidate: _likeness(name, candidate))
-    guess = f"; did you mean '{best}'?" if _likeness(name, best) >= 0.5 else "."
-    return f"{guess} The {what} are {', '.join(names)}"
+    return f"; did you mean '{best}'?" if _likeness(name, best) > 0.5 else ""
 
 
 def _dotted(path: list[str]) -> str:

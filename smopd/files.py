@@ -1,17 +1,25 @@
 """Files that are whole or absent, lines on disk before the call returns, a lock that dies with its holder."""
 
+import codecs
 import errno
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
+import re
 import socket
+import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
+from smopd.shape import check_shape
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -70,26 +78,120 @@ def append_jsonl(path: Path, row: Any) -> None:
         sync(path.parent)
 
 
-def read_json(path: Path) -> Any:
+def read_bytes(path: Path, name: str = "", kind: str = "file") -> bytes:
+    """What a file holds; a UserError says what stands there instead. `name`: how the user called it."""
+    name = name or str(path)
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UserError(f"{name}: is a folder; expected a {kind}")
+        if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):  # a device may have no end
+            raise UserError(f"{name}: is a device or socket; expected a {kind}")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{name}: no such {kind}") from None
+    except PermissionError:
+        raise UserError(f"{name}: may not be read by you (permission denied); chmod u+r it") from None
+    except OSError as error:
+        raise UserError(f"{name}: cannot be read: {error.strerror}") from None
+
+
+def read_text(path: Path, name: str = "", kind: str = "file") -> str:
+    """The text of a UTF-8 file, without the mark (BOM) that some editors put in front."""
+    return decode(read_bytes(path, name, kind), name or str(path))
+
+
+def decode(data: bytes, name: str) -> str:
+    """Bytes as UTF-8 text, line ends as \\n; a UserError names the line that is none."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UserError(f"{name}: is UTF-16 text; save it as UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, column = data.count(b"\n", 0, error.start) + 1, error.start - data.rfind(b"\n", 0, error.start)
+        where = f"{name}, line {line}: not UTF-8 text"
+        raise UserError(f"{where} (byte 0x{data[error.start]:02x} at {column}); save it as UTF-8") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_python(path: Path, name: str = "", kind: str = "file") -> str:
+    """The source of a Python file, in the encoding that it declares."""
+    data = read_bytes(path, name, kind)
+    try:
+        return importlib.util.decode_source(data)
+    except (UnicodeDecodeError, SyntaxError) as error:
+        decode(data, name or str(path))  # names the line, if it is that
+        raise UserError(f"{name or path}: cannot be read as Python: {error}") from None
+
+
+def read_json(path: Path, kind: str = "file", advice: str = "") -> Any:
     """What a JSON file holds."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
+        return parse_json(read_text(path, kind=kind))
+    except UserError:
+        raise
+    except (ValueError, RecursionError) as error:
+        advice = f"; {advice}" if advice else ""
+        raise UserError(f"{path}: not valid JSON: {json_problem(error)}{advice}") from None
 
 
-def read_jsonl(path: Path) -> list[Any]:
-    """Read JSON lines; a last line cut short by a crash is left out."""
+class HalfCharacter(ValueError):
+    """A surrogate without its other half, which no file can hold."""
+
+
+def parse_json(text: str) -> Any:
+    """The value of JSON text; a HalfCharacter where one is in it, as a ValueError or RecursionError else."""
+    value = json.loads(text)
+    if "\\ud" in text.lower() and LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        raise HalfCharacter
+    return value
+
+
+def json_problem(error: ValueError | RecursionError) -> str:
+    """What is wrong with a text that is no JSON."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} (line {error.lineno}, column {error.colno})"
+    if isinstance(error, HalfCharacter):
+        return "half a character (a surrogate without its other half)"
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
+
+
+def read_jsonl(path: Path, shape: Any = object) -> list[Any]:
+    """Read JSON lines of this shape (`check_shape`); a last line cut short by a crash is left out."""
     if not path.exists():
         return []
     rows = []
-    for line in path.read_bytes().split(b"\n"):
+    for number, line in enumerate(read_bytes(path).split(b"\n"), 1):
         if line.strip():
             try:
-                rows.append(json.loads(line.decode()))
-            except ValueError:  # not JSON, or cut inside a character
+                row = parse_json(line.decode())
+            except (ValueError, RecursionError):  # not JSON, or cut inside a character
                 break
+            check_shape(row, shape, f"{path}, line {number}")
+            rows.append(row)
     return rows
+
+
+def require_writable(path: Path) -> None:
+    """A UserError if a file or folder cannot be made at this path, found out before any work is done.
+
+    A file is made and removed in the nearest folder that is there: permissions alone do not tell.
+    """
+    try:
+        there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
+        if not there.is_dir():
+            if there != path:
+                raise UserError(f"{path}: cannot be written: {there} is not a folder; choose another place")
+            there = path.parent
+        tempfile.TemporaryFile(dir=there, prefix=".smopd-").close()
+        for part in path.absolute().relative_to(there.absolute()).parts:
+            if len(os.fsencode(part)) > 255:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    except OSError as error:
+        why = error.strerror
+        if error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
+            why = f"nothing can be made in {there}"
+        raise UserError(f"{path}: cannot be written: {why}; choose another place") from None
 
 
 def digest(value: Any, size: int = 8) -> str:

@@ -1,13 +1,13 @@
 """Python files of the user's: a method, an engine. What goes wrong in one has the file's name and a line."""
 
 import hashlib
-import importlib.util
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
 
 from smopd.errors import UserError
+from smopd.files import read_bytes, read_python
 
 _loaded: dict[tuple[Path, str], ModuleType] = {}
 
@@ -15,14 +15,8 @@ _loaded: dict[tuple[Path, str], ModuleType] = {}
 def load_python(path: Path) -> ModuleType:
     """The module that a file makes; run once for each content it has had."""
     file = path.expanduser().resolve()
-    try:
-        source = file.read_bytes()
-        text = importlib.util.decode_source(source)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, SyntaxError) as error:
-        raise UserError(f"{path}: cannot be read as Python: {error}") from None
-    digest = hashlib.sha256(source).hexdigest()
+    text = read_python(file, str(path))
+    digest = hashlib.sha256(text.encode()).hexdigest()
     if (file, digest) in _loaded:
         return _loaded[file, digest]
     module = ModuleType(f"smopd_user_{file.stem}_{digest[:8]}")
@@ -41,10 +35,7 @@ def load_python(path: Path) -> ModuleType:
 
 def file_text_digest(path: Path) -> str:
     """What a file says, in twelve digits; a run depends on it."""
-    try:
-        return hashlib.sha256(path.expanduser().read_bytes()).hexdigest()[:12]
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    return hashlib.sha256(read_bytes(path.expanduser(), str(path))).hexdigest()[:12]
 
 
 def _line(error: BaseException, file: Path) -> int:

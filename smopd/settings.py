@@ -2,12 +2,13 @@
 where the paper leaves a point open, the project's choices. A method's own settings: `smopd/methods/`.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 AUTO = "auto"  # decided on the machine that runs: smopd/rollout/choice.py
 ENGINES = (AUTO, "hf", "vllm", "vllm-http", "openai")
+LARGEST, LARGEST_SEED = 10**9, 2**63 - 1
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -15,6 +16,17 @@ class Section(BaseModel):
     """A table of the tree: frozen, no unknown keys, no conversions except from a whole number to a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _sane(cls, value: Any, info: ValidationInfo) -> Any:
+        most = LARGEST_SEED if info.field_name == "seed" else LARGEST
+        if type(value) is int and value > most:  # loops and sums over it would have no end
+            raise ValueError(f"expected a whole number of at most {most:,}")
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and "\0" in text:  # no file and no server has such a name
+                raise ValueError("expected a text without null characters")
+        return value
 
 
 class Model(Section):
@@ -56,8 +68,10 @@ class Rollout(Section):
     top_p: float = Field(0.95, gt=0, le=1, description="nucleus sampling; 1 = off")
     top_k: int = Field(20, ge=0, description="sample among the k likeliest tokens; 0 = off")
     merge: bool = Field(False, description="sample with the adapter merged: faster, more memory")
-    middle_tokens: int = Field(256, ge=1, description="limit of a middle reply")
-    answer_tokens: int = Field(1024, ge=1, description="limit of an answer reply and of a FULL reply")
+    middle_tokens: int = Field(256, ge=1, le=1_000_000, description="limit of a middle reply")
+    answer_tokens: int = Field(
+        1024, ge=1, le=1_000_000, description="limit of an answer reply and of a FULL reply"
+    )
 
 
 class Engine(Section):
@@ -74,7 +88,7 @@ class Engine(Section):
     api_key_env: str = Field(
         "OPENAI_API_KEY", description="servers: environment variable with the key, which is never written"
     )
-    concurrency: int = Field(64, ge=1, description="servers: requests in flight at each")
+    concurrency: int = Field(64, ge=1, le=10_000, description="servers: requests in flight at each")
     timeout: float = Field(600.0, gt=0, description="servers: seconds for one request")
     retries: int = Field(5, ge=0, description="servers: further tries of a failed request, ever later")
     adapters: str = Field("", description="vllm-http: folder all servers can read; empty = in the run folder")
@@ -95,7 +109,7 @@ class Engine(Section):
 class Lora(Section):
     """The adapters of student and teacher."""
 
-    r: int = Field(64, ge=1, description="rank")
+    r: int = Field(64, ge=1, le=8192, description="rank")
     alpha: int = Field(128, ge=1, description="scale, divided by the rank")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout in front of the adapter")
     targets: list[str] = Field(PROJECTIONS, min_length=1, description="linear layers that get an adapter")
@@ -125,7 +139,7 @@ class Train(Section):
     """The loop."""
 
     steps: int = Field(100, ge=1, description="optimizer steps")
-    rollouts: int = Field(8, ge=1, description="examples rolled out for one step")
+    rollouts: int = Field(8, ge=1, le=100_000, description="examples rolled out for one step")
     micro_batch: int = Field(1, ge=1, description="rollouts scored at once: memory and speed, not the result")
     row_tokens: int = Field(2048, ge=1, description="packed tokens in a scoring pass, for memory and speed")
     recompute: bool = Field(False, description="gradient checkpointing: less memory, more computation")
@@ -149,8 +163,8 @@ class Eval(Section):
 
     limit: int = Field(0, ge=0, description="use only the first so many examples; 0 = all")
     batch: int = Field(64, ge=1, description="conversations in one generate call")
-    tokens: int = Field(1024, ge=1, description="limit of an answer reply")
-    middle_tokens: int = Field(1024, ge=1, description="limit of a middle reply")
+    tokens: int = Field(1024, ge=1, le=1_000_000, description="limit of an answer reply")
+    middle_tokens: int = Field(1024, ge=1, le=1_000_000, description="limit of a middle reply")
     temperature: float = Field(0.0, ge=0, description="0 = greedy")
     views: list[Literal["full", "concat", "sharded", "recap", "snowball", "simulated", "teacher"]] = Field(
         ["full", "sharded"], min_length=1, description="how a task is told, see docs/evaluation.md"
@@ -167,7 +181,7 @@ class User(Section):
     servers: list[str] = Field([], description="base URLs, e.g. http://host:8000")
     model: str = Field("", description="the served model's name; empty = the endpoint's first")
     api_key_env: str = Field("OPENAI_API_KEY", description="environment variable with the key")
-    concurrency: int = Field(16, ge=1, description="requests in flight at each server")
+    concurrency: int = Field(16, ge=1, le=10_000, description="requests in flight at each server")
     timeout: float = Field(600.0, gt=0, description="seconds for one request")
     retries: int = Field(3, ge=0, description="further tries of a failed request or unusable answer")
     temperature: float = Field(1.0, ge=0, description="of the user's words; labels, extractions: greedy")

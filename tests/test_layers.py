@@ -11,8 +11,8 @@ ROOT = Path(smopd.__file__).parent
 # From the bottom up. Data flows through a training step in this order; what stands in one line may import
 # each other.
 LAYERS = [
-    ("errors", "devices", "seeds", "files", "lazy", "tracking", "plugins", "code_version", "config_io",
-     "settings", "formatting", "charts", "pages"),
+    ("errors", "shape", "devices", "seeds", "files", "lazy", "tracking", "plugins", "code_version",
+     "config_io", "settings", "formatting", "charts", "pages"),
     ("verify",),
     ("data",),
     ("chat",),

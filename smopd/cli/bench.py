@@ -38,7 +38,7 @@ def head(
     Example: smopd bench head --reps 3
     """
     sizes = slope.replace(",", " ").split()
-    if not all(size.isdigit() and int(size) for size in sizes):
+    if not all(size.isdecimal() and len(size) < 10 and int(size) for size in sizes):
         raise UserError(f"--slope: expected positive numbers separated by commas, found {slope!r}")
     from smopd.bench.head import Head, report
 

@@ -1,5 +1,6 @@
 """`smopd data ...`: make, check and describe data sets."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import typer
 from smopd.cli.options import Json
 from smopd.cli.printing import emit, say, show
 from smopd.errors import UserError
+from smopd.files import require_writable
 from smopd.formatting import one_line
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
@@ -37,7 +39,7 @@ SHOWN = 20  # rows or problems printed
 def data_pocket(
     out: Annotated[Path, Arg(help="JSONL file to write.")],
     split: Annotated[str, Opt(help="train or eval.")] = "train",
-    count: Annotated[int, Opt(min=1, help="How many examples.")] = 1000,
+    count: Annotated[int, Opt(min=1, max=1_000_000, help="How many examples.")] = 1000,
     seed: Annotated[int, Opt(help="Another seed, other examples of the same split.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -219,8 +221,9 @@ def data_shard(
 
 def _new(out: Path, *beside: str) -> None:
     for path in (out, *map(out.with_name, beside)):
-        if path.exists():
+        if os.path.lexists(path):
             raise UserError(f"{path}: exists; nothing was written")
+    require_writable(out)
 
 
 def _load(verifiers: list[Path] | None) -> None:

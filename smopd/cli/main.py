@@ -2,6 +2,7 @@
 progress to standard error. Exit codes: 2 what the user can mend, 3 a server that is gone, 130 Ctrl-C.
 """
 
+import io
 import logging
 import os
 import sys
@@ -63,12 +64,23 @@ def main() -> None:
     log.setLevel(logging.INFO)
     guard_logs()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries end in an error of ours
+    for stream in (sys.stdout, sys.stderr):  # a terminal of another encoding shows what it can
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except UserError as error:
         if not silent():
             say(f"error: {error}", err=True)
         sys.exit(error.exit_code)
+    except BrokenPipeError:  # whoever read our output has seen enough: smopd methods | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        if not error.filename:
+            raise
+        say(f"error: {error.filename}: {error.strerror}", err=True)
+        sys.exit(UserError.exit_code)
 
 
 def _version(wanted: bool) -> None:
@@ -98,6 +110,9 @@ def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_ru
     config = load_config(recipe, overrides or [], method)
     if dry_run:
         from smopd.config import plan_of
+        from smopd.verify import load_verifiers
+
+        load_verifiers(config.data.verifiers)
         from smopd.planning.memory import memory_comment
         from smopd.rollout.choice import engine_line
 
@@ -218,6 +233,8 @@ def report(
 
     Example: smopd report runs/quickstart --audit
     """
+    if not path.exists():
+        raise UserError(f"{path}: no such folder or file; expected a run, a study or a results.json")
     if audit:
         from smopd.cli.progress import track
         from smopd.viewer.results import audit as examine
@@ -229,9 +246,10 @@ def report(
             say("\n".join(problems) or f"{path}: every number is what the conversations give")
         raise typer.Exit(1 if problems else 0)
     if path.is_file():
+        from smopd.cli.progress import track
         from smopd.study.report import publish_results
 
-        pages = [publish_results(path, out)]
+        pages = [publish_results(path, out, track)]
     elif out is not None:
         where = "the report of a run or a study is written into its folder"
         raise UserError(f"--out: {where}; --out is for a results.json")
@@ -242,9 +260,11 @@ def report(
 
         pages = [publish(folder, track)[1] for folder in study_folders(path)]
     else:
+        from smopd.cli.progress import late
         from smopd.viewer.results import report_run
 
-        pages = [report_run(path)]
+        with late(f"reading {path}"):
+            pages = [report_run(path)]
     if as_json:
         emit({"report": str(pages[0])} if len(pages) == 1 else {"reports": list(map(str, pages))})
     else:
@@ -267,8 +287,7 @@ def export(
     from smopd.training.export import export as write
 
     try:
-        with track(f"writing {out}"):
-            made = write(source, out, checkpoint, dtype)
+        made = write(source, out, checkpoint, dtype, track)
     except KeyboardInterrupt:
         _interrupted("stopped; nothing was written")
     emit(made) if as_json else say(f"exported: {out}\nevaluate it: smopd eval {out}")

@@ -1,5 +1,6 @@
 """Options that several verbs share."""
 
+import math
 import os
 from typing import Annotated, Any
 
@@ -11,6 +12,13 @@ _unsandboxed_help = "Run model-written code without isolation where none can be 
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_set_help)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Unsandboxed = Annotated[bool, typer.Option("--allow-unsandboxed", help=_unsandboxed_help)]
+
+
+def finite(value: float | None) -> float | None:
+    """For options whose bounds nan would pass."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter("expected a finite number")
+    return value
 
 
 def verb_with(*others: str) -> type[TyperGroup]:

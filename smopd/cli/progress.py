@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from threading import Timer
 from typing import Any
 
 from rich.markup import escape
@@ -15,6 +16,7 @@ from smopd.cli.options import silent
 from smopd.tracking import Update
 
 console = printing.console(stderr=True, quiet=silent())
+LATE = 1.0  # seconds after which quick work says what it is
 
 
 class Progress:
@@ -71,6 +73,22 @@ def track(what: str, total: int = 0, done: int = 0, eta: bool = True) -> Iterato
         console.print(what)
     with console.status(escape(what)) if console.is_terminal else nullcontext():
         yield lambda done, note="": None
+
+
+@contextmanager
+def late(what: str) -> Iterator[None]:
+    """Work that is mostly over at once: without a terminal it says what it is only after a second."""
+    if console.is_terminal:
+        with console.status(escape(what)):
+            yield
+        return
+    timer = Timer(LATE, console.print, [what], {"soft_wrap": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def not_judged(rows: Sequence[dict[str, Any]]) -> dict[str, int]:

@@ -5,11 +5,12 @@ Heavy imports wait until a verb runs.
 
 from datetime import timedelta
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smopd.cli.options import Json, Set, verb_with
+from smopd.cli.options import Json, Set, finite, verb_with
 from smopd.cli.printing import emit, say
 from smopd.errors import UserError
 
@@ -165,15 +166,18 @@ def list_studies(as_json: Json = False) -> None:
         emit({name: {"title": s.title, "cells": len(s.cells), "about": s.about} for name, s in found.items()})
         return
     for name, s in found.items():
-        say(f"{name:<20} {len(s.cells):>3} cells  {s.title}")
+        head = f"{name:<17} {len(s.cells):>3} cells  "
+        say(fill(s.title, 80, initial_indent=head, subsequent_indent=" " * len(head)))
 
 
 @study_app.command()
 def power(
-    items: Annotated[int, typer.Option(min=2, help="Evaluation items, the same for all arms.")] = 200,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm.")] = 3,
-    seed_sd: Annotated[float, typer.Option(min=0, help=SEED_SD)] = 0.6,
-    discordance: Annotated[float, typer.Option(min=0, max=1, help=DISCORDANCE)] = 0.2,
+    items: Annotated[
+        int, typer.Option(min=2, max=10**9, help="Evaluation items, the same for all arms.")
+    ] = 200,
+    seeds: Annotated[int, typer.Option(min=1, max=10**6, help="Runs of each arm.")] = 3,
+    seed_sd: Annotated[float, typer.Option(callback=finite, min=0, max=100, help=SEED_SD)] = 0.6,
+    discordance: Annotated[float, typer.Option(callback=finite, min=0, max=1, help=DISCORDANCE)] = 0.2,
     as_json: Json = False,
 ) -> None:
     """How small a difference a design can find, with a power of 80% at a two-sided level of 5%.
@@ -182,6 +186,8 @@ def power(
     """
     from smopd.study.power import detectable, sentence
 
+    if not seed_sd and not discordance:
+        raise UserError("--seed-sd and --discordance: both are 0, so that any difference would be found")
     sd = seed_sd / 100
     if as_json:
         smallest = detectable(items, seeds, seed_sd=sd, discordance=discordance)
@@ -200,9 +206,11 @@ def calibration(run: Annotated[Path, typer.Argument(help=LOGGED)], as_json: Json
 
     Example: smopd study calibration runs/pocket-entropy-seed42
     """
+    from smopd.cli.progress import late
     from smopd.study import calibration as tokens
 
-    found = tokens.calibration(tokens.load_tokens(run))
+    with late(f"reading {run / 'tokens'}"):
+        found = tokens.calibration(tokens.load_tokens(run))
     if found is None:
         raise UserError(f"{run}: the token log holds no middle reply")
     if as_json:
@@ -232,10 +240,12 @@ def gradients(
 
     Example: smopd study gradients runs/pocket-entropy-seed42
     """
-    from smopd.files import write_json
+    from smopd.cli.progress import track
+    from smopd.files import require_writable, write_json
     from smopd.study.gradients import gradient_shares
 
-    found = gradient_shares(run, examples, checkpoint)
+    require_writable(run / "gradients.json")
+    found = gradient_shares(run, examples, checkpoint, track)
     write_json(run / "gradients.json", found)
     if as_json:
         emit(found)

@@ -19,6 +19,7 @@ from smopd.errors import UserError
 from smopd.tracking import Track, quiet
 from smopd.verify import tasks
 
+LONGEST = 40_000  # characters of request and shards that are compared
 MOST, SHOWN = 20, 3  # problems listed, examples named with a warning
 
 
@@ -115,6 +116,9 @@ def _problems(example: Example, reference: bool, first: dict[Any, str]) -> Itera
     key = (example.task, example.system, normalise(example.full).lower())
     if first.setdefault(key, example.id) != example.id:
         yield "the same request as another", first[key]
+    if len(example.full) + sum(map(len, example.shards)) > LONGEST:
+        yield f"over {LONGEST:,} characters: its shards were not compared with its request", ""
+        return
     problem = check_shards(example.full, example.shards, most_new=1.0, goal=False)
     if problem and "lost" in problem and task.shards_repeat:
         what, _, detail = problem.partition(": ")

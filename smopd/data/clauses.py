@@ -6,6 +6,7 @@ GSM8K, Spider, BFCL and MBPP: no grammar is parsed, so some cuts read oddly.
 
 import re
 import tomllib
+from bisect import bisect_left
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,8 +24,9 @@ def _any_of(name: str) -> str:
 
 # --- what stays whole
 _QUOTED_OR_BRACKET = re.compile(
-    r"(?P<quoted>```.*?```|`[^`]+`|(?<![\w\"])\"[^\"]+\"(?![\w\"])|“[^”]*”|‘[^’]*’(?!\w)"
-    r"|(?<![\w'])'(?=\S)(?:[^']|'(?=\w))*'(?!\w)|https?://\S+)|[()\[\]{}]"
+    # Of bounded length: a quote that nobody closes would be looked for to the end of the text, each anew.
+    r"(?P<quoted>```.*?```|`[^`]+`|(?<![\w\"])\"[^\"]+\"(?![\w\"])|“[^”]{0,500}”|‘[^’]{0,500}’(?!\w)"
+    r"|(?<![\w'])'(?=\S)(?:[^']|'(?=\w)){0,500}'(?!\w)|https?://\S+)|[()\[\]{}]"
 )
 _CLOSERS = {")": "(", "]": "[", "}": "{"}
 
@@ -50,7 +52,10 @@ def whole_spans(text: str) -> list[tuple[int, int]]:
 
 _ABBREVIATIONS = word_set("abbreviations")
 _STARTERS = word_set("starters")
-_END = re.compile(r"(?P<mark>[.?!…]+)(?P<close>[\"'”’)\]}]*)(?P<gap>\s+|(?<=[a-z][.?!])(?=[A-Z][a-z]*\s))")
+_END = re.compile(
+    r"(?<![.?!…])(?P<mark>[.?!…]+)(?P<close>[\"'”’)\]}]*)(?P<gap>\s+|(?<=[a-z][.?!])(?=[A-Z][a-z]*\s))"
+)
+_AHEAD = 200  # characters behind a mark that are looked at
 _AMBIGUOUS = word_set("ambiguous")
 
 
@@ -58,8 +63,11 @@ def sentences(text: str) -> list[str]:
     """The sentences of a text in one line; joined by single spaces they are the same text."""
     spans, cuts = whole_spans(text), [0]
     for end in _END.finditer(text):
-        inside = next((s for s in spans if s[0] < end.end() and end.start("gap") < s[1]), None)
-        if inside is None and _ends(text[cuts[-1] : end.start("mark")], end, text[end.end() :]):
+        # Of the spans, which are in order, the last that begins before the mark's end.
+        before = bisect_left(spans, end.end(), key=lambda span: span[0])
+        inside = before > 0 and end.start("gap") < spans[before - 1][1]
+        after = text[end.end() : end.end() + _AHEAD]
+        if not inside and _ends(text[cuts[-1] : end.start("mark")], end, after):
             cuts.append(end.end())
     return [piece for a, b in pairwise([*cuts, len(text)]) if (piece := text[a:b].strip())]
 
@@ -74,8 +82,8 @@ def _ends(before: str, end: re.Match[str], after: str) -> bool:
     lower = re.match(r"[\"'“‘(\[]*[a-z]", after) is not None
     if "?" in end["mark"] or "!" in end["mark"]:
         return not (lower and end["close"])  # "Why?" he asked
-    last = re.sub(r"^\W+", "", before.split()[-1])
-    if lower or (re.fullmatch(r"\d+", last) and len(before.split()) == 1):
+    last = re.sub(r"^\W+", "", before.rsplit(None, 1)[-1])
+    if lower or (re.fullmatch(r"\d+", last) and len(before.split(None, 1)) == 1):
         return False  # "1. clone" is an enumeration
     word = last.lower()
     if word in _AMBIGUOUS or re.fullmatch(r"(?:[A-Za-z]\.)*[A-Z]", last):

@@ -20,6 +20,7 @@ from random import Random
 from typing import Any, Literal
 
 from smopd.data.example import Example
+from smopd.data.pocket_world import MOST
 from smopd.errors import UserError
 from smopd.seeds import rng
 
@@ -164,12 +165,14 @@ def named(name: str) -> list[Example]:
     """`everyday:SPLIT`, with an optional size or range, and families and levels as in
     `everyday@shopping+bill+hard:eval:1-100`.
     """
-    found = re.fullmatch(r"everyday(?:@([a-z+]+))?:(train|eval)(?::(?:(\d+)-)?(\d+))?", name)
+    found = re.fullmatch(r"everyday(?:@([a-z+]+))?:(train|eval)(?::(?:(\d{1,9})-)?(\d{1,9}))?", name)
     chosen = found[1].split("+") if found and found[1] else []
     unknown = [word for word in chosen if word not in {*FAMILIES, *LEVELS, *SHORT}]
     if found and not unknown:
         split: Split = "train" if found[2] == "train" else "eval"
         first, last = int(found[3] or 1), int(found[4] or SIZES[split])
+        if last > MOST:
+            raise UserError(f"{name}: at most {MOST:,} examples of a generated world are read at once")
         if 1 <= first <= last:
             families = [f for f in FAMILIES if f in chosen] or list(FAMILIES)
             levels = [level for level in (*SHORT, *LEVELS) if level in chosen] or list(LEVELS)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from smopd.errors import UserError
+from smopd.files import json_problem
 
 _NAME = re.compile(r"hf:(?P<path>[^@:]+)(?:@(?P<config>[^:]+))?(?::(?P<split>[\w.-]+))?")
 
@@ -36,8 +37,9 @@ def hub_rows(name: str, fields: frozenset[str]) -> Iterator[tuple[str, Any]]:
             if isinstance(item.get("answer"), str):
                 try:
                     item["answer"] = json.loads(item["answer"])
-                except json.JSONDecodeError as error:
-                    raise UserError(f"{where}, field 'answer': not valid JSON: {error.msg}") from None
+                except (ValueError, RecursionError) as error:
+                    problem = f"not valid JSON: {json_problem(error)}"
+                    raise UserError(f"{where}, field 'answer': {problem}") from None
         yield where, item
 
 

@@ -18,6 +18,7 @@ from smopd.seeds import derive, rng
 Split = Literal["train", "eval"]
 EVAL_TENTHS = 2
 SIZES: dict[Split, int] = {"train": 4000, "eval": 400}  # how many `pocket:train` and `pocket:eval` mean
+MOST = 1_000_000  # examples made at once
 
 NAMES = ("Tom", "Ana", "Ben", "Mia", "Leo", "Zoe", "Sam", "Eva")
 ITEMS = ("apples", "coins", "books", "shells", "cards", "stamps", "pears", "eggs")

@@ -12,13 +12,16 @@ from typing import Any
 from smopd.data import everyday
 from smopd.data.example import Example
 from smopd.data.hub import hub_rows
-from smopd.data.pocket_world import SIZES, Split, generate
+from smopd.data.pocket_world import MOST, SIZES, Split, generate
 from smopd.errors import UserError
+from smopd.files import LONE_SURROGATE, json_problem, read_text
 from smopd.verify import tasks
 from smopd.verify.task import Record
 
 _FIELDS = tuple(Example.__dataclass_fields__)
 _OPTIONAL = ("system", "source")
+LONGEST = 1_000_000  # characters of a field, more than the context of any model
+DEEPEST = 64  # levels of lists and objects
 
 
 def generated(name: str) -> bool:
@@ -58,10 +61,12 @@ def scorable(examples: list[Example], name: str) -> list[Example]:
 
 
 def _pocket(name: str) -> list[Example]:
-    found = re.fullmatch(r"pocket:(train|eval)(?::(?:(\d+)-)?(\d+))?", name)
+    found = re.fullmatch(r"pocket:(train|eval)(?::(?:(\d{1,9})-)?(\d{1,9}))?", name)
     if found:
         split: Split = "train" if found[1] == "train" else "eval"
         first, last = int(found[2] or 1), int(found[3] or SIZES[split])
+        if last > MOST:
+            raise UserError(f"{name}: at most {MOST:,} examples of a generated world are read at once")
         if 1 <= first <= last:
             return generate(split, last)[first - 1 :]
     raise UserError(
@@ -72,13 +77,7 @@ def _pocket(name: str) -> list[Example]:
 
 def file_items(path: Path) -> Iterator[tuple[str, Any]]:
     """(place, item) of every line of JSONL or item of a JSON array; where there is no JSON, a UserError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such data file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    return json_items(text, path)
+    return json_items(read_text(path, kind="data file"), path)
 
 
 def json_items(text: str, path: Path) -> Iterator[tuple[str, Any]]:
@@ -97,21 +96,52 @@ def json_items(text: str, path: Path) -> Iterator[tuple[str, Any]]:
 
 def _json(text: str, where: str, array: bool = False) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         place = f"{where}, line {error.lineno}" if array else where
         return UserError(f"{place}: not valid JSON: {error.msg} (column {error.colno})")
-    except RecursionError:
-        return UserError(f"{where}: nested too deeply")
+    except _NoNumber as error:
+        return UserError(f"{where}: not valid JSON: {error} is no number")
+    except (ValueError, RecursionError) as error:
+        return UserError(f"{where}: not valid JSON: {json_problem(error)}")
+
+
+class _NoNumber(ValueError):
+    """NaN or an infinity, which Python's reader would take."""
+
+
+def _no_number(name: str) -> Any:
+    raise _NoNumber(name)
 
 
 def as_record(item: Any, where: str) -> Record:
-    """An item that must be a JSON object."""
+    """An item that must be a JSON object, of text that can be written again and is not too long to play."""
     if isinstance(item, UserError):
         raise item
     if not isinstance(item, dict):
         raise UserError(f"{where}: expected a JSON object, found {type(item).__name__}")
-    return Record(item, where)
+    record = Record(item, where)
+    for field, value in [("", [*item]), *item.items()]:
+        characters = 0
+        for text in _texts(value, record, field):
+            characters += len(text)
+            if not text.isascii() and (lone := LONE_SURROGATE.search(text)):
+                half = f"half a character (\\u{ord(lone[0]):04x} without its other half)"
+                raise record.error(field, f"{half}; write the character itself, or both halves")
+        if characters > LONGEST:
+            raise record.error(field, f"{characters:,} characters; at most {LONGEST:,} can be played")
+    return record
+
+
+def _texts(value: Any, record: Record, field: str, depth: int = 0) -> Iterator[str]:
+    """Every text in a JSON value."""
+    if depth > DEEPEST:
+        raise record.error(field, f"nested too deeply; at most {DEEPEST} levels")
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
+            yield from _texts(inner, record, field, depth + 1)
 
 
 def parse_item(item: Any, where: str) -> Example:

@@ -154,7 +154,10 @@ def names(text: str) -> set[str]:
 def _verbatim(text: str) -> list[str]:
     """Quoted strings and code identifiers: these must not change in any letter."""
     quoted = [text[a + 1 : b - 1] for a, b in whole_spans(text) if text[a] in "\"'`“‘"]
-    return [q.strip("` ").rstrip(".,?!") for q in quoted if len(q) <= 200] + _CODE.findall(text)
+    told = [q.strip("` ").rstrip(".,?!") for q in quoted if len(q) <= 200]
+    # No identifier is longer; in a word of 40,000 letters the expression would look from every letter on.
+    runs = (run[0] for run in re.finditer(r"[\w.]+", text) if len(run[0]) <= 200)
+    return told + [code for run in runs for code in _CODE.findall(run)]
 
 
 def _stem(word: str) -> str:
@@ -182,7 +185,8 @@ def check_shards(full: str, shards: Sequence[str], most_new: float = 0.0, goal: 
     known = {_stem(w) for w in words(full)}
     said = [w for w in words(told) if w not in FUNCTION_WORDS and w not in _COUNTED]
     new = sorted({w for w in said if _stem(w) not in known})
-    if added := [w for w in new if any(w in names(s) for s in shards)]:
+    named = {name for s in shards for name in names(s)}
+    if added := [w for w in new if w in named]:
         return f"a name is added: {', '.join(added[:3])}"
     if len(new) > most_new * max(1, len(set(said))):
         return f"words are added: {', '.join(new[:5])}"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from smopd.chat.messages import Clean
@@ -17,7 +18,7 @@ from smopd.evaluation.evaluate import Outcome, Player, evaluate
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.simulated import SimulatedUser
 from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
-from smopd.files import digest, file_digest
+from smopd.files import digest, file_digest, read_python
 from smopd.models.adapter_files import TEACHER_WEIGHTS, WEIGHTS, averaged_teacher
 from smopd.models.loading import weights_digest
 from smopd.rollout.assembly import evaluation_driver
@@ -28,6 +29,26 @@ from smopd.tracking import Track, quiet
 from smopd.verify import tasks
 
 log = logging.getLogger("smopd")
+
+
+class Replies:
+    """Counts the replies since the last group of conversations was done: a sign of life."""
+
+    def __init__(self, update: Update, done: int) -> None:
+        self._update, self._done, self._count = update, done, 0
+        self._lock = Lock()  # endpoints reply in threads
+
+    def add(self, count: int) -> None:
+        """So many more."""
+        with self._lock:
+            self._count += count
+            self._update(self._done, f"{self._count:,} replies")
+
+    def done(self, conversations: int) -> None:
+        """A group is done: so many conversations in all."""
+        with self._lock:
+            self._done, self._count = conversations, 0
+            self._update(conversations)
 
 
 def run_evaluation(
@@ -68,14 +89,16 @@ def _play(
         group = max(group, driver.endpoint.width)
     user = SimulatedUser(config.user).converse if view == "simulated" else None
     with track(f"{label} {view.upper()}", len(examples) * runs, done) as update:
+        replies = Replies(update, done)
+        player = replace(driver, heard=replies.add)
 
         def advance(fresh: list[Outcome]) -> None:
             nonlocal done
             record(fresh)
             done += len(fresh)
-            update(done)
+            replies.done(done)
 
-        return evaluate(driver, examples, [view], runs, config.seed, group, known, advance, user)
+        return evaluate(player, examples, [view], runs, config.seed, group, known, advance, user)
 
 
 def teacher_file(adapter: Path | None) -> Path | None:
@@ -135,7 +158,7 @@ def rules_in_force(examples: Sequence[Example]) -> dict[str, str]:
 def identity(config: Config, examples: Sequence[Example], adapter: Path | None) -> dict[str, Any]:
     """Everything the conversations of an evaluation depend on."""
     endpoint = not traits_of(config.engine.kind).token_ids
-    verifiers = [Path(file).read_text(encoding="utf-8") for file in config.data.verifiers]
+    verifiers = [read_python(Path(file).expanduser()) for file in config.data.verifiers]
     user = {"model": config.user.model, "temperature": config.user.temperature}
     teacher = {}
     if "teacher" in config.eval.views:

@@ -8,16 +8,47 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+from smopd.chat.views import VIEWS
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
-from smopd.files import Held, digest, locked, write_json, write_text
+from smopd.files import (
+    Held,
+    digest,
+    json_problem,
+    locked,
+    parse_json,
+    read_json,
+    read_text,
+    require_writable,
+    write_json,
+    write_text,
+)
+from smopd.shape import check_shape
 
 LOCK = ".lock"
+# What readers rely on.
+_SHARE = {"accuracy": float, "correct": int, "total": int, "low": float, "high": float}
+_CHANGE = {"gained": int, "lost": int, "difference": float, "low": float, "high": float, "p": float}
+_VIEW = _SHARE | {
+    "any_turn": _SHARE, "by_task": {str: _SHARE}, "by_shards": {str: _SHARE}, "status": {str: int},
+    "first_failure?": (None, {"id": str, "status": str, "detail": str}), "middle_turns?": _SHARE,
+}  # fmt: skip
+_OVER_RUNS = ("a90", "a90_low", "a90_high", "unreliability", "unreliability_low", "unreliability_high")
+SUMMARY = {
+    "runs": int, "views": {str: _VIEW | {f"{name}?": float for name in _OVER_RUNS}}, "rules?": {str: str},
+    **{f"{view}_minus_full?": _CHANGE for view in VIEWS},
+}  # fmt: skip
+_TURN = {"user": str, "reply": str, "tokens": (int, None), "right?": bool}
+CONVERSATION = {
+    "id": str, "view": str, "run": int, "task": str, "shards": int, "turns": [_TURN], "correct": bool,
+    "any_correct": bool, "extracted": (str, None), "status": str, "detail": str, "system": str, "full": str,
+    "answer": dict,
+}  # fmt: skip
 
 
 def data_digest(examples: Sequence[Example]) -> str:
@@ -32,7 +63,7 @@ class EvaluationFolder:
         self.path, self.identity = path, identity
         self._mended = self._held = False
         self._stack = ExitStack()
-        settled = _read(path / "evaluation.json")
+        settled = _read(path / "evaluation.json", dict)
         if settled is not None:
             values = {key: (settled.get(key), identity.get(key)) for key in identity | settled}
             unlike = [(key, map(json.dumps, pair)) for key, pair in values.items() if pair[0] != pair[1]]
@@ -42,8 +73,12 @@ class EvaluationFolder:
                 raise UserError(f"{path}: {what}{''.join(lines)}")
         elif path.exists():
             ours = (LOCK, "evaluation.json.partial")
-            if not path.is_dir() or any(p.name not in ours for p in path.iterdir()):
+            if not path.is_dir():
+                raise UserError(f"{path}: is a file; nothing was written, choose another --out")
+            if any(p.name not in ours for p in path.iterdir()):
                 raise UserError(f"{path}: exists and is not empty; nothing was written, choose another --out")
+        if load_summary(path) is None:
+            require_writable(path)
 
     def __enter__(self) -> Self:
         if self.path.exists():
@@ -103,12 +138,12 @@ class EvaluationFolder:
 
 def load_summary(folder: Path) -> dict[str, Any] | None:
     """The summary of a finished evaluation, None where there is none."""
-    return _read(folder / "summary.json")
+    return _read(folder / "summary.json", SUMMARY)
 
 
 def load_identity(folder: Path) -> dict[str, Any]:
     """What an evaluation is of."""
-    return _read(folder / "evaluation.json") or {}
+    return _read(folder / "evaluation.json", dict) or {}
 
 
 def load_outcomes(folder: Path) -> list[Outcome]:
@@ -118,7 +153,7 @@ def load_outcomes(folder: Path) -> list[Outcome]:
         what = "is not finished: the command that began it goes on" if begun else "is no evaluation"
         raise UserError(f"{folder}: {what} (no summary.json)")
     path = folder / "conversations.jsonl"
-    return _parse(path, path.read_text(encoding="utf-8"))
+    return _parse(path, read_text(path))
 
 
 def _lines(outcomes: Sequence[Outcome]) -> str:
@@ -126,23 +161,25 @@ def _lines(outcomes: Sequence[Outcome]) -> str:
 
 
 def _parse(path: Path, text: str) -> list[Outcome]:
-    found, names = [], [field.name for field in fields(Outcome)]
+    found = []
     for number, line in enumerate(text.split("\n"), 1):
-        if line:
+        if line.strip():
+            where = f"{path}, line {number}"
             try:
-                row = json.loads(line)
-                found.append(Outcome(**{name: row[name] for name in names}))
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
-                what = f"not a conversation of an evaluation: {error!r}"
-                raise UserError(f"{path}, line {number}: {what}") from None
+                row = parse_json(line)
+            except (ValueError, RecursionError) as error:
+                what = f"not a conversation of an evaluation: {json_problem(error)}"
+                raise UserError(f"{where}: {what}") from None
+            check_shape(row, CONVERSATION, where)
+            if not row["turns"]:
+                raise UserError(f"{where}: a conversation without a turn; the file is damaged")
+            found.append(Outcome(**{name: row[name] for name in CONVERSATION}))
     return found
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+def _read(path: Path, shape: Any) -> dict[str, Any] | None:
+    if not path.exists():
         return None
-    except (OSError, ValueError) as error:
-        what = f"cannot be read: {error}; delete the folder or choose another --out"
-        raise UserError(f"{path}: {what}") from None
+    tree = read_json(path, advice="delete its folder or choose another --out")
+    check_shape(tree, shape, str(path))
+    return tree

@@ -15,7 +15,7 @@ class Settings(Section):
 
     lam: float = Field(0.1, ge=0, description="how much of the other inputs' logits is taken away; 0 = none")
     contrasts: int = Field(1, ge=1, description="other inputs, drawn among the step's")
-    samples: int = Field(8, ge=1, description="rollouts of each example")
+    samples: int = Field(8, ge=1, le=1024, description="rollouts of each example")
 
 
 def plan(s: Settings) -> "parts.Plan":

@@ -12,7 +12,7 @@ from smopd.settings import Section
 class Settings(Section):
     """The loss of GRPO."""
 
-    samples: int = Field(8, ge=2, description="rollouts of each example")
+    samples: int = Field(8, ge=2, le=1024, description="rollouts of each example")
 
 
 def plan(s: Settings) -> "parts.Plan":

@@ -21,7 +21,7 @@ class Settings(Section):
     ramp: float = Field(1 / 3, ge=0, le=1, description="share of the steps in which lam grows from 0")
     clip: float = Field(0.05, gt=0, description="cap of one vocabulary entry's part, both ways")
     first: int = Field(1024, ge=1, description="tokens of a reply that count, from its beginning")
-    samples: int = Field(8, ge=1, description="rollouts of each example")
+    samples: int = Field(8, ge=1, le=1024, description="rollouts of each example")
 
 
 def moved(s: Settings, peers: Peers) -> float:

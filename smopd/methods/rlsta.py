@@ -19,7 +19,7 @@ from smopd.settings import Section
 class Settings(Section):
     """The loss of RLSTA."""
 
-    samples: int = Field(8, ge=2, description="rollouts of each example")
+    samples: int = Field(8, ge=2, le=1024, description="rollouts of each example")
     anchor: float = Field(1.0, ge=0, description="scale of the likelihood in the reward; 0 = outcome alone")
     beta: float = Field(1e-4, ge=0, description="scale of the KL term to the base model")
 

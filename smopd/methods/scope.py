@@ -14,7 +14,7 @@ from smopd.settings import Section
 class Settings(Section):
     """The loss of SCOPE."""
 
-    samples: int = Field(8, ge=1, description="rollouts of each example")
+    samples: int = Field(8, ge=1, le=1024, description="rollouts of each example")
     tau: float = Field(1.0, gt=0, description="temperature of the softmax over mean log-probabilities")
 
 

@@ -17,7 +17,7 @@ class Settings(Section):
     solutions: Literal["own", "reference"] = Field(
         "own", description="sampled and judged right, or the references of the examples' tasks"
     )
-    samples: int = Field(4, ge=1, description="own solutions sampled of each example")
+    samples: int = Field(4, ge=1, le=1024, description="own solutions sampled of each example")
 
 
 def plan(s: Settings) -> "parts.Plan":

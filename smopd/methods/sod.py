@@ -14,7 +14,7 @@ from smopd.settings import Section
 class Settings(Section):
     """The loss of SOD."""
 
-    samples: int = Field(16, ge=1, description="rollouts of each example")
+    samples: int = Field(16, ge=1, le=1024, description="rollouts of each example")
     margin: float = Field(0.2, ge=0, description="a turn's weight is at most 1 + this")
     eps: float = Field(1e-6, gt=0, description="added to a turn's discrepancy")
     start: int = Field(2, ge=1, description="turn, from 1, with which the log-ratio and its weights begin")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GenerationConfig
 from transformers.modeling_utils import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -48,7 +47,7 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
     quantized = _quantized(config, device)
     # cuDNN's attention makes a plan for every new shape, 20 to 40 ms each, and every turn has a new shape.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    with _failures_named(path):
+    with _failures_named(config):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         dtype, attention = getattr(torch, config.model.dtype), config.model.attention
         settings = {"dtype": dtype, "attn_implementation": attention, **gguf, **quantized}
@@ -75,7 +74,7 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
 def load_renderer(config: Settings) -> Renderer:
     """The chat template and end tokens of what `config.model` names, without its weights."""
     path, gguf = _source(config)
-    with _failures_named(path):
+    with _failures_named(config):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         generation = load_generation_config(config)
         model = AutoConfig.from_pretrained(path, **gguf, **NO_CODE)
@@ -86,7 +85,7 @@ def load_renderer(config: Settings) -> Renderer:
 def skeleton(config: Settings) -> PreTrainedModel:
     """The layers of what `config.model` names, without their weights: on the meta device."""
     path, gguf = _source(config)
-    with _failures_named(path), torch.device("meta"):
+    with _failures_named(config), torch.device("meta"):
         settings = AutoConfig.from_pretrained(path, **gguf, **NO_CODE)
         return AutoModelForCausalLM.from_config(settings, **NO_CODE)
 
@@ -153,6 +152,8 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
     kind = config.model.quantize
     if kind == "none":
         return {}
+    if not torch.cuda.is_available():
+        raise UserError(f"model.quantize: {kind} needs a GPU, and torch sees none; --set model.quantize=none")
     both = "leave out one of the two settings"
     if Path(config.model.path).suffix == ".gguf":
         advice = "name the model's folder or hub id in model.path"
@@ -163,8 +164,6 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
         raise UserError(f"train.shard: weights in {kind} cannot be split among processes; {both}")
     if find_spec("bitsandbytes") is None:
         raise UserError(f"model.quantize: {kind} needs bitsandbytes: pip install 'smopd[quantized]'")
-    if not torch.cuda.is_available():
-        raise UserError(f"model.quantize: {kind} needs a GPU, and torch sees none; leave it at none")
     bits: dict[str, Any] = {"load_in_8bit": True}
     if kind == "nf4":
         bits = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
@@ -173,13 +172,20 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
 
 
 @contextmanager
-def _failures_named(path: str) -> Iterator[None]:
+def _failures_named(config: Settings) -> Iterator[None]:
+    path = config.model.path
     try:
         yield
     except UserError:
         raise
-    except (OSError, ValueError, KeyError, ImportError, TypeError, RuntimeError, SafetensorError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:  # whatever transformers and its readers raise at files that are not sound
+        reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+        if not isinstance(error, OSError | ValueError | ImportError):
+            reason = f"{type(error).__name__}: {reason}"
+        if path.endswith(".gguf"):
+            reason = f"not a whole GGUF file of a model that transformers knows ({reason})"
         if "trust_remote_code" in str(error) or "custom code" in reason:
             reason = "it brings code of its own, and smopd runs none; use a model that transformers knows"
         raise UserError(f"model.path: {path}: cannot be loaded: {reason}") from None

@@ -109,6 +109,7 @@ def _measured(config: Config) -> Averages | None:
     from smopd.chat import Renderer
     from smopd.data import load_examples
     from smopd.data.reading import generated
+    from smopd.verify import load_verifiers
 
     data = config.data.train
     if not (generated(data) or Path(data).is_file()):
@@ -119,5 +120,6 @@ def _measured(config: Config) -> Averages | None:
         )
     except (OSError, ValueError, KeyError):
         return None
+    load_verifiers(config.data.verifiers)  # examples of tasks of one's own
     examples = load_examples(data, config.data.train_limit or None)  # a broken file is an error
     return measure(examples, Renderer(tokenizer, config.chat.thinking), f"{data} with the model's tokenizer")

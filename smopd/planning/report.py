@@ -3,6 +3,7 @@
 from typing import Any
 
 from smopd.config_io import scalar
+from smopd.formatting import one_line
 from smopd.planning import device, timing
 from smopd.planning.engines import engine_traits
 from smopd.planning.flops import samples_merged
@@ -11,6 +12,7 @@ from smopd.planning.plan import Plan
 from smopd.planning.timing import server_group
 
 GB = 1e9
+WIDTH, GAP = 80, 2  # of a terminal, and between columns
 COLUMNS = ("model", "GPUs", "engine", "GB needed", "fits", "largest part", "tokens sampled",
            "packed, student", "packed, teacher", "PFLOP", "s a step", "sampling",
            "minutes", "at the limits")  # fmt: skip
@@ -131,27 +133,51 @@ def _engine(plan: Plan) -> list[str]:
     return [f"vLLM itself needs {least:.1f} GB: engine.memory={engine.memory:g} gives it {given:.1f}"]
 
 
-def table(plans: list[Plan]) -> str:
+def markdown(plans: list[Plan]) -> str:
     """One row a plan, as Markdown."""
-    rows = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    for plan in plans:
-        load, seconds = plan.load, plan.times.seconds
-        sampling = seconds["rollout decode"] + seconds["rollout prefill"]
-        cells = [
-            _model(plan),
-            f"{plan.gpus} x {plan.gpu.name}" + (", sharded" if plan.sharded else ""),
-            _engine_name(plan) + (", merged" if samples_merged(plan.config) else ""),
-            f"{plan.memory.peak / GB:.1f} of {plan.gpu.memory:g}",
-            "yes" if plan.fits else "no",
-            plan.largest,
-            *(f"{part.tokens:,.0f}" for part in (load.sampled, load.student, load.teacher)),
-            f"{plan.times.total_flops / 1e15:.2f}",
-            f"{plan.times.step:.1f}",
-            f"{sampling / plan.times.step:.0%}",
-            *(f"{minutes:,.0f}" for minutes in (plan.minutes, plan.minutes_at_limits)),
-        ]
-        rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join(rows)
+    head, *rows = [f"| {' | '.join(row)} |" for row in (COLUMNS, *map(_cells, plans))]
+    return "\n".join([head, "|" + "---|" * len(COLUMNS), *rows])
+
+
+def table(plans: list[Plan], width: int = WIDTH) -> str:
+    """One column a plan, for a terminal; as many beside each other as fit, the rest below."""
+    names = max(map(len, COLUMNS))
+    columns = [[one_line(cell, width - names - GAP) for cell in _cells(plan)] for plan in plans]
+    blocks: list[list[list[str]]] = []
+    room = 0
+    for column in columns:
+        wide = max(map(len, column)) + GAP
+        if not blocks or wide > room:
+            blocks.append([])
+            room = width - names
+        blocks[-1].append(column)
+        room -= wide
+    parts = []
+    for block in blocks:
+        sizes = [max(map(len, column)) + GAP for column in block]
+        for number, name in enumerate(COLUMNS):
+            cells = (f"{column[number]:>{size}}" for column, size in zip(block, sizes, strict=True))
+            parts.append(f"{name:<{names}}{''.join(cells)}")
+        parts.append("")
+    return "\n".join(parts[:-1])
+
+
+def _cells(plan: Plan) -> list[str]:
+    load, seconds = plan.load, plan.times.seconds
+    sampling = seconds["rollout decode"] + seconds["rollout prefill"]
+    return [
+        _model(plan),
+        f"{plan.gpus} x {plan.gpu.name}" + (", sharded" if plan.sharded else ""),
+        _engine_name(plan) + (", merged" if samples_merged(plan.config) else ""),
+        f"{plan.memory.peak / GB:.1f} of {plan.gpu.memory:g}",
+        "yes" if plan.fits else "no",
+        plan.largest,
+        *(f"{part.tokens:,.0f}" for part in (load.sampled, load.student, load.teacher)),
+        f"{plan.times.total_flops / 1e15:.2f}",
+        f"{plan.times.step:.1f}",
+        f"{sampling / plan.times.step:.0%}",
+        *(f"{minutes:,.0f}" for minutes in (plan.minutes, plan.minutes_at_limits)),
+    ]
 
 
 def _engine_name(plan: Plan) -> str:

@@ -1,6 +1,5 @@
 """The shape of a dense decoder: the few numbers of a config that memory and operations depend on."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +8,9 @@ from typing import Any
 
 from smopd.config import Config
 from smopd.errors import UserError
+from smopd.files import read_json
 from smopd.pocket import MODEL_DIR
+from smopd.shape import check_shape
 
 Names = Sequence[str]
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -109,10 +110,13 @@ def read_shape(path: Path) -> Shape:
     file = path / "config.json" if path.is_dir() else path
     advice = "give a transformers config.json, or the folder of a model that holds one"
     try:
-        model = AutoConfig.for_model(**json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"--model-config {path}: cannot be read ({type(error).__name__}); {advice}") from None
-    except (ValueError, TypeError, KeyError) as error:
+        tree = read_json(file, kind="config.json")
+        check_shape(tree, dict, str(file))
+    except UserError as error:
+        raise UserError(f"--model-config {error}; {advice}") from None
+    try:
+        model = AutoConfig.for_model(**tree)
+    except Exception as error:  # whatever transformers raises at values of the wrong kind
         why = (str(error).splitlines() or [type(error).__name__])[0]
         problem = f"transformers does not understand it ({why})"
         raise UserError(f"--model-config {path}: {problem}; {advice}") from None
@@ -134,7 +138,7 @@ def find_shape(config: Config) -> tuple[Shape, str]:
         model = AutoConfig.from_pretrained(
             model_source(config), local_files_only=True, trust_remote_code=False
         )
-    except (OSError, ValueError, KeyError):
+    except Exception:  # not there, or not sound
         last = name.rstrip("/").rpartition("/")[2].lower()
         for pattern, shape in SHAPES.items():
             if re.match(pattern + r"(-|$)", last):

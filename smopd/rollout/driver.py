@@ -1,7 +1,7 @@
 """Plays conversations against any engine, turn by turn, those of a batch side by side."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,6 +71,7 @@ class Driver:
     middle_tokens: int
     history: History = "template"
     clean: Clean = "separate"  # how the view teacher is told the user turns
+    heard: Callable[[int], None] = lambda replies: None  # told of every few replies, for a progress line
 
     def play(
         self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None,
@@ -166,3 +167,4 @@ class Driver:
             text = self.renderer.decode(reply.ids)
             conversation.asked.append(user)
             conversation.turns.append(Turn(tuple(prompt), reply.ids, reply.stop, text, reply.logps))
+        self.heard(len(asked))

@@ -213,6 +213,7 @@ class ChatDriver:
     sampling: Sampling
     middle_tokens: int
     clean: Clean = "separate"  # how the view teacher is told the user turns
+    heard: Callable[[int], None] = lambda replies: None  # told of every reply, from any thread
 
     def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
         """Every example told in one view, the model's own replies in the history."""
@@ -264,6 +265,7 @@ class ChatDriver:
         reply = self.endpoint.reply(messages, sampling, seed, cancellation)
         played.turns.append(reply)
         played.asked.append(user)
+        self.heard(1)
 
 
 def _chat_reply(answer: Any) -> Turn | None:

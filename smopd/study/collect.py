@@ -14,6 +14,7 @@ from smopd.evaluation.evaluate import Outcome, told_so_far
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import data_digest, load_identity, load_outcomes, load_summary
 from smopd.files import file_digest, read_json, read_jsonl
+from smopd.shape import STEP
 from smopd.study.calibration import calibration, load_tokens
 from smopd.study.plan import PlannedCell
 from smopd.study.results import DIGITS, TURNS, Cell, Results, Source, encode
@@ -89,7 +90,10 @@ class _Reader:
             raise UserError(f"{evaluation}: {what}; delete it and run the study again")
         outcomes = rejudged(outcomes, self.examples, evaluation) if self.examples else outcomes
         views: list[str] = list(dict.fromkeys(o.view for o in outcomes))
-        metrics, timings = read_jsonl(place / "metrics.jsonl"), read_jsonl(place / "timings.jsonl")
+        metrics, timings = (
+            read_jsonl(place / "metrics.jsonl", STEP),
+            read_jsonl(place / "timings.jsonl", STEP),
+        )
         gradients = place / "gradients.json"
         source = Source(
             folder=place.relative_to(self.root).as_posix(),

@@ -112,8 +112,14 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
         path = STUDIES / f"{name}.toml"
         name = f"{name}.toml"
     elif not path.is_file():
-        what = "is a folder" if path.is_dir() else "no such study or file"
-        raise UserError(f"{name}: {what}{choices(stem, study_names(), 'shipped studies')}")
+        shipped = choices(stem, study_names(), "shipped studies")
+        if path.is_dir():
+            ran = (path / "study.json").is_file() or (path / "studies").is_dir()
+            instead = f"; its report: smopd report {name}" if ran else ""
+            raise UserError(
+                f"{name or '.'}: is a folder; expected a study file (TOML) or a name{instead}{shipped}"
+            )
+        raise UserError(f"{name}: no such study {'file' if path.suffix else 'or file'}{shipped}")
     tree = read_toml(path, name)
     given = dict(map(parse_override, overrides))
     if given and isinstance(tree.get("set", {}), dict):

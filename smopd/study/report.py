@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.files import write_bytes
+from smopd.files import require_writable, write_bytes
 from smopd.study.collect import collect
 from smopd.study.figures import make_figures
 from smopd.study.render import Document, render_html
@@ -28,17 +28,21 @@ SAME = 1e-9  # relative: sums may differ in their last digits between processors
 
 def publish(folder: StudyFolder, track: Track = quiet) -> tuple[Results, Path]:
     """Collect a study's cells, write results.json and the report; the results and the page."""
+    require_writable(folder.study_path / "report")
     results = collect(folder, track=track)
     save_results(folder.study_path / "results.json", results)
-    write_study_report(results, folder.study_path / "report")
+    write_study_report(results, folder.study_path / "report", track)
     return results, folder.study_path / "report" / "index.html"
 
 
-def publish_results(file: Path, out: Path | None) -> Path:
+def publish_results(file: Path, out: Path | None, track: Track = quiet) -> Path:
     """The report of a results.json alone, which needs no run folder."""
     results = load_results(file)
     out = out or file.with_name(f"{file.name.removesuffix('.json')}-report")
-    write_study_report(results, out)
+    if out.is_file():
+        raise UserError(f"{out}: is a file; the report is a folder, choose another --out")
+    require_writable(out)
+    write_study_report(results, out, track)
     return out / "index.html"
 
 
@@ -78,9 +82,10 @@ def render_files(document: Document) -> dict[str, bytes]:
     return files | {f"figures/{figure.name}.pdf": figure.pdf for figure in document.figures}
 
 
-def write_study_report(results: Results, out: Path) -> list[Path]:
+def write_study_report(results: Results, out: Path, track: Track = quiet) -> list[Path]:
     """Write every file, each whole or not at all; remove what an earlier report left."""
-    files = render_files(make_document(results))
+    with track(f"tables and figures of {results.name}"):
+        files = render_files(make_document(results))
     for path, content in files.items():
         write_bytes(out / path, content)
     for path in _left_over(out, files):

@@ -13,8 +13,18 @@ from typing import Any
 import numpy as np
 
 from smopd.errors import UserError
-from smopd.files import write_text
+from smopd.files import read_json, write_text
+from smopd.shape import check_shape
 
+_SOURCE = {"folder": str, "config": str, "seed": (int, None), "data": str, "trained_by": (str, None),
+           "evaluated_by": str, "adapter": (str, None)}  # fmt: skip
+_CELL = {"model": str, "arm": str, "axes": dict, "seed": (int, None), "source": _SOURCE, "right": {str: str},
+         "right_any": {str: str}, "curves?": {str: [(float, None)]}, "tokens?": (dict, None),
+         "gradients?": (dict, None), "seconds?": (float, None)}  # fmt: skip
+_RESULTS = {"name": str, "title": str, "about": str, "reference": str, "arms": [str], "models": [str],
+            "axes": {str: [object]}, "seeds": [int], "views": [str], "runs": int, "items": [str], "data": str,
+            "paper": str, "cells": [_CELL], "base": [_CELL], "missing": [str],
+            "rules?": {str: str}, "middle?": [int]}  # fmt: skip
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 TURNS = "turns"  # turn accuracy beside the views: how many of an item's middle replies were right
 
@@ -126,17 +136,40 @@ def json_by_rows(tree: dict[str, Any], rows: Sequence[str]) -> str:
 
 def load_results(path: Path) -> Results:
     """What `save_results` wrote."""
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
+    plain = read_json(path)
     later = {"rules", "middle"}  # which files of earlier versions lack
     wanted = {f.name for f in fields(Results)} - later
     if not isinstance(plain, dict) or set(plain) - later != wanted:
         raise UserError(f"{path}: not the results of a study (expected the keys {', '.join(sorted(wanted))})")
+    check_shape(plain, _RESULTS, str(path))
+    if not plain["cells"] and not plain["base"]:
+        raise UserError(f"{path}: holds no run, neither a cell nor an untrained model: nothing to report")
+    if not plain["views"] or not plain["models"] or plain["runs"] not in range(1, len(DIGITS)):
+        needs = f"views, models and runs (1 to {len(DIGITS) - 1}) say what was played"
+        raise UserError(f"{path}: {needs}; the file is damaged")
+    for name in ("cells", "base"):
+        for number, row in enumerate(plain[name], 1):
+            _check_digits(row, plain, f"{path}, {name} {number}")
+    rows = {name: plain[name] for name in ("cells", "base")}
     try:
-        rows = {name: plain[name] for name in ("cells", "base")}
         made = {k: [Cell(**c | {"source": Source(**c["source"])}) for c in v] for k, v in rows.items()}
-        return Results(**plain | made)
-    except (TypeError, KeyError) as error:
+    except TypeError as error:
         raise UserError(f"{path}: not the results of a study: {error}") from None
+    return Results(**plain | made)
+
+
+def _check_digits(row: dict[str, Any], plain: dict[str, Any], where: str) -> None:
+    """A digit an item, none greater than the number of runs; for every view the same two.
+
+    Of TURNS there is one, none greater than the item's middle replies.
+    """
+    items = len(plain["items"])
+    for key in ("right", "right_any"):
+        for view, digits in row[key].items():
+            most = plain.get("middle", []) if view == TURNS else [plain["runs"]] * items
+            fits = len(digits) == len(most) == items and items > 0
+            if not fits or any(d not in DIGITS[: n + 1] for d, n in zip(digits, most, strict=True)):
+                each = f"expected a digit for each of {items} items, at most how often it was played"
+                raise UserError(f"{where}, field '{key}.{view}': {each}; the file is damaged")
+    if set(row["right"]) - {TURNS} != set(row["right_any"]) or not row["right_any"]:
+        raise UserError(f"{where}: right and right_any must have the same views; the file is damaged")

@@ -24,7 +24,8 @@ from pathlib import Path
 
 from smopd.config import to_toml
 from smopd.errors import UserError
-from smopd.files import Held, locked, read_json, write_json, write_text
+from smopd.files import Held, locked, read_json, require_writable, write_json, write_text
+from smopd.shape import check_shape
 from smopd.study.plan import PlannedCell, Study, parse_study
 from smopd.training.interrupt import interruptible
 
@@ -94,6 +95,7 @@ class StudyFolder:
 
     def prepare(self) -> None:
         """Write the study and the settings of every cell."""
+        require_writable(self.study_path)
         try:
             write_json(self.study_path / "study.json", self.study.tree)
             for model in self.study.models:
@@ -109,6 +111,7 @@ class StudyFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """One scheduler a study; another would start the same cells."""
+        require_writable(self.study_path)
         self.study_path.mkdir(parents=True, exist_ok=True)
         try:
             with locked(self.study_path / ".lock"):
@@ -131,7 +134,13 @@ def study_folders(path: Path) -> list[StudyFolder]:
     """The studies that were run in a folder; or the one whose own folder it is."""
     alone = (path / "study.json").exists()
     files = [path / "study.json"] if alone else sorted(path.glob("studies/*/study.json"))
-    return [StudyFolder(f.parent.parent.parent, parse_study(read_json(f), str(f))) for f in files]
+    return [StudyFolder(f.parent.parent.parent, _read_study(f)) for f in files]
+
+
+def _read_study(file: Path) -> Study:
+    tree = read_json(file)
+    check_shape(tree, dict, str(file))
+    return parse_study(tree, str(file))
 
 
 def command_lines(jobs: list[Job]) -> list[str]:

@@ -1,6 +1,7 @@
 """A trained run as a plain model folder: the adapter folded into its full base, tokenizer, model card."""
 
 import json
+import os
 import re
 import shutil
 from importlib.metadata import version
@@ -15,34 +16,42 @@ from smopd.data import load_examples
 from smopd.data.reading import generated
 from smopd.errors import UserError
 from smopd.evaluation.store import data_digest, load_identity, load_summary
-from smopd.files import file_digest, read_jsonl, write_text
+from smopd.files import file_digest, read_json, read_jsonl, require_writable, write_text
 from smopd.formatting import interval, percent
 from smopd.models.adapter_files import load_adapter, resolve_adapter
 from smopd.models.checksums import checkpoints
 from smopd.models.loading import load_generation_config, load_model
+from smopd.shape import STEP
+from smopd.tracking import Track, quiet
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def export(source: Path, out: Path, checkpoint: str = "", dtype: str = "") -> dict[str, Any]:
+def export(
+    source: Path, out: Path, checkpoint: str = "", dtype: str = "", track: Track = quiet
+) -> dict[str, Any]:
     """Write the model that `source`, a run folder or an adapter, has trained; says what was written."""
-    if out.exists() or out.is_symlink():
+    if os.path.lexists(out):
         raise UserError(f"{out}: exists; nothing was written, choose another folder")
     if dtype and dtype not in DTYPES:
         raise UserError(f"--dtype {dtype}: unknown; choose from {', '.join(DTYPES)}")
+    require_writable(out)
     run, adapter = _find(source, checkpoint)
     config = load_config(run / "config.toml") if run else _config_of(adapter)
     wanted = dtype or config.model.dtype
     # Folded in the wider of the two, rounded once.
     wide = "float32" if "float32" in (wanted, config.model.dtype) else wanted
     plain = {"quantize": "none", "dtype": wide, "adapter": ""}
-    chat = load_model(config.model_copy(update={"model": config.model.model_copy(update=plain)}))
-    model = _folded(chat.model, adapter).to(getattr(torch, wanted))
+    with track(f"loading {config.model.path}"):
+        chat = load_model(config.model_copy(update={"model": config.model.model_copy(update=plain)}))
+    with track(f"folding in {adapter}"):
+        model = _folded(chat.model, adapter).to(getattr(torch, wanted))
     generation = load_generation_config(config) or GenerationConfig(eos_token_id=list(chat.renderer.end_ids))
     partial = out.with_name(f".partial-{out.name}")
     try:
         shutil.rmtree(partial, ignore_errors=True)
-        model.save_pretrained(partial)
+        with track(f"writing {out}"):
+            model.save_pretrained(partial)
         # Behind `save_pretrained`, which would refuse what some makers publish (a temperature, but greedy).
         write_text(partial / "generation_config.json", generation.to_json_string())
         chat.tokenizer.save_pretrained(partial)
@@ -71,9 +80,8 @@ def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
 
 
 def _config_of(adapter: Path) -> Config:
-    settings = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    base = settings.get("base_model_name_or_path")
-    if not base:
+    base = read_json(adapter / "adapter_config.json").get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
         raise UserError(f"{adapter}: its adapter_config.json names no base model (base_model_name_or_path)")
     return load_config(None, [f"model.path={json.dumps(base)}"])
 
@@ -119,13 +127,13 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
 
 def _training(config: Config, adapter: Path, run: Path) -> str:
     state = adapter / "state.json"
-    step = json.loads(state.read_text(encoding="utf-8"))["step"] if state.exists() else None
+    step = read_json(state)["step"] if state.exists() else None
     lines = [f"- step {step} of {config.train.steps}, {config.train.rollouts} conversations a step"]
     lines += [f"- seed {config.seed}"]
     if config.model.quantize != "none":
         lines.append(f"- base weights in {config.model.quantize} while training")
     lines.append(f"- training data: {_data(config.data.train)}")
-    rows = {row["step"]: row for row in read_jsonl(run / "metrics.jsonl")}
+    rows = {row["step"]: row for row in read_jsonl(run / "metrics.jsonl", STEP)}
     if step in rows:
         shown = {key: rows[step].get(key) for key in ("loss", "loss/middle", "loss/answer", "grad_norm")}
         numbers = [f"{key} {value:.4g}" for key, value in shown.items() if value is not None]

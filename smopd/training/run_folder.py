@@ -21,6 +21,7 @@ from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jso
 from smopd.models.checksums import checkpoints, damage, step_of
 from smopd.models.handover import StudentAdapter
 from smopd.rollout.engine import SaveAdapter
+from smopd.shape import STEP
 from smopd.training import checkpoint, tokens
 
 log = logging.getLogger("smopd")
@@ -98,11 +99,11 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows written so far, without times."""
-        return read_jsonl(self.metrics_file)
+        return read_jsonl(self.metrics_file, STEP)
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The evaluations recorded so far."""
-        return read_jsonl(self.evaluations_file)
+        return read_jsonl(self.evaluations_file, STEP | {"metric": str, "value": float})
 
     def warnings(self) -> list[dict[str, Any]]:
         """What was warned of so far: step, cause, warning."""
@@ -118,7 +119,7 @@ class RunFolder:
         with self._writing(self.path):
             for file in (self.metrics_file, self.timings_file, self.evaluations_file, self.warnings_file):
                 if file.exists():
-                    kept = jsonl(row for row in read_jsonl(file) if row["step"] <= step)
+                    kept = jsonl(row for row in read_jsonl(file, STEP) if row["step"] <= step)
                     if kept.encode() != file.read_bytes():
                         write_text(file, kept)
             for name in ("", "rollouts", "tokens"):

@@ -11,7 +11,6 @@ where the reply holds no answer, or a `Verdict`. It runs in a worker process, wi
 it was loaded. It is the user's own code: nothing here keeps it from doing harm.
 """
 
-import importlib.util
 import re
 import sys
 import types
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from smopd.errors import UserError
+from smopd.files import read_python
 from smopd.verify import tasks, workers
 from smopd.verify.task import Judged, Task
 from smopd.verify.verdict import STATUSES, Verdict
@@ -78,12 +78,7 @@ def load_verifiers(paths: Sequence[str | Path]) -> None:
     new: dict[str, tuple[_Marked, workers.Kind]] = {}
     files = {str(Path(path).expanduser().resolve()): str(path) for path in paths}
     for file, name in files.items():
-        try:
-            source = importlib.util.decode_source(Path(file).read_bytes())
-        except FileNotFoundError:
-            raise UserError(f"{name}: no such file of verifiers") from None
-        except (OSError, UnicodeDecodeError, SyntaxError) as error:
-            raise UserError(f"{name}: cannot be read as Python: {error}") from None
+        source = read_python(Path(file), name, "file of verifiers")
         kind = workers.Kind(__name__, file, source)
         for marked in _run(file, source, name):
             task, here = marked.task, marked.place(name)

@@ -15,7 +15,8 @@ from smopd.evaluation.metrics import summarise
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.statistics import paired
 from smopd.evaluation.store import load_outcomes, load_summary
-from smopd.files import read_json, read_jsonl
+from smopd.files import read_bytes, read_json, read_jsonl, require_writable
+from smopd.shape import STEP
 from smopd.study.collect import rejudged
 from smopd.study.report import audit_studies
 from smopd.tracking import Track, quiet
@@ -38,12 +39,12 @@ def report_data(run: Path) -> ReportData:
     if not (run / "config.toml").exists():
         raise UserError(f"{run}: not a run folder (no config.toml)")
     config = load_config(run / "config.toml")
-    times = {row["step"]: row for row in read_jsonl(run / "timings.jsonl")}
-    metrics = [row | times.get(row["step"], {}) for row in read_jsonl(run / "metrics.jsonl")]
+    times = {row["step"]: row for row in read_jsonl(run / "timings.jsonl", STEP)}
+    metrics = [row | times.get(row["step"], {}) for row in read_jsonl(run / "metrics.jsonl", STEP)]
     summaries = {stage: load_summary(run / "eval" / stage) for stage in STAGES}
     found = {stage: summary["views"] for stage, summary in summaries.items() if summary}
     notes = {stage: verdict_notes(summary) for stage, summary in summaries.items() if summary}
-    rows = {stage: read_jsonl(run / "eval" / stage / "conversations.jsonl") for stage in found}
+    rows = {stage: [vars(o) for o in load_outcomes(run / "eval" / stage)] for stage in found}
     if not metrics and not rows:
         raise UserError(f"{run}: nothing to report yet: no training step and no evaluation is finished")
     return ReportData(
@@ -62,6 +63,7 @@ def report_data(run: Path) -> ReportData:
 def report_run(run: Path) -> Path:
     """Write report.html into a run folder."""
     path = run / "report.html"
+    require_writable(path)
     write_report(path, report_data(run))
     return path
 
@@ -76,12 +78,13 @@ def audit(run: Path, track: Track = quiet) -> list[str]:
     for stage in (s for s in STAGES if (run / "eval" / s / "summary.json").exists()):
         folder = run / "eval" / stage
         stored = read_json(folder / "summary.json")
-        fresh = summarise(rejudged(load_outcomes(folder), examples, folder))
+        with track(f"verifying the replies in {folder}"):
+            fresh = summarise(rejudged(load_outcomes(folder), examples, folder))
         problems += [f"{folder / 'summary.json'}: {line}" for line in _unlike(stored, fresh)]
     page = run / "report.html"
     if not page.exists():
         raise UserError(f"{run}: has no report to audit; make it with: smopd report {run}")
-    if page.read_text(encoding="utf-8") != render_report(report_data(run)):
+    if read_bytes(page) != render_report(report_data(run)).encode():
         problems.append(f"{page}: is not what the run's files give; make it anew with: smopd report {run}")
     return problems
 
@@ -138,6 +141,12 @@ def _pairs(rows: dict[str, list[dict[str, Any]]]) -> list[ConversationPair]:
 def _expected(answer: dict[str, Any]) -> str:
     if "value" in answer:
         return str(answer["value"])
+    sound = isinstance(listed := answer.get("calls", []), list) and all(
+        isinstance(call, dict) and all(isinstance(arguments, dict) for arguments in call.values())
+        for call in listed
+    )
+    if not sound:
+        return json.dumps(answer, ensure_ascii=False)
     calls = []
     for name, arguments in (pair for call in answer.get("calls", []) for pair in call.items()):
         values = {k: v[0] if isinstance(v, list) and v else v for k, v in arguments.items()}

@@ -52,7 +52,7 @@ def test_help_has_an_example(smopd, verb):
         (["eval", "pocket", "--data", "bad.jsonl"], "bad.jsonl, line 2"),
         (["report", "empty"], "empty: not a run folder"),
         (["report", "empty", "--audit"], "empty: neither a run folder"),
-        (["report", "bad.jsonl"], "bad.jsonl: cannot be read"),
+        (["report", "bad.jsonl"], "bad.jsonl: not valid JSON"),
         (["report", "empty", "--out", "x"], "--out"),
         (["study", "nosuch"], "nosuch: no such study or file"),
         (["study", "broken.toml"], "broken.toml: not valid TOML"),

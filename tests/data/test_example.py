@@ -70,7 +70,7 @@ def test_other_complaints(tmp_path):
     with pytest.raises(UserError, match="holds no examples"):
         load_examples(write(tmp_path, ""))
     (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="is UTF-16 text"):
         load_examples(tmp_path / "b.jsonl")
     for name in ("pocket:test", "pocket:eval:x", "pocket:eval:0", "pocket:eval:3:4"):
         with pytest.raises(UserError, match="pocket world is named"):

@@ -16,7 +16,7 @@ from smopd.planning.gpus import GPUS
 from smopd.planning.load import step_load
 from smopd.planning.memory import memory
 from smopd.planning.plan import changed, fitting_changes, make_plan
-from smopd.planning.report import table, text
+from smopd.planning.report import markdown, text
 from smopd.planning.shapes import SHAPES, find_shape
 from smopd.planning.timing import step_times
 
@@ -148,11 +148,8 @@ def test_a_share_too_small_for_vllm_is_said(smopd):
     [
         (["--gpu", "h1000"], "did you mean 'h100'? The GPUs are"),
         (["--gpu", "a100"], "a100-80, a100-40"),
-        (
-            ["--model-config", "nosuch.json"],
-            "nosuch.json: cannot be read (FileNotFoundError); give a transformers",
-        ),
-        (["--model-config", "broken.json"], "broken.json: cannot be read (JSONDecodeError)"),
+        (["--model-config", "nosuch.json"], "nosuch.json: no such config.json; give a transformers"),
+        (["--model-config", "broken.json"], "broken.json: not valid JSON"),
         (["--model-config", "other.json"], "other.json: transformers does not understand it"),
         (["--model-config", "experts"], "experts: not a dense decoder (it has 8 experts)"),
         (["--set", "model.path=nobody/nothing"], "give --model-config with its config.json"),
@@ -202,7 +199,7 @@ def test_auto_is_vllm_on_a_gpu_and_transformers_without():
     assert on_gpu.minutes == named.minutes
     assert on_gpu.memory == named.memory
     assert "engine vllm (auto)" in text("x", on_gpu)
-    assert "| hf (auto) |" in table([on_cpu])
+    assert "| hf (auto) |" in markdown([on_cpu])
     assert "(auto)" not in text("x", named)
     # vLLM in the process samples for one process, and from plain weights.
     assert make_plan(config, shape, GPUS["h100"], 2).config.engine.kind == "hf"

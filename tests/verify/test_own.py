@@ -159,8 +159,8 @@ def test_a_bad_file_is_refused_with_its_line(write: Write, text: str, said: str)
 def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
     for path, said in (
         (tmp_path / "no.py", "no such file"),
-        (tmp_path, "cannot be read"),
-        (tmp_path / "latin.py", "cannot be read"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "latin.py", "not UTF-8 text"),
     ):
         (tmp_path / "latin.py").write_bytes(b"x = '\xe9'\n")
         with pytest.raises(UserError, match=said):

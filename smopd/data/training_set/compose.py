@@ -17,7 +17,7 @@ from smopd.data.training_set import overlap, readers
 from smopd.data.training_set.raw import SOURCES, Item, sha256
 from smopd.errors import UserError
 from smopd.seeds import derive
-from smopd.tracking import Track, quiet
+from smopd.tracking import Track, Update, quiet
 from smopd.verify import sandbox, verify
 from smopd.verify.database import shows_something
 from smopd.verify.tasks.code import verify_code
@@ -72,7 +72,8 @@ def build(plan: Plan, sharder: Sharder | None = None, track: Track = quiet) -> B
     read: dict[str, list[Item]] = {}
     for domain in (d for d in DOMAINS if d in plan.domains):  # all first: a missing file is known at once
         built.rejected[domain], built.overlaps[domain] = Counter(), Counter()
-        read[domain] = READERS[domain](plan.raw, built.rejected[domain])
+        with track(f"{domain}: reading"):
+            read[domain] = READERS[domain](plan.raw, built.rejected[domain])
         built.read[domain] = len(read[domain]) + built.rejected[domain].total()
         built.read_by_file += Counter(item.file for item in read[domain])
     bfcl = [file for pair in readers.bfcl_files(plan.raw) for file in pair]
@@ -81,12 +82,13 @@ def build(plan: Plan, sharder: Sharder | None = None, track: Track = quiet) -> B
     files["database"] = [*spider, readers.SPIDER_TABLES]
     inputs = sorted(name for domain in plan.domains for name in files[domain])
     built.inputs = {name: sha256(plan.raw / name) for name in inputs}
-    out = overlap.held_out(plan.raw, plan.domains, plan.evals)
+    with track("reading evaluation sets"):
+        out = overlap.held_out(plan.raw, plan.domains, plan.evals)
     built.evaluation = out.files
     valid: dict[str, list[Example]] = {}
     for domain, items in read.items():
-        with track(f"{domain}: overlap", len(items)):
-            left = _without_overlap(items, out, built)
+        with track(f"{domain}: overlap", len(items)) as update:
+            left = _without_overlap(items, out, built, update)
         examples = _sharded(left, sharder, built, track)
         valid[domain] = kept = _verified(examples, {i.id: i for i in left}, built, track)
         built.valid[domain] = len(kept)
@@ -99,10 +101,12 @@ def build(plan: Plan, sharder: Sharder | None = None, track: Track = quiet) -> B
     return built
 
 
-def _without_overlap(items: list[Item], out: overlap.HeldOut, built: Built) -> list[Item]:
+def _without_overlap(items: list[Item], out: overlap.HeldOut, built: Built, update: Update) -> list[Item]:
     left: list[Item] = []
     seen: set[tuple[str, str]] = set()
-    for item in items:
+    for number, item in enumerate(items, 1):
+        if number % 100 == 0 or number == len(items):
+            update(number)
         if why := out.overlap(item.task, item.text, item.answer):
             built.overlaps[item.task][why] += 1
         elif (key := (item.system, item.full.lower())) in seen:
@@ -120,8 +124,11 @@ def _sharded(items: list[Item], sharder: Sharder | None, built: Built, track: Tr
     if sharder:
         results = sharder(texts)
     else:
-        with track(f"{task}: shards", len(items)):
-            results = by_rule(texts)
+        results = []
+        with track(f"{task}: shards", len(items)) as update:
+            for first in range(0, len(texts), 100):
+                results += by_rule(texts[first : first + 100])
+                update(len(results))
     examples, source, few = [], SOURCES[task].name, "fewer than two shards"
     for item, found in zip(items, results, strict=True):
         if found == few and item.extra:

@@ -26,8 +26,6 @@ def read_pairs(
     if (task and not task.judge) or not re.fullmatch(r"[\w.-]+", name):
         expected = f"{', '.join(tasks.scored())} or one word of your own"
         raise UserError(f"--task: expected {expected}, found {name!r}")
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
     task = task or Task(name)  # a task whose verifier is still to be written
     own_prompt = "" if task.placeholder else task.system
     rows: dict[str, Example] = {}

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from smopd.data.reading import as_record, json_items
 from smopd.errors import UserError
+from smopd.files import decode, read_bytes
 from smopd.verify.task import Record
 
 
@@ -63,10 +65,11 @@ def sha256(path: Path) -> str:
 
 def read_rows(path: Path) -> Iterator[Record]:
     """Every line of JSON lines or item of a JSON array, objects all; unpacked where its name ends in .gz."""
-    try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    for where, item in json_items(text, path):
+    data = read_bytes(path)
+    if path.suffix == ".gz":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"{path}: not a whole gzip file: {error}") from None
+    for where, item in json_items(decode(data, str(path)), path):
         yield as_record(item, where)
