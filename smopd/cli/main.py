@@ -120,7 +120,7 @@ def quickstart(
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import quickstart_run
-    from smopd.viewer.results import report_data, report_run
+    from smopd.viewer.results import report_run
 
     try:
         summaries = quickstart_run(config, RunFolder(out, config), track, training_note)
@@ -128,7 +128,7 @@ def quickstart(
         _interrupted(f"stopped after step {stopped.step}; everything is saved in {out}. {GOES_ON}")
     except KeyboardInterrupt:  # in an evaluation
         _interrupted(f"stopped; everything so far is saved in {out}. {GOES_ON}")
-    report, data = report_run(out), report_data(out)
+    report, data = report_run(out)
     if as_json:
         comparisons = [c._asdict() for c in data.comparisons]
         emit({"run": str(out), "report": str(report), **summaries, "comparisons": comparisons})
@@ -189,6 +189,8 @@ def report(
 ) -> None:
     """Write the report of a run (report.html) or of a study (page, Markdown, LaTeX, figures), or audit it.
 
+    A run's report has every evaluation of it, wherever smopd eval put it, and says what is missing.
+
     The audit verifies every reply anew, names every number they do not give, and then fails (exit code 1).
 
     Example: smopd report runs/quickstart --audit
@@ -219,7 +221,18 @@ def report(
     else:
         from smopd.viewer.results import report_run
 
-        pages = [report_run(path)]
+        page, data = report_run(path)
+        if as_json:
+            emit({"report": str(page), "missing": [one._asdict() for one in data.missing]})
+            return
+        from smopd.viewer.terminal import accuracy_table
+
+        say(page)
+        if data.accuracies:
+            show(accuracy_table(data.accuracies, data.comparisons))
+        for what, command in data.missing:
+            say(f"missing: {what}", f"  {command}")
+        return
     if as_json:
         emit({"report": str(pages[0])} if len(pages) == 1 else {"reports": list(map(str, pages))})
     else:

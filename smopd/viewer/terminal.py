@@ -34,8 +34,8 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
             console.print(_said(name, text, style="dim"))
     for users, before, after in report.turn_rows(pair):
         console.print()
-        _side_by_side(console, [_said(name, text, style="cyan") for name, text in users.items()])
-        _side_by_side(console, [_said("before", before), _said("after", after)])
+        side_by_side(console, [_said(name, text, style="cyan") for name, text in users.items()])
+        side_by_side(console, [_said("before", before), _said("after", after)])
     console.print()
     verdicts = []
     for name, side in (("before", pair.before), ("after", pair.after)):
@@ -43,7 +43,7 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
         answer = visible(cut(f", {found}, expected {cut(pair.expected, report.LABEL)}", 2 * report.LABEL))
         judged = (word, "bold green" if side.correct else "bold red")
         verdicts.append(Text.assemble(f"{name}: ", judged, answer, overflow="fold"))
-    _side_by_side(console, verdicts)
+    side_by_side(console, verdicts)
 
 
 def accuracy_table(accuracies: Sequence[Accuracy], comparisons: Sequence[Comparison]) -> Table:
@@ -96,6 +96,14 @@ def summary_table(summary: dict[str, Any]) -> Table:
     return whole
 
 
+def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dict[str, Any]) -> Table:
+    """The accuracies of a run's base and of what was trained, and the paired change of each view."""
+    sides = {"base": base, "trained": trained}
+    accuracies = [a for side, summary in sides.items() for a in report.accuracies_of(side, summary["views"])]
+    labels = {f"{view.upper()}: base against trained": change for view, change in changes.items()}
+    return accuracy_table(accuracies, [_comparison(label, change) for label, change in labels.items()])
+
+
 def _views_table(summary: dict[str, Any]) -> Table:
     several = summary["runs"] > 1
     names = ("mean of runs", "A90", "unreliability") if several else ("accuracy", "95% interval", "correct")
@@ -146,8 +154,9 @@ def comparison_table(result: dict[str, Any]) -> Table:
     return whole
 
 
-def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
-    if console.width < NARROW or len(cells) == 1:
+def side_by_side(console: Console, cells: Sequence[RenderableType], least: int = NARROW) -> None:
+    """Print cells in columns, or one below the other on a terminal of fewer than `least` columns."""
+    if console.width < least or len(cells) == 1:
         for cell in cells:
             console.print(cell)
         return
