@@ -1,37 +1,25 @@
 """`smopd eval`: accuracy of a model, and `smopd eval compare`: two finished evaluations, paired."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from smopd.cli.options import Json, Set, Unsandboxed, permit, verb_with
 from smopd.cli.printing import emit, say, show
+from smopd.cli.target import TARGET_HELP, resolve_target
 from smopd.errors import UserError
-from smopd.rollout.engine import traits_of
-
-if TYPE_CHECKING:
-    from smopd.config import Config
 
 Texts = list[str] | None
 TITLE = "Accuracy of a model, with intervals; compare two of them."
 eval_app = typer.Typer(cls=verb_with("compare"), add_completion=False, help=TITLE)
-HELP = {
-    "target": "A run folder, a model folder, a hub name, or 'pocket'; a recipe (.toml): its model before "
-    "training; for openai only the name.",
-    "engine": "auto, hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint.",
-    "url": "Base URL of a server, for vllm-http and openai. May be repeated.",
-    "served_model": "openai: the model's name at the endpoint; default TARGET.",
-    "adapter": "A PEFT adapter, or a run folder whose newest checkpoint to use.",
+HELP = TARGET_HELP | {
     "base": "Of a run folder: leave out its model as it was before training.",
-    "data": "JSONL of ours, LiC's JSON, hf:NAME, or pocket:eval[:N].",
     "views": "Separated by commas: full, concat, sharded, recap, snowball, simulated.",
     "limit": "Only the first N examples.",
     "runs": "Play everything N times; needs --set eval.temperature=1.0.",
     "user_url": "simulated: base URL of the model that plays the user. May be repeated.",
     "user_model": "simulated: that model's name at the endpoint.",
-    "verifiers": "Your Python file with @verifier functions. May be repeated.",
     "databases": "database: folder of .sqlite files; default: synthesised ones.",
     "out": "Folder of the evaluation; default in the run folder (where the base always is) or under runs/.",
 }
@@ -81,33 +69,18 @@ def evaluate(
     The key of an endpoint is taken from the environment variable OPENAI_API_KEY (--set
     engine.api_key_env=NAME for another).
     """
-    from smopd.config import load_config
-
     chosen_views = [v.strip().lower() for v in views.split(",")] if views is not None else None
     given = {
         "engine.kind": engine, "engine.servers": url or None, "engine.model": served_model, "data.eval": data,
         "eval.views": chosen_views, "eval.limit": limit, "eval.runs": runs, "user.servers": user_url or None,
         "user.model": user_model, "data.verifiers": verifiers or None, "data.databases": databases,
     }  # fmt: skip
-    overrides = list(set_ or [])
-    overrides += [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
-    asked = load_config(None, overrides).engine
-    endpoint, run = not traits_of(asked.kind).token_ids, Path(target) / "config.toml"
-    # For an endpoint nothing local is looked up, not even a folder of the same name.
-    is_run = run.exists() and not endpoint
-    recipe = "pocket" if target == "pocket" and not endpoint else None
-    if target.endswith(".toml") and Path(target).is_file() and not endpoint:
-        recipe = target
-    given_settings = list(overrides)
-    if not is_run and recipe != target:
-        # As the recipes have it, so that a model is played before and after training by the same engine.
-        overrides[:0] = ["engine.kind=auto"]
-        overrides.append(f"model.path={json.dumps(target)}")
-    if endpoint and served_model is None and not asked.model:
-        overrides.append(f"engine.model={json.dumps(target)}")
-    config = load_config(run if is_run else recipe, overrides)
-    _check_options(config, url, served_model, adapter, user_url)
-    if no_base and not is_run:
+    found = resolve_target(target, given, set_, adapter)
+    config, run = found.config, found.run
+    if user_url and "simulated" not in config.eval.views:
+        only = "only the view simulated has a model that plays the user"
+        raise UserError(f"--user-url: {only}; add it to --views")
+    if no_base and run is None:
         raise UserError(f"--no-base: {target} is no run folder: it is evaluated alone")
     permit(allow_unsandboxed)
 
@@ -122,22 +95,22 @@ def evaluate(
     config = resolve_engine(config)
     check_evaluation(config)
     start = config.model.adapter
-    wanted = adapter or (target if is_run else start)
+    wanted = adapter or run or start
     chosen = resolve_adapter(wanted) if wanted else None
-    of_run = is_run and chosen is not None and chosen.resolve().parent.parent == Path(target).resolve()
+    of_run = run is not None and chosen is not None and chosen.resolve().parent.parent == run.resolve()
     examples = prepared_examples(config, "eval")
     before: tuple[Path, dict[str, Any]] | None = None
     try:
-        if is_run and not no_base:
+        if run and not no_base:
             began = resolve_adapter(start) if start else None
             folder, summary, finished = evaluate_side(
-                Path(target), BASE, config, examples, began, settings=given_settings, track=track
+                run, BASE, config, examples, began, settings=found.settings, track=track
             )
             before = folder, summary
             _say_where("base, ", folder, finished)
-        if of_run and chosen:
+        if run and chosen and of_run:
             out, summary, finished = evaluate_side(
-                Path(target), chosen.name, config, examples, chosen, out, given_settings, track=track
+                run, chosen.name, config, examples, chosen, out, found.settings, track=track
             )
         else:
             named = f"eval-{slug(target)}-{slug(config.data.eval)}"
@@ -146,7 +119,7 @@ def evaluate(
             label = chosen.name if chosen else "eval"
             summary = evaluate_into(out, config, examples, label, chosen, track=track)
     except KeyboardInterrupt:
-        there = [str(p) for p in (Path(target) / "eval" if is_run else None, out) if p and p.exists()]
+        there = [str(p) for p in (run / "eval" if run else None, out) if p and p.exists()]
         kept = f"what was played is saved in {' and '.join(there)}. The same command goes on from there."
         say(f"stopped; {kept if there else 'nothing was written'}", err=True)
         raise typer.Exit(130) from None
@@ -163,7 +136,7 @@ def evaluate(
     if before:
         show(before_and_after(before[1], summary, changes or {}))
     if of_run:
-        say(f"with conversations, as a page: smopd report {target}", err=True)
+        say(f"with conversations, as a page: smopd report {run}", err=True)
 
 
 def _say_where(what: str, folder: Path, finished: bool) -> None:
@@ -196,21 +169,3 @@ def compare(
     for warning in result["warnings"]:
         say(f"warning: {warning}", err=True)
     emit(result) if as_json else show(comparison_table(result))
-
-
-def _check_options(
-    config: "Config", url: Texts, served_model: str | None, adapter: str | None, user_url: Texts
-) -> None:
-    """An option that would be passed over in silence is an error."""
-    kind, traits = config.engine.kind, traits_of(config.engine.kind)
-    if url and not traits.remote:
-        raise UserError(f"--url: the engine {kind} has no servers; add --engine openai or --engine vllm-http")
-    if served_model is not None and traits.token_ids:
-        only = "only openai takes a model by its name at an endpoint"
-        raise UserError(f"--served-model: the engine is {kind}; {only}")
-    if adapter and not traits.token_ids:
-        advice = "load the adapter there and give its name with --served-model"
-        raise UserError(f"--adapter: an endpoint plays the model it serves; {advice}")
-    if user_url and "simulated" not in config.eval.views:
-        only = "only the view simulated has a model that plays the user"
-        raise UserError(f"--user-url: {only}; add it to --views")

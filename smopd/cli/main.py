@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from smopd.cli.bench import bench_app
+from smopd.cli.chat import chat
 from smopd.cli.data import data_app
 from smopd.cli.doctor import doctor
 from smopd.cli.evaluation import eval_app
+from smopd.cli.export import export
 from smopd.cli.methods import methods_app
 from smopd.cli.options import Json, Set, Unsandboxed, permit, silent
 from smopd.cli.planning import plan
@@ -36,14 +38,15 @@ app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
 app.add_typer(methods_app, name="methods")
 app.add_typer(study_app, name="study")
+app.command()(chat)
 app.command()(doctor)
+app.command()(export)
 app.command()(plan)
 
 _method_help = "baseline, entropy, outcome or combined (see: smopd methods)."
 _recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit) or a TOML file."
 _report_help = "Run folder, folder of a study, or a study's results.json."
 _audit_help = "Write nothing: recompute every number from the raw conversations and compare."
-_checkpoint_help = "A checkpoint of the run, e.g. step-000100; default the newest."
 MethodOption = Annotated[str | None, typer.Option("--method", help=_method_help)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")]
 
@@ -237,26 +240,3 @@ def report(
         emit({"report": str(pages[0])} if len(pages) == 1 else {"reports": list(map(str, pages))})
     else:
         say(*pages)
-
-
-@app.command()
-def export(
-    source: Annotated[Path, typer.Argument(metavar="RUN|ADAPTER", help="Run folder, or a PEFT adapter.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the model; must not exist.")],
-    checkpoint: Annotated[str, typer.Option(help=_checkpoint_help)] = "",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; default as in the run.")] = "",
-    as_json: Json = False,
-) -> None:
-    """Fold a trained adapter into its base and write a plain Hugging Face model folder with a model card.
-
-    Example: smopd export runs/quickstart models/pocket-trained --dtype bfloat16
-    """
-    from smopd.cli.progress import track
-    from smopd.training.export import export as write
-
-    try:
-        with track(f"writing {out}"):
-            made = write(source, out, checkpoint, dtype)
-    except KeyboardInterrupt:
-        _interrupted("stopped; nothing was written")
-    emit(made) if as_json else say(f"exported: {out}\nevaluate it: smopd eval {out}")

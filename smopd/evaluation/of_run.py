@@ -1,8 +1,8 @@
 """The evaluations of a run, of its base and of its checkpoints, wherever they were put.
 
-RUN/evaluated.jsonl has a row for each: where it stands, seen from the run folder, which side it is of, a hash of
-all it depends on, and the settings it was asked for with. A later row of the same hash replaces an earlier one. What
-stands in RUN/eval without a row is known by the digest of its adapter.
+RUN/evaluated.jsonl has a row for each: where it stands, seen from the run folder, which side it is of, a hash
+of all it depends on, and the settings it was asked for with. A later row of the same hash replaces an earlier
+one. What stands in RUN/eval without a row is known by the digest of its adapter.
 """
 
 import json
@@ -69,8 +69,8 @@ def evaluate_side(
 ) -> tuple[Path, dict[str, Any], bool]:  # fmt: skip
     """Play, continue or read one side of a run, and list it: its folder, its summary, was it finished before.
 
-    Without `out` it stands in the run folder. The base of another run is taken over where it is the same in every
-    respect.
+    Without `out` it stands in the run folder. The base of another run is taken over where it is the same in
+    every respect.
     """
     wanted: dict[str, Any] = json.loads(json.dumps(identity(config, examples, adapter)))
     place = out or _own_place(run, side, config, wanted)
@@ -90,7 +90,7 @@ def evaluate_side(
 
 
 def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gone]]:
-    """Every evaluation of the run, those in its folder first, and those that are no longer where they were."""
+    """Every evaluation of the run, those in its folder first, and those that are gone from where they were."""
     rows = {row["of"]: row for row in read_jsonl(run / LIST)}
     found: dict[Path, Evaluated] = {}
     gone = []
@@ -151,7 +151,10 @@ def _own_place(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> 
 def _elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
     """The same evaluation, finished, in a run beside this one or by itself."""
     for parent in dict.fromkeys((run.resolve().parent, Path("runs").resolve())):
-        for file in (*sorted(parent.glob("*/eval/*/evaluation.json")), *sorted(parent.glob("*/evaluation.json"))):
+        for file in (
+            *sorted(parent.glob("*/eval/*/evaluation.json")),
+            *sorted(parent.glob("*/evaluation.json")),
+        ):
             if (file.parent / "summary.json").exists() and _identity_or_none(file.parent) == wanted:
                 return file.parent
     return None
@@ -180,7 +183,9 @@ def _list(run: Path, place: Path, side: str, of: str, settings: Sequence[str]) -
         if row not in read_jsonl(run / LIST):
             append_jsonl(run / LIST, row)
     except OSError as error:  # a run of somebody else, whose folder may only be read
-        log.warning("%s: cannot be written (%s): smopd report will not find %s", run / LIST, error.strerror, place)
+        log.warning(
+            "%s: cannot be written (%s): smopd report will not find %s", run / LIST, error.strerror, place
+        )
 
 
 def _sides(run: Path, config: Config) -> dict[str | None, str]:

@@ -50,7 +50,9 @@ def of_all_steps(config: Config, before: int) -> list[str]:
         table, idle = key.rpartition(".")[0], dict[str, Any](extra.get("idle") or {})  # type: ignore[arg-type]
         if values[key] and not any(values[f"{table}.{name}"] == value for name, value in idle.items()):
             share = f"{key} = {values[key]:.3g} is a share of all steps"
-            lines.append(f"{share}: {values[key] * before:.4g} steps until now, {values[key] * steps:.4g} now")
+            lines.append(
+                f"{share}: {values[key] * before:.4g} steps until now, {values[key] * steps:.4g} now"
+            )
     return lines
 
 

@@ -1,7 +1,7 @@
 """A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
-config.toml, starts.jsonl (what ran it, what was changed), metrics.jsonl (a row a step), timings.jsonl, evaluations.jsonl (while
-training), rollouts/, tokens/ (on request), checkpoints/, eval/ (before and after), report.html (from `smopd
-report`).
+config.toml, starts.jsonl (what ran it, what was changed), metrics.jsonl (a row a step), timings.jsonl,
+evaluations.jsonl (while training), rollouts/, tokens/ (on request), checkpoints/, eval/ and evaluated.jsonl
+(before and after), report.html (from `smopd report`).
 """
 
 import logging
@@ -61,7 +61,9 @@ class RunFolder:
     def begin(self) -> None:
         """Make the folder with its config, or record what changed, once all the run needs is there."""
         if self.changed:
-            self.record_start({"changed": recorded(self.changed)})  # first: it tells whose checkpoints are ours
+            self.record_start(
+                {"changed": recorded(self.changed)}
+            )  # first: it tells whose checkpoints are ours
         if self.changed or not self.config_file.exists():
             with self._writing(self.config_file):
                 write_text(self.config_file, to_toml(self.config))

@@ -106,7 +106,9 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[Group], list[Gone
     return made, [*gone, *(Gone(e.where, e.side, e.settings) for e in unfinished)]
 
 
-def missing(run: Path, config: Config, steps: int, groups: Sequence[Group], gone: Sequence[Gone]) -> list[Missing]:
+def missing(
+    run: Path, config: Config, steps: int, groups: Sequence[Group], gone: Sequence[Gone]
+) -> list[Missing]:
     """What would make the report whole, and the commands for it."""
     made = []
     newest = (checkpoints(run) or [None])[-1]
@@ -120,19 +122,29 @@ def missing(run: Path, config: Config, steps: int, groups: Sequence[Group], gone
         if BASE not in group.sides:
             made.append(Missing(f"the model before training was not evaluated{of}", again))
         if newest and newest.name not in group.sides:
-            what = "the run was not evaluated" if group.sides == [BASE] else "the newest checkpoint was not evaluated"
+            what = (
+                "the run was not evaluated"
+                if group.sides == [BASE]
+                else "the newest checkpoint was not evaluated"
+            )
             made.append(Missing(f"{what}{of} ({newest.name})", again))
         views = [view for side in group.sides for view in group.views(side)]
         if not {"full", "sharded"} <= set(views):
             wanted = list(dict.fromkeys(["full", "sharded", *views]))
-            lacks = "no conversations over several turns" if "sharded" not in views else "no task told at once (FULL)"
+            lacks = (
+                "no conversations over several turns"
+                if "sharded" not in views
+                else "no task told at once (FULL)"
+            )
             command = eval_command(run, group.settings, eval__views=json.dumps(wanted))
             made.append(Missing(f"{lacks}{of}", command))
     for one in gone:
         unfinished = (run / one.where / "evaluation.json").exists()
         moved = "the same command with --out ITS-NEW-FOLDER finds one that was moved"
         what = "is not finished" if unfinished else f"is no longer there; {moved}"
-        made.append(Missing(f"the evaluation of {one.side} in {one.where} {what}", eval_command(run, one.settings)))
+        made.append(
+            Missing(f"the evaluation of {one.side} in {one.where} {what}", eval_command(run, one.settings))
+        )
     return made
 
 

@@ -31,11 +31,11 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     )
     for name, text in (("system", pair.system), ("FULL message", pair.full), ("expected", pair.expected)):
         if text:
-            console.print(_said(name, text, style="dim"))
+            console.print(said(name, text, style="dim"))
     for users, before, after in report.turn_rows(pair):
         console.print()
-        side_by_side(console, [_said(name, text, style="cyan") for name, text in users.items()])
-        side_by_side(console, [_said("before", before), _said("after", after)])
+        side_by_side(console, [said(name, text, style="cyan") for name, text in users.items()])
+        side_by_side(console, [said("before", before), said("after", after)])
     console.print()
     verdicts = []
     for name, side in (("before", pair.before), ("after", pair.after)):
@@ -168,6 +168,7 @@ def side_by_side(console: Console, cells: Sequence[RenderableType], least: int =
     console.print(table)
 
 
-def _said(name: str, text: str | None, style: str = "") -> Text:
+def said(name: str, text: str | None, style: str = "") -> Text:
+    """Who says what, with nothing in it that a terminal would obey."""
     words = "(no such turn)" if text is None else visible(cut(text)) or "(empty)"
     return Text.assemble((f"{name}\n", "dim italic"), (words, style), overflow="fold")

@@ -85,7 +85,13 @@ def test_everything_else_is_another_run(short, setting, said):
 
 def test_a_run_that_its_patience_ended_says_how_it_goes_on(smopd, tmp_path, caplog):
     words = ["train", "pocket", "--out", "r", "--json"]
-    for setting in (*FREE, "train.eval_every=1", "train.eval_limit=2", "eval.tokens=4", "eval.middle_tokens=4"):
+    for setting in (
+        *FREE,
+        "train.eval_every=1",
+        "train.eval_limit=2",
+        "eval.tokens=4",
+        "eval.middle_tokens=4",
+    ):
         words += ["--set", setting]
     with caplog.at_level(logging.INFO, "smopd"):
         assert smopd(*words, "--set", "train.steps=3", "--set", "train.patience=1")[0] == 0
