@@ -90,7 +90,7 @@ def evaluate_side(
 
 
 def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gone]]:
-    """Every evaluation of the run, those in its folder first, and those that are gone from where they were."""
+    """Every evaluation of the run, those in its folder first, and those gone from where they were."""
     rows = {row["of"]: row for row in read_jsonl(run / LIST)}
     found: dict[Path, Evaluated] = {}
     gone = []

@@ -1,4 +1,4 @@
-"""A conversation with several models at once: each is told the same and has its own replies in its history."""
+"""A conversation with several models at once: each is told the same and keeps its own replies."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext

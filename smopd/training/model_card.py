@@ -36,7 +36,8 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
         f"---\n{head}---",
         f"# {name}",
         f"`{base}` after multi-turn on-policy self-distillation ({PAPER}){method}: trained to answer a task "
-        f"told over several turns as it answers the task told at once. {kept}; exported by smopd {version('smopd')}.",
+        "told over several turns as it answers the task told at once. "
+        f"{kept}; exported by smopd {version('smopd')}.",
         f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model "
         "too. State them here before you publish it.",
     ]
@@ -155,11 +156,11 @@ def _limits(evaluated: bool) -> str:
         "It learnt to rely less on its own earlier replies and was taught nothing new: what the base cannot "
         "solve in one message, do not expect this model to solve.",
         "One training run with one seed: intervals and p values are over the tasks, not over training runs.",
-        "Nothing was measured beyond the table above: other tasks, languages, longer conversations and safety "
-        "are open."
+        "Nothing was measured beyond the table above: other tasks, languages, longer conversations and "
+        "safety are open."
         if evaluated
-        else "It was not evaluated: whether it is better than its base, in one message or in several, is not "
-        "known.",
+        else "It was not evaluated: whether it is better than its base, in one message or in several, is "
+        "not known.",
     ]
     return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines)
 
