@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,7 +89,7 @@ def chat(
         _converse(talk, screen)
     if as_json:
         shown = {"task": task, "system": example.system, "turns": _turns(talk), "clean": screen.clean}
-        emit({**facts, **shown, "verdicts": _verdicts(talk) if talk.complete else None})
+        emit({**facts, **shown, "verdicts": screen.verdicts})
 
 
 class _Stopped(Exception):
@@ -101,7 +102,9 @@ class _Screen:
     def __init__(self, as_json: bool) -> None:
         self.console = console(stderr=as_json)
         self.typed = sys.stdin.isatty()
+        self.prompts = self.typed and not as_json and sys.stdout.isatty()
         self.clean: list[dict[str, Any]] = []
+        self.verdicts: dict[str, dict[str, Any]] | None = None  # on a task that was told to its end
 
     def lines(self) -> Iterator[str]:
         """What the user writes, a message at a time, until the end of the input."""
@@ -128,9 +131,11 @@ class _Screen:
     def _read(self) -> str | None:
         if not self.typed:
             return sys.stdin.readline() or None
-        print("\nyou> ", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        if not self.prompts:  # standard output is for something else
+            print("you> ", end="", file=sys.stderr, flush=True)
         try:
-            return input()
+            return input("you> ") if self.prompts else input()
         except EOFError:
             print(file=sys.stderr)
             return None
@@ -163,7 +168,6 @@ class _Screen:
 
 def _example(found: Target, task: str | None, system: str) -> "Example":
     """The task that is played, or an empty one with a system prompt."""
-    from smopd.config_io import choices
     from smopd.data import Example
 
     if task is None:
@@ -172,9 +176,10 @@ def _example(found: Target, task: str | None, system: str) -> "Example":
 
     examples = {e.id: e for e in prepared_examples(found.config, "eval")}
     if task not in examples:
-        near = choices(task, list(examples), "first of them")
-        shown = near if len(examples) < 20 else choices(task, [*examples][:20], "first of them")
-        raise UserError(f"--task {task}: no such task in {found.config.data.eval}{shown}")
+        near = get_close_matches(task, examples, 1)
+        guess = f"did you mean {near[0]}? " if near else ""
+        there = f"{guess}it has {len(examples)} tasks, the first is {next(iter(examples))}"
+        raise UserError(f"--task {task}: no such task in {found.config.data.eval}; {there}")
     return examples[task]
 
 
@@ -220,7 +225,8 @@ def _play(talk: "Talk", screen: _Screen) -> None:
     from smopd.viewer.measured import expected
 
     right = expected(dict(talk.example.answer))
-    for name, verdict in _verdicts(talk).items():
+    screen.verdicts = _verdicts(talk)
+    for name, verdict in screen.verdicts.items():
         answer = "no answer found" if verdict["extracted"] is None else f"answered {verdict['extracted']}"
         word = "correct" if verdict["correct"] else "wrong"
         screen.console.print(f"{name}: {word}, {answer}, expected {right}")

@@ -88,6 +88,7 @@ def evaluate(
     from smopd.evaluation.of_run import BASE, evaluate_side, slug
     from smopd.evaluation.prepare import prepared_examples
     from smopd.evaluation.session import check_evaluation, evaluate_into, identity
+    from smopd.evaluation.store import EvaluationFolder
     from smopd.files import digest
     from smopd.models import resolve_adapter
     from smopd.rollout.choice import resolve_engine
@@ -99,6 +100,8 @@ def evaluate(
     chosen = resolve_adapter(wanted) if wanted else None
     of_run = run is not None and chosen is not None and chosen.resolve().parent.parent == run.resolve()
     examples = prepared_examples(config, "eval")
+    if out is not None:  # a place that will not do is said before the base is played
+        EvaluationFolder(out, identity(config, examples, chosen))
     before: tuple[Path, dict[str, Any]] | None = None
     try:
         if run and not no_base:

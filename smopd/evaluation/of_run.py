@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from smopd.config import Config
+from smopd.config_io import parse_override
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.session import evaluate_into, identity
@@ -119,16 +120,15 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
 
 def eval_command(run: Path, settings: Sequence[str] = (), **replaced: str) -> str:
     """The command line that evaluates base and newest checkpoint with these settings."""
-    pairs = dict(setting.split("=", 1) for setting in settings) | {
-        key.replace("__", "."): value for key, value in replaced.items()
-    }
+    pairs = dict(setting.split("=", 1) for setting in settings)
+    pairs |= {key.replace("__", "."): value for key, value in replaced.items()}
     words = ["smopd", "eval", str(run)]
     for key, value in pairs.items():
+        _, parsed = parse_override(f"{key}={value}")
         if key in OPTIONS:
-            plain = json.loads(value) if value.startswith('"') else value
-            words += [OPTIONS[key], str(plain)]
-        elif key == "eval.views" and value.startswith("["):
-            words += ["--views", ",".join(json.loads(value))]
+            words += [OPTIONS[key], str(parsed)]
+        elif key == "eval.views" and isinstance(parsed, list):
+            words += ["--views", ",".join(map(str, parsed))]
         else:
             words += ["--set", f"{key}={value}"]
     return shlex.join(words)
