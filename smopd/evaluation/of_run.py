@@ -81,12 +81,12 @@ def evaluate_side(
         _copy(same, place)
     finished = load_summary(place) is not None
 
-    def listed() -> None:
+    def begun() -> None:
         begin()
         _list(run, place, side, digest(wanted), settings)
 
-    summary = evaluate_into(place, config, examples, side, adapter, listed, track)
-    listed()
+    summary = evaluate_into(place, config, examples, side, adapter, begun, track)
+    _list(run, place, side, digest(wanted), settings)
     return place, summary, finished
 
 

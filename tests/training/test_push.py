@@ -67,7 +67,7 @@ def test_an_adapter_with_its_card_arrives_and_peft_loads_it_as_it_is(smopd, hub,
     assert made["url"].endswith("/me/not-lost")
     assert made["model"] == "me/not-lost"
     (created,) = stub.created
-    assert (created["name"], created["organization"], created["private"]) == ("not-lost", "me", True)
+    assert (created["name"], created["organization"], created["visibility"]) == ("not-lost", "me", "private")
     assert set(stub.files) == {"README.md", "adapter_config.json", "adapter_model.safetensors"}
     assert str(MODEL_DIR.parent) not in "".join(
         stub.files[n].decode() for n in ("README.md", "adapter_config.json")
