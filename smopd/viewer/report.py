@@ -256,7 +256,8 @@ def _missing(missing: Sequence[Missing]) -> str:
         f"<li>{html_text(what, 2 * LABEL)}<br><code>{html_text(command, 2 * LABEL)}</code></li>"
         for what, command in missing
     )
-    return f"{ADVICE[0]}{section('What is missing', f'<ul>{items}</ul>' if items else '')}{ADVICE[1]}"
+    body = section("What is missing", f"<ul>{items}</ul>" if items else "")
+    return f"{ADVICE[0]}{body}{ADVICE[1]}" if body else ""
 
 
 def _comparisons(comparisons: Sequence[Comparison]) -> str:
