@@ -108,8 +108,9 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
         if file.parent.resolve() not in found:
             sides = _sides(run, config) if sides is None else sides
             known, where = load_identity(file.parent), os.path.relpath(file.parent, run)
-            side = sides.get(known.get("adapter")) if known.get("weights") else None
-            if side == BASE and known.get("model") != config.model.path:
+            side = sides.get(known.get("adapter"))
+            served = known.get("engine") == "openai"  # some endpoint's model, whatever its name is
+            if served or (side == BASE and known.get("model") != config.model.path):
                 side = None
             if side:
                 made = Evaluated(file.parent, where, side, known, load_summary(file.parent))
