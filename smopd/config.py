@@ -20,7 +20,6 @@ from smopd.config_io import (
     choices,
     config_hash,
     describe_fields,
-    differences,
     flatten,
     nest,
     parse_override,
@@ -33,16 +32,7 @@ from smopd.plugins import file_text_digest
 from smopd.settings import Section, Settings
 from smopd.verify.sections import Prompts, Rules
 
-__all__ = [
-    "Config",
-    "config_hash",
-    "describe",
-    "differences",
-    "load_config",
-    "recipe_names",
-    "settings_hash",
-    "to_toml",
-]
+__all__ = ["Config", "config_hash", "describe", "load_config", "recipe_names", "settings_hash", "to_toml"]
 
 RECIPES = Path(__file__).parent / "recipes"
 # What may change while a run goes on, since no result depends on it: what samples and where it is reached (a

@@ -1,4 +1,4 @@
-"""Reading, checking, writing and comparing any two-level tree of pydantic models with TOML values."""
+"""Reading, checking and writing any two-level tree of pydantic models with TOML values."""
 
 import functools
 import hashlib
@@ -228,13 +228,6 @@ def config_hash(config: BaseModel) -> str:
     """Twelve hex digits that depend on every setting and nothing else (not on the order of declaration)."""
     lines = sorted(f"{key}={scalar(value)}" for key, value in flatten(config.model_dump()).items())
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=6).hexdigest()
-
-
-def differences(a: BaseModel, b: BaseModel) -> list[str]:
-    """What differs between the config of a run folder (a) and the present one (b), one line a setting."""
-    old, new = flatten(a.model_dump()), flatten(b.model_dump())
-    changed = [key for key in old if old[key] != new[key]]
-    return [f"{key}: {scalar(old[key])} in the run folder, {scalar(new[key])} now" for key in changed]
 
 
 def describe_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any, str]]:

@@ -4,12 +4,20 @@ where the paper leaves a point open, the project's choices. A method's own setti
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
 AUTO = "auto"  # decided on the machine that runs: smopd/rollout/choice.py
 ENGINES = (AUTO, "hf", "vllm", "vllm-http", "openai")
 LARGEST, LARGEST_SEED = 10**9, 2**63 - 1
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def share_of_steps(**idle: float) -> dict[str, JsonValue]:
+    """Marks a setting that is a share of train.steps, which means other steps once a run is lengthened.
+
+    `idle`: values of its neighbours in the table with which it has no effect.
+    """
+    return {"share_of_steps": True, "idle": {**idle}}
 
 
 class Section(BaseModel):

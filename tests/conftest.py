@@ -1,6 +1,7 @@
 """What several test files share: where the public data stand, a small random model, the pocket model."""
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -75,6 +76,22 @@ def pocket_config() -> Config:
 def pocket(pocket_config: Config) -> ChatModel:
     """A fresh pocket model."""
     return load_model(pocket_config)
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory) -> Path:
+    """A finished pocket run of two steps that changed what is said; to be copied, not to be written to."""
+    from runs import train
+
+    few = ("train.rollouts=2", "train.micro_batch=2", "rollout.answer_tokens=16", "rollout.middle_tokens=12")
+    short = ("eval.tokens=16", "eval.middle_tokens=8", "data.eval=pocket:eval:4", "optim.warmup_steps=0")
+    return train(tmp_path_factory.mktemp("tiny") / "run", *few, *short, "train.steps=2", "optim.lr=3e-2")
+
+
+@pytest.fixture
+def run(tiny_run, tmp_path) -> Path:
+    """A copy of it in the test's folder."""
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
 
 
 @pytest.fixture

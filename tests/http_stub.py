@@ -34,7 +34,9 @@ class HttpStub(ABC):
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 stub.threads.append(threading.current_thread())
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                sent = self.rfile.read(int(self.headers["Content-Length"]))
+                lines = self.headers.get("Content-Type") == "application/x-ndjson"
+                body = [json.loads(line) for line in sent.splitlines()] if lines else json.loads(sent)
                 with stub.lock:
                     stub.now += 1
                     stub.most = max(stub.most, stub.now)

@@ -21,7 +21,6 @@ from smopd.config import (
     config_class,
     config_hash,
     describe,
-    differences,
     load_config,
     recipe_names,
     to_toml,
@@ -343,7 +342,6 @@ def test_a_written_config_loads_back_equal(chosen: dict[str, Any]) -> None:
         again = load_config(path)
     assert again == config
     assert config_hash(again) == config_hash(config)
-    assert differences(again, config) == []
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -382,12 +380,3 @@ def test_the_hash_is_the_same_in_another_process() -> None:
     code = "from smopd.config import *; print(config_hash(load_config('pocket')))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == config_hash(load_config("pocket"))
-
-
-def test_differences() -> None:
-    before, now = load_config(None), load_config(None, ["optim.lr=1e-4", "model.path=other"])
-    assert differences(before, before) == []
-    assert differences(before, now) == [
-        'model.path: "pocket" in the run folder, "other" now',
-        "optim.lr: 5e-06 in the run folder, 0.0001 now",
-    ]

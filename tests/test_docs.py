@@ -53,17 +53,22 @@ def test_your_own_tasks_works_as_written(smopd, tmp_path):
             commands += text.strip().split("\n")
         else:
             (tmp_path / names[language]).write_text(text)
-    assert len(commands) == 5
+    assert len(commands) == 8
     for command in commands:
         code, out, err = smopd(*shlex.split(command)[1:])
         assert code == 0, err
         if "data shard" in command:
             assert out.startswith("4 examples in clock.jsonl; 0 rows dropped")
         if "smopd eval" in command:
-            assert "SHARDED" in out
+            assert "SHARDED: base against trained" in out
+        if "smopd report" in command:  # the road ends in a page with before and after
+            assert "missing" not in out
+            page = (tmp_path / "runs" / "clock" / "report.html").read_text()
+            assert "FULL: base against trained" in page
+            assert page.count(" before, ") == 3  # conversations
     examples = load_examples(tmp_path / "clock.jsonl")
     assert examples[0].shards[0] == "At what time has she rested?"
     assert [verify(e, f"So at {e.answer['value']}.").correct for e in examples] == [True] * 4
     assert verify(examples[0], "At 12:06.").correct is False
     assert verify(examples[0], "Soon.").status == "no_answer"
-    assert (tmp_path / "runs" / "clock" / "report.html").exists()
+    assert "3 of 3 steps" in page

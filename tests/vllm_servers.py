@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,7 +35,14 @@ def require_vllm() -> None:
 class LiveServer:
     """One `vllm serve` process and its children."""
 
-    def __init__(self, log: Path, rank: int, max_length: int, model: Path = MODEL_DIR) -> None:
+    def __init__(
+        self,
+        log: Path,
+        rank: int,
+        max_length: int,
+        model: Path = MODEL_DIR,
+        adapters: Mapping[str, Path] | None = None,
+    ) -> None:
         port = free_port()
         self.url, self.log = f"http://127.0.0.1:{port}", log
         words = [
@@ -43,6 +51,8 @@ class LiveServer:
             "--generation-config", "vllm", "--enable-lora", "--max-lora-rank", str(rank),
             "--enable-prompt-tokens-details",
         ]  # fmt: skip
+        if adapters:
+            words += ["--lora-modules", *(f"{name}={folder}" for name, folder in adapters.items())]
         # The setting of the in-process engine would do no harm here and saves one of three processes.
         environment = os.environ | ENVIRONMENT | {
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"

@@ -1,39 +1,27 @@
 """`smopd eval`: accuracy of a model, and `smopd eval compare`: two finished evaluations, paired."""
 
-import json
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from smopd.cli.options import Json, Set, Unsandboxed, permit, verb_with
 from smopd.cli.printing import emit, say, show
+from smopd.cli.target import TARGET_HELP, resolve_target
 from smopd.errors import UserError
-from smopd.rollout.engine import traits_of
-
-if TYPE_CHECKING:
-    from smopd.config import Config
 
 Texts = list[str] | None
 TITLE = "Accuracy of a model, with intervals; compare two of them."
 eval_app = typer.Typer(cls=verb_with("compare"), add_completion=False, help=TITLE)
-HELP = {
-    "target": "A run folder, a model folder, a hub name, or 'pocket'; for openai only the name.",
-    "engine": "auto, hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint.",
-    "url": "Base URL of a server, for vllm-http and openai. May be repeated.",
-    "served_model": "openai: the model's name at the endpoint; default TARGET.",
-    "adapter": "A PEFT adapter, or a run folder whose newest checkpoint to use.",
-    "base": "Of a run folder: its model as it was before training.",
-    "data": "JSONL of ours, LiC's JSON, hf:NAME, or pocket:eval[:N].",
+HELP = TARGET_HELP | {
+    "base": "Of a run folder: leave out its model as it was before training.",
     "views": "Separated by commas: full, concat, sharded, recap, snowball, simulated, teacher.",
     "limit": "Only the first N examples.",
     "runs": "Play everything N times; needs --set eval.temperature=1.0.",
     "user_url": "simulated: base URL of the model that plays the user. May be repeated.",
     "user_model": "simulated: that model's name at the endpoint.",
-    "verifiers": "Your Python file with @verifier functions. May be repeated.",
     "databases": "database: folder of .sqlite files; default: synthesised ones.",
-    "out": "Folder of the evaluation; default in the run folder or under runs/.",
+    "out": "Folder of the evaluation; default in the run folder (where the base always is) or under runs/.",
 }
 
 
@@ -48,7 +36,7 @@ def evaluate(
     url: Annotated[Texts, _option("url")] = None,
     served_model: Annotated[str | None, _option("served_model")] = None,
     adapter: Annotated[str | None, _option("adapter")] = None,
-    base: Annotated[bool, _option("base", "--base")] = False,
+    no_base: Annotated[bool, _option("base", "--no-base")] = False,
     data: Annotated[str | None, _option("data")] = None,
     views: Annotated[str | None, _option("views")] = None,
     limit: Annotated[int | None, _option("limit", min=1)] = None,
@@ -64,7 +52,9 @@ def evaluate(
 ) -> None:
     """Accuracy of a model or a trained run, with 95% intervals and the paired comparison of the views.
 
-    The same command goes on where it was stopped. To compare two finished ones: smopd eval compare A B.
+    Of a run, its model before training is evaluated too, on the same examples with the same settings, unless
+    that is known already. The same command goes on where it was stopped. To compare two finished ones: smopd
+    eval compare A B.
 
     Examples:
 
@@ -81,69 +71,88 @@ def evaluate(
     The key of an endpoint is taken from the environment variable OPENAI_API_KEY (--set
     engine.api_key_env=NAME for another).
     """
-    from smopd.config import load_config
-
     chosen_views = [v.strip().lower() for v in views.split(",")] if views is not None else None
     given = {
         "engine.kind": engine, "engine.servers": url or None, "engine.model": served_model, "data.eval": data,
         "eval.views": chosen_views, "eval.limit": limit, "eval.runs": runs, "user.servers": user_url or None,
         "user.model": user_model, "data.verifiers": verifiers or None, "data.databases": databases,
     }  # fmt: skip
-    overrides = list(set_ or [])
-    overrides += [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
-    asked = load_config(None, overrides).engine
-    endpoint, run = not traits_of(asked.kind).token_ids, Path(target) / "config.toml"
-    # For an endpoint nothing local is looked up, not even a folder of the same name.
-    is_run = run.exists() and not endpoint
-    pocket = "pocket" if target == "pocket" and not endpoint else None
-    if not is_run:
-        # As the recipes have it, so that a model is played before and after training by the same engine.
-        overrides[:0] = [] if pocket else ["engine.kind=auto"]
-        overrides.append(f"model.path={json.dumps(target)}")
-    if endpoint and served_model is None and not asked.model:
-        overrides.append(f"engine.model={json.dumps(target)}")
-    config = load_config(run if is_run else pocket, overrides)
-    _check_options(config, url, served_model, adapter, user_url)
-    if base and (adapter or not is_run):
-        what = "names the model of a run folder before training"
-        raise UserError(f"--base: {what}; it goes with a run folder and no --adapter")
+    found = resolve_target(target, given, set_, adapter)
+    config, run = found.config, found.run
+    if user_url and "simulated" not in config.eval.views:
+        only = "only the view simulated has a model that plays the user"
+        raise UserError(f"--user-url: {only}; add it to --views")
+    if no_base and run is None:
+        raise UserError(f"--no-base: {target} is no run folder: it is evaluated alone")
     permit(allow_unsandboxed)
 
     from smopd.cli.progress import track
+    from smopd.evaluation.of_run import BASE, evaluate_side, slug
     from smopd.evaluation.prepare import prepared_examples
     from smopd.evaluation.session import check_evaluation, evaluate_into, identity
+    from smopd.evaluation.store import EvaluationFolder
+    from smopd.files import digest
     from smopd.models import resolve_adapter
     from smopd.rollout.choice import resolve_engine
 
     config = resolve_engine(config)
     check_evaluation(config)
     start = config.model.adapter
-    wanted = start if base else adapter or (target if is_run else start)
+    wanted = adapter or run or start
     chosen = resolve_adapter(wanted) if wanted else None
+    of_run = run is not None and chosen is not None and chosen.resolve().parent.parent == run.resolve()
     examples = prepared_examples(config, "eval")
-    if out is None:
-        from smopd.files import digest
-
-        place = Path(target) / "eval" if is_run and not adapter else Path("runs")
-        name = chosen.name if is_run and chosen and not adapter else f"eval-{_slug(target)}"
-        name = "base" if base else name
-        out = place / f"{name}-{_slug(config.data.eval)}-{digest(identity(config, examples, chosen), 4)}"
-    finished = (out / "summary.json").exists()
+    if out is not None:  # a place that will not do is said before the base is played
+        EvaluationFolder(out, identity(config, examples, chosen))
+    before: tuple[Path, dict[str, Any]] | None = None
     try:
-        label = chosen.name if chosen else "eval"
-        summary = evaluate_into(out, config, examples, label, chosen, track=track)
+        if run and not no_base:
+            began = resolve_adapter(start) if start else None
+            folder, summary, finished = evaluate_side(
+                run, BASE, config, examples, began, settings=found.settings, track=track
+            )
+            before = folder, summary
+            _say_where("base, ", folder, finished)
+        if run and chosen and of_run:
+            out, summary, finished = evaluate_side(
+                run, chosen.name, config, examples, chosen, out, found.settings, track=track
+            )
+        else:
+            named = f"eval-{slug(target)}-{slug(config.data.eval)}"
+            out = out or Path("runs") / f"{named}-{digest(identity(config, examples, chosen), 4)}"
+            finished = (out / "summary.json").exists()
+            label = chosen.name if chosen else "eval"
+            summary = evaluate_into(out, config, examples, label, chosen, track=track)
     except KeyboardInterrupt:
-        kept = f"what was played is saved in {out}. The same command goes on from there."
-        say(f"stopped; {kept if out.exists() else 'nothing was written'}", err=True)
+        there = [str(p) for p in (run / "eval" if run else None, out) if p and p.exists()]
+        kept = f"what was played is saved in {' and '.join(there)}. The same command goes on from there."
+        say(f"stopped; {kept if there else 'nothing was written'}", err=True)
         raise typer.Exit(130) from None
-    say(f"{'was finished before' if finished else 'saved'}: {out}", err=True)
+    _say_where("", out, finished)
+    changes = _changes(before[0], out) if before else None
     if as_json:
         model = {"model": config.model.path, "adapter": str(chosen) if chosen else None}
-        emit({**model, "data": config.data.eval, "folder": str(out), **summary})
+        more = {"base": {"folder": str(before[0]), **before[1]}, "change": changes} if before else {}
+        emit({**model, "data": config.data.eval, "folder": str(out), **summary, **more})
         return
-    from smopd.viewer.terminal import summary_table
+    from smopd.viewer.terminal import before_and_after, summary_table
 
     show(summary_table(summary))
+    if before:
+        show(before_and_after(before[1], summary, changes or {}))
+    if of_run:
+        say(f"with conversations, as a page: smopd report {run}", err=True)
+
+
+def _say_where(what: str, folder: Path, finished: bool) -> None:
+    say(f"{what}{'was finished before' if finished else 'saved'}: {folder}", err=True)
+
+
+def _changes(before: Path, after: Path) -> dict[str, Any]:
+    """The paired change of each view from the base to what was trained."""
+    from smopd.evaluation.metrics import compare_evaluations
+
+    return {view: found["change"] for view, found in compare_evaluations(before, after)["views"].items()}
 
 
 @eval_app.command()
@@ -165,27 +174,3 @@ def compare(
     for warning in result["warnings"]:
         say(f"warning: {warning}", err=True)
     emit(result) if as_json else show(comparison_table(result))
-
-
-def _slug(name: str) -> str:
-    """The last part of a path or name, in characters that every file system takes."""
-    stem = re.sub(r"\.(jsonl?|gguf)$", "", name.rstrip("/").rpartition("/")[2])
-    return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:40] or "eval"
-
-
-def _check_options(
-    config: "Config", url: Texts, served_model: str | None, adapter: str | None, user_url: Texts
-) -> None:
-    """An option that would be passed over in silence is an error."""
-    kind, traits = config.engine.kind, traits_of(config.engine.kind)
-    if url and not traits.remote:
-        raise UserError(f"--url: the engine {kind} has no servers; add --engine openai or --engine vllm-http")
-    if served_model is not None and traits.token_ids:
-        only = "only openai takes a model by its name at an endpoint"
-        raise UserError(f"--served-model: the engine is {kind}; {only}")
-    if adapter and not traits.token_ids:
-        advice = "load the adapter there and give its name with --served-model"
-        raise UserError(f"--adapter: an endpoint plays the model it serves; {advice}")
-    if user_url and "simulated" not in config.eval.views:
-        only = "only the view simulated has a model that plays the user"
-        raise UserError(f"--user-url: {only}; add it to --views")

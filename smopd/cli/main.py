@@ -13,9 +13,11 @@ import typer
 
 from smopd.cli.base import base_app
 from smopd.cli.bench import bench_app
+from smopd.cli.chat import chat
 from smopd.cli.data import data_app
 from smopd.cli.doctor import doctor
 from smopd.cli.evaluation import eval_app
+from smopd.cli.export import export
 from smopd.cli.methods import methods_app
 from smopd.cli.options import Json, Set, Unsandboxed, permit, silent
 from smopd.cli.planning import plan
@@ -39,14 +41,15 @@ app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
 app.add_typer(methods_app, name="methods")
 app.add_typer(study_app, name="study")
+app.command()(chat)
 app.command()(doctor)
+app.command()(export)
 app.command()(plan)
 
 _method_help = "baseline, entropy, outcome or combined (see: smopd methods)."
 _recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit) or a TOML file."
 _report_help = "Run folder, folder of a study, or a study's results.json."
 _audit_help = "Write nothing: recompute every number from the raw conversations and compare."
-_checkpoint_help = "A checkpoint of the run, e.g. step-000100; default the newest."
 MethodOption = Annotated[str | None, typer.Option("--method", help=_method_help)]
 World = Literal["pocket", "everyday"]
 WORLDS: dict[World, tuple[str, str]] = {
@@ -151,7 +154,7 @@ def quickstart(
     from smopd.training.loop import Stopped
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import quickstart_run
-    from smopd.viewer.results import report_data, report_run
+    from smopd.viewer.results import report_run
 
     folder = RunFolder(out, config)
     try:
@@ -164,7 +167,7 @@ def quickstart(
         _interrupted(f"stopped after step {stopped.step}; everything is saved in {out}. {GOES_ON}")
     except KeyboardInterrupt:  # in an evaluation
         _interrupted(f"stopped; everything so far is saved in {out}. {GOES_ON}")
-    report, data = report_run(out), report_data(out)
+    report, data = report_run(out)
     if as_json:
         comparisons = [c._asdict() for c in data.comparisons]
         emit({"run": str(out), "report": str(report), **summaries, "comparisons": comparisons})
@@ -229,6 +232,8 @@ def report(
 ) -> None:
     """Write the report of a run (report.html) or of a study (page, Markdown, LaTeX, figures), or audit it.
 
+    A run's report has every evaluation of it, wherever smopd eval put it, and says what is missing.
+
     The audit verifies every reply anew, names every number they do not give, and then fails (exit code 1).
 
     Example: smopd report runs/quickstart --audit
@@ -264,30 +269,19 @@ def report(
         from smopd.viewer.results import report_run
 
         with late(f"reading {path}"):
-            pages = [report_run(path)]
+            page, data = report_run(path)
+        if as_json:
+            emit({"report": str(page), "missing": [one._asdict() for one in data.missing]})
+            return
+        from smopd.viewer.terminal import accuracy_table
+
+        say(page)
+        if data.accuracies:
+            show(accuracy_table(data.accuracies, data.comparisons))
+        for what, command in data.missing:
+            say(f"missing: {what}", f"  {command}")
+        return
     if as_json:
         emit({"report": str(pages[0])} if len(pages) == 1 else {"reports": list(map(str, pages))})
     else:
         say(*pages)
-
-
-@app.command()
-def export(
-    source: Annotated[Path, typer.Argument(metavar="RUN|ADAPTER", help="Run folder, or a PEFT adapter.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the model; must not exist.")],
-    checkpoint: Annotated[str, typer.Option(help=_checkpoint_help)] = "",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; default as in the run.")] = "",
-    as_json: Json = False,
-) -> None:
-    """Fold a trained adapter into its base and write a plain Hugging Face model folder with a model card.
-
-    Example: smopd export runs/quickstart models/pocket-trained --dtype bfloat16
-    """
-    from smopd.cli.progress import track
-    from smopd.training.export import export as write
-
-    try:
-        made = write(source, out, checkpoint, dtype, track)
-    except KeyboardInterrupt:
-        _interrupted("stopped; nothing was written")
-    emit(made) if as_json else say(f"exported: {out}\nevaluate it: smopd eval {out}")

@@ -25,7 +25,7 @@ from smopd.rollout.assembly import evaluation_driver
 from smopd.rollout.choice import resolve_engine
 from smopd.rollout.engine import traits_of
 from smopd.rollout.openai import ChatDriver
-from smopd.tracking import Track, quiet
+from smopd.tracking import Track, Update, quiet
 from smopd.verify import tasks
 
 log = logging.getLogger("smopd")

@@ -8,7 +8,7 @@ from smopd import objective as parts
 from smopd import scoring
 from smopd.methods import Method
 from smopd.rollout.play import Peers, Play, Reply
-from smopd.settings import Section
+from smopd.settings import Section, share_of_steps
 
 PAPER = "OGLS-SD, arXiv 2605.12400 v1"
 HINT = "Here is a reference solution to this task:\n"  # for right and wrong ones alike: what it adds cancels
@@ -18,7 +18,10 @@ class Settings(Section):
     """The loss of OGLS-SD."""
 
     lam: float = Field(3.0, gt=0, description="how far the logits are moved, at the end of the ramp")
-    ramp: float = Field(1 / 3, ge=0, le=1, description="share of the steps in which lam grows from 0")
+    ramp: float = Field(
+        1 / 3, ge=0, le=1, description="share of the steps in which lam grows from 0",
+        json_schema_extra=share_of_steps(),
+    )  # fmt: skip
     clip: float = Field(0.05, gt=0, description="cap of one vocabulary entry's part, both ways")
     first: int = Field(1024, ge=1, description="tokens of a reply that count, from its beginning")
     samples: int = Field(8, ge=1, le=1024, description="rollouts of each example")

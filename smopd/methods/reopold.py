@@ -9,7 +9,7 @@ from smopd import objective as parts
 from smopd import scoring
 from smopd.methods import Method
 from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.settings import Section, share_of_steps
 
 
 class Settings(Section):
@@ -17,7 +17,10 @@ class Settings(Section):
 
     lam: float = Field(0.3, gt=0, lt=1, description="bounds the reward: its floor is log(lam)/(1 - lam)")
     keep: float = Field(0.2, gt=0, le=1, description="share of the step's tokens kept in the second phase")
-    phase: float = Field(1 / 3, ge=0, le=1, description="share of the steps in the first phase")
+    phase: float = Field(
+        1 / 3, ge=0, le=1, description="share of the steps in the first phase",
+        json_schema_extra=share_of_steps(),
+    )  # fmt: skip
     samples: int = Field(8, ge=1, le=1024, description="rollouts of each example")
     importance_cap: float = Field(0.0, ge=0, description="cap of training over sampling probability; 0 = off")
 

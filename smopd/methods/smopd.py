@@ -16,7 +16,7 @@ from smopd import scoring
 from smopd.errors import UserError
 from smopd.methods import Group, Method
 from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.settings import Section, share_of_steps
 
 PAPER = "SMOPD, arXiv 2608.14647"
 
@@ -57,8 +57,9 @@ class Settings(Section):
         "additive", description="FULL loss beside the others, or instead of them (MAIGO)"
     )
     mask_after: float = Field(
-        0.33, ge=0, le=1, description="share of the steps before the entropy mask begins"
-    )
+        0.33, ge=0, le=1, description="share of the steps before the entropy mask begins",
+        json_schema_extra=share_of_steps(keep=1.0),
+    )  # fmt: skip
     quantile: Literal["linear", "lower", "higher", "midpoint", "nearest"] = Field(
         "linear", description="interpolation of the mask's threshold"
     )

@@ -83,13 +83,13 @@ class StudyFolder:
         for model in self.study.models:
             folder = self.base(model.name)
             evaluation, name = folder / "eval", f"{model.name}, untrained"
-            commands = [["eval", str(folder), "--base", "--out", str(evaluation)]]
+            commands = [["eval", str(folder / "config.toml"), "--out", str(evaluation)]]
             made.append(Job(f"base-{folder.name}", name, folder, evaluation / "summary.json", commands))
         for cell in self.study.cells:
             folder, config = self.cell(cell), self.path / "configs" / f"{cell.folder}.toml"
             evaluation, steps = folder / "eval" / "trained", cell.config.train.steps
             train = ["train", str(config), "--out", str(folder)]
-            commands = [train, ["eval", str(folder), "--out", str(evaluation)]]
+            commands = [train, ["eval", str(folder), "--no-base", "--out", str(evaluation)]]
             made.append(Job(cell.folder, cell.label, folder, evaluation / "summary.json", commands, steps))
         return made
 

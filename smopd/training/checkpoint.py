@@ -6,6 +6,7 @@ state.json: step, hash of the settings, version; checksums.json, written last. N
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,16 @@ def sweep(checkpoints: Path) -> None:
             shutil.rmtree(left)
 
 
-def load(folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config) -> int:
-    """Put an undamaged checkpoint into model and optimizer; the step it stands at."""
+def load(
+    folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config,
+    earlier: Sequence[Config] = (),
+) -> int:  # fmt: skip
+    """Put an undamaged checkpoint into model and optimizer; the step it stands at.
+
+    `earlier`: settings that the run had before it was changed, which its older checkpoints name.
+    """
     state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-    if state["settings"] != settings_hash(config):
+    if state["settings"] not in {settings_hash(known) for known in (config, *earlier)}:
         there = f"hash {state['settings']}, smopd {state['smopd']}"
         here = f"here {settings_hash(config)}, smopd {code_version()}"
         advice = "move it away or choose another --out"

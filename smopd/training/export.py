@@ -1,44 +1,69 @@
-"""A trained run as a plain model folder: the adapter folded into its full base, tokenizer, model card."""
+"""A trained run as a plain model folder: the adapter folded into its full base, tokenizer, model card; or the
+adapter alone, as PEFT and vLLM load it.
+"""
 
 import json
 import os
-import re
 import shutil
-from importlib.metadata import version
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from smopd.config import Config, load_config, to_toml
-from smopd.data import load_examples
-from smopd.data.reading import generated
+from smopd.config import Config, load_config
 from smopd.errors import UserError
-from smopd.evaluation.store import data_digest, load_identity, load_summary
-from smopd.files import file_digest, read_json, read_jsonl, require_writable, write_text
-from smopd.formatting import interval, percent
-from smopd.models.adapter_files import load_adapter, resolve_adapter
+from smopd.files import read_json, require_writable, write_json, write_text
+from smopd.models.adapter_files import CONFIG, WEIGHTS, load_adapter, resolve_adapter
 from smopd.models.checksums import checkpoints
 from smopd.models.loading import load_generation_config, load_model
-from smopd.shape import STEP
 from smopd.tracking import Track, quiet
+from smopd.training.model_card import base_name, model_card
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 def export(
-    source: Path, out: Path, checkpoint: str = "", dtype: str = "", track: Track = quiet
-) -> dict[str, Any]:
-    """Write the model that `source`, a run folder or an adapter, has trained; says what was written."""
+    source: Path, out: Path, checkpoint: str = "", dtype: str = "", adapter_only: bool = False,
+    name: str = "", track: Track = quiet,
+) -> dict[str, Any]:  # fmt: skip
+    """Write what `source`, a run folder or an adapter, has trained; says what was written.
+
+    `adapter_only`: the adapter, not folded into its base. `name`: what the model card calls it.
+    """
     if os.path.lexists(out):
         raise UserError(f"{out}: exists; nothing was written, choose another folder")
     if dtype and dtype not in DTYPES:
         raise UserError(f"--dtype {dtype}: unknown; choose from {', '.join(DTYPES)}")
+    if dtype and adapter_only:
+        raise UserError("--dtype: an adapter is written as it was trained; --dtype goes with a folded model")
     require_writable(out)
     run, adapter = _find(source, checkpoint)
     config = load_config(run / "config.toml") if run else _config_of(adapter)
     wanted = dtype or config.model.dtype
+    if adapter_only:
+        writer = _adapter_writer(config, adapter)
+    else:
+        writer = _model_writer(config, adapter, wanted, track)
+    partial = out.with_name(f".partial-{out.name}")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        with track(f"writing {out}"):
+            writer(partial)
+        kind = "" if adapter_only else wanted
+        write_text(partial / "README.md", model_card(name or out.name, config, adapter, run, kind))
+        partial.rename(out)
+    except OSError as error:
+        raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    written = sorted(path.name for path in out.iterdir())
+    made = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
+    return {**made, "dtype": None if adapter_only else wanted, "files": written}
+
+
+def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> Callable[[Path], None]:
     # Folded in the wider of the two, rounded once.
     wide = "float32" if "float32" in (wanted, config.model.dtype) else wanted
     plain = {"quantize": "none", "dtype": wide, "adapter": ""}
@@ -47,23 +72,25 @@ def export(
     with track(f"folding in {adapter}"):
         model = _folded(chat.model, adapter).to(getattr(torch, wanted))
     generation = load_generation_config(config) or GenerationConfig(eos_token_id=list(chat.renderer.end_ids))
-    partial = out.with_name(f".partial-{out.name}")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        with track(f"writing {out}"):
-            model.save_pretrained(partial)
+
+    def write(folder: Path) -> None:
+        model.save_pretrained(folder)
         # Behind `save_pretrained`, which would refuse what some makers publish (a temperature, but greedy).
-        write_text(partial / "generation_config.json", generation.to_json_string())
-        chat.tokenizer.save_pretrained(partial)
-        write_text(partial / "README.md", model_card(out.name, config, adapter, run, wanted))
-        partial.rename(out)
-    except OSError as error:
-        raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    written = sorted(path.name for path in out.iterdir())
-    made = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
-    return {**made, "dtype": wanted, "files": written}
+        write_text(folder / "generation_config.json", generation.to_json_string())
+        chat.tokenizer.save_pretrained(folder)
+
+    return write
+
+
+def _adapter_writer(config: Config, adapter: Path) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        settings = read_json(adapter / CONFIG)
+        # By the name others know it by, not by a path on this machine.
+        write_json(folder / CONFIG, settings | {"base_model_name_or_path": base_name(config)})
+        shutil.copyfile(adapter / WEIGHTS, folder / WEIGHTS)
+
+    return write
 
 
 def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
@@ -80,7 +107,7 @@ def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
 
 
 def _config_of(adapter: Path) -> Config:
-    base = read_json(adapter / "adapter_config.json").get("base_model_name_or_path")
+    base = read_json(adapter / CONFIG).get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise UserError(f"{adapter}: its adapter_config.json names no base model (base_model_name_or_path)")
     return load_config(None, [f"model.path={json.dumps(base)}"])
@@ -93,82 +120,3 @@ def _folded(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     except (ValueError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0]
         raise UserError(f"{adapter}: the adapter cannot be folded into the model: {first}") from None
-
-
-def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype: str) -> str:
-    """README.md of an exported model. No path or address of this machine stands in it."""
-    base = config.model.path
-    hub = not Path(base).expanduser().exists() and base != "pocket"
-    base = base if hub else _public(base)
-    head = "library_name: transformers\npipeline_tag: text-generation\n"
-    head += "tags: [smopd, self-distillation, multi-turn]\n" + (f"base_model: {base}\n" if hub else "")
-    parts = [f"---\n{head}---", f"# {name}"]
-    method = f" with smopd's method `{config.method}`, seed {config.seed}" if run else ""
-    parts += [
-        f"`{base}` after multi-turn on-policy self-distillation (SMOPD, arXiv 2608.14647){method}: trained "
-        "to answer a task told over several turns as it answers the task told at once. The LoRA adapter is "
-        f"folded into the weights ({dtype}); exported by smopd {version('smopd')}.",
-        f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model "
-        "too. State them here before you publish it.",
-    ]
-    if run:
-        parts += [_training(config, adapter, run), *_evaluations(adapter, run)]
-        data = {name: _public(getattr(config.data, name)) for name in ("train", "eval", "databases")}
-        verifiers = [_public(name) for name in config.data.verifiers]
-        model = {"path": base, "adapter": _public(config.model.adapter)}
-        public_data = config.data.model_copy(update={**data, "verifiers": verifiers})
-        public = {"model": config.model.model_copy(update=model), "data": public_data}
-        tables = re.split(r"\n(?=\[)", to_toml(config.model_copy(update=public)).strip())
-        # Addresses are nobody's business.
-        kept = [table.strip() for table in tables if not table.startswith(("[engine]", "[user]"))]
-        parts.append("## Settings\n\n```toml\n" + "\n\n".join(kept) + "\n```")
-    return "\n\n".join(parts) + "\n"
-
-
-def _training(config: Config, adapter: Path, run: Path) -> str:
-    state = adapter / "state.json"
-    step = read_json(state)["step"] if state.exists() else None
-    lines = [f"- step {step} of {config.train.steps}, {config.train.rollouts} conversations a step"]
-    lines += [f"- seed {config.seed}"]
-    if config.model.quantize != "none":
-        lines.append(f"- base weights in {config.model.quantize} while training")
-    lines.append(f"- training data: {_data(config.data.train)}")
-    rows = {row["step"]: row for row in read_jsonl(run / "metrics.jsonl", STEP)}
-    if step in rows:
-        shown = {key: rows[step].get(key) for key in ("loss", "loss/middle", "loss/answer", "grad_norm")}
-        numbers = [f"{key} {value:.4g}" for key, value in shown.items() if value is not None]
-        lines.append(f"- last step: {', '.join(numbers)}")
-    return "## Training\n\n" + "\n".join(lines)
-
-
-def _evaluations(adapter: Path, run: Path) -> list[str]:
-    """Tables of what was evaluated in the run folder: the base, and the checkpoint that is exported."""
-    last = checkpoints(run)[-1:] == [adapter]
-    digest = file_digest(adapter / "adapter_model.safetensors")
-    rows = []
-    for folder in sorted((run / "eval").glob("*")):
-        summary, identity = load_summary(folder), load_identity(folder)
-        ours = identity.get("adapter") == digest or (folder.name == "trained" and last)
-        if summary is None or not (ours or identity.get("adapter") is None):
-            continue
-        model, where = "this model" if ours else "base", _public(str(identity.get("data", "")))
-        for view, v in ((view, v) for view, v in summary["views"].items() if view != "teacher"):
-            correct = f"{v['correct']}/{v['total']}" if "correct" in v else ""
-            numbers = f"{percent(v['accuracy'])} | {interval(v['low'], v['high'])} | {correct}"
-            rows.append(f"| {model} | {where} | {view.upper()} | {numbers} |")
-    head = "| | data | view | accuracy | 95% interval | correct |\n|---|---|---|---|---|---|\n"
-    return ["## Evaluation\n\n" + head + "\n".join(sorted(rows))] if rows else []
-
-
-def _data(name: str) -> str:
-    path = Path(name).expanduser()
-    if path.is_file():
-        return f"`{path.name}`, sha256 {file_digest(path)}"
-    if generated(name):
-        return f"`{name}`, generated by smopd, digest {data_digest(load_examples(name))}"
-    return f"`{_public(name)}`"
-
-
-def _public(name: str) -> str:
-    """The last part of a local path; a hub name as it is."""
-    return Path(name).name if name.startswith(("/", "~", ".")) or Path(name).expanduser().exists() else name

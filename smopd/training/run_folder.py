@@ -1,7 +1,7 @@
 """A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
-config.toml, starts.jsonl (what ran it), metrics.jsonl (a row a step), timings.jsonl, warnings.jsonl,
-evaluations.jsonl (while training), rollouts/, tokens/ (on request), checkpoints/, eval/ (before and after),
-report.html (from `smopd report`).
+config.toml, starts.jsonl (what ran it, what was changed), metrics.jsonl (a row a step), timings.jsonl,
+warnings.jsonl, evaluations.jsonl (while training), rollouts/, tokens/ (on request), checkpoints/, eval/ and
+evaluated.jsonl (before and after), report.html (from `smopd report`).
 """
 
 import logging
@@ -15,7 +15,7 @@ from peft import PeftModel
 from safetensors import SafetensorError
 from torch.optim import Optimizer
 
-from smopd.config import MAY_CHANGE, Config, differences, load_config, to_toml
+from smopd.config import Config, load_config, to_toml
 from smopd.errors import UserError
 from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.models.checksums import checkpoints, damage, step_of
@@ -23,6 +23,14 @@ from smopd.models.handover import StudentAdapter
 from smopd.rollout.engine import SaveAdapter
 from smopd.shape import STEP
 from smopd.training import checkpoint, tokens
+from smopd.training.continuing import (
+    Changes,
+    changes,
+    earlier_settings,
+    lengthened_message,
+    recorded,
+    refused,
+)
 
 log = logging.getLogger("smopd")
 LOCK = ".lock"
@@ -42,20 +50,29 @@ class RunFolder:
         self.starts_file = path / "starts.jsonl"  # a row each time it began or went on: where, with what
         self._locked = False
         self._damaged: set[Path] = set()
+        self.changed: Changes = {}  # since it began or last went on, to be recorded by `begin`
         if self.config_file.exists():
-            changed = differences(load_config(self.config_file), config)
-            if changed := [line for line in changed if not line.startswith(MAY_CHANGE)]:
+            self.changed = changes(load_config(self.config_file), config)
+            if lines := refused(self.changed):
                 what = "holds a run of another configuration; choose another --out or the same settings"
-                raise UserError("\n  ".join([f"{path}: {what}:", *changed]))
+                raise UserError("\n  ".join([f"{path}: {what}:", *lines]))
         elif path.exists() and not (path.is_dir() and {p.name for p in path.iterdir()} <= UNFINISHED):
             advice = "nothing was written, choose another --out"
             raise UserError(f"{path}: exists and is not a run folder (no config.toml); {advice}")
 
     def begin(self) -> None:
-        """Make the folder with its config, once everything the run needs is known to be there."""
-        if not self.config_file.exists():
+        """Make the folder with its config, or record what changed, once all the run needs is there."""
+        if self.changed:
+            self.record_start(
+                {"changed": recorded(self.changed)}
+            )  # first: it tells whose checkpoints are ours
+        if self.changed or not self.config_file.exists():
             with self._writing(self.config_file):
                 write_text(self.config_file, to_toml(self.config))
+        if "train.steps" in self.changed:
+            before, _ = self.changed["train.steps"]
+            log.info("%s: %s", self.path, lengthened_message(self.config, before))
+        self.changed = {}
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -207,7 +224,8 @@ class RunFolder:
             return 0
         if only and (problem := damage(only)):
             raise UserError(f"{only}: damaged: {problem}")
-        return checkpoint.load(chosen, model, optimizer, self.config)
+        earlier = earlier_settings(self.config, read_jsonl(self.starts_file))
+        return checkpoint.load(chosen, model, optimizer, self.config, earlier)
 
     def save_rollouts(self, step: int, rows: list[dict[str, Any]]) -> None:
         """The conversations of one step."""

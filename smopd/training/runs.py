@@ -7,9 +7,12 @@ from typing import Any
 
 from smopd.code_version import versions
 from smopd.config import Config
+from smopd.evaluation.of_run import BASE, evaluate_side
 from smopd.evaluation.prepare import prepared_examples
-from smopd.evaluation.session import evaluate_into
+from smopd.evaluation.store import load_identity
+from smopd.files import file_digest
 from smopd.models import resolve_adapter
+from smopd.models.adapter_files import WEIGHTS
 from smopd.rollout.assembly import refuse_endpoint
 from smopd.rollout.choice import resolve_engine
 from smopd.tracking import Track, quiet
@@ -31,11 +34,15 @@ def train_run(config: Config, folder: RunFolder, track: Track = quiet, note: Not
             trainer = Trainer(config, folder, processes)
         if processes.first and trainer.step < config.train.steps:
             where = {"device": str(processes.device), "processes": processes.world_size}
-            folder.record_start({"step": trainer.step, "engine": config.engine.kind, **where, **versions()})
+            begun = {"step": trainer.step, "steps": config.train.steps, "engine": config.engine.kind}
+            folder.record_start({**begun, **where, **versions()})
         if trainer.step:
             log.info("continuing %s after step %d", folder.path, trainer.step)
         with track(f"training ({config.method})", config.train.steps, trainer.step) as update:
             trainer.train(lambda row: update(row["step"], note(row)))
+        if trainer.step < config.train.steps:
+            why = f"no better SHARDED in {config.train.patience} evaluations (train.patience)"
+            log.info("ended after step %d: %s; --set train.patience=0 goes on", trainer.step, why)
         processes.close()
 
 
@@ -46,10 +53,13 @@ def quickstart_run(
     config = resolve_engine(config)
     refuse_endpoint(config)
     examples = prepared_examples(config, "eval")
-    base, trained = folder.path / "eval" / "base", folder.path / "eval" / "trained"
+    run, base, trained = folder.path, folder.path / "eval" / "base", folder.path / "eval" / "trained"
     with folder.lock():
-        before = evaluate_into(base, config, examples, "base", begin=folder.begin, track=track)
+        _, before, _ = evaluate_side(run, BASE, config, examples, None, base, (), folder.begin, track)
         train_run(config, folder, track, note)
-        adapter = resolve_adapter(folder.path)
-        after = evaluate_into(trained, config, examples, "trained", adapter, track=track)
+        adapter = resolve_adapter(run)
+        # A run that was lengthened since has another checkpoint to evaluate: beside the old one.
+        same = load_identity(trained).get("adapter") in (None, file_digest(adapter / WEIGHTS))
+        place = trained if same else None
+        _, after, _ = evaluate_side(run, adapter.name, config, examples, adapter, place, track=track)
     return {"base": before, "trained": after}

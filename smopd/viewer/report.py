@@ -4,6 +4,7 @@ It leaves out where the numbers come from (evaluation and study compute them) an
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -16,6 +17,7 @@ from smopd.files import write_text
 from smopd.formatting import cut, esc, finite, html_text, interval, p_value, percent, points
 from smopd.pages import html_page, section
 
+ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
 LABEL = 500  # characters of a name or an answer that are shown
 
 
@@ -73,6 +75,24 @@ class ConversationPair(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What evaluations of one data set with the same settings found."""
+
+    heading: str  # which data, and the settings in which it differs from the others
+    accuracies: list[Accuracy]
+    comparisons: list[Comparison]
+    conversations: list[ConversationPair]
+    notes: list[str]
+
+
+class Missing(NamedTuple):
+    """What a report lacks, and the command that makes it."""
+
+    what: str
+    command: str
+
+
+@dataclass(frozen=True)
 class ReportData:
     """Everything the page shows; an empty list leaves its section out."""
 
@@ -85,6 +105,8 @@ class ReportData:
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # on how the accuracies were judged
     warnings: list[dict[str, Any]] = field(default_factory=list)  # step, warning
+    more: list[Measured] = field(default_factory=list)  # on further data, or with other settings
+    missing: list[Missing] = field(default_factory=list)
 
 
 class Panel(NamedTuple):
@@ -204,9 +226,16 @@ def render_report(data: ReportData) -> str:
         _warnings(data.warnings),
         _curves(data.metrics),
         section("Conversations before and after", "".join(map(_article, data.conversations))),
+        *map(_measured, data.more),
+        _missing(data.missing),
         _settings(data.settings),
     )
     return html_page(data.title, head, "".join(sections), CHART_CSS)
+
+
+def without_advice(page: str) -> str:
+    """A page without the section on what is missing, which no number depends on."""
+    return re.sub(f"{ADVICE[0]}.*?{ADVICE[1]}", "", page, flags=re.DOTALL)
 
 
 def write_report(path: Path, data: ReportData) -> None:
@@ -236,6 +265,22 @@ def _accuracy(accuracies: Sequence[Accuracy], notes: Sequence[str]) -> str:
     table = _table(("", "accuracy", "95% interval", "correct"), rows)
     below = VIEWS + "".join(f'<p class="aside">{esc(note)}</p>' for note in notes)
     return section("Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div>{below}')
+
+
+def _measured(found: Measured) -> str:
+    """Evaluations on further data, in one section of their own."""
+    parts = (_accuracy(found.accuracies, found.notes), _comparisons(found.comparisons))
+    inner = "".join(re.sub(r"</?section>|<h2>.*?</h2>", "", part) for part in parts)
+    return section(f"Also evaluated: {cut(found.heading, LABEL)}", inner)
+
+
+def _missing(missing: Sequence[Missing]) -> str:
+    items = "".join(
+        f"<li>{html_text(what, 2 * LABEL)}<br><code>{html_text(command, 2 * LABEL)}</code></li>"
+        for what, command in missing
+    )
+    body = section("What is missing", f"<ul>{items}</ul>" if items else "")
+    return f"{ADVICE[0]}{body}{ADVICE[1]}" if body else ""
 
 
 def _comparisons(comparisons: Sequence[Comparison]) -> str:

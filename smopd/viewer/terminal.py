@@ -31,11 +31,11 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     )
     for name, text in (("system", pair.system), ("FULL message", pair.full), ("expected", pair.expected)):
         if text:
-            console.print(_said(name, text, style="dim"))
+            console.print(said(name, text, style="dim"))
     for users, before, after in report.turn_rows(pair):
         console.print()
-        _side_by_side(console, [_said(name, text, style="cyan") for name, text in users.items()])
-        _side_by_side(console, [_said("before", before), _said("after", after)])
+        side_by_side(console, [said(name, text, style="cyan") for name, text in users.items()])
+        side_by_side(console, [said("before", before), said("after", after)])
     console.print()
     verdicts = []
     for name, side in (("before", pair.before), ("after", pair.after)):
@@ -43,7 +43,7 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
         answer = visible(cut(f", {found}, expected {cut(pair.expected, report.LABEL)}", 2 * report.LABEL))
         judged = (word, "bold green" if side.correct else "bold red")
         verdicts.append(Text.assemble(f"{name}: ", judged, answer, overflow="fold"))
-    _side_by_side(console, verdicts)
+    side_by_side(console, verdicts)
 
 
 def accuracy_table(accuracies: Sequence[Accuracy], comparisons: Sequence[Comparison]) -> Table:
@@ -96,6 +96,14 @@ def summary_table(summary: dict[str, Any]) -> Table:
     for note, warning in report.verdict_notes(summary):
         whole.add_row(Text(f"  {visible(note)}", style="yellow" if warning else "dim", overflow="fold"))
     return whole
+
+
+def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dict[str, Any]) -> Table:
+    """The accuracies of a run's base and of what was trained, and the paired change of each view."""
+    sides = {"base": base, "trained": trained}
+    accuracies = [a for side, summary in sides.items() for a in report.accuracies_of(side, summary["views"])]
+    labels = {f"{view.upper()}: base against trained": change for view, change in changes.items()}
+    return accuracy_table(accuracies, [_comparison(label, change) for label, change in labels.items()])
 
 
 def _views_table(summary: dict[str, Any]) -> Table:
@@ -154,8 +162,9 @@ def comparison_table(result: dict[str, Any]) -> Table:
     return whole
 
 
-def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
-    if console.width < NARROW or len(cells) == 1:
+def side_by_side(console: Console, cells: Sequence[RenderableType], least: int = NARROW) -> None:
+    """Print cells in columns, or one below the other on a terminal of fewer than `least` columns."""
+    if console.width < least or len(cells) == 1:
         for cell in cells:
             console.print(cell)
         return
@@ -167,6 +176,7 @@ def _side_by_side(console: Console, cells: Sequence[RenderableType]) -> None:
     console.print(table)
 
 
-def _said(name: str, text: str | None, style: str = "") -> Text:
+def said(name: str, text: str | None, style: str = "") -> Text:
+    """Who says what, with nothing in it that a terminal would obey."""
     words = "(no such turn)" if text is None else visible(cut(text)) or "(empty)"
     return Text.assemble((f"{name}\n", "dim italic"), (words, style), overflow="fold")

@@ -20,7 +20,7 @@ FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.m
 
 VERBS = ["quickstart", "train", "eval", "eval compare", "export", "plan", "report", "methods", "methods show",
          "data pocket", "data check", "data build", "data stats", "data shard", "study", "study list",
-         "study power", "study calibration", "study gradients"]  # fmt: skip
+         "study power", "study calibration", "study gradients", "chat"]  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -60,7 +60,7 @@ def test_help_has_an_example(smopd, verb):
         (["study", "paper-ablation"], "data.train = train.jsonl: no such file"),
         (["study", "calibration", "empty"], "empty: has no token log"),
         (["study", "gradients", "empty"], "empty: not a run folder"),
-        (["eval", "pocket", "--base"], "--base"),
+        (["eval", "pocket", "--no-base"], "--no-base: pocket is no run folder"),
         (["data", "check", "bad.jsonl"], "bad.jsonl, line 2"),
         (["data", "pocket", "bad.jsonl"], "bad.jsonl: exists; nothing was written"),
         (["data", "pocket", "x.jsonl", "--split", "test"], "--split"),
@@ -110,14 +110,16 @@ def test_train_eval_report_round_trip(smopd, tmp_path):
     assert summary["adapter"] == trained["checkpoint"]
     assert Path(summary["folder"]).match("r/eval/step-000002-pocket-eval-*")
     assert (tmp_path / summary["folder"] / "conversations.jsonl").exists()
+    assert Path(summary["base"]["folder"]).match("r/eval/base-pocket-eval-*")
+    assert summary["base"]["views"].keys() == summary["change"].keys() == {"full", "sharded"}
     again = json.loads(smopd("eval", "pocket", "--adapter", "r", "--limit", "6", "--json")[1])
     assert again["views"] == summary["views"]
     one = json.loads(smopd("eval", "pocket", "--limit", "3", "--views", "sharded", "--json")[1])
     assert list(one["views"]) == ["sharded"]
-    base = json.loads(smopd("eval", "r", "--base", "--limit", "6", "--json")[1])
+    base = json.loads(smopd("eval", "r/config.toml", "--limit", "6", "--json")[1])
     assert base["adapter"] is None
-    assert Path(base["folder"]).match("r/eval/base-pocket-eval-*")
-    assert json.loads(smopd("report", "r", "--json")[1]) == {"report": "r/report.html"}
+    assert base["views"] == summary["base"]["views"]
+    assert json.loads(smopd("report", "r", "--json")[1]) == {"report": "r/report.html", "missing": []}
     code, _, err = smopd("train", "pocket", "--out", "r", "--set", "seed=1", *FAST)
     assert code == 2
     assert "seed: 42 in the run folder, 1 now" in err

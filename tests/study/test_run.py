@@ -168,7 +168,7 @@ def test_commands_for_a_cluster_are_ordinary_ones(smopd, tmp_path):
         train, evaluate = line.split(" && ")
         config = Path(train.split()[2])
         assert train.startswith("smopd train out/configs/pocket-")
-        assert evaluate == f"smopd eval {train.split()[4]} --out {train.split()[4]}/eval/trained"
+        assert evaluate == f"smopd eval {train.split()[4]} --no-base --out {train.split()[4]}/eval/trained"
         assert (tmp_path / config).exists()
     assert not (tmp_path / "out" / "cells").exists()
 

@@ -1,4 +1,4 @@
-"""A base fine-tuned on whole tasks: from references alone, in parts that go on, and the quickstart on top of it.
+"""A base fine-tuned on whole tasks: from references alone, in parts that go on; and the quickstart on top.
 
 The weights are the pocket model's where SmolLM2's would take minutes; `make test-long` has the real ones.
 """

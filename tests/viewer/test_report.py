@@ -8,6 +8,7 @@ import html
 import math
 import re
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,14 @@ from smopd.viewer.report import (
     Accuracy,
     Comparison,
     ConversationPair,
+    Measured,
+    Missing,
     ReportData,
     ShownConversation,
     render_report,
     result_sentence,
     turn_rows,
+    without_advice,
     write_report,
 )
 
@@ -134,6 +138,19 @@ def test_empty_data_leaves_sections_out() -> None:
         "", "", "", "", ShownConversation([], False, None), ShownConversation([], True, None)
     )
     assert "wrong before, correct after" in render_report(ReportData("t", "", conversations=[nothing]))
+
+
+def test_further_data_and_what_is_missing_have_their_sections() -> None:
+    data = sample()
+    further = Measured(HOSTILE, data.accuracies, data.comparisons, [], [HOSTILE])
+    lacking = Missing(HOSTILE, f"smopd eval {HOSTILE}")
+    whole = render_report(replace(data, more=[further], missing=[lacking]))
+    headings = Page(whole).words("h2")
+    assert headings.count("Accuracy") == headings.count("Paired comparisons") == 1
+    assert [h for h in headings if h.startswith("Also evaluated: ")]
+    assert "What is missing" in headings
+    assert Page(whole).words("code")
+    assert without_advice(whole) == render_report(replace(data, more=[further]))
 
 
 @pytest.mark.parametrize(

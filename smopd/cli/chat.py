@@ -1,0 +1,312 @@
+"""`smopd chat`: talk to a model in the terminal; of a run, base and trained answer side by side."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smopd.cli.options import Json, Set, Unsandboxed, permit
+from smopd.cli.printing import console, emit, say
+from smopd.cli.target import TARGET_HELP, Target, resolve_target
+from smopd.errors import EngineLost, UserError
+
+if TYPE_CHECKING:
+    from smopd.data import Example
+    from smopd.rollout.driver import Turn
+    from smopd.rollout.talk import Talk
+
+Texts = list[str] | None
+COLUMNS = 100  # from here on two replies stand beside each other
+HELP = TARGET_HELP | {
+    "base": "Of a run folder: only what was trained.",
+    "task": "Play this task of the data, shard by shard, and judge the last reply.",
+    "system": "A system prompt; a task has its own.",
+}
+COMMANDS = """  /clean   what they would say to all of your messages in one
+  /undo    take the last message back
+  /reset   begin anew
+  /help    this list
+  /quit    end (so does Ctrl-D); Ctrl-C stops a reply"""
+
+
+def _option(name: str, *words: str, **settings: Any) -> Any:
+    return typer.Option(*words, help=HELP[name], **settings)
+
+
+def chat(
+    target: Annotated[str, typer.Argument(metavar="MODEL|RUN", help=HELP["target"])],
+    engine: Annotated[str | None, _option("engine")] = None,
+    url: Annotated[Texts, _option("url")] = None,
+    served_model: Annotated[str | None, _option("served_model")] = None,
+    adapter: Annotated[str | None, _option("adapter")] = None,
+    no_base: Annotated[bool, _option("base", "--no-base")] = False,
+    task: Annotated[str | None, _option("task", metavar="ID")] = None,
+    data: Annotated[str | None, _option("data")] = None,
+    verifiers: Annotated[Texts, _option("verifiers")] = None,
+    system: Annotated[str | None, _option("system")] = None,
+    allow_unsandboxed: Unsandboxed = False,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Talk to a model. Of a run, the model before training and the trained one answer side by side.
+
+    One message a line, from the keyboard or a pipe; /help lists the commands. Replies are greedy unless
+    eval.temperature is set, and as long as eval.tokens allows.
+
+    Examples:
+
+      smopd chat runs/quickstart
+
+      smopd chat runs/quickstart --task pocket-eval-0-17
+
+      smopd chat Qwen/Qwen3-1.7B --set eval.temperature=0.7 --set model.dtype=bfloat16
+
+      smopd chat gpt-4.1-mini --engine openai --url https://api.openai.com
+    """
+    given = {
+        "engine.kind": engine, "engine.servers": url or None, "engine.model": served_model,
+        "data.eval": data, "data.verifiers": verifiers or None,
+    }  # fmt: skip
+    if task is not None and system is not None:
+        raise UserError("--system: a task has its own system prompt; leave out --system or --task")
+    if data is not None and task is None:
+        raise UserError("--data: names where a task is taken from; add --task ID")
+    found = resolve_target(target, given, set_, adapter)
+    if no_base and found.run is None:
+        raise UserError(f"--no-base: {target} is no run folder: it answers alone")
+    permit(allow_unsandboxed)
+    with ExitStack() as stack:
+        screen = _Screen(as_json)
+        example = _example(found, task, system or "")
+        talk, facts = _open(stack, found, adapter, no_base, example, screen)
+        if task is not None:
+            with suppress(_Stopped):
+                _play(talk, screen)
+        _converse(talk, screen)
+    if as_json:
+        shown = {"task": task, "system": example.system, "turns": _turns(talk), "clean": screen.clean}
+        emit({**facts, **shown, "verdicts": screen.verdicts})
+
+
+class _Stopped(Exception):
+    """Ctrl-C while a reply was written."""
+
+
+class _Screen:
+    """What is shown: on standard output, or on standard error where that is for JSON."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.console = console(stderr=as_json)
+        self.typed = sys.stdin.isatty()
+        self.prompts = self.typed and not as_json and sys.stdout.isatty()
+        self.clean: list[dict[str, Any]] = []
+        self.verdicts: dict[str, dict[str, Any]] | None = None  # on a task that was told to its end
+
+    def lines(self) -> Iterator[str]:
+        """What the user writes, a message at a time, until the end of the input."""
+        if self.typed:
+            with suppress(ImportError):
+                import readline  # noqa: F401 - makes the line editable
+        elif hasattr(sys.stdin, "reconfigure"):
+            sys.stdin.reconfigure(errors="replace")
+        while True:
+            try:
+                line = self._read()
+            except KeyboardInterrupt:
+                if not self.typed:
+                    raise typer.Exit(130) from None
+                say("", "(Ctrl-D or /quit ends)", err=True)
+                continue
+            if line is None:
+                return
+            # Half a surrogate pair cannot be turned into tokens.
+            line = line.encode("utf-8", "replace").decode("utf-8").strip()
+            if line:
+                yield line
+
+    def _read(self) -> str | None:
+        if not self.typed:
+            return sys.stdin.readline() or None
+        print(file=sys.stderr)
+        if not self.prompts:  # standard output is for something else
+            print("you> ", end="", file=sys.stderr, flush=True)
+        try:
+            return input("you> ") if self.prompts else input()
+        except EOFError:
+            print(file=sys.stderr)
+            return None
+
+    def user(self, name: str, text: str) -> None:
+        """What is told to the models, where nobody typed it here."""
+        from smopd.viewer.terminal import said
+
+        self.console.print()
+        self.console.print(said(name, text, style="cyan"))
+
+    def replies(self, replies: "dict[str, Turn]", label: str = "") -> None:
+        """What they say, side by side where there is room."""
+        from smopd.rollout.engine import Stop
+        from smopd.viewer.terminal import said, side_by_side
+
+        cells = []
+        for name, turn in replies.items():
+            cut = " (cut by the token limit)" if turn.stop == Stop.LENGTH else ""
+            cells.append(said(f"{name}{label}{cut}", turn.text))
+        side_by_side(self.console, cells, COLUMNS)
+
+    def waiting(self, name: str) -> AbstractContextManager[object]:
+        """A sign of life while a model writes."""
+        from smopd.cli.progress import console as progress
+        from smopd.cli.progress import track
+
+        return track(f"{name} is writing") if progress.is_terminal else nullcontext()
+
+
+def _example(found: Target, task: str | None, system: str) -> "Example":
+    """The task that is played, or an empty one with a system prompt."""
+    from smopd.data import Example
+
+    if task is None:
+        return Example("chat", "", system, (), "", {})
+    from smopd.evaluation.prepare import prepared_examples
+
+    examples = {e.id: e for e in prepared_examples(found.config, "eval")}
+    if task not in examples:
+        near = get_close_matches(task, examples, 1)
+        guess = f"did you mean {near[0]}? " if near else ""
+        there = f"{guess}it has {len(examples)} tasks, the first is {next(iter(examples))}"
+        raise UserError(f"--task {task}: no such task in {found.config.data.eval}; {there}")
+    return examples[task]
+
+
+def _open(
+    stack: ExitStack, found: Target, adapter: str | None, no_base: bool, example: "Example", screen: _Screen
+) -> "tuple[Talk, dict[str, Any]]":
+    """The models, ready to answer, and what they are."""
+    from smopd.cli.progress import track
+    from smopd.models import resolve_adapter
+    from smopd.rollout.assembly import evaluation_driver
+    from smopd.rollout.pair import Player, base_and_trained
+    from smopd.rollout.talk import Talk
+    from smopd.settings import AUTO
+
+    config = found.config
+    if config.engine.kind == AUTO:  # one conversation gains nothing from vLLM, and hf shares the weights
+        config = config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})})
+    start = config.model.adapter
+    wanted: str | Path | None = adapter or found.run or start
+    chosen = resolve_adapter(wanted) if wanted else None
+    players: dict[str, Player]
+    if found.run and chosen and not no_base:
+        began = resolve_adapter(start) if start else None
+        players = stack.enter_context(base_and_trained(config, chosen, began, track))
+    else:
+        name = "trained" if found.run else "model"
+        players = {name: stack.enter_context(evaluation_driver(config, chosen, track))}
+    seed = ("eval" if example.shards else "chat", config.seed)
+    facts = {"model": config.engine.model or config.model.path, "adapter": str(chosen) if chosen else None}
+    return Talk(players, example, seed, screen.waiting), facts
+
+
+def _play(talk: "Talk", screen: _Screen) -> None:
+    """Tell the task shard by shard, and judge the last replies."""
+    shards = talk.example.shards
+    if talk.example.system:
+        screen.user("system", talk.example.system)
+    while talk.untold:
+        number, shard = len(talk.told) + 1, talk.untold[0]
+        screen.user(f"user, {number} of {len(shards)}", shard)
+        with _stoppable(screen):
+            screen.replies(talk.say(shard, number == len(shards)))
+    from smopd.viewer.measured import expected
+
+    right = expected(dict(talk.example.answer))
+    screen.verdicts = _verdicts(talk)
+    for name, verdict in screen.verdicts.items():
+        answer = "no answer found" if verdict["extracted"] is None else f"answered {verdict['extracted']}"
+        word = "correct" if verdict["correct"] else "wrong"
+        screen.console.print(f"{name}: {word}, {answer}, expected {right}")
+
+
+def _converse(talk: "Talk", screen: _Screen) -> None:
+    if screen.typed:
+        say("Write a message; /help lists the commands, Ctrl-D ends.", err=True)
+    for line in screen.lines():
+        if line.startswith("/"):
+            if not _command(line.split()[0], talk, screen):
+                return
+            continue
+        if not screen.typed:
+            screen.user("you", line)
+        with suppress(_Stopped), _stoppable(screen):
+            screen.replies(talk.say(line))
+
+
+def _command(word: str, talk: "Talk", screen: _Screen) -> bool:
+    """Do what a command says; False ends the conversation."""
+    if word == "/quit":
+        return False
+    if word == "/reset":
+        talk.reset()
+        say("(nothing was said yet)", err=True)
+    elif word == "/undo":
+        last = talk.undo()
+        say("(there is nothing to take back)" if last is None else f"(taken back: {last})", err=True)
+    elif word == "/clean":
+        if not talk.told:
+            say("(nothing was said yet)", err=True)
+            return True
+        with suppress(_Stopped), _stoppable(screen):
+            text, replies = talk.clean()
+            screen.user("all of it in one message", text)
+            screen.replies(replies, ", told at once")
+            screen.clean.append({"user": text, "replies": _replies(replies)})
+    else:
+        say(*([] if word == "/help" else [f"{word}: no such command"]), COMMANDS, err=True)
+    return True
+
+
+class _stoppable:
+    """Ctrl-C inside stops this reply only; a mistake is said, and a conversation that is typed goes on."""
+
+    def __init__(self, screen: _Screen) -> None:
+        self.screen = screen
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            if not self.screen.typed:
+                raise typer.Exit(130) from None
+            say("(stopped; that message is not in the history)", err=True)
+            raise _Stopped from None
+        if isinstance(error, UserError) and not isinstance(error, EngineLost) and self.screen.typed:
+            say(f"error: {error}", "(that message is not in the history)", err=True)
+            raise _Stopped from None
+
+
+def _verdicts(talk: "Talk") -> dict[str, dict[str, Any]]:
+    from dataclasses import asdict
+
+    from smopd.verify.verifiers import verify
+
+    return {name: asdict(verify(talk.example, side.final_text)) for name, side in talk.sides.items()}
+
+
+def _replies(replies: "dict[str, Turn]") -> dict[str, Any]:
+    return {
+        name: {"text": turn.text, "stop": str(turn.stop), "tokens": len(turn.reply) or turn.tokens}
+        for name, turn in replies.items()
+    }
+
+
+def _turns(talk: "Talk") -> list[dict[str, Any]]:
+    said = [
+        {name: side.turns[number] for name, side in talk.sides.items()} for number in range(len(talk.told))
+    ]
+    return [{"user": user, "replies": _replies(turns)} for user, turns in zip(talk.told, said, strict=True)]

@@ -1,0 +1,101 @@
+"""A conversation with several models at once: each is told the same and keeps its own replies."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from smopd.data import Example
+from smopd.rollout.driver import Conversation, Seed, Turn
+from smopd.rollout.pair import Player
+from smopd.seeds import derive
+
+Waiting = Callable[[str], AbstractContextManager[object]]  # what a user sees while this model writes
+Replies = dict[str, Turn]
+
+
+class Talk:
+    """What was said so far, by model. A reply that is not finished, or fails, leaves no trace.
+
+    `example`: the task that is told, or an empty one; its system prompt is everybody's. Replies depend on the
+    seed and on what was said alone: those to a task are those of its evaluation.
+    """
+
+    def __init__(
+        self,
+        players: Mapping[str, Player],
+        example: Example,
+        seed: Seed,
+        waiting: Waiting = lambda name: nullcontext(),
+    ) -> None:
+        # Without a task any reply may be the last: each may be as long as an answer.
+        free = not example.shards
+        self.players = {
+            name: replace(player, middle_tokens=player.sampling.max_tokens) if free else player
+            for name, player in players.items()
+        }
+        self.example, self.seed, self.waiting = example, seed, waiting
+        self.told: list[str] = []
+        self.sides: dict[str, Conversation] = {}
+        self.reset()
+
+    @property
+    def untold(self) -> tuple[str, ...]:
+        """The shards of the task that are still to come."""
+        return self.example.shards[len(self.told) :]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the task, and nothing else, was told to its end."""
+        return bool(self.example.shards) and tuple(self.told) == self.example.shards
+
+    def say(self, text: str, last: bool = False) -> Replies:
+        """Tell everybody the same; the replies. `last`: a task ends here."""
+        count = len(self.told)
+        seed = derive(*self.seed, "sharded", self.example.id, count)
+        try:
+            for name, player in self.players.items():
+                with self.waiting(name):
+                    player.reply([self.sides[name]], [text], [seed], [last])
+        except BaseException:
+            self._keep(count)
+            raise
+        self.told.append(text)
+        return {name: side.turns[-1] for name, side in self.sides.items()}
+
+    def clean(self) -> tuple[str, Replies]:
+        """All that was told, in one message to models that know nothing else: the message and the replies."""
+        text = self.example.full if self.complete else " ".join(self.told)
+        seed = derive(*self.seed, "full", self.example.id, 0)
+        found: Replies = {}
+        for name, player in self.players.items():
+            alone = player.open(self.example, "full", self.seed)
+            with self.waiting(name):
+                player.reply([alone], [text], [seed], [True])
+            found[name] = alone.turns[-1]
+        return text, found
+
+    def undo(self) -> str | None:
+        """Take the last message and its replies back; the message, None where there is none."""
+        if not self.told:
+            return None
+        last = self.told[-1]
+        self._keep(len(self.told) - 1)
+        return last
+
+    def reset(self) -> None:
+        """Nothing was said yet."""
+        self._keep(0)
+
+    def _keep(self, count: int) -> None:
+        """Only the first `count` turns, in new conversations: a half-done turn leaves words in a context."""
+        self.told = self.told[:count]
+        for name, player in self.players.items():
+            fresh = player.open(self.example, "sharded", self.seed)
+            old = self.sides.get(name, fresh)
+            for user, turn in zip(old.asked[:count], old.turns[:count], strict=True):
+                if fresh.context:
+                    fresh.context.ask(user)
+                    fresh.context.answer(turn.reply)
+                fresh.asked.append(user)
+                fresh.turns.append(turn)
+            self.sides[name] = fresh

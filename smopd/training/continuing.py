@@ -1,0 +1,84 @@
+"""What may change when a run goes on, and what a change means for the steps that are already taken.
+
+Settings that no result depends on may always change (`smopd.config.MAY_CHANGE`). Those in `RECORDED` may
+change too, the steps upwards only; each such change is written into the run's starts.jsonl, so that its older
+checkpoints are known as its own. Everything else is another run.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from smopd.config import MAY_CHANGE, Config
+from smopd.config_io import flatten, leaves, nest, scalar
+
+RECORDED = ("train.steps", "train.checkpoint_every", "train.eval_every", "train.patience")
+Changes = dict[str, tuple[Any, Any]]  # setting -> in the run folder, now
+
+
+def changes(stored: Config, now: Config) -> Changes:
+    """The settings that differ and must be recorded or refused."""
+    old, new = flatten(stored.model_dump()), flatten(now.model_dump())
+    return {
+        key: (old.get(key), new.get(key))
+        for key in old | new
+        if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)
+    }
+
+
+def refused(changed: Changes) -> list[str]:
+    """A line for every change with which the run cannot go on."""
+    lines = []
+    for key, (old, new) in changed.items():
+        if key not in RECORDED:
+            lines.append(f"{key}: {_shown(old)} in the run folder, {_shown(new)} now")
+        elif key == "train.steps" and new < old:
+            lines.append(f"{key}: {old} in the run folder, {new} now: a run can be lengthened, not shortened")
+    return lines
+
+
+def of_all_steps(config: Config, before: int) -> list[str]:
+    """What the number of steps decides besides the end, a line each; `before`: what it was until now."""
+    steps, lines = config.train.steps, []
+    if config.optim.schedule != "constant":
+        falls = f"optim.schedule = {config.optim.schedule} falls to zero at the last step"
+        lines.append(f"{falls}: until now at step {before}, from here on at step {steps}")
+    values = flatten(config.model_dump())
+    for key, field in leaves(type(config)).items():
+        extra = field.json_schema_extra
+        if not isinstance(extra, dict) or not extra.get("share_of_steps"):
+            continue
+        table, idle = key.rpartition(".")[0], dict[str, Any](extra.get("idle") or {})  # type: ignore[arg-type]
+        if values[key] and not any(values[f"{table}.{name}"] == value for name, value in idle.items()):
+            share = f"{key} = {values[key]:.3g} is a share of all steps"
+            lines.append(
+                f"{share}: {values[key] * before:.4g} steps until now, {values[key] * steps:.4g} now"
+            )
+    return lines
+
+
+def lengthened_message(config: Config, before: int) -> str:
+    """What a user should know of a run that was made longer."""
+    said = f"lengthened from {before} to {config.train.steps} steps"
+    if lines := of_all_steps(config, before):
+        unlike = "the steps so far are not those of a run that was this long from its beginning"
+        return "\n  ".join([f"{said}; {unlike}:", *lines])
+    return f"{said}; it ends as a run that was this long from its beginning"
+
+
+def earlier_settings(config: Config, starts: Iterable[dict[str, Any]]) -> list[Config]:
+    """The settings the run had before each recorded change, newest first."""
+    values, made = flatten(config.model_dump()), []
+    for row in reversed(list(starts)):
+        if undone := {key: pair[0] for key, pair in row.get("changed", {}).items() if key in RECORDED}:
+            values |= undone
+            made.append(type(config).model_validate(nest(values)))
+    return made
+
+
+def recorded(changed: Changes) -> dict[str, Sequence[Any]]:
+    """The changes as a row of starts.jsonl holds them."""
+    return {key: list(pair) for key, pair in changed.items()}
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else scalar(value)

@@ -1,0 +1,187 @@
+"""The card of an exported model: what was trained on what, before and after, how to use it, its limits.
+
+No path or address of this machine stands in it.
+"""
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from smopd.config import Config, to_toml
+from smopd.data import load_examples
+from smopd.data.reading import generated
+from smopd.evaluation.metrics import against
+from smopd.evaluation.of_run import BASE, Evaluated, evaluations_of
+from smopd.evaluation.store import data_digest, load_outcomes
+from smopd.files import file_digest, read_json, read_jsonl
+from smopd.formatting import interval, p_value, percent, points
+from smopd.models.adapter_files import CONFIG, WEIGHTS
+from smopd.shape import STEP
+
+PAPER = "SMOPD, arXiv 2608.14647"
+
+
+def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype: str) -> str:
+    """README.md of an exported model; without a `dtype`, of an adapter alone."""
+    base, hub = base_name(config), _on_hub(config.model.path)
+    head = f"library_name: {'transformers' if dtype else 'peft'}\npipeline_tag: text-generation\n"
+    head += "tags: [smopd, self-distillation, multi-turn]\n" + (f"base_model: {base}\n" if hub else "")
+    method = f" with smopd's method `{config.method}`, seed {config.seed}" if run else ""
+    kept = (
+        f"The LoRA adapter is folded into the weights ({dtype})"
+        if dtype
+        else "This is the LoRA adapter alone"
+    )
+    parts = [
+        f"---\n{head}---",
+        f"# {name}",
+        f"`{base}` after multi-turn on-policy self-distillation ({PAPER}){method}: trained to answer a task "
+        "told over several turns as it answers the task told at once. "
+        f"{kept}; exported by smopd {version('smopd')}.",
+        f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model "
+        "too. State them here before you publish it.",
+    ]
+    found = _of_this(adapter, run, config) if run else []
+    if run:
+        parts += _evaluations(found)
+    parts.append(_use(name, base, adapter, bool(dtype)))
+    if run:
+        parts.append(_training(config, adapter, run))
+    parts.append(_limits(bool(found)))
+    if run:
+        parts.append(_settings(config, base))
+    return "\n\n".join(parts) + "\n"
+
+
+def base_name(config: Config) -> str:
+    """The base by the name others know it by."""
+    return config.model.path if _on_hub(config.model.path) else public(config.model.path)
+
+
+def public(name: str) -> str:
+    """The last part of a local path; a hub name as it is."""
+    return Path(name).name if name.startswith(("/", "~", ".")) or Path(name).expanduser().exists() else name
+
+
+def _on_hub(base: str) -> bool:
+    return not Path(base).expanduser().exists() and base != "pocket"
+
+
+def _of_this(adapter: Path, run: Path, config: Config) -> list[Evaluated]:
+    """The finished evaluations of the base and of the checkpoint that is exported."""
+    digest = file_digest(adapter / WEIGHTS)
+    found = [e for e in evaluations_of(run, config)[0] if e.summary is not None]
+    return [e for e in found if e.side == BASE or e.identity.get("adapter") == digest]
+
+
+def _evaluations(found: list[Evaluated]) -> list[str]:
+    if not found:
+        return []
+    rows = []
+    for e in found:
+        who, where = "base" if e.side == BASE else "this model", public(str(e.identity.get("data", "")))
+        for view, v in ((view, v) for view, v in (e.summary or {})["views"].items() if view != "teacher"):
+            numbers = (
+                f"{percent(v['accuracy'])} | {interval(v['low'], v['high'])} | {v['correct']}/{v['total']}"
+            )
+            rows.append(f"| {who} | {where} | {view.upper()} | {numbers} |")
+    head = "| | data | view | accuracy | 95% interval | correct |\n|---|---|---|---|---|---|\n"
+    told = "FULL: the whole task in one message. SHARDED: the same task told over several turns."
+    tables = head + "\n".join(sorted(dict.fromkeys(rows)))
+    changes = [line for base in found if base.side == BASE for line in _changes(base, found)]
+    lines = "".join(f"\n- {line}" for line in dict.fromkeys(changes))
+    paired = f"\n\nThe same tasks before and after, paired:\n{lines}" if lines else ""
+    return [f"## Evaluation\n\n{tables}\n\n{told}{paired}"]
+
+
+def _changes(base: Evaluated, found: list[Evaluated]) -> list[str]:
+    """From the base to this model, on the same data with the same settings."""
+    lines = []
+    for trained in (e for e in found if e.side != BASE and e.conditions == base.conditions):
+        before, after = load_outcomes(base.folder), load_outcomes(trained.folder)
+        for view in dict.fromkeys(o.view for o in before):
+            change: dict[str, Any] = against(
+                *([o for o in rows if o.view == view] for rows in (before, after))
+            )
+            if change["n"]:
+                ends = f"[{points(change['low'])}, {points(change['high'])}]"
+                counts = f"{change['gained']} gained, {change['lost']} lost, p {p_value(change['p'])}"
+                where = public(str(base.identity.get("data", "")))
+                lines.append(
+                    f"{where}, {view.upper()}: {points(change['difference'])} points {ends} ({counts})"
+                )
+    return lines
+
+
+def _use(name: str, base: str, adapter: Path, folded: bool) -> str:
+    if folded:
+        lines = [
+            "from transformers import pipeline", "",
+            f'chat = pipeline("text-generation", "{name}")',
+            'print(chat([{"role": "user", "content": "Hello."}])[0]["generated_text"][-1]["content"])',
+        ]  # fmt: skip
+        serve = f"vllm serve {name}"
+    else:
+        lines = [
+            "from peft import PeftModel", "from transformers import AutoModelForCausalLM", "",
+            f'base = AutoModelForCausalLM.from_pretrained("{base}")',
+            f'model = PeftModel.from_pretrained(base, "{name}")',
+        ]  # fmt: skip
+        rank = read_json(adapter / CONFIG).get("r")
+        short = name.rpartition("/")[2]
+        serve = f"vllm serve {base} --enable-lora --max-lora-rank {rank} --lora-modules {short}={name}"
+    code = "\n".join(lines)
+    nothing = "It is used as its base is: no special prompt, no tool."
+    return f"## Use\n\n```python\n{code}\n```\n\n```\n{serve}\n```\n\n{nothing}"
+
+
+def _training(config: Config, adapter: Path, run: Path) -> str:
+    state = adapter / "state.json"
+    step = read_json(state)["step"] if state.exists() else None
+    lines = [f"- step {step} of {config.train.steps}, {config.train.rollouts} conversations a step"]
+    lines += [f"- seed {config.seed}"]
+    if config.model.quantize != "none":
+        lines.append(f"- base weights in {config.model.quantize} while training")
+    lines.append(f"- training data: {_data(config.data.train)}")
+    rows = {row["step"]: row for row in read_jsonl(run / "metrics.jsonl", STEP)}
+    if step in rows:
+        shown = {key: rows[step].get(key) for key in ("loss", "loss/middle", "loss/answer", "grad_norm")}
+        numbers = [f"{key} {value:.4g}" for key, value in shown.items() if value is not None]
+        lines.append(f"- last step: {', '.join(numbers)}")
+    return "## Training\n\n" + "\n".join(lines)
+
+
+def _limits(evaluated: bool) -> str:
+    lines = [
+        "It learnt to rely less on its own earlier replies and was taught nothing new: what the base cannot "
+        "solve in one message, do not expect this model to solve.",
+        "One training run with one seed: intervals and p values are over the tasks, not over training runs.",
+        "Nothing was measured beyond the table above: other tasks, languages, longer conversations and "
+        "safety are open."
+        if evaluated
+        else "It was not evaluated: whether it is better than its base, in one message or in several, is "
+        "not known.",
+    ]
+    return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _settings(config: Config, base: str) -> str:
+    data = {name: public(getattr(config.data, name)) for name in ("train", "eval", "databases")}
+    verifiers = [public(name) for name in config.data.verifiers]
+    model = {"path": base, "adapter": public(config.model.adapter)}
+    public_data = config.data.model_copy(update={**data, "verifiers": verifiers})
+    shown = {"model": config.model.model_copy(update=model), "data": public_data}
+    tables = re.split(r"\n(?=\[)", to_toml(config.model_copy(update=shown)).strip())
+    # Addresses are nobody's business.
+    kept = [table.strip() for table in tables if not table.startswith(("[engine]", "[user]"))]
+    return "## Settings\n\n```toml\n" + "\n\n".join(kept) + "\n```"
+
+
+def _data(name: str) -> str:
+    path = Path(name).expanduser()
+    if path.is_file():
+        return f"`{path.name}`, sha256 {file_digest(path)}"
+    if generated(name):
+        return f"`{name}`, generated by smopd, digest {data_digest(load_examples(name))}"
+    return f"`{public(name)}`"

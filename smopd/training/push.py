@@ -1,0 +1,65 @@
+"""An exported folder to the Hugging Face hub. Whether that can be reached is found out before any work."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from huggingface_hub import HfApi
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
+)
+from huggingface_hub.utils import validate_repo_id
+
+from smopd.errors import UserError
+from smopd.formatting import one_line
+
+LOGIN = "log in with `hf auth login`, or put a token that may write into the environment variable HF_TOKEN"
+
+
+def check_hub(repo: str) -> HfApi:
+    """The hub, if it answers and knows who is asking; a UserError says what is in the way."""
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UserError(f"--push {one_line(repo)}: {one_line(error)}") from None
+    if repo.count("/") != 1:
+        raise UserError(f"--push {repo}: expected OWNER/NAME, such as me/pocket-trained")
+    api = HfApi(library_name="smopd")
+    with _explained(repo, api):
+        api.whoami()
+    return api
+
+
+def push(api: HfApi, repo: str, folder: Path, private: bool = False) -> str:
+    """Upload a folder as one model, made if there is none of that name; its address."""
+    with _explained(repo, api):
+        made = api.create_repo(repo, private=private or None, exist_ok=True)
+        api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Trained with smopd")
+    return str(made)
+
+
+@contextmanager
+def _explained(repo: str, api: HfApi) -> Iterator[None]:
+    try:
+        yield
+    except LocalTokenNotFoundError:
+        raise UserError(f"--push {repo}: no token for {api.endpoint}; {LOGIN}") from None
+    except OfflineModeIsEnabled:
+        raise UserError(
+            f"--push {repo}: HF_HUB_OFFLINE is set, so nothing can be uploaded; unset it"
+        ) from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else 0
+        advice = f"; {LOGIN}" if status in (401, 403) else ""
+        raise UserError(
+            f"--push {repo}: {api.endpoint} refused ({status}): {one_line(error)}{advice}"
+        ) from None
+    except (httpx.HTTPError, OSError) as error:
+        why = one_line(error) or type(error).__name__
+        raise UserError(
+            f"--push {repo}: {api.endpoint} cannot be reached: {why}; see to the network"
+        ) from None

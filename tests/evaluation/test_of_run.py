@@ -1,0 +1,143 @@
+"""The evaluations of a run: base beside trained, found wherever they are; what a report says is missing."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from runs import replies, rows, set_words
+
+from smopd.config import load_config
+from smopd.evaluation.of_run import eval_command, evaluations_of
+from smopd.viewer.results import report_data
+
+
+def commands(out: str) -> list[str]:
+    """The commands that a report prints below what is missing."""
+    return [line.strip() for line in out.splitlines() if line.startswith("  smopd")]
+
+
+def test_before_and_after_wherever_they_are_and_what_is_missing(smopd, run, tmp_path):
+    code, out, err = smopd("report", "run")
+    assert code == 0, err
+    assert "missing: no evaluation: neither before training nor after" in out
+    assert commands(out) == ["smopd eval run"]
+
+    # Trained alone, elsewhere, in one view: the report has it and says what it lacks.
+    words = ("eval", "run", "--limit", "3", "--views", "sharded", "--set", "eval.middle_tokens=6")
+    code, out, err = smopd(*words, "--no-base", "--out", "after", "--json")
+    assert code == 0, err
+    assert "base" not in json.loads(out)
+    code, out, _ = smopd("report", "run")
+    assert "trained" in out
+    for said in (
+        "the model before training was not evaluated on pocket:eval:4",
+        "no task told at once (FULL)",
+    ):
+        assert f"missing: {said}" in out
+    same = "smopd eval run --set eval.middle_tokens=6 --views sharded --limit 3"
+    assert commands(out) == [same, same.replace("--views sharded", "--views full,sharded")]
+    page = (run / "report.html").read_text()
+    assert "What is missing" in page
+    assert f"<code>{same}</code>" in page
+    assert "../after" in page  # where it is from
+
+    # The command it names mends it. The base comes too, and is played once.
+    code, out, err = smopd(*shlex.split(commands(out)[1])[1:], "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["base"]["folder"].startswith("run/eval/base-pocket-eval-4-")
+    assert found["folder"].startswith("run/eval/step-000002-pocket-eval-4-")
+    assert found["change"]["sharded"]["n"] == 3
+    assert replies(tmp_path / found["folder"]) != replies(tmp_path / found["base"]["folder"])
+    code, out, err = smopd("report", "run")
+    assert "missing" not in out
+    assert "SHARDED: base against trained" in out
+    page = (run / "report.html").read_text()
+    assert "Conversations before and after" in page
+    assert "What is missing" not in page
+    assert smopd("report", "run", "--audit")[0] == 0
+    again = smopd(*words, "--views", "full,sharded")
+    assert again[2].count("was finished before") == 2
+    assert "base" in again[1]
+
+    # One that was moved or deleted is said; at its new place it is found again.
+    shutil.move(tmp_path / "after", tmp_path / "moved")
+    code, out, _ = smopd("report", "run")
+    assert code == 0
+    assert "missing: the evaluation of step-000002 in ../after is no longer there" in out
+    assert commands(out) == [same]
+    assert smopd(*words, "--no-base", "--out", "moved")[0] == 0
+    assert "missing" not in smopd("report", "run")[1]
+    shutil.rmtree(tmp_path / "moved")
+    assert "../moved is no longer there" in smopd("report", "run")[1]
+
+
+def test_the_same_base_is_taken_over_from_another_run_and_not_from_an_unlike_one(smopd, run, tmp_path):
+    other = shutil.copytree(run, tmp_path / "other")
+    words = ("--limit", "2", "--views", "full", "--json")
+    first = json.loads(smopd("eval", "run", *words)[1])["base"]
+    code, out, err = smopd("eval", "other", *words)
+    assert code == 0, err
+    second = json.loads(out)["base"]
+    assert "base FULL" not in err  # it was not played
+    assert second["folder"].startswith("other/eval/base-")
+    assert second["views"] == first["views"]
+    shutil.rmtree(tmp_path / "run")
+    found, gone = evaluations_of(other, load_config(other / "config.toml"))
+    assert sorted(e.side for e in found) == ["base", "step-000002"]
+    assert not gone
+    unlike = json.loads(smopd("eval", "other", "--limit", "1", *words[2:])[1])["base"]
+    assert unlike["views"]["full"]["total"] == 1
+
+
+def test_what_was_evaluated_before_there_was_a_list_is_known_by_its_digest(smopd, run):
+    assert smopd("eval", "run", "--limit", "2", "--views", "sharded")[0] == 0
+    (run / "evaluated.jsonl").unlink()
+    data = report_data(run)
+    assert {a.stage for a in data.accuracies} == {"base", "trained"}
+    stranger = next(iter(run.glob("eval/step-*")))
+    identity = json.loads((stranger / "evaluation.json").read_text())
+    (stranger / "evaluation.json").write_text(json.dumps(identity | {"adapter": "0" * 64}))
+    assert {a.stage for a in report_data(run).accuracies} == {"base"}
+
+
+def test_a_newer_checkpoint_and_an_unfinished_evaluation_are_missing(smopd, run):
+    words = ("eval", "run", "--limit", "2", "--set", "eval.batch=1")
+    assert smopd(*words)[0] == 0
+    shutil.copytree(run / "checkpoints/step-000002", run / "checkpoints/step-000003")
+    torn = next(iter(run.glob("eval/step-*")))
+    (torn / "summary.json").unlink()
+    said = [one.what for one in report_data(run).missing]
+    assert "the run was not evaluated on pocket:eval:4 (step-000003)" in said
+    assert f"the evaluation of step-000002 in eval/{torn.name} is not finished" in said
+
+
+def test_a_quickstart_that_is_lengthened_shows_its_newest_checkpoint(smopd, tmp_path):
+    settings = ("data.eval=pocket:eval:2", "train.rollouts=2", "rollout.answer_tokens=8", "eval.tokens=8",
+                "rollout.middle_tokens=8", "eval.middle_tokens=8")  # fmt: skip
+    few = set_words(settings)
+    for steps in ("1", "2"):
+        code, _, err = smopd("quickstart", "--out", "q", *few, "--set", f"train.steps={steps}", "--json")
+        assert code == 0, err
+    listed = [(row["folder"], row["side"]) for row in rows(tmp_path / "q" / "evaluated.jsonl")]
+    assert [side for _, side in listed] == ["base", "step-000001", "step-000002"]
+    assert [folder for folder, _ in listed[:2]] == ["eval/base", "eval/trained"]
+    data = report_data(tmp_path / "q")
+    assert {a.stage for a in data.accuracies} == {"base", "step-000001", "trained"}
+    assert not data.missing
+    assert len(data.conversations) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ((), ""),
+        (('data.eval="my data.jsonl"', "eval.limit=3"), " --data 'my data.jsonl' --limit 3"),
+        (('eval.views=["full"]', "rules.math=strict"), " --views full --set rules.math=strict"),
+        (('data.verifiers=["own.py"]',), " --set 'data.verifiers=[\"own.py\"]'"),
+    ],
+)
+def test_the_command_is_the_one_that_was_given(settings, words):
+    assert eval_command(Path("runs/x"), settings) == f"smopd eval runs/x{words}"
