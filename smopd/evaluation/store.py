@@ -18,6 +18,7 @@ from smopd.evaluation.evaluate import Outcome
 from smopd.files import Held, digest, locked, write_json, write_text
 
 LOCK = ".lock"
+INPUTS = "inputs"  # what was passed as Python objects, as files
 
 
 def data_digest(examples: Sequence[Example]) -> str:
@@ -41,7 +42,7 @@ class EvaluationFolder:
                 what = "holds an evaluation of something else; choose another --out:"
                 raise UserError(f"{path}: {what}{''.join(lines)}")
         elif path.exists():
-            ours = (LOCK, "evaluation.json.partial")
+            ours = (LOCK, INPUTS, "evaluation.json.partial")
             if not path.is_dir() or any(p.name not in ours for p in path.iterdir()):
                 raise UserError(f"{path}: exists and is not empty; nothing was written, choose another --out")
 

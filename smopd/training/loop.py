@@ -35,6 +35,7 @@ from smopd.seeds import derive
 from smopd.settings import Optim
 from smopd.training import sharding
 from smopd.training.balance import TermGradients
+from smopd.training.hooks import Hooks
 from smopd.training.interrupt import interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
@@ -109,29 +110,35 @@ class Trainer:
         self.processes.barrier()
         self.monitor = Monitor(self)
 
-    def train(self, report: Report | None = None) -> None:
+    def train(self, report: Report | None = None, hooks: Hooks | None = None) -> None:
         """Run to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
+        hooks, any_of = hooks or Hooks(), self.processes.any_of
         every, last = self.config.train.checkpoint_every, self.config.train.steps
         # Several processes must stop at the same step, so there Ctrl-C waits for its end.
         with interruptible(at_once=self.processes.world_size == 1) as interrupt, self.monitor:
             try:
                 self.monitor.catch_up()
-                while self.step < last and not self.monitor.enough():
-                    if self.processes.any_of(interrupt.asked):
+                hooks.begin(self)
+                while self.step < last and not self.monitor.enough() and not any_of(hooks.stop):
+                    if any_of(interrupt.asked):
                         raise KeyboardInterrupt
+                    hooks.step_begin(self.step + 1)
                     row = self.take_step(self.step + 1, interrupt.protect)
-                    due = self.monitor.due(self.step)
-                    if due or self.step % every == 0 or self.step == last:
+                    hooks.step_end(row)
+                    due = self.monitor.due(self.step, any_of(hooks.evaluate))
+                    if due or any_of(hooks.save) or self.step % every == 0 or self.step == last:
                         with interrupt.protect():
                             self.save()
+                        hooks.saved(self.step)
                     self.monitor.log(row)
                     if due:
-                        self.monitor.evaluate(self.step)
+                        hooks.evaluated(self.step, self.monitor.evaluate(self.step))
                     if report:
                         report(row)
                     self._check_skipped()
                 with interrupt.protect():
                     self.save()
+                hooks.end()
             except (KeyboardInterrupt, EngineLost) as reason:
                 # The weights are those after the last whole step: a half-done one has changed nothing yet.
                 with interrupt.protect(stopping=True):
