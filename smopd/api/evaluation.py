@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from smopd.api.inputs import judged_examples, placed
-from smopd.api.run import Run
 from smopd.api.tables import messages, table
 from smopd.api.training import Call, slug, telling
 from smopd.config import Config
@@ -39,12 +38,12 @@ class Evaluation(dict[str, Any]):
         return load_identity(self.path).get("adapter") is not None
 
     def conversations(self, view: str | None = None) -> Any:
-        """Every conversation with its verdict, a row each, as a DataFrame (a list of dicts without pandas)."""
+        """Every conversation with its verdict, a row each: a DataFrame (without pandas, a list of dicts)."""
         found = [o for o in load_outcomes(self.path) if view in (None, o.view)]
         return table([{**vars(o), "messages": messages(o.system, o.turns)} for o in found])
 
     def compare(self, before: "Evaluation | str | Path") -> dict[str, Any]:
-        """The change since another evaluation, paired by item, by view: accuracies, difference, interval, p."""
+        """The change since another evaluation, by view and paired by item: difference, interval, p."""
         from smopd.evaluation.metrics import compare_evaluations
 
         other = before.path if isinstance(before, Evaluation) else Path(before)
@@ -65,7 +64,10 @@ class Evaluation(dict[str, Any]):
 
     def _lines(self) -> list[tuple[str, str]]:
         return [
-            (view.upper(), f"{percent(v['accuracy'])} {interval(v['low'], v['high'])} ({v['correct']}/{v['total']})")
+            (
+                view.upper(),
+                f"{percent(v['accuracy'])} {interval(v['low'], v['high'])} ({v['correct']}/{v['total']})",
+            )
             for view, v in self.items()
         ]
 
@@ -90,7 +92,12 @@ def evaluate(
     default the run's own. `base`: the run's model before training. `out`: by default a folder in the run, or
     under runs/.
     """
-    given = {"eval.views": list(views) if views else None, "eval.limit": limit, **flatten(settings or {}), **more}
+    given = {
+        "eval.views": list(views) if views else None,
+        "eval.limit": limit,
+        **flatten(settings or {}),
+        **more,
+    }
     call = Call(model, None, tokenizer, {k: v for k, v in given.items() if v is not None}, None)
     if base and not call.run:
         raise UserError("base: names the model of a run before training; the first argument is no run")
@@ -137,7 +144,13 @@ def _add(call: Call, config: Config, rows: Any, verifier: Any) -> None:
 def _folder(call: Call, config: Config, adapter: Path | None, base: bool) -> Path:
     """In the run, or under runs/; named for what was evaluated, and for what it was evaluated on."""
     # The kind of engine is left out, as of a run: what samples may change.
-    asked = config.eval.model_dump(), config.chat.model_dump(), config.seed, config.data.eval, config.model.path
+    asked = (
+        config.eval.model_dump(),
+        config.chat.model_dump(),
+        config.seed,
+        config.data.eval,
+        config.model.path,
+    )
     file = adapter / "adapter_model.safetensors" if adapter else None
     mark = digest([*asked, call.inputs.digest, file_digest(file) if file else ""], 4)
     if not call.run:

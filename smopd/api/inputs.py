@@ -118,9 +118,9 @@ def _nobody() -> Any:
 
 
 @contextmanager
-def placed(out: Path, inputs: Inputs, first: bool = True, wait: Callable[[], None] = lambda: None) -> Iterator[
-    dict[str, Any]
-]:
+def placed(
+    out: Path, inputs: Inputs, first: bool = True, wait: Callable[[], None] = lambda: None
+) -> Iterator[dict[str, Any]]:
     """Inside, the files are in OUT/inputs; the settings that name them. Work that does not begin leaves none.
 
     With several processes the `first` writes, and all `wait` for it.

@@ -129,4 +129,6 @@ def _note(what: str, objects: Sequence[Any], reason: str) -> Written:
         f"the {what} of this run is a Python object ({shown}) without a text that could be kept: {reason}; "
         f"continue or evaluate the run from Python, and pass it again as {what}="
     )
-    return Written(f'"""No text of the {what} of this run is known."""\n\nraise RuntimeError({said!r})\n', reason)
+    return Written(
+        f'"""No text of the {what} of this run is known."""\n\nraise RuntimeError({said!r})\n', reason
+    )

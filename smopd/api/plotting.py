@@ -52,8 +52,9 @@ def _accuracies(axes: Any, evaluations: list[Any]) -> None:
         heights = [view["accuracy"] for _, view in shown]
         below = [max(0.0, view["accuracy"] - view["low"]) for _, view in shown]
         above = [max(0.0, view["high"] - view["accuracy"]) for _, view in shown]
-        axes.bar([place + number * width for place, _ in shown], heights, width, yerr=(below, above), capsize=3,
-                 color=COLOURS[number % len(COLOURS)], label=evaluation.path.name)  # fmt: skip
+        places = [place + number * width for place, _ in shown]
+        look = {"color": COLOURS[number % len(COLOURS)], "label": evaluation.path.name, "capsize": 3}
+        axes.bar(places, heights, width, yerr=(below, above), **look)
     axes.set_xticks([place + 0.4 - width / 2 for place in range(len(views))], [v.upper() for v in views])
     axes.set(ylim=(0, 1.05), ylabel="accuracy, 95% interval")
     axes.legend(fontsize="small")

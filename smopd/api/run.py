@@ -79,7 +79,9 @@ class Run:
         for name in ("kept", "clipped"):
             values[name] = [bool(value) for value in values[name]]
         names = ["id", "term", *(name for name in values if name not in ("id", "term"))]
-        return table([dict(zip(names, row, strict=True)) for row in zip(*(values[n] for n in names), strict=True)])
+        return table(
+            [dict(zip(names, row, strict=True)) for row in zip(*(values[n] for n in names), strict=True)]
+        )
 
     def conversations(self, step: int | None = None, view: str | None = None) -> Any:
         """The conversations played in training, a row each; of one step, or in one view."""
@@ -111,7 +113,11 @@ class Run:
             for before in reversed(theirs):
                 if before.examples_digest == after.examples_digest:
                     return after.compare(before)
-        call = "smopd.evaluate(run, examples, base=True)" if other == "base" else "smopd.evaluate(other, examples)"
+        call = (
+            "smopd.evaluate(run, examples, base=True)"
+            if other == "base"
+            else "smopd.evaluate(other, examples)"
+        )
         both = f"smopd.evaluate(run, examples) and {call}"
         raise UserError(f"{self.path} and {other}: no examples were evaluated with both; call {both}")
 

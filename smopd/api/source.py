@@ -192,6 +192,7 @@ def _closure(function: FunctionType) -> dict[str, Any]:
 
 def _names(text: str) -> list[str]:
     """The names that a file with this text would look up among its own."""
+
     def walk(code: CodeType) -> Iterator[str]:
         for step in dis.get_instructions(code):
             if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):

@@ -40,7 +40,7 @@ def train(
 
     `model`: a recipe ("pocket", "qwen3-1.7b", a TOML file), a model (folder, hub id, or a transformers model
     with `tokenizer=`), or a run folder. `train`, `eval`: examples (docs/python.md has their columns) or a
-    file. `verifier`: a function (answer, reply) -> True, False or None. `method`: a name, a file, or a Method.
+    file. `verifier`: a function (answer, reply) -> True, False or None. `method`: a name, file or Method.
     `on_step` gets the metrics of every step; the run ends where it returns False. `settings`, and keywords
     such as **{"lora.r": 8}: any setting of docs/configuration.md.
     """
@@ -88,7 +88,7 @@ class Call:
         else:
             self.settings = {"engine.kind": "auto", "model.path": self.name} | self.settings
 
-    def config(self, placed: Mapping[str, Any] = {}, trial: bool = False) -> Config:  # noqa: B006
+    def config(self, placed: Mapping[str, Any] = {}, trial: bool = False) -> Config:
         """The settings, with those of the files that are `placed`; a `trial` goes without a method object."""
         settings = {**self.settings, **placed}
         if trial and isinstance(self.method, Method):
@@ -104,7 +104,9 @@ class Call:
         method = self.method.name if isinstance(self.method, Method) else Path(config.method).stem
         name = f"{slug(self.name)}-{method}-seed{config.seed}"
         # What else makes it another run. More steps do not, and what samples them neither.
-        asked = {k: v for k, v in self.settings.items() if not k.startswith((*MAY_CHANGE, "train.steps", "seed"))}
+        asked = {
+            k: v for k, v in self.settings.items() if not k.startswith((*MAY_CHANGE, "train.steps", "seed"))
+        }
         asked = {k: toml(k, v) for k, v in asked.items() if k != "model.path"}
         if self.inputs.texts or asked:
             name += f"-{digest([asked, self.inputs.digest], 4)}"
@@ -142,7 +144,9 @@ def run_training(call: Call, rows: dict[str, Any], verifier: Any, hooks: Hooks, 
         try:
             train_run(config, folder, track, note, hooks)
         except Stopped as stopped:
-            said = f"stopped after step {stopped.step}; everything is saved in {out}, and the same call goes on"
+            said = (
+                f"stopped after step {stopped.step}; everything is saved in {out}, and the same call goes on"
+            )
             raise KeyboardInterrupt(said) from None
     return Run(out)
 

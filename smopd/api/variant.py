@@ -30,7 +30,9 @@ class Changed:
             from smopd.scoring import row_loss
 
             parts["loss"] = row_loss(parts["loss"])
-        return replace(given, terms=tuple(replace(t, **parts) if t.name in chosen else t for t in given.terms))
+        return replace(
+            given, terms=tuple(replace(t, **parts) if t.name in chosen else t for t in given.terms)
+        )
 
 
 def variant(
