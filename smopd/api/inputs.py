@@ -16,7 +16,7 @@ from typing import Any
 
 from smopd.api.objects import Judges, Written, judges_of, method_file
 from smopd.data import Example
-from smopd.data.columns import as_examples, of_task, plain_answers
+from smopd.data.columns import FIELD, as_examples, plain_answers
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, jsonl, write_text
@@ -92,11 +92,9 @@ def judged_examples(
     fields = judges.fields if judges else known.fields if known else ()
     with _known(judges):
         found = {
-            split: as_examples(part, split, task, *(fields if len(fields) == 1 else ()))
+            split: as_examples(part, split, task, *(fields[:1] or [FIELD]), bool(judges and judges.every))
             for split, part in given.items()
         }
-    if judges and judges.every:
-        found = {split: of_task(examples, task) for split, examples in found.items()}
     return found, judges
 
 

@@ -67,9 +67,10 @@ class Source:
             return f"{self.expression(partial)}({', '.join(words)})"
         if is_dataclass(value) and not isinstance(value, type):
             return self._record(value)
-        name = getattr(value, "__name__", "")
-        if not (isinstance(name, str) and (name.isidentifier() or name == "<lambda>")):
+        core = inspect.unwrap(value) if callable(value) else value
+        if not isinstance(core, FunctionType | type | types.BuiltinFunctionType):
             raise NoSourceError(f"an object of the class {type(value).__name__} has no text")
+        name = core.__name__
         return self.define(f"function{len(self._values)}" if name == "<lambda>" else name, value)
 
     def define(self, name: str, value: Any) -> str:
@@ -232,8 +233,12 @@ def _lambda_code(text: str) -> tuple[Any, ...]:
 
 def _shape(code: CodeType) -> tuple[Any, ...]:
     """What tells lambdas apart, wherever their variables live."""
-    constants = [c for c in code.co_consts if not isinstance(c, CodeType)]
-    return code.co_varnames, repr(constants), sorted([*code.co_names, *code.co_freevars])
+    found: list[Any] = [code.co_varnames]
+    for step in dis.get_instructions(code):
+        if step.opname not in ("RESUME", "COPY_FREE_VARS", "PUSH_NULL"):
+            value = "code" if isinstance(step.argval, CodeType) else repr(step.argval)
+            found.append(("LOAD" if step.opname.startswith("LOAD_") else step.opname, value))
+    return tuple(found)
 
 
 def _class_text(kind: type) -> str:

@@ -37,22 +37,25 @@ def plain_answers(rows: Any) -> bool:
     return False
 
 
-def as_examples(rows: Any, name: str, task: str = "", field: str = FIELD) -> list[Example]:
-    """The examples of `rows`, or of the file it names. `task`: of those that name none themselves; a plain
-    answer is kept under `field`; `name` is how complaints call the rows.
+def as_examples(
+    rows: Any, name: str, task: str = "", field: str = FIELD, every: bool = False
+) -> list[Example]:
+    """The examples of `rows`, or of the file it names. `task`: of those that name none themselves, or of
+    `every` one; a plain answer is kept under `field`; `name` is how complaints call the rows.
     """
     if isinstance(rows, str | Path):
-        return load_examples(rows)
+        return [replace(e, task=task) if every else e for e in load_examples(rows)]
     table = not isinstance(rows, list | tuple)
     examples = []
     for number, row in enumerate(_rows(rows), 1):
         where = f"{name}, example {number}"
         if isinstance(row, Example):
-            examples.append(row)
+            examples.append(replace(row, task=task) if every else row)
             continue
         if not isinstance(row, Mapping):
             raise UserError(f"{where}: expected a dict or an Example, found {type(row).__name__}")
         filled = without_empty(dict(row)) if table else {k: v for k, v in row.items() if v is not None}
+        filled |= {"task": task} if every else {}
         examples.append(_example(Record(filled, where), number, table, task, field))
     if not examples:
         raise UserError(f"{name}: holds no examples")
@@ -126,8 +129,3 @@ def _answer(value: Any) -> Any:
         except json.JSONDecodeError:
             return value
     return value
-
-
-def of_task(examples: list[Example], task: str) -> list[Example]:
-    """The same examples as examples of this task."""
-    return [replace(example, task=task) for example in examples]
