@@ -132,6 +132,7 @@ class SMOPDTrainer:
         """Upload what `save_model` writes to the Hugging Face hub; the commit's address."""
         from tempfile import TemporaryDirectory
 
+        from httpx import HTTPError
         from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
@@ -143,7 +144,7 @@ class SMOPDTrainer:
                 made = api.create_repo(name, private=private, exist_ok=True)
                 message = "Trained with smopd"
                 commit = api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message=message)
-            except (HfHubHTTPError, LocalTokenNotFoundError, OSError, ValueError) as error:
+            except (HfHubHTTPError, LocalTokenNotFoundError, HTTPError, OSError, ValueError) as error:
                 first = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 advice = "log in with `hf auth login`, or pass token="
                 raise UserError(f"push_to_hub: {name} was not uploaded: {first}; {advice}") from None
