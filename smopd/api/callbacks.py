@@ -37,6 +37,7 @@ class CallbackHooks(Hooks):
         state.max_steps, state.global_step = config.train.steps, trainer.step
         state.epoch = trainer.step * self._per_epoch
         state.logging_steps, state.save_steps = self.given.logging_steps, config.train.checkpoint_every
+        state.eval_steps = config.train.eval_every or state.eval_steps
         state.is_world_process_zero = state.is_local_process_zero = trainer.processes.first
         state.log_history = [as_logs(r, r["step"] * self._per_epoch) for r in trainer.folder.metrics()]
         self._ask(handler.on_train_begin)

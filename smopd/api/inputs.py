@@ -164,7 +164,7 @@ def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
             raise UserError(f"{path}: cannot be written: {error.strerror}") from None
     if inputs.model and not (folder / "model" / "config.json").exists():
         model, tokenizer = inputs.model
-        new.append(folder / "model")
+        new += [folder / "model", folder / ".model"]
         shutil.rmtree(folder / "model", ignore_errors=True)
         tokenizer.save_pretrained(folder / ".model")
         model.save_pretrained(folder / ".model")

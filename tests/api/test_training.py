@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 
 import pytest
+import torch
 from apples import EXAMPLES, SMALL, last_number
 from runs import complaint, flat, metrics
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -96,7 +97,8 @@ def test_a_mistake_leaves_no_folder_and_reads_as_on_the_command_line(tmp_path):
 
 
 def test_a_model_in_memory_trains_as_its_folder_does(apples, tmp_path):
-    model, tokenizer = (kind.from_pretrained(MODEL_DIR) for kind in (AutoModelForCausalLM, AutoTokenizer))
+    model = AutoModelForCausalLM.from_pretrained(MODEL_DIR, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL_DIR)
     other = ("data.", "method", "model.path", "model.dtype")
     wanted = {key: value for key, value in flat(apples.config).items() if not key.startswith(other)}
     how = {"tokenizer": tokenizer, "train": EXAMPLES, "verifier": last_number, "settings": wanted, **QUIET}
