@@ -19,6 +19,8 @@ from smopd.methods import Method
 from smopd.verify import own, tasks
 
 Function = Callable[..., Any]
+# Said in the file of a verifier, and read there when a run is evaluated or goes on.
+EVERY, PLAIN = "It judges every example.", "It gets plain values as answers."
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,14 @@ def judges_of(verifier: Function | Sequence[Function], plain: bool) -> Judges:
     if marks:
         functions = dict(zip(marks, given, strict=True))
         wanted = marks[next(iter(marks))]["answer"] if len(marks) == 1 else ()
-        return Judges(functions, tuple(wanted), False, _verifier_file(functions, marks, ""))
+        return Judges(functions, tuple(wanted), False, _verifier_file(functions, marks, "", ""))
     (function,) = given
     task = re.sub(r"[^\w.-]+", "", getattr(function, "__name__", "")).replace("lambda", "") or "given"
     task = f"own-{task}" if task in tasks.built_in() else task
     fields = (FIELD,) if plain else ()
     part = f"[{FIELD!r}]" if plain else ""
-    file = _verifier_file({task: function}, {task: {"task": task, "answer": fields}}, part)
+    facts = f"{EVERY} {PLAIN}" if plain else EVERY
+    file = _verifier_file({task: function}, {task: {"task": task, "answer": fields}}, part, facts)
 
     def judge(answer: dict[str, Any], reply: str) -> Any:
         return function(answer[FIELD] if plain else answer, reply)
@@ -72,7 +75,7 @@ def judges_of(verifier: Function | Sequence[Function], plain: bool) -> Judges:
     return Judges({task: judge}, fields, True, file)
 
 
-def _verifier_file(functions: dict[str, Function], marks: dict[str, Any], part: str) -> Written:
+def _verifier_file(functions: dict[str, Function], marks: dict[str, Any], part: str, facts: str) -> Written:
     source, last = Source(), []
     try:
         names = {task: source.expression(function) for task, function in functions.items()}
@@ -85,14 +88,14 @@ def _verifier_file(functions: dict[str, Function], marks: dict[str, Any], part: 
                     f"    return {name}(answer{part}, reply)"
                 )
         mark = ["from smopd.verify import verifier as _verifier"] if last else []
-        text = _headed(source.text("\n\n\n".join([*mark, *last])), "verifier")
+        text = _headed(source.text("\n\n\n".join([*mark, *last])), "verifier", facts)
         if sorted(own.tasks_in(text)) != sorted(functions):
             raise NoSourceError("its text marks other functions than the one passed")
         return Written(text)
     except NoSourceError as error:
-        return _note("verifier", list(functions.values()), str(error))
+        return _note("verifier", list(functions.values()), str(error), facts)
     except (Exception, SystemExit) as error:
-        return _note("verifier", list(functions.values()), f"its text fails alone: {error!r}")
+        return _note("verifier", list(functions.values()), f"its text fails alone: {error!r}", facts)
 
 
 def method_file(method: Method) -> Written:
@@ -119,11 +122,18 @@ def _try(text: str) -> None:
         del sys.modules[module.__name__]
 
 
-def _headed(text: str, what: str) -> str:
-    return f'"""The {what} of this run, as it was passed from Python, with what it refers to."""\n\n{text}'
+def _headed(text: str, what: str, facts: str = "") -> str:
+    return (
+        _docstring(f"The {what} of this run, as it was passed from Python, with what it refers to.", facts)
+        + text
+    )
 
 
-def _note(what: str, objects: Sequence[Any], reason: str) -> Written:
+def _docstring(line: str, facts: str) -> str:
+    return f'"""{line}\n\n{facts}\n"""\n\n' if facts else f'"""{line}"""\n\n'
+
+
+def _note(what: str, objects: Sequence[Any], reason: str, facts: str = "") -> Written:
     shown = "; ".join(re.sub(r" at 0x[0-9a-f]+", "", repr(o))[:300] for o in objects)
     said = (
         f"the {what} of this run is a Python object ({shown}) without a text that could be kept: {reason}; "
