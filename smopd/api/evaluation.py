@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from smopd.api.inputs import judged_examples, placed
+from smopd.api.inputs import judged_examples, placed, verifier_facts
+from smopd.api.objects import EVERY
 from smopd.api.tables import messages, table
 from smopd.api.training import Call, slug, telling
 from smopd.config import Config
@@ -130,12 +131,13 @@ def evaluate(
 def _add(call: Call, config: Config, rows: Any, verifier: Any) -> None:
     """Examples and verifier of this call, which the evaluation's folder keeps."""
     own.unload_verifiers()
-    known = None
+    known, every = None, False
     if verifier is None:
         load_verifiers(config.data.verifiers)
         names = own.loaded_tasks()
         known = tasks.find(names[0]) if len(names) == 1 else None
-    found, judges = judged_examples({"eval": rows}, verifier, "eval", known)
+        every = any(EVERY in verifier_facts(Path(file)) for file in config.data.verifiers)
+    found, judges = judged_examples({"eval": rows}, verifier, "eval", known, every and known is not None)
     call.inputs.add_examples("eval", found["eval"])
     if judges:
         call.inputs.add_verifier(judges)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from smopd.api.objects import Judges, Written, judges_of, method_file
+from smopd.api.objects import PLAIN, Judges, Written, judges_of, method_file
 from smopd.data import Example
 from smopd.data.columns import FIELD, as_examples, plain_answers
 from smopd.errors import UserError
@@ -77,25 +77,38 @@ class Inputs:
 
 
 def judged_examples(
-    rows: dict[str, Any], verifier: Any, name: str, known: Task | None = None
+    rows: dict[str, Any], verifier: Any, name: str, known: Task | None = None, every: bool = False
 ) -> tuple[dict[str, list[Example]], Judges | None]:
-    """The examples by split, as ones of the verifier's task if it has one; `known`: a task that judges what
-    names none, where no verifier is passed.
+    """The examples by split, as ones of the verifier's task if it has one; `known`: the task that judges what
+    names none, or `every` example, where no verifier is passed.
     """
     given = {split: part for split, part in rows.items() if part is not None}
-    plain = any(plain_answers(part) for part in given.values())
+    plain = any(plain_answers(part) or _were_plain(part) for part in given.values())
     judges = judges_of(verifier, plain) if verifier is not None else None
     if judges is None and known and plain and len(known.fields) != 1:
         needs = f"the verifier of {known.name} was made for answers that are objects"
         raise UserError(f"{name}: the answers are plain values, but {needs}; pass verifier=")
     task = judges.task if judges else known.name if known else ""
     fields = judges.fields if judges else known.fields if known else ()
+    every = judges.every if judges else every
     with _known(judges):
         found = {
-            split: as_examples(part, split, task, *(fields[:1] or [FIELD]), bool(judges and judges.every))
+            split: as_examples(part, split, task, *(fields[:1] or [FIELD]), every)
             for split, part in given.items()
         }
     return found, judges
+
+
+def verifier_facts(file: Path) -> str:
+    """What a verifier's file says of it; empty for one that was not written here."""
+    if file.parent.name != INPUTS or not file.is_file():
+        return ""
+    return file.read_text(encoding="utf-8").partition('"""\n\n')[0]
+
+
+def _were_plain(part: Any) -> bool:
+    """Whether examples that a folder keeps had plain answers when they were passed."""
+    return isinstance(part, str | Path) and PLAIN in verifier_facts(Path(part).parent / "verifier.py")
 
 
 @contextmanager

@@ -139,6 +139,5 @@ def _note(what: str, objects: Sequence[Any], reason: str, facts: str = "") -> Wr
         f"the {what} of this run is a Python object ({shown}) without a text that could be kept: {reason}; "
         f"continue or evaluate the run from Python, and pass it again as {what}="
     )
-    return Written(
-        f'"""No text of the {what} of this run is known."""\n\nraise RuntimeError({said!r})\n', reason
-    )
+    head = _docstring(f"No text of the {what} of this run is known.", facts)
+    return Written(f"{head}raise RuntimeError({said!r})\n", reason)

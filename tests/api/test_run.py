@@ -114,5 +114,8 @@ def test_what_cannot_be_evaluated_says_why(apples, tmp_path):
     assert "the first argument is no run" in complaint("pocket", base=True, call=smopd.evaluate)
     said = complaint(apples, EXAMPLES, views=["shraded"], call=smopd.evaluate)
     assert "eval.views" in said
+    other = [{**EXAMPLES[0], "task": "mine"}]  # the run's verifier judges every example
+    found = smopd.evaluate(apples, other, views=["full"], progress=False, out=tmp_path / "e")
+    assert found["full"]["total"] == 1
     given = [{**EXAMPLES[0], "answer": {"left": 6}}]
     assert "a last_number answer needs 'value'" in complaint(apples, given, call=smopd.evaluate)
