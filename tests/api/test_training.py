@@ -65,18 +65,24 @@ def test_a_verifier_without_a_text_is_called_here_and_the_command_line_refuses(t
 
         def right(self, answer, reply):
             self.calls += 1
-            return
+            answers.append(answer)
+            return reply == str(answer)
 
+    answers: list[object] = []
     judge = Judge()
     with caplog.at_level(logging.WARNING, "smopd"):
-        run = train(tmp_path / "run", verifier=judge.right, steps=1)
+        run = train(tmp_path / "run", verifier=judge.right, steps=1, eval=EXAMPLES[:1])
         assert "it is called in this process, one reply at a time, without a limit" in caplog.text
         assert judge.calls == 2
         caplog.clear()
-        train(tmp_path / "run", verifier=judge.right, steps=1)
+        train(tmp_path / "run", verifier=judge.right, steps=1, eval=EXAMPLES[:1])
         assert "it cannot be told whether it is the one this run began with" in caplog.text
+    from smopd import evaluate
     from smopd.verify import own
 
+    evaluate(run, verifier=judge.right, views=["full"], progress=False)  # on what the folder keeps
+    assert len(answers) == 3
+    assert all(isinstance(answer, int) for answer in answers)  # as they were passed
     own._here.clear()  # as in another process
     code, _, err = smopd("eval", str(run.path))
     assert code == 2
