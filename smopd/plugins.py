@@ -5,6 +5,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from smopd.errors import UserError
 from smopd.files import read_bytes, read_python
@@ -31,6 +32,14 @@ def load_python(path: Path) -> ModuleType:
         raise UserError(f"{path}, line {_line(error, file)}: {type(error).__name__}: {error}") from None
     _loaded[file, digest] = module
     return module
+
+
+def stands_for(path: Path, names: dict[str, Any]) -> None:
+    """Have a file, with the text it has now, give a module with these names in this process."""
+    file = path.expanduser().resolve()
+    module = ModuleType(f"smopd_given_{file.stem}")
+    vars(module).update(names)
+    _loaded[file, hashlib.sha256(file.read_bytes()).hexdigest()] = module
 
 
 def file_text_digest(path: Path) -> str:

@@ -31,6 +31,7 @@ LAYERS = [
     ("bench",),
     ("doctor",),
     ("cli",),
+    ("api",),
 ]  # fmt: skip
 LEVEL = {name: number for number, names in enumerate(LAYERS) for name in names}
 

@@ -12,7 +12,7 @@ from smopd.errors import UserError
 
 Texts = list[str] | None
 TITLE = "Accuracy of a model, with intervals; compare two of them."
-eval_app = typer.Typer(cls=verb_with("compare"), add_completion=False, help=TITLE)
+eval_app = typer.Typer(cls=verb_with("compare", "inspect"), add_completion=False, help=TITLE)
 HELP = TARGET_HELP | {
     "base": "Of a run folder: leave out its model as it was before training.",
     "views": "Separated by commas: full, concat, sharded, recap, snowball, simulated, teacher.",
@@ -174,3 +174,19 @@ def compare(
     for warning in result["warnings"]:
         say(f"warning: {warning}", err=True)
     emit(result) if as_json else show(comparison_table(result))
+
+
+@eval_app.command()
+def inspect(
+    evaluation: Annotated[Path, typer.Argument(help="Folder of a finished evaluation.")],
+    out: Annotated[Path, typer.Argument(help="The log: a file that ends in .eval or .json.")],
+    as_json: Json = False,
+) -> None:
+    """A finished evaluation as a log of inspect_ai, to be read with its viewer: inspect view.
+
+    Example: smopd eval inspect runs/quickstart/eval/trained logs/trained.eval
+    """
+    from smopd.evaluation.inspect_log import write_inspect_log
+
+    made = write_inspect_log(evaluation, out)
+    emit({"evaluation": str(evaluation), "log": str(made)}) if as_json else say(f"written: {made}")

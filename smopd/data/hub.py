@@ -31,7 +31,7 @@ def hub_rows(name: str, fields: frozenset[str]) -> Iterator[tuple[str, Any]]:
         words = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(f"{name}: cannot be loaded: {words[0][:300]}") from None
     for number, row in enumerate(table, 1):
-        where, item = f"{name}, row {number}", _without_empty(row)
+        where, item = f"{name}, row {number}", without_empty(row)
         if "task_id" not in item:
             item = {key: value for key, value in item.items() if key in fields}
             if isinstance(item.get("answer"), str):
@@ -43,7 +43,8 @@ def hub_rows(name: str, fields: frozenset[str]) -> Iterator[tuple[str, Any]]:
         yield where, item
 
 
-def _without_empty(value: Any) -> Any:
+def without_empty(value: Any) -> Any:
+    """The same without empty cells, at any depth."""
     if isinstance(value, dict):
-        return {key: _without_empty(inner) for key, inner in value.items() if inner is not None}
-    return [_without_empty(inner) for inner in value] if isinstance(value, list) else value
+        return {key: without_empty(inner) for key, inner in value.items() if inner is not None}
+    return [without_empty(inner) for inner in value] if isinstance(value, list) else value

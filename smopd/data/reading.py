@@ -44,12 +44,17 @@ def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
         examples = [parse_item(item, where) for where, item in items]
     if not examples:
         raise UserError(f"{name}: holds no examples")
+    refuse_twins(examples, name)
+    return examples if limit is None else examples[:limit]
+
+
+def refuse_twins(examples: list[Example], name: str) -> None:
+    """A UserError where two examples have the same id."""
     seen: dict[str, int] = {}
     for number, example in enumerate(examples, 1):
         if (first := seen.setdefault(example.id, number)) != number:
             both = f"example {number} and example {first}"
             raise UserError(f"{name}: {both} have the same id {example.id!r}; ids must differ")
-    return examples if limit is None else examples[:limit]
 
 
 def scorable(examples: list[Example], name: str) -> list[Example]:

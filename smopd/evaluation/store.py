@@ -49,6 +49,7 @@ CONVERSATION = {
     "any_correct": bool, "extracted": (str, None), "status": str, "detail": str, "system": str, "full": str,
     "answer": dict,
 }  # fmt: skip
+INPUTS = "inputs"  # what was passed as Python objects, as files
 
 
 def data_digest(examples: Sequence[Example]) -> str:
@@ -72,7 +73,7 @@ class EvaluationFolder:
                 what = "holds an evaluation of something else; choose another --out:"
                 raise UserError(f"{path}: {what}{''.join(lines)}")
         elif path.exists():
-            ours = (LOCK, "evaluation.json.partial")
+            ours = (LOCK, INPUTS, "evaluation.json.partial")
             if not path.is_dir():
                 raise UserError(f"{path}: is a file; nothing was written, choose another --out")
             if any(p.name not in ours for p in path.iterdir()):

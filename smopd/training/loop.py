@@ -36,6 +36,7 @@ from smopd.settings import Optim
 from smopd.training import sharding
 from smopd.training.balance import TermGradients
 from smopd.training.guards import Guards
+from smopd.training.hooks import Hooks
 from smopd.training.interrupt import interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
@@ -114,8 +115,9 @@ class Trainer:
         self.monitor = Monitor(self)
         self.guards = Guards(config, self.plan, folder, len(self.monitor.examples))
 
-    def train(self, report: Report | None = None) -> None:
+    def train(self, report: Report | None = None, hooks: Hooks | None = None) -> None:
         """Run to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
+        hooks, any_of = hooks or Hooks(), self.processes.any_of
         every, last = self.config.train.checkpoint_every, self.config.train.steps
         # Several processes must stop at the same step, so there Ctrl-C waits for its end.
         with interruptible(at_once=self.processes.world_size == 1) as interrupt, self.monitor:
@@ -123,17 +125,21 @@ class Trainer:
                 self.monitor.catch_up()
                 with interrupt.protect():
                     self._warn()
-                while self.step < last and not self.monitor.enough():
-                    if self.processes.any_of(interrupt.asked):
+                hooks.begin(self)
+                while self.step < last and not self.monitor.enough() and not any_of(hooks.stop):
+                    if any_of(interrupt.asked):
                         raise KeyboardInterrupt
+                    hooks.step_begin(self.step + 1)
                     row = self.take_step(self.step + 1, interrupt.protect)
-                    due = self.monitor.due(self.step)
-                    if due or self.step % every == 0 or self.step == last:
+                    hooks.step_end(row)
+                    due = self.monitor.due(self.step, any_of(hooks.evaluate))
+                    if due or any_of(hooks.save) or self.step % every == 0 or self.step == last:
                         with interrupt.protect():
                             self.save()
+                        hooks.saved(self.step)
                     self.monitor.log(row)
                     if due:
-                        self.monitor.evaluate(self.step)
+                        hooks.evaluated(self.step, self.monitor.evaluate(self.step))
                     with interrupt.protect():
                         self._warn()
                     if report:
@@ -141,6 +147,7 @@ class Trainer:
                     self._check_skipped()
                 with interrupt.protect():
                     self.save()
+                hooks.end()
             except (KeyboardInterrupt, EngineLost) as reason:
                 # The weights are those after the last whole step: a half-done one has changed nothing yet.
                 with interrupt.protect(stopping=True):

@@ -56,9 +56,10 @@ class Monitor:
         for tracker in self.trackers:
             tracker.log(numbers, step=row["step"])
 
-    def due(self, step: int) -> bool:
-        """Whether an evaluation follows this step."""
-        return bool(self.settings.eval_every) and step > 0 and step % self.settings.eval_every == 0
+    def due(self, step: int, asked: bool = False) -> bool:
+        """Whether an evaluation follows this step; one that is `asked` for needs a run that evaluates."""
+        every = self.settings.eval_every
+        return bool(every) and step > 0 and (asked or step % every == 0)
 
     def catch_up(self) -> None:
         """The evaluation that a run was stopped in."""
@@ -67,8 +68,11 @@ class Monitor:
         if self.due(step) and not self.trainer.processes.broadcast(done):
             self.evaluate(step)
 
-    def evaluate(self, step: int) -> None:
-        """Play the examples, each process its share, and keep the result and perhaps the checkpoint."""
+    def evaluate(self, step: int) -> dict[str, float]:
+        """Play the examples, each process its share, and keep the result and perhaps the checkpoint.
+
+        The accuracy by view, on the first process.
+        """
         trainer, settings = self.trainer, self.trainer.config.eval
         limits = evaluation_sampling(trainer.config), settings.middle_tokens
         driver = Driver(trainer.engine, trainer.renderer, *limits, trainer.config.chat.history)
@@ -78,12 +82,14 @@ class Monitor:
             share = evaluate(driver, examples, VIEWS, 1, trainer.config.seed, settings.batch)
         outcomes: list[Outcome] = trainer.processes.gather(share)
         if not trainer.processes.first:
-            return
+            return {}
         views = summarise(outcomes)["views"]
+        accuracy = {view: views[view]["accuracy"] for view in VIEWS}
         for view in VIEWS:
-            trainer.folder.record_evaluation(step, view, views[view]["accuracy"])
+            trainer.folder.record_evaluation(step, view, accuracy[view])
         trainer.folder.prune(self.settings.keep_checkpoints)
-        self.log({"step": step, **{f"eval/{view}": views[view]["accuracy"] for view in VIEWS}})
+        self.log({"step": step, **{f"eval/{view}": value for view, value in accuracy.items()}})
+        return {**accuracy}
 
     def enough(self) -> bool:
         """Whether the last evaluations brought nothing better, as often as the run's patience allows."""

@@ -1,7 +1,7 @@
 """A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
-config.toml, starts.jsonl (what ran it, what was changed), metrics.jsonl (a row a step), timings.jsonl,
-warnings.jsonl, evaluations.jsonl (while training), rollouts/, tokens/ (on request), checkpoints/, eval/ and
-evaluated.jsonl (before and after), report.html (from `smopd report`).
+config.toml, inputs/ (what was passed from Python), starts.jsonl (what ran it, what was changed), metrics.jsonl
+(a row a step), timings.jsonl, warnings.jsonl, evaluations.jsonl (while training), rollouts/, tokens/ (on
+request), checkpoints/, eval/ and evaluated.jsonl (before and after), report.html (from `smopd report`).
 """
 
 import logging
@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from smopd.config import Config, load_config, to_toml
 from smopd.errors import UserError
+from smopd.evaluation.store import INPUTS
 from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.models.checksums import checkpoints, damage, step_of
 from smopd.models.handover import StudentAdapter
@@ -34,7 +35,7 @@ from smopd.training.continuing import (
 
 log = logging.getLogger("smopd")
 LOCK = ".lock"
-UNFINISHED = {LOCK, "config.toml.partial"}  # what a run killed at its very beginning leaves
+UNFINISHED = {LOCK, INPUTS, "config.toml.partial"}  # what a run killed at its very beginning leaves
 TIMES = "seconds/"
 
 

@@ -16,6 +16,7 @@ from smopd.models.adapter_files import WEIGHTS
 from smopd.rollout.assembly import refuse_endpoint
 from smopd.rollout.choice import resolve_engine
 from smopd.tracking import Track, quiet
+from smopd.training.hooks import Hooks
 from smopd.training.loop import Trainer
 from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
@@ -24,7 +25,10 @@ log = logging.getLogger("smopd")
 Note = Callable[[dict[str, Any]], str]  # a few words on a step's metrics
 
 
-def train_run(config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: "") -> None:
+def train_run(
+    config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: "",
+    hooks: Hooks | None = None,
+) -> None:  # fmt: skip
     """Train to the end, or from where an earlier start of the same run stopped."""
     config = resolve_engine(config)  # the folder keeps what was asked for
     refuse_endpoint(config)
@@ -39,8 +43,8 @@ def train_run(config: Config, folder: RunFolder, track: Track = quiet, note: Not
         if trainer.step:
             log.info("continuing %s after step %d", folder.path, trainer.step)
         with track(f"training ({config.method})", config.train.steps, trainer.step) as update:
-            trainer.train(lambda row: update(row["step"], note(row)))
-        if trainer.step < config.train.steps:
+            trainer.train(lambda row: update(row["step"], note(row)), hooks)
+        if trainer.monitor.enough():
             why = f"no better SHARDED in {config.train.patience} evaluations (train.patience)"
             log.info("ended after step %d: %s; --set train.patience=0 goes on", trainer.step, why)
         processes.close()

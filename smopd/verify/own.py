@@ -8,13 +8,15 @@
 
 A function gets the example's answer and the reply without its think blocks; it returns True or False, None
 where the reply holds no answer, or a `Verdict`. It runs in a worker process, with the text the file had when
-it was loaded. It is the user's own code: nothing here keeps it from doing harm.
+it was loaded. It is the user's own code: nothing here keeps it from doing harm. A function without a text
+that a worker could run (`keep_here`) is called in this process: one call at a time, and without limits.
 """
 
 import re
 import sys
+import threading
 import types
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +27,7 @@ from smopd.files import read_python
 from smopd.verify import tasks, workers
 from smopd.verify.task import Judged, Task
 from smopd.verify.verdict import STATUSES, Verdict
-from smopd.verify.worker import line_in
+from smopd.verify.worker import line_in, said
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,9 +47,21 @@ class _Marked:
         call = {"task": self.task, "answer": dict(example.answer), "reply": reply}
         return workers.Job(kind, call, self.timeout, self.memory_mb)
 
+    def call(self, example: Judged, reply: str) -> Callable[[], Verdict]:
+        def judged() -> Verdict:
+            with _one_at_a_time:
+                try:
+                    return _verdict(self.function(dict(example.answer), reply))
+                except Exception as error:
+                    return Verdict(False, None, "error", said(error, self.function.__code__.co_filename))
+
+        return judged
+
 
 _marked: list[_Marked] = []  # every function marked in this process, in order
 _loaded: dict[str, tuple[_Marked, workers.Kind]] = {}  # by task
+_here: dict[str, list[_Marked]] = {}  # by file: what is called in this process
+_one_at_a_time = threading.Lock()
 
 
 def verifier(
@@ -73,6 +87,31 @@ def verifier(
     return mark
 
 
+def marks(function: Callable[..., Any]) -> dict[str, Any] | None:
+    """What `@verifier` was told of this function, the last time; None where it is not marked."""
+    found = next((m for m in reversed(_marked) if m.function is function), None)
+    if found is None:
+        return None
+    limits = {"timeout": found.timeout, "memory_mb": found.memory_mb}
+    return {"task": found.task, "answer": found.fields, **limits}
+
+
+def keep_here(file: Path, functions: Mapping[str, Callable[..., Any]], fields: Sequence[str]) -> None:
+    """Have the tasks of a file judged by these functions of this process, whatever the file says."""
+    held = [_Marked(task, function, tuple(fields), 0, 0) for task, function in functions.items()]
+    _here[str(file.expanduser().resolve())] = held
+
+
+def loaded_tasks() -> list[str]:
+    """The tasks whose verifiers are loaded from files."""
+    return list(_loaded)
+
+
+def tasks_in(source: str, file: str = "verifier.py") -> list[str]:
+    """The tasks for which a text has verifiers; whatever it raises is the text's."""
+    return [marked.task for marked in _execute(file, source)]
+
+
 def load_verifiers(paths: Sequence[str | Path]) -> None:
     """Register the tasks of these files. A file loaded before is read anew; a UserError changes nothing."""
     new: dict[str, tuple[_Marked, workers.Kind]] = {}
@@ -80,7 +119,7 @@ def load_verifiers(paths: Sequence[str | Path]) -> None:
     for file, name in files.items():
         source = read_python(Path(file), name, "file of verifiers")
         kind = workers.Kind(__name__, file, source)
-        for marked in _run(file, source, name):
+        for marked in _here.get(file) or _run(file, source, name):
             task, here = marked.task, marked.place(name)
             if task in tasks.built_in():
                 raise UserError(f"{here}: task {task!r} is one of smopd's own; choose another name")
@@ -92,7 +131,8 @@ def load_verifiers(paths: Sequence[str | Path]) -> None:
     unload_verifiers(set(files), {kind for _, kind in new.values()})
     for task, (marked, kind) in new.items():
         _loaded[task] = marked, kind
-        tasks.register(Task(task, marked.fields, judge=partial(marked.job, kind)))
+        judge = marked.call if kind.file in _here else partial(marked.job, kind)
+        tasks.register(Task(task, marked.fields, judge=judge))
 
 
 def unload_verifiers(files: Set[str] | None = None, kept: Set[workers.Kind] = frozenset()) -> None:

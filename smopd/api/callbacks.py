@@ -1,0 +1,95 @@
+"""transformers' `TrainerCallback`s at the points of our training loop.
+
+Called: on_train_begin, on_step_begin, on_step_end, on_log, on_evaluate, on_save, on_train_end. Honoured:
+should_training_stop, should_save, and should_evaluate where the run evaluates (eval_steps). Not called, for
+the loop has no such points: on_epoch_*, on_substep_end, on_*optimizer_step, on_predict, on_prediction_step.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerControl, TrainerState
+from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
+
+from smopd.api.arguments import SMOPDConfig
+from smopd.training.hooks import Hooks
+
+if TYPE_CHECKING:
+    from smopd.training.loop import Trainer
+
+
+class CallbackHooks(Hooks):
+    """Keeps transformers' state, and calls the callbacks."""
+
+    def __init__(self, args: SMOPDConfig, callbacks: Sequence[Any], state: TrainerState) -> None:
+        self.given, self.state, self.control = args, state, TrainerControl()
+        self.handler = CallbackHandler([DefaultFlowCallback, *callbacks], None, None, None, None)
+        self.args: Any = None
+        self._per_epoch = 1.0
+
+    def begin(self, trainer: "Trainer") -> None:
+        """on_train_begin, with the log of what was trained before."""
+        config, state, handler = trainer.config, self.state, self.handler
+        self.args = self.given.for_callbacks(str(trainer.folder.path), config)
+        handler.model, handler.optimizer = trainer.model, trainer.optimizer
+        handler.processing_class = trainer.renderer.tokenizer
+        self._per_epoch = config.train.rollouts / len(trainer.player.examples)
+        state.max_steps, state.global_step = config.train.steps, trainer.step
+        state.epoch = trainer.step * self._per_epoch
+        state.logging_steps, state.save_steps = self.given.logging_steps, config.train.checkpoint_every
+        state.eval_steps = config.train.eval_every or state.eval_steps
+        state.is_world_process_zero = state.is_local_process_zero = trainer.processes.first
+        state.log_history = [as_logs(r, r["step"] * self._per_epoch) for r in trainer.folder.metrics()]
+        self._ask(handler.on_train_begin)
+
+    def step_begin(self, step: int) -> None:
+        """on_step_begin."""
+        self._ask(self.handler.on_step_begin)
+
+    def step_end(self, row: dict[str, Any]) -> None:
+        """on_step_end, and on_log every `logging_steps`."""
+        self.state.global_step, self.state.epoch = row["step"], row["step"] * self._per_epoch
+        self._ask(self.handler.on_step_end)
+        if self.control.should_log:
+            self.log(as_logs(row, self.state.epoch))
+
+    def saved(self, step: int) -> None:
+        """on_save."""
+        self._ask(self.handler.on_save)
+
+    def evaluated(self, step: int, accuracy: dict[str, float]) -> None:
+        """on_log and on_evaluate."""
+        self.report({f"eval_{view}": value for view, value in accuracy.items()})
+
+    def report(self, metrics: dict[str, float]) -> None:
+        """Tell the callbacks of an evaluation, and remember the best."""
+        self.log({**metrics, "step": self.state.global_step, "epoch": self.state.epoch})
+        self._ask(self.handler.on_evaluate, metrics)
+        name = self.given.metric_for_best_model
+        value = (
+            metrics.get(name if not name or name.startswith("eval_") else f"eval_{name}") if name else None
+        )
+        if value is not None and (self.state.best_metric is None or value > self.state.best_metric):
+            self.state.best_metric, self.state.best_global_step = value, self.state.global_step
+
+    def log(self, logs: dict[str, Any]) -> None:
+        """Add to the history, and tell the callbacks."""
+        self.state.log_history.append(logs)
+        self._ask(self.handler.on_log, logs)
+
+    def end(self) -> None:
+        """on_train_end."""
+        self._ask(self.handler.on_train_end)
+
+    def _ask(self, event: Callable[..., TrainerControl], *more: Any) -> None:
+        self.control = event(self.args, self.state, self.control, *more)
+        self.stop, self.save = self.control.should_training_stop, self.control.should_save
+        self.evaluate = self.control.should_evaluate
+
+
+def as_logs(row: dict[str, Any], epoch: float) -> dict[str, Any]:
+    """A step's metrics under the names that callbacks know: numbers alone, lr as learning_rate."""
+    numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
+    return {"learning_rate" if key == "lr" else key: value for key, value in numbers.items()} | {
+        "epoch": epoch
+    }

@@ -1,0 +1,165 @@
+"""`smopd.evaluate`: accuracy of a run or a model on examples, kept in a folder and continued there."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from smopd.api.inputs import judged_examples, placed, verifier_facts
+from smopd.api.objects import EVERY
+from smopd.api.tables import messages, table
+from smopd.api.training import Call, slug, telling
+from smopd.config import Config
+from smopd.config_io import flatten
+from smopd.errors import UserError
+from smopd.evaluation.store import INPUTS, load_identity, load_outcomes, load_summary
+from smopd.files import digest, file_digest
+from smopd.formatting import esc, interval, percent
+from smopd.verify import load_verifiers, own, tasks
+
+
+class Evaluation(dict[str, Any]):
+    """A finished evaluation: the summary of each view by its name; the rest as attributes."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        found = load_summary(self.path)
+        if found is None:
+            raise UserError(f"{self.path}: is no finished evaluation (no summary.json)")
+        self.summary = found  # all of summary.json
+        super().__init__(found["views"])
+
+    @property
+    def examples_digest(self) -> str:
+        """A hash of the examples it was played on."""
+        return str(load_identity(self.path).get("examples"))
+
+    @property
+    def of_run(self) -> bool:
+        """Whether a trained adapter was evaluated."""
+        return load_identity(self.path).get("adapter") is not None
+
+    def conversations(self, view: str | None = None) -> Any:
+        """Every conversation with its verdict, a row each: a DataFrame (without pandas, a list of dicts)."""
+        found = [o for o in load_outcomes(self.path) if view in (None, o.view)]
+        return table([{**vars(o), "messages": messages(o.system, o.turns)} for o in found])
+
+    def compare(self, before: "Evaluation | str | Path") -> dict[str, Any]:
+        """The change since another evaluation, by view and paired by item: difference, interval, p."""
+        from smopd.evaluation.metrics import compare_evaluations
+
+        other = before.path if isinstance(before, Evaluation) else Path(before)
+        return compare_evaluations(other, self.path)
+
+    def to_inspect(self, path: str | Path) -> Path:
+        """Write it as a log of inspect_ai (.eval or .json), for `inspect view`."""
+        from smopd.evaluation.inspect_log import write_inspect_log
+
+        return write_inspect_log(self.path, Path(path))
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{what:<10} {value}" for what, value in self._lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{esc(what)}</th><td>{esc(value)}</td></tr>" for what, value in self._lines())
+        return f"<table>{rows}</table>"
+
+    def _lines(self) -> list[tuple[str, str]]:
+        return [
+            (
+                view.upper(),
+                f"{percent(v['accuracy'])} {interval(v['low'], v['high'])} ({v['correct']}/{v['total']})",
+            )
+            for view, v in self.items()
+        ]
+
+
+def evaluate(
+    model: Any,
+    examples: Any = None,
+    *,
+    views: Sequence[str] | None = None,
+    verifier: Any = None,
+    tokenizer: Any = None,
+    base: bool = False,
+    limit: int | None = None,
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    **more: Any,
+) -> Evaluation:
+    """Accuracy by view of a run, or of a model as `smopd.train` takes one; the same call goes on.
+
+    `examples`: as in `smopd.train`; by default those the run or recipe names for evaluation. `verifier`: by
+    default the run's own. `base`: the run's model before training. `out`: by default a folder in the run, or
+    under runs/.
+    """
+    given = {
+        "eval.views": list(views) if views else None,
+        "eval.limit": limit,
+        **flatten(settings or {}),
+        **more,
+    }
+    call = Call(model, None, tokenizer, {k: v for k, v in given.items() if v is not None}, None)
+    if base and not call.run:
+        raise UserError("base: names the model of a run before training; the first argument is no run")
+    config = call.config()
+    if examples is None and call.run and _given(config.data.train) and not _given(config.data.eval):
+        raise UserError(f"{call.run}: was given no examples for evaluation (eval=); pass some")
+    if examples is not None or verifier is not None:
+        _add(call, config, config.data.eval if examples is None else examples, verifier)
+
+    from smopd.evaluation.prepare import prepared_examples
+    from smopd.evaluation.session import check_evaluation, evaluate_into
+    from smopd.models import resolve_adapter
+    from smopd.rollout.choice import resolve_engine
+
+    wanted = config.model.adapter if base or not call.run else call.run
+    adapter = resolve_adapter(wanted) if wanted else None
+    folder = Path(out) if out is not None else _folder(call, config, adapter, base)
+    own.unload_verifiers()
+    with placed(folder, call.inputs) as files:
+        if "data.verifiers" in files:
+            files["data.verifiers"] = [files["data.verifiers"]]
+        config = resolve_engine(call.config(files))
+        check_evaluation(config)
+        label = adapter.name if adapter else "base" if base else "eval"
+        track, _ = telling(progress)
+        evaluate_into(folder, config, prepared_examples(config, "eval"), label, adapter, track=track)
+    return Evaluation(folder)
+
+
+def _add(call: Call, config: Config, rows: Any, verifier: Any) -> None:
+    """Examples and verifier of this call, which the evaluation's folder keeps."""
+    own.unload_verifiers()
+    known, every = None, False
+    if verifier is None:
+        load_verifiers(config.data.verifiers)
+        names = own.loaded_tasks()
+        known = tasks.find(names[0]) if len(names) == 1 else None
+        every = any(EVERY in verifier_facts(Path(file)) for file in config.data.verifiers)
+    found, judges = judged_examples({"eval": rows}, verifier, "eval", known, every and known is not None)
+    call.inputs.add_examples("eval", found["eval"])
+    if judges:
+        call.inputs.add_verifier(judges)
+
+
+def _folder(call: Call, config: Config, adapter: Path | None, base: bool) -> Path:
+    """In the run, or under runs/; named for what was evaluated, and for what it was evaluated on."""
+    # The kind of engine is left out, as of a run: what samples may change.
+    asked = (
+        config.eval.model_dump(),
+        config.chat.model_dump(),
+        config.seed,
+        config.data.eval,
+        config.model.path,
+    )
+    file = adapter / "adapter_model.safetensors" if adapter else None
+    mark = digest([*asked, call.inputs.digest, file_digest(file) if file else ""], 4)
+    if not call.run:
+        return Path("runs") / f"eval-{slug(call.name)}-{mark}"
+    return call.run / "eval" / f"{'base' if base or not adapter else adapter.name}-{mark}"
+
+
+def _given(name: str) -> bool:
+    """Whether these examples were passed from Python."""
+    return Path(name).parent.name == INPUTS

@@ -1,0 +1,215 @@
+"""What was passed as Python objects, as files in a folder: examples, verifier, method, model.
+
+So a run, or an evaluation, stays a folder that says of what it is, and goes on without the Python objects.
+What is there already must be the same as what is passed now.
+"""
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from smopd.api.objects import PLAIN, Judges, Written, judges_of, method_file
+from smopd.data import Example
+from smopd.data.columns import FIELD, as_examples, plain_answers
+from smopd.errors import UserError
+from smopd.evaluation.store import INPUTS
+from smopd.files import digest, jsonl, write_text
+from smopd.methods import Method
+from smopd.plugins import stands_for
+from smopd.verify import own, tasks
+from smopd.verify.task import Task
+
+log = logging.getLogger("smopd")
+BEGUN = ("config.toml", "evaluation.json")  # one of them is there once a folder's work has begun
+
+
+@dataclass
+class Inputs:
+    """Texts by file name, the settings that name the files, and a model with its tokenizer."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    model: tuple[Any, Any] | None = None
+    # What makes a file stand for an object that has no text, once it is written.
+    held: dict[str, Callable[[Path], None]] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """A short hash of all of it; empty where there is nothing."""
+        return digest(self.texts, 4) if self.texts else ""
+
+    def add(self, name: str, key: str, written: Written, hold: Callable[[Path], None]) -> None:
+        """A file that stands for an object."""
+        self.texts[name], self.settings[key] = written.text, name
+        if written.reason:
+            self.held[name] = hold
+
+    def add_verifier(self, judges: Judges) -> None:
+        """The functions of `verifier=`."""
+        hold = partial(own.keep_here, functions=judges.functions, fields=judges.fields)
+        self.add("verifier.py", "data.verifiers", judges.file, hold)
+        if judges.file.reason:
+            limits = "it is called in this process, one reply at a time, without a limit of time or memory"
+            log.warning("verifier: no text of it can be kept (%s): %s", judges.file.reason, limits)
+
+    def add_method(self, method: Method) -> None:
+        """A method object."""
+        written = method_file(method)
+        self.add("method.py", "method", written, partial(stands_for, names={"METHODS": [method]}))
+        if written.reason:
+            log.warning("method: no text of it can be kept (%s): only this Python can go on", written.reason)
+
+    def add_examples(self, split: str, examples: list[Example]) -> None:
+        """Training or evaluation examples."""
+        self.texts[f"{split}.jsonl"] = jsonl(e.to_json() for e in examples)
+        self.settings[f"data.{split}"] = f"{split}.jsonl"
+
+    def add_model(self, model: Any, tokenizer: Any) -> None:
+        """A transformers model of this process."""
+        self.model, self.texts["model.sha256"] = (model, tokenizer), f"{weights_hash(model)}\n"
+        self.settings["model.path"] = "model"
+
+
+def judged_examples(
+    rows: dict[str, Any], verifier: Any, name: str, known: Task | None = None, every: bool = False
+) -> tuple[dict[str, list[Example]], Judges | None]:
+    """The examples by split, as ones of the verifier's task if it has one; `known`: the task that judges what
+    names none, or `every` example, where no verifier is passed.
+    """
+    given = {split: part for split, part in rows.items() if part is not None}
+    plain = any(plain_answers(part) or _were_plain(part) for part in given.values())
+    judges = judges_of(verifier, plain) if verifier is not None else None
+    if judges is None and known and plain and len(known.fields) != 1:
+        needs = f"the verifier of {known.name} was made for answers that are objects"
+        raise UserError(f"{name}: the answers are plain values, but {needs}; pass verifier=")
+    task = judges.task if judges else known.name if known else ""
+    fields = judges.fields if judges else known.fields if known else ()
+    every = judges.every if judges else every
+    with _known(judges):
+        found = {
+            split: as_examples(part, split, task, *(fields[:1] or [FIELD]), every)
+            for split, part in given.items()
+        }
+    return found, judges
+
+
+def verifier_facts(file: Path) -> str:
+    """What a verifier's file says of it; empty for one that was not written here."""
+    if file.parent.name != INPUTS or not file.is_file():
+        return ""
+    return file.read_text(encoding="utf-8").partition('"""\n\n')[0]
+
+
+def _were_plain(part: Any) -> bool:
+    """Whether examples that a folder keeps had plain answers when they were passed."""
+    return isinstance(part, str | Path) and PLAIN in verifier_facts(Path(part).parent / "verifier.py")
+
+
+@contextmanager
+def _known(judges: Judges | None) -> Iterator[None]:
+    """The tasks of functions that are not in a file yet, for the reader of examples."""
+    names = list(judges.functions) if judges else []
+    for name in names:
+        tasks.register(Task(name, judges.fields if judges else (), judge=lambda example, reply: _nobody()))
+    try:
+        yield
+    finally:
+        for name in names:
+            tasks.forget(name)
+
+
+def _nobody() -> Any:
+    raise AssertionError("a reply was judged while examples are read")
+
+
+@contextmanager
+def placed(
+    out: Path, inputs: Inputs, first: bool = True, wait: Callable[[], None] = lambda: None
+) -> Iterator[dict[str, Any]]:
+    """Inside, the files are in OUT/inputs; the settings that name them. Work that does not begin leaves none.
+
+    With several processes the `first` writes, and all `wait` for it.
+    """
+    folder = out / INPUTS
+    begun = any((out / name).exists() for name in BEGUN)
+    made = [p for p in (folder, *folder.parents) if not p.exists()]
+    new: list[Path] = []
+    try:
+        if first:
+            _write(folder, inputs, begun, new)
+        wait()
+        for name, hold in inputs.held.items():
+            hold(folder / name)
+            if begun:
+                same = "it cannot be told whether it is the one this run began with"
+                log.warning("%s: has no text that could be compared: %s", folder / name, same)
+        settings: dict[str, Any] = {key: str(folder / name) for key, name in inputs.settings.items()}
+        yield settings
+    except BaseException:
+        if first and (begun or not any((out / name).exists() for name in BEGUN)):
+            for path in new:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            for path in made:
+                with suppress(OSError):
+                    path.rmdir()
+        raise
+
+
+def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
+    for name, text in inputs.texts.items():
+        path = folder / name
+        there = path.read_text(encoding="utf-8") if path.exists() else None
+        if there == text:
+            continue
+        if there is not None and begun:
+            advice = "pass the same, or choose another out="
+            raise UserError(f"{path}: what is passed now is not what this folder was begun with; {advice}")
+        new.append(path)
+        try:
+            write_text(path, text)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+    if inputs.model and not (folder / "model" / "config.json").exists():
+        model, tokenizer = inputs.model
+        new += [folder / "model", folder / ".model"]
+        shutil.rmtree(folder / "model", ignore_errors=True)
+        tokenizer.save_pretrained(folder / ".model")
+        model.save_pretrained(folder / ".model")
+        (folder / ".model").rename(folder / "model")
+
+
+def weights_hash(model: Any) -> str:
+    """A hash of every number of a model."""
+    import torch
+
+    found = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def model_settings(model: Any, tokenizer: Any) -> dict[str, Any]:
+    """The settings that a model in memory decides; a UserError where it cannot be kept as it is."""
+    from transformers import PreTrainedModel
+
+    if hasattr(model, "peft_config"):
+        advice = "pass its base, and settings={'model.adapter': FOLDER} to start from an adapter"
+        raise UserError(f"model: it carries adapters of its own; {advice}")
+    if not isinstance(model, PreTrainedModel):
+        known = "a recipe, a TOML file, a run folder, a model's folder or hub id, or a transformers model"
+        raise UserError(f"model: expected {known}; found {type(model).__name__}")
+    if tokenizer is None:
+        raise UserError("model: a model in memory needs its tokenizer: pass tokenizer=")
+    if getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None):
+        advice = "pass its name and settings={'model.quantize': 'nf4'} (or int8)"
+        raise UserError(f"model: quantised weights of this process cannot be kept as they are; {advice}")
+    attention = getattr(model.config, "_attn_implementation", "sdpa")
+    eager = {"model.attention": "eager"} if attention == "eager" else {}
+    return {"model.dtype": str(model.dtype).removeprefix("torch."), **eager}

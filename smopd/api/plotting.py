@@ -1,0 +1,60 @@
+"""`run.plot()`: what a run did, as one picture."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smopd.files import read_jsonl
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from smopd.api.run import Run
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by everybody
+
+
+def plot(run: "Run", path: str | Path | None = None) -> "Figure":
+    """Loss and right answers by step; beside them the run's evaluations with their intervals, if any."""
+    from matplotlib.figure import Figure
+
+    evaluations = run.evaluations
+    figure = Figure(figsize=(10 if evaluations else 6, 3.6), layout="constrained")
+    parts: Any = figure.subplots(1, 2 if evaluations else 1, squeeze=False)[0]
+    rows = read_jsonl(run.path / "metrics.jsonl")
+    steps = [row["step"] for row in rows]
+    training, right = parts[0], parts[0].twinx()
+    training.plot(steps, [row["loss"] for row in rows], color=COLOURS[0], label="loss")
+    right.plot(steps, [row.get("outcome") for row in rows], color=COLOURS[1], ls="--", label="right answers")
+    for number, view in enumerate(("sharded", "full")):
+        found = [r for r in read_jsonl(run.path / "evaluations.jsonl") if r["metric"] == view]
+        if found:
+            values = [r["value"] for r in found]
+            label = f"evaluated, {view.upper()}"
+            right.plot([r["step"] for r in found], values, "o", color=COLOURS[2 + number], label=label)
+    right.set_ylim(-0.02, 1.02)
+    training.set(xlabel="step", ylabel="loss", title=run.path.name)
+    right.set_ylabel("share right")
+    lines = [*training.get_lines(), *right.get_lines()]
+    training.legend(lines, [str(line.get_label()) for line in lines], fontsize="small")
+    if evaluations:
+        _accuracies(parts[1], evaluations)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
+
+
+def _accuracies(axes: Any, evaluations: list[Any]) -> None:
+    """A group of bars a view, a bar an evaluation."""
+    views = list(dict.fromkeys(view for evaluation in evaluations for view in evaluation))
+    width = 0.8 / len(evaluations)
+    for number, evaluation in enumerate(evaluations):
+        shown = [(place, evaluation[view]) for place, view in enumerate(views) if view in evaluation]
+        heights = [view["accuracy"] for _, view in shown]
+        below = [max(0.0, view["accuracy"] - view["low"]) for _, view in shown]
+        above = [max(0.0, view["high"] - view["accuracy"]) for _, view in shown]
+        places = [place + number * width for place, _ in shown]
+        look = {"color": COLOURS[number % len(COLOURS)], "label": evaluation.path.name, "capsize": 3}
+        axes.bar(places, heights, width, yerr=(below, above), **look)
+    axes.set_xticks([place + 0.4 - width / 2 for place in range(len(views))], [v.upper() for v in views])
+    axes.set(ylim=(0, 1.05), ylabel="accuracy, 95% interval")
+    axes.legend(fontsize="small")

@@ -1,0 +1,20 @@
+"""Rows as a DataFrame where pandas is installed, else as a plain list of dicts."""
+
+from typing import Any
+
+
+def table(rows: list[dict[str, Any]]) -> Any:
+    """A pandas DataFrame of the rows, or the rows themselves."""
+    try:
+        import pandas
+    except ImportError:
+        return rows
+    return pandas.DataFrame(rows)
+
+
+def messages(system: str, turns: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """The turns of a conversation as chat messages."""
+    found = [{"role": "system", "content": system}] if system else []
+    for turn in turns:
+        found += [{"role": "user", "content": turn["user"]}, {"role": "assistant", "content": turn["reply"]}]
+    return found

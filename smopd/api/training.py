@@ -1,0 +1,197 @@
+"""`smopd.train`: from a recipe or a model and Python objects to a run folder, by the one training loop."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smopd.api.inputs import Inputs, judged_examples, model_settings, placed
+from smopd.api.run import Run
+from smopd.config import MAY_CHANGE, Config, load_config, recipe_names
+from smopd.config_io import flatten, scalar
+from smopd.errors import UserError
+from smopd.evaluation.store import INPUTS
+from smopd.files import digest
+from smopd.methods import Method
+from smopd.training.hooks import Hooks
+from smopd.verify import load_verifiers, own
+
+OnStep = Callable[[dict[str, Any]], Any]
+
+
+def train(
+    model: Any,
+    *,
+    method: str | Method | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    train: Any = None,
+    eval: Any = None,
+    verifier: Any = None,
+    tokenizer: Any = None,
+    on_step: OnStep | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    **more: Any,
+) -> Run:
+    """Train a run to its end, or continue it: the same call does both.
+
+    `model`: a recipe ("pocket", "qwen3-1.7b", a TOML file), a model (folder, hub id, or a transformers model
+    with `tokenizer=`), or a run folder. `train`, `eval`: examples (docs/python.md has their columns) or a
+    file. `verifier`: a function (answer, reply) -> True, False or None. `method`: a name, file or Method.
+    `on_step` gets the metrics of every step; the run ends where it returns False. `settings`, and keywords
+    such as **{"lora.r": 8}: any setting of docs/configuration.md.
+    """
+    given = {"train.steps": steps, "seed": seed, **flatten(settings or {}), **more}
+    call = Call(model, method, tokenizer, {k: v for k, v in given.items() if v is not None}, out)
+    return run_training(call, {"train": train, "eval": eval}, verifier, _OnStep(on_step), progress)
+
+
+@dataclass
+class Call:
+    """What a run is asked to be, apart from its examples."""
+
+    model: Any
+    method: str | Method | None
+    tokenizer: Any
+    settings: dict[str, Any]
+    out: str | Path | None
+
+    def __post_init__(self) -> None:
+        self.recipe: str | Path | None = None
+        self.run: Path | None = None
+        self.inputs = Inputs()
+        if isinstance(self.model, Run):
+            self.model = self.model.path
+        if isinstance(self.model, str | Path):
+            self._named(self.model)
+        else:
+            self.settings = model_settings(self.model, self.tokenizer) | self.settings
+            self.settings.setdefault("engine.kind", "auto")
+            self.inputs.add_model(self.model, self.tokenizer)
+            self.name = str(getattr(self.model, "name_or_path", "")) or type(self.model).__name__
+        if self.run and self.out is not None and Path(self.out) != self.run:
+            raise UserError(f"out: {self.run} is a run, which goes on in its own folder; leave out= away")
+        if isinstance(self.method, Method):
+            self.inputs.add_method(self.method)
+
+    def _named(self, model: str | Path) -> None:
+        self.name, path = str(model), Path(model).expanduser()
+        if self.tokenizer is not None:
+            raise UserError("tokenizer: a model that is named has its own; leave it away, or pass the model")
+        if (path / "config.toml").is_file():
+            self.recipe, self.run = path / "config.toml", path
+        elif self.name in recipe_names() or path.suffix == ".toml" or not _names_model(self.name, path):
+            self.recipe = model  # or a complaint that names the recipes
+        else:
+            self.settings = {"engine.kind": "auto", "model.path": self.name} | self.settings
+
+    def config(self, placed: Mapping[str, Any] = {}, trial: bool = False) -> Config:
+        """The settings, with those of the files that are `placed`; a `trial` goes without a method object."""
+        settings = {**self.settings, **placed}
+        if trial and isinstance(self.method, Method):
+            settings = {key: v for key, v in settings.items() if not key.startswith("objective.")}
+        method = None if isinstance(self.method, Method) else self.method
+        overrides = [f"{key}={toml(key, value)}" for key, value in settings.items()]
+        return load_config(self.recipe, overrides, method)
+
+    def folder(self, config: Config) -> Path:
+        """Where the run is written."""
+        if self.run or self.out is not None:
+            return self.run or Path(str(self.out)).expanduser()
+        method = self.method.name if isinstance(self.method, Method) else Path(config.method).stem
+        name = f"{slug(self.name)}-{method}-seed{config.seed}"
+        # What else makes it another run. More steps do not, and what samples them neither.
+        asked = {
+            k: v for k, v in self.settings.items() if not k.startswith((*MAY_CHANGE, "train.steps", "seed"))
+        }
+        asked = {k: toml(k, v) for k, v in asked.items() if k != "model.path"}
+        if self.inputs.texts or asked:
+            name += f"-{digest([asked, self.inputs.digest], 4)}"
+        return Path("runs") / name
+
+
+def run_training(call: Call, rows: dict[str, Any], verifier: Any, hooks: Hooks, progress: bool) -> Run:
+    """Place what was passed, then train by the loop that every run is trained by."""
+    base = call.config(trial=True)
+    own.unload_verifiers()  # of an earlier call; a task may have another verifier now
+    load_verifiers([f for f in base.data.verifiers if verifier is None or Path(f).parent.name != INPUTS])
+    if verifier is not None and rows["train"] is None:
+        rows = {**rows, "train": base.data.train}  # they become examples of its task
+    examples, judges = judged_examples(rows, verifier, "train, eval")
+    for split, part in examples.items():
+        call.inputs.add_examples(split, part)
+    if judges:
+        call.inputs.add_verifier(judges)
+    out = call.folder(base)
+    own.unload_verifiers()
+
+    from smopd.training.loop import Stopped
+    from smopd.training.processes import Processes
+    from smopd.training.run_folder import RunFolder
+    from smopd.training.runs import train_run
+
+    track, note = telling(progress)
+    processes = Processes()
+    with placed(out, call.inputs, processes.first, processes.barrier) as settings:
+        if "data.verifiers" in settings:
+            ours = settings["data.verifiers"]
+            settings["data.verifiers"] = [*(f for f in base.data.verifiers if f != ours), ours]
+        config = call.config(settings)
+        folder = RunFolder(out, config)
+        try:
+            train_run(config, folder, track, note, hooks)
+        except Stopped as stopped:
+            said = (
+                f"stopped after step {stopped.step}; everything is saved in {out}, and the same call goes on"
+            )
+            raise KeyboardInterrupt(said) from None
+    return Run(out)
+
+
+def toml(key: str, value: Any) -> str:
+    """A value as the words of a setting; a UserError where it is nothing a setting can be."""
+    if isinstance(value, Path):
+        value = str(value)
+    if hasattr(value, "tolist"):  # numpy's and torch's
+        value = value.tolist()
+    try:
+        return scalar(list(value) if isinstance(value, tuple) else value)
+    except TypeError:
+        kinds = "a number, a text, true or false, or a list"
+        raise UserError(f"{key}: expected {kinds}, found {type(value).__name__}") from None
+
+
+def slug(name: str) -> str:
+    """The last part of a path or name, in characters that every file system takes."""
+    last = name.rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^\w.-]+", "-", re.sub(r"\.(toml|gguf)$", "", last)).strip("-.")[:40] or "run"
+
+
+def _names_model(name: str, path: Path) -> bool:
+    here = (path / "config.json").is_file() or path.suffix == ".gguf"
+    return here or (not path.exists() and name.count("/") == 1 and not name.startswith((".", "~", "/")))
+
+
+def telling(progress: bool) -> tuple[Any, Any]:
+    """What shows progress, and the words on a step."""
+    if not progress:
+        from smopd.tracking import quiet
+
+        return quiet, lambda row: ""
+    from smopd.cli.progress import track, training_note
+
+    return track, training_note
+
+
+class _OnStep(Hooks):
+    """Calls a function after every step."""
+
+    def __init__(self, function: OnStep | None) -> None:
+        self.function = function
+
+    def step_end(self, row: dict[str, Any]) -> None:
+        if self.function:
+            self.stop = self.function(row) is False

@@ -1,0 +1,55 @@
+"""`smopd.variant`: a method with parts of one's own in place of its parts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from smopd.errors import UserError
+from smopd.methods import METHODS, Method, find_method
+
+if TYPE_CHECKING:
+    from smopd.objective.plan import Plan
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The plan of a method whose terms have other parts."""
+
+    plan: Callable[[Any], "Plan"]
+    parts: dict[str, Any]
+    terms: tuple[str, ...]  # empty: all of them
+
+    def __call__(self, settings: Any) -> "Plan":
+        given = self.plan(settings)
+        names = [term.name for term in given.terms]
+        if unknown := [name for name in self.terms if name not in names]:
+            raise UserError(f"variant: no term {unknown[0]!r}; the method's terms are {', '.join(names)}")
+        chosen = self.terms or names
+        parts = dict(self.parts)
+        if "loss" in parts and not hasattr(parts["loss"], "value"):
+            from smopd.scoring import row_loss
+
+            parts["loss"] = row_loss(parts["loss"])
+        return replace(
+            given, terms=tuple(replace(t, **parts) if t.name in chosen else t for t in given.terms)
+        )
+
+
+def variant(
+    method: str | Method, *, name: str = "", terms: Sequence[str] = (), loss: Any = None, tokens: Any = None,
+    cap: Any = None, turns: Any = None, teacher: Any = None,
+) -> Method:  # fmt: skip
+    """A method with other parts: what a token costs (`loss`, a function of its logits), which tokens count
+    (`tokens`, a selector), `cap`, `turns`, `teacher`, as docs/extending.md has them; in all `terms` or some.
+    """
+    if isinstance(method, str) and method not in METHODS and not method.endswith(".py"):
+        raise UserError(f"variant: unknown method {method!r}; the methods are {', '.join(METHODS)}")
+    base = method if isinstance(method, Method) else find_method(method)
+    given = {"loss": loss, "tokens": tokens, "cap": cap, "turns": turns, "teacher": teacher}
+    parts = {key: part for key, part in given.items() if part is not None}
+    if not parts:
+        raise UserError(f"variant: change a part: {', '.join(given)}")
+    title = f"{base.title}, with parts of yours: {', '.join(parts)}"
+    plan = Changed(base.plan, parts, tuple(terms))
+    own = name or f"{base.name}-variant"
+    return Method(own, title, base.summary, base.paper, base.section, plan, dict(base.settings))

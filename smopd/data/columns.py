@@ -1,0 +1,131 @@
+"""Examples from Python objects: a list of dicts or `Example`s, a `datasets.Dataset`, a pandas DataFrame.
+
+    shards      the user's messages in their order, a list of texts; or
+    messages    the same as chat messages: a `system` message is the system prompt, `user` messages are the
+                shards, `assistant` messages are left out (the model says its own)
+    full        the whole task in one message
+    answer      what the verifier needs: an object, or a plain value, kept as {"value": ...}; a text that is a
+                JSON object is read as one, since a column of a table cannot hold objects of many shapes
+    id          by default the row's number; task, system, source: as in our JSONL
+
+A dict with another key is refused; further columns of a table are left out, as are its empty cells.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from smopd.data.example import Example
+from smopd.data.hub import without_empty
+from smopd.data.reading import load_examples, parse_item, refuse_twins
+from smopd.errors import UserError
+from smopd.verify.task import Record
+
+FIELD = "value"  # what a plain answer is kept as
+COLUMNS = ("id", "task", "system", "shards", "messages", "full", "answer", "source")
+
+
+def plain_answers(rows: Any) -> bool:
+    """Whether the answers are plain values, by the first row that has one."""
+    for row in _rows(rows):
+        if isinstance(row, Mapping) and row.get("answer") is not None:
+            return not isinstance(_answer(row["answer"]), Mapping)
+        if isinstance(row, Example):
+            return False
+    return False
+
+
+def as_examples(
+    rows: Any, name: str, task: str = "", field: str = FIELD, every: bool = False
+) -> list[Example]:
+    """The examples of `rows`, or of the file it names. `task`: of those that name none themselves, or of
+    `every` one; a plain answer is kept under `field`; `name` is how complaints call the rows.
+    """
+    if isinstance(rows, str | Path):
+        return [replace(e, task=task) if every else e for e in load_examples(rows)]
+    table = not isinstance(rows, list | tuple)
+    examples = []
+    for number, row in enumerate(_rows(rows), 1):
+        where = f"{name}, example {number}"
+        if isinstance(row, Example):
+            examples.append(replace(row, task=task) if every else row)
+            continue
+        if not isinstance(row, Mapping):
+            raise UserError(f"{where}: expected a dict or an Example, found {type(row).__name__}")
+        filled = without_empty(dict(row)) if table else {k: v for k, v in row.items() if v is not None}
+        filled |= {"task": task} if every else {}
+        examples.append(_example(Record(filled, where), number, table, task, field))
+    if not examples:
+        raise UserError(f"{name}: holds no examples")
+    refuse_twins(examples, name)
+    return examples
+
+
+def _rows(rows: Any) -> Iterable[Any]:
+    if isinstance(rows, str | Path | Mapping):
+        return ()
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a pandas DataFrame
+        return [{str(k): v for k, v in row.items() if v == v or v is None} for row in rows.to_dict("records")]
+    try:
+        return list(rows)
+    except TypeError:
+        raise UserError(
+            f"examples: expected a list of dicts, a datasets.Dataset, a DataFrame or a file, "
+            f"found {type(rows).__name__}"
+        ) from None
+
+
+def _example(row: Record, number: int, table: bool, task: str, field: str) -> Example:
+    if "task_id" in row:
+        return parse_item(dict(row), row.where)
+    item = {key: value for key, value in row.items() if key in COLUMNS or not table}
+    if "messages" in item:
+        item |= _from_messages(row)
+        del item["messages"]
+    if unknown := sorted(set(item) - set(COLUMNS)):
+        raise row.error(unknown[0], f"unknown; an example has {', '.join(COLUMNS)}")
+    item["id"] = str(item.get("id", number))
+    item["task"] = item.get("task") or task
+    if not item["task"]:
+        raise row.error("task", "missing, so nobody can judge a reply; name a task, or pass verifier=")
+    answer = _answer(row["answer"])
+    item["answer"] = dict(answer) if isinstance(answer, Mapping) else {field: answer}
+    if isinstance(item.get("shards"), tuple):
+        item["shards"] = list(item["shards"])
+    try:
+        item["answer"] = json.loads(json.dumps(item["answer"], ensure_ascii=False))
+    except (TypeError, ValueError) as error:
+        raise row.error("answer", f"is not plain JSON: {error}") from None
+    return parse_item(item, row.where)
+
+
+def _from_messages(row: Record) -> dict[str, Any]:
+    """Shards and system prompt of chat messages."""
+    if "shards" in row:
+        raise row.error("messages", "stands beside 'shards', which says the same; give one of them")
+    said: dict[str, list[str]] = {"system": [], "user": [], "assistant": []}
+    messages = row["messages"]
+    if not isinstance(messages, list | tuple):
+        raise row.error("messages", f"expected a list of messages, found {type(messages).__name__}")
+    for number, message in enumerate(messages, 1):
+        role = message.get("role") if isinstance(message, Mapping) else None
+        if role not in said or not isinstance(message.get("content"), str):
+            form = "expected {'role': 'system' | 'user' | 'assistant', 'content': TEXT}"
+            raise row.error("messages", f"message {number}: {form}")
+        said[role].append(message["content"])
+    system = {"system": "\n\n".join(said["system"])} if said["system"] else {}
+    if system and row.get("system"):
+        raise row.error("messages", "holds a system message, and so does the field 'system'; give one")
+    return {"shards": said["user"], **system}
+
+
+def _answer(value: Any) -> Any:
+    value = value.item() if hasattr(value, "item") and not isinstance(value, Mapping) else value  # numpy's
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            return json.loads(value)
+        except json.JSONDecodeError:
+            return value
+    return value
