@@ -5,10 +5,13 @@ import re
 import runpy
 
 import pytest
+import torch
 from doc_pages import PAGES, ROOT, anchors, blocks, inline, links, prose
 from pictures import pictures
 
 from smopd.methods import METHODS
+from smopd.objective import keep_mask, reliability, turn_weights  # noqa: F401 - the page's examples
+from smopd.objective.tokens import Moment
 
 DOCS = ROOT / "docs"
 ALL = [*PAGES, *sorted((DOCS / "evidence").glob("*.md"))]
@@ -106,12 +109,28 @@ def test_the_pictures_are_current():
 def test_tables_keep_their_columns():
     """A bar inside a cell would cut it short: GitHub drops what is too much."""
     for page in PAGES:
-        text = "\n".join(
-            line for line in re.sub(r"^```.*?^```", "", READ[page], flags=re.M | re.S).split("\n")
-        )
-        for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
+        for table in re.findall(r"(?:^\|.*\n)+", prose(READ[page]), re.M):
             counts = {len(re.findall(r"(?<!\\)\|", row)) for row in table.strip().split("\n")}
             assert len(counts) == 1, f"{page.name}: {table[:200]}"
+
+
+def test_the_method_page_counts_as_the_code_does():
+    page = READ[DOCS / "method.md"]
+    kept = re.search(r"stay: ((?:\d+ of \d+(?:, )?)+)", page)
+    assert kept is not None
+    for some, of in re.findall(r"(\d+) of (\d+)", kept[1]):
+        assert keep_mask(torch.arange(int(of)) / 7, 0.8).sum() == int(some)
+    begins = re.search(r"With (\d+) steps it is on from step (\d+), with (\d+) from step (\d+)", page)
+    assert begins is not None
+    for steps, first in (begins.groups()[:2], begins.groups()[2:]):
+        on = [step for step in range(1, int(steps) + 1) if Moment(step, int(steps)).after(0.33)]
+        assert on[0] == int(first)
+    (example,) = [text for _, text in blocks(page) if "turn_weights(" in text]
+    for line in example.split("\n"):
+        call, _, said = line.partition("#")
+        numbers = [float(number) for number in re.findall(r"(?<!from )\b\d\.\d+", said)]
+        if numbers:
+            assert eval(call).tolist() == pytest.approx(numbers, abs=5e-4)
 
 
 def test_the_readme_says_how_many_methods_there_are():
