@@ -71,84 +71,92 @@ def chip(axes: Axes, x: float, y: float, text: str, edge: str, width: float = 34
     return x + width + 6
 
 
-def step_picture() -> str:
-    """One training step: play, score twice, select and weigh, update."""
-    user, reply = MUTED, ORANGE
+def heading(axes: Axes, y: float, title: str, note: str) -> None:
+    """The title of a band of the picture, and a sentence below it."""
+    axes.text(22, y, title, weight="bold", size=13, va="center")
+    axes.text(22, y + 18, note, color=MUTED, size=10.5, va="center")
 
-    def heading(axes: Axes, y: float, number: int, title: str, note: str) -> None:
-        axes.text(22, y, f"{number}  {title}", weight="bold", size=13, va="center")
-        axes.text(22, y + 18, note, color=MUTED, size=10.5, va="center")
+
+def rule(axes: Axes, y: float) -> None:
+    """A line between two bands."""
+    axes.plot([22, 858], [y, y], color=RULE, lw=1)
+
+
+def step_picture() -> str:
+    """One training step: play, score twice, make one number, update."""
 
     def draw(axes: Axes) -> None:
         heading(
-            axes, 26, 1, "Play", "The student answers every message; its own replies stay in the history."
+            axes, 26, "1  Play", "The student answers every message; its own replies stay in the history."
         )
-        said = [
-            ("u1", "How many pears does Ben have?"), ("a1", "say 5. The answer is 5."),
-            ("u2", "In the evening 3 arrive."), ("a2", "so 5, 3 more: 8."),
-            ("u3", "Wait, Ben starts with 3."), ("a3", "so 8. The answer is 8."),
-        ]  # fmt: skip
-        for i, (name, text) in enumerate(said):
-            x, y = 22 + 284 * (i // 2), 58 + 32 * (i % 2)
-            chip(axes, x, y, name, user if name[0] == "u" else reply)
-            axes.text(x + 42, y + 12.5, text, va="center", size=11, color=INK)
-        axes.plot([22, 858], [134, 134], color=RULE, lw=1)
-
-        heading(
-            axes,
-            154,
-            2,
-            "Score the same reply tokens twice",
-            "The student under what it saw (dirty); the teacher, a slow average of the student, "
-            "under a clean context.",
-        )
-        rows = [("a middle reply", "a2", ["u1", "a1", "u2"], ["u1", "u2"]),
-                ("the answer", "a3", ["u1", "a1", "u2", "a2", "u3"], ["FULL"])]  # fmt: skip
-        for i, (what, scored, dirty, clean) in enumerate(rows):
-            y = 190 + 34 * i
-            axes.text(22, y + 12.5, what, va="center", size=11)
-            for x, who, context in ((140, "student", dirty), (520, "teacher", clean)):
-                axes.text(x, y + 12.5, who, va="center", size=11, color=BLUE if who == "student" else VIOLET)
-                x += 66
-                for name in context:
-                    wide = 150 if name == "FULL" else 34
-                    text = "FULL: the whole task" if name == "FULL" else name
-                    x = chip(axes, x, y, text, reply if name[0] == "a" else user, wide)
-                axes.text(x + 6, y + 12.5, "▸", va="center", ha="center", size=12, color=MUTED)
-                chip(axes, x + 16, y, scored, BLUE if who == "student" else VIOLET, 34, PAPER)
-        axes.plot([22, 858], [266, 266], color=RULE, lw=1)
-
-        heading(
-            axes,
-            286,
-            3,
-            "Make one number of it",
-            "Per token a divergence between the two, capped at 0.5 nats.",
-        )
-        kept = keep_mask(torch.tensor(ENTROPY), 0.8).tolist()
-        for i, (value, stays) in enumerate(zip(ENTROPY, kept, strict=True)):
-            x, high = 24 + 25 * i, 30 * value
-            axes.add_patch(FancyBboxPatch(
-                (x, 390 - high), 17, high, "square,pad=0", facecolor=BLUE if stays else PAPER,
-                edgecolor=BLUE if stays else QUIET, linewidth=1.2, linestyle="-" if stays else (0, (2, 2)),
-            ))  # fmt: skip
-        axes.plot([20, 274], [390, 390], color=MUTED, lw=1)
-        axes.text(22, 404, "tokens of a2 by the student's entropy", size=10.5, color=MUTED, va="center")
-        lines = [
-            ("middle replies", "Jensen-Shannon, over the tokens that the mask keeps"),
-            ("", "(dashed: dropped), times a weight: less where the two disagree"),
-            ("answer", "reverse KL, every token"),
-            ("FULL branch", "reverse KL on a reply to the whole task, with probability 0.2"),
-        ]
-        for i, (part, text) in enumerate(lines):
-            axes.text(310, 326 + 23 * i, part, size=11, weight="bold", va="center")
-            axes.text(430, 326 + 23 * i, text, size=11, va="center")
-        axes.plot([22, 858], [422, 422], color=RULE, lw=1)
-
-        heading(axes, 442, 4, "Update", "AdamW moves the student's LoRA adapter; then  "
-                "teacher = 0.99 · teacher + 0.01 · student.  Nothing is added at inference.")  # fmt: skip
+        draw_conversation(axes)
+        rule(axes, 134)
+        twice = "The student under what it saw (dirty); the teacher, a slow average of the student, "
+        heading(axes, 154, "2  Score the same reply tokens twice", f"{twice}under a clean context.")
+        draw_contexts(axes)
+        rule(axes, 266)
+        cost = "Per token a divergence between the two, capped at 0.5 nats."
+        heading(axes, 286, "3  Make one number of it", cost)
+        draw_loss(axes)
+        rule(axes, 422)
+        average = "teacher = 0.99 · teacher + 0.01 · student.  Nothing is added at inference."
+        heading(axes, 442, "4  Update", f"AdamW moves the student's LoRA adapter; then  {average}")
 
     return picture("One training step", 880, 478, draw)
+
+
+def draw_conversation(axes: Axes) -> None:
+    """Three messages of a user, each with the student's reply below it."""
+    said = [
+        ("u1", "How many pears does Ben have?"), ("a1", "say 5. The answer is 5."),
+        ("u2", "In the evening 3 arrive."), ("a2", "so 5, 3 more: 8."),
+        ("u3", "Wait, Ben starts with 3."), ("a3", "so 8. The answer is 8."),
+    ]  # fmt: skip
+    for i, (name, text) in enumerate(said):
+        x, y = 22 + 284 * (i // 2), 58 + 32 * (i % 2)
+        chip(axes, x, y, name, MUTED if name[0] == "u" else ORANGE)
+        axes.text(x + 42, y + 12.5, text, va="center", size=11, color=INK)
+
+
+def draw_contexts(axes: Axes) -> None:
+    """What each model sees before a middle reply and before the answer."""
+    rows = [
+        ("a middle reply", "a2", ["u1", "a1", "u2"], ["u1", "u2"]),
+        ("the answer", "a3", ["u1", "a1", "u2", "a2", "u3"], ["FULL"]),
+    ]
+    for i, (what, scored, dirty, clean) in enumerate(rows):
+        y = 190 + 34 * i
+        axes.text(22, y + 12.5, what, va="center", size=11)
+        for left, who, colour, context in ((140, "student", BLUE, dirty), (520, "teacher", VIOLET, clean)):
+            axes.text(left, y + 12.5, who, va="center", size=11, color=colour)
+            x: float = left + 66
+            for name in context:
+                text, wide = ("FULL: the whole task", 150) if name == "FULL" else (name, 34)
+                x = chip(axes, x, y, text, ORANGE if name[0] == "a" else MUTED, wide)
+            axes.text(x + 6, y + 12.5, "▸", va="center", ha="center", size=12, color=MUTED)
+            chip(axes, x + 16, y, scored, colour, 34, PAPER)
+
+
+def draw_loss(axes: Axes) -> None:
+    """The tokens of a middle reply with those that the mask drops, and what each part of the loss is."""
+    kept = keep_mask(torch.tensor(ENTROPY), 0.8).tolist()
+    for i, (value, stays) in enumerate(zip(ENTROPY, kept, strict=True)):
+        x, high = 24 + 25 * i, 30 * value
+        axes.add_patch(FancyBboxPatch(
+            (x, 390 - high), 17, high, "square,pad=0", facecolor=BLUE if stays else PAPER,
+            edgecolor=BLUE if stays else QUIET, linewidth=1.2, linestyle="-" if stays else (0, (2, 2)),
+        ))  # fmt: skip
+    axes.plot([20, 274], [390, 390], color=MUTED, lw=1)
+    axes.text(22, 404, "tokens of a2 by the student's entropy", size=10.5, color=MUTED, va="center")
+    lines = [
+        ("middle replies", "Jensen-Shannon, over the tokens that the mask keeps"),
+        ("", "(dashed: dropped), times a weight: less where the two disagree"),
+        ("answer", "reverse KL, every token"),
+        ("FULL branch", "reverse KL on a reply to the whole task, with probability 0.2"),
+    ]
+    for i, (part, text) in enumerate(lines):
+        axes.text(310, 326 + 23 * i, part, size=11, weight="bold", va="center")
+        axes.text(430, 326 + 23 * i, text, size=11, va="center")
 
 
 def result_picture(results: Results, arm: str = "entropy") -> str:
