@@ -18,7 +18,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export PYTHONDONTWRITEBYTECODE =
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: quickstart real gpu test test-long test-vllm lint env docs clean
+.PHONY: quickstart real gpu test test-long test-vllm lint env docs site clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/smopd quickstart
@@ -106,3 +106,10 @@ docs: $(VENV)/.installed
 	$(BIN)/python tools/methods_page.py > docs/methods.md
 	$(BIN)/python tools/scaling_page.py docs/scaling.md
 	$(BIN)/python tools/evidence_page.py docs/evidence docs/evidence.md
+	$(BIN)/python tools/pictures.py docs/evidence/miniature.json docs/pictures
+
+# The pages as a site with search. Pages open from disk; the search box needs a server, because browsers keep its worker from files.
+site: $(VENV)/.installed
+	$(PIP) --editable '.[site]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html; with search: $(BIN)/python -m http.server --directory build/site"

@@ -59,7 +59,7 @@ COST = """
 
 `smopd bench methods --json > docs/methods-cost.json`, one thread of {cpu}: a whole training step of the pocket recipe with {examples} examples, the mean of {steps} steps at 60% of a run, the median of {reps}
 repetitions. Sampled: reply tokens; contexts: what teachers scored (twice where the whole step is scored once before any of it counts); products: rows multiplied with the head, in the first of the steps; s: CPU
-seconds, with one other process on the machine's two cores (the same work came out between 0.8 and 1.14 times). Behind each the ratio to `{default}`. Group methods play every example several times, which is most of their cost; the planner (`smopd plan --method`) scales these counts to real models.
+seconds, with one other process on the machine's two cores (the same work came out between 0.8 and 1.14 times). Behind each the ratio to `{default}`. Group methods play every example several times, which is most of their cost; the planner (`smopd plan --set method=NAME`) scales these counts to real models.
 """  # noqa: E501
 
 

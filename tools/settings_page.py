@@ -21,7 +21,9 @@ yours](extending.md) brings its own. A method switched on the command line leave
 
 def table(rows: Iterable[tuple[str, Any, str]]) -> str:
     """Keys with their defaults and descriptions."""
-    lines = (f"| `{key}` | `{default!r}` | {text} |\n" for key, default, text in rows)
+    # a bar of its own would end a cell
+    escaped = ((key, default, text.replace("|", "\\|")) for key, default, text in rows)
+    lines = (f"| `{key}` | `{default!r}` | {text} |\n" for key, default, text in escaped)
     return "\n| key | default | what it is |\n|---|---|---|\n" + "".join(lines)
 
 

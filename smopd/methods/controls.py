@@ -6,7 +6,7 @@ part of the mask matters: the choice of tokens, their number, or the scale of th
 
 from smopd.methods.smopd import PAPER, method
 
-SCOPE = f"{PAPER}, section 6.1"
+SCOPE = f"{PAPER}, section 7.1"
 ENTROPY = {"keep": 0.8, "eta": 0.0}
 
 METHODS = [

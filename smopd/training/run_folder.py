@@ -1,7 +1,8 @@
 """A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
-config.toml, inputs/ (what was passed from Python), starts.jsonl (what ran it, what was changed), metrics.jsonl
-(a row a step), timings.jsonl, warnings.jsonl, evaluations.jsonl (while training), rollouts/, tokens/ (on
-request), checkpoints/, eval/ and evaluated.jsonl (before and after), report.html (from `smopd report`).
+config.toml, inputs/ (what was passed from Python), starts.jsonl (what ran it, what was changed),
+metrics.jsonl (a row a step), timings.jsonl, warnings.jsonl, evaluations.jsonl (while training), rollouts/,
+tokens/ (on request), checkpoints/, eval/ and evaluated.jsonl (before and after), report.html (`smopd
+report`).
 """
 
 import logging
