@@ -13,10 +13,12 @@ from smopd.evaluation.evaluate import Outcome, evaluate
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.simulated import SimulatedUser
 from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
+from smopd.evaluation.tokens import TokenRecorder
 from smopd.files import digest, file_digest
 from smopd.models.loading import weights_digest
 from smopd.rollout.assembly import evaluation_driver
 from smopd.rollout.choice import resolve_engine
+from smopd.rollout.driver import Driver
 from smopd.rollout.engine import traits_of
 from smopd.rollout.openai import ChatDriver
 from smopd.tracking import Track, Update, quiet
@@ -28,9 +30,12 @@ log = logging.getLogger("smopd")
 def run_evaluation(
     config: Config, examples: Sequence[Example], label: str, adapter: Path | None = None,
     known: Sequence[Outcome] = (), record: Callable[[list[Outcome]], None] = lambda fresh: None,
-    track: Track = quiet,
+    track: Track = quiet, tokens: Path | None = None, begin: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:  # fmt: skip
-    """Play the views with a model and its adapter, or an endpoint. What is `known` is not played again."""
+    """Play the views with a model and its adapter, or an endpoint. What is `known` is not played again.
+
+    `tokens`: the folder of the token log, where one is asked for; `begin` is called before it is written.
+    """
     check_evaluation(config)
     views, runs, group = list(dict.fromkeys(config.eval.views)), config.eval.runs, config.eval.batch
     outcomes: list[Outcome] = []
@@ -39,6 +44,11 @@ def run_evaluation(
         # A group ends when its slowest conversation does: it is at least as large as what servers take.
         if isinstance(driver, ChatDriver):
             group = max(group, driver.endpoint.width)
+        watch = None
+        if tokens and config.eval.save_tokens:
+            assert isinstance(driver, Driver)
+            settings = config.eval.alternatives, config.train.row_tokens
+            watch = TokenRecorder(tokens, driver, *settings, begin)
         for view in views:
             old = [o for o in known if o.view == view]
             done = len(old)
@@ -50,13 +60,18 @@ def run_evaluation(
                     done += len(fresh)
                     update(done)
 
-                outcomes += evaluate(driver, examples, [view], runs, config.seed, group, old, advance, user)
+                outcomes += evaluate(
+                    driver, examples, [view], runs, config.seed, group, old, advance, user, watch
+                )
     return outcomes
 
 
 def check_evaluation(config: Config) -> None:
     """A UserError for settings that contradict each other."""
     token_ids = traits_of(config.engine.kind).token_ids
+    if config.eval.save_tokens and config.engine.kind not in ("hf", "auto"):
+        needs = "the replies are scored once more, by the model in this process"
+        raise UserError(f"eval.save_tokens: {needs}; set engine.kind=hf")
     if config.eval.runs > 1 and config.eval.temperature == 0 and token_ids:
         greedy = f"{config.eval.runs} greedy runs would all be the same"
         raise UserError(f"eval.runs: {greedy}; LiC's runs are sampled: --set eval.temperature=1.0")
@@ -82,7 +97,7 @@ def evaluate_into(
     with folder:
         if known := folder.outcomes():
             log.info("continuing %s after %d conversations", path, len(known))
-        outcomes = run_evaluation(config, examples, label, adapter, known, record, track)
+        outcomes = run_evaluation(config, examples, label, adapter, known, record, track, path / "tokens", begin)
         summary = summarise(outcomes) | {"rules": rules_in_force(examples), "code": code_version()}
         folder.finish(outcomes, summary)
     return summary
@@ -113,6 +128,6 @@ def identity(config: Config, examples: Sequence[Example], adapter: Path | None) 
         "dtype": config.model.dtype,
         "quantize": config.model.quantize,
         "chat": config.chat.model_dump(),
-        "eval": config.eval.model_dump(),
+        "eval": config.eval.model_dump(exclude={"save_tokens", "alternatives"}),  # no reply depends on them
         "user": user if "simulated" in config.eval.views else None,
     }

@@ -41,7 +41,7 @@ class EvaluationFolder:
                 what = "holds an evaluation of something else; choose another --out:"
                 raise UserError(f"{path}: {what}{''.join(lines)}")
         elif path.exists():
-            ours = (LOCK, "evaluation.json.partial")
+            ours = (LOCK, "evaluation.json.partial", "tokens")
             if not path.is_dir() or any(p.name not in ours for p in path.iterdir()):
                 raise UserError(f"{path}: exists and is not empty; nothing was written, choose another --out")
 

@@ -204,10 +204,11 @@ class RunFolder:
         with self._writing(path):
             write_jsonl(path, rows)
 
-    def save_tokens(self, step: int, columns: tokens.Columns) -> None:
-        """The token statistics of one step."""
+    def save_tokens(self, step: int, columns: tokens.Columns, contexts: list[dict[str, Any]]) -> None:
+        """The token statistics of one step, and what the teacher saw, a row a rollout."""
         path = self.path / "tokens" / f"step-{step:06d}.safetensors"
         with self._writing(path):
+            write_jsonl(path.with_suffix(".contexts.jsonl"), contexts)
             tokens.write(path, columns)
 
 
