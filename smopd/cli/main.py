@@ -19,6 +19,7 @@ from smopd.cli.options import Json, Set, Unsandboxed, permit, silent
 from smopd.cli.planning import plan
 from smopd.cli.printing import console, emit, guard_logs, say, show
 from smopd.cli.study import study_app
+from smopd.cli.view import view
 from smopd.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ app.add_typer(methods_app, name="methods")
 app.add_typer(study_app, name="study")
 app.command()(doctor)
 app.command()(plan)
+app.command()(view)
 
 _method_help = "baseline, entropy, outcome or combined (see: smopd methods)."
 _recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit) or a TOML file."

@@ -402,6 +402,7 @@ def _record(rollout: Rollout, loss: RolloutLoss, plan: Plan) -> dict[str, Any]:
     turns = {played.view: played.to_json()["turns"] for played in rollout.conversations}
     return {
         "id": rollout.example.id,
+        "task": rollout.example.task,
         **({"sample": rollout.sample} if rollout.sample else {}),
         **{play.view: turns.get(play.view) for play in plan.plays},
         "correct": verdict.correct if verdict else None,

@@ -1,0 +1,236 @@
+"""The conversations of a run as records for the pages: those of its evaluations and, while it trained, its
+rollouts, each with what the token logs know of its replies.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smopd.errors import UserError
+from smopd.evaluation import tokens as evaluation_tokens
+from smopd.evaluation.store import load_outcomes, load_summary
+from smopd.files import read_jsonl
+from smopd.scoring.token_log import Others
+from smopd.training import tokens as training_tokens
+from smopd.viewer.look.packing import fixed, record
+
+# The most characters of a text and tokens of a reply that go into the pages; the files have all of it.
+LONGEST_TEXT, LONGEST_REPLY = 1_000_000, 50_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tokens of one reply under one term of the loss, or under the model alone."""
+
+    term: str
+    weight: float | None
+    values: dict[str, np.ndarray]
+    others: dict[str, list[tuple[np.ndarray, np.ndarray]]]  # by model: ids and log-probabilities, a pair a token
+
+
+@dataclass
+class Shown:
+    """One conversation: what the list says of it, and what its own record holds."""
+
+    id: str
+    view: str
+    task: str
+    shards: int
+    number: int  # the step of a rollout, the run of an evaluation
+    sample: int
+    verdict: bool | None
+    status: str
+    head: dict[str, Any]
+    turns: list[dict[str, Any]]
+    parts: dict[int, list[Part]] = field(default_factory=dict)  # by turn
+    pieces: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens its replies have."""
+        return sum(turn.get("tokens") or 0 for turn in self.turns)
+
+    def text(self) -> str:
+        """What a search looks through."""
+        said = [part for turn in self.turns for part in (turn["user"], turn["reply"])]
+        return "\n".join([self.id, *said])[:LONGEST_TEXT]
+
+    def packed(self) -> bytes:
+        """Its record: JSON, then the columns of all its parts."""
+        turns, parts = [], []
+        for number, turn in enumerate(self.turns):
+            kept = {key: _cut(value) for key, value in turn.items()}
+            mine = self.parts.get(number, [])
+            turns.append({**kept, "parts": [_summary(part) for part in mine]})
+            parts += mine
+        used = _Pieces(self.pieces)
+        columns = list(_columns(parts, used)) if parts else []
+        models = list(parts[0].others) if parts else []
+        head = {key: _cut(value) for key, value in self.head.items()}
+        return record({**head, "turns": turns, "pieces": used.texts, "models": models}, columns)
+
+
+class _Pieces:
+    """The texts of the tokens that occur in one conversation, numbered as they come."""
+
+    def __init__(self, known: Mapping[int, str]) -> None:
+        self.known, self.places, self.texts = known, dict[int, int](), list[str]()
+
+    def number(self, ids: np.ndarray) -> np.ndarray:
+        """Their places in `texts`."""
+        for token in ids.tolist():
+            if token not in self.places:
+                self.places[token] = len(self.texts)
+                self.texts.append(self.known.get(token, f"[{token}]"))
+        return np.array([min(self.places[token], 65535) for token in ids.tolist()], dtype="<u2")
+
+
+def _cut(value: Any) -> Any:
+    return value[:LONGEST_TEXT] if isinstance(value, str) else value
+
+
+def _summary(part: Part) -> dict[str, Any]:
+    values, told = part.values, {"term": part.term, "count": len(part.values["token"])}
+    if part.weight is None:
+        return told
+    delta = np.abs(values["student_logp"].astype(float) - values["teacher_logp"]).mean()
+    return {**told, "weight": float(part.weight), "delta": float(delta)}
+
+
+def _columns(parts: list[Part], pieces: _Pieces) -> Iterator[np.ndarray]:
+    """Two-byte columns, then one-byte ones, in the order that the page reads them."""
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([part.values[name] for part in parts])
+
+    yield pieces.number(joined("token"))
+    yield fixed(joined("entropy"))
+    yield fixed(-joined("student_logp"))
+    trained = "teacher_logp" in parts[0].values
+    if trained:
+        yield fixed(joined("teacher_entropy"))
+        yield fixed(-joined("teacher_logp"))
+        yield fixed(joined("divergence"))
+    empty = np.zeros(0)
+    for model in parts[0].others:
+        rows = [row for part in parts for row in part.others[model]]
+        yield pieces.number(np.concatenate([empty.astype(int), *(ids for ids, _ in rows)]))
+        yield fixed(-np.concatenate([empty, *(logps for _, logps in rows)]))
+    for model in parts[0].others:
+        counts = [len(ids) for part in parts for ids, _ in part.others[model]]
+        yield np.array(counts, dtype=np.uint8)
+    if trained:
+        yield (joined("kept").astype(np.uint8) + 2 * joined("clipped").astype(np.uint8)).astype(np.uint8)
+
+
+def evaluated(folder: Path) -> Iterator[Shown]:
+    """The conversations of a finished evaluation; none of one that is not."""
+    if load_summary(folder) is None:
+        return
+    logged = _evaluation_parts(folder / "tokens")
+    for o in load_outcomes(folder):
+        parts, pieces = logged.get((o.view, o.run, o.id), ({}, {}))
+        head = {
+            "system": o.system, "full": o.full, "expected": answer_text(o.answer), "extracted": o.extracted,
+            "status": o.status, "detail": o.detail,
+        }  # fmt: skip
+        yield Shown(
+            o.id, o.view, o.task, o.shards, o.run, 0, o.correct, o.status, head, o.turns, parts, pieces
+        )
+
+
+def rollouts(run: Path) -> Iterator[Shown]:
+    """The conversations that a run trained on, step by step, as far as they were written."""
+    for file in sorted((run / "rollouts").glob("step-*.jsonl")):
+        rows = read_jsonl(file)
+        log = run / "tokens" / f"{file.stem}.safetensors"
+        parts, pieces = _training_parts(log) if log.exists() else ({}, {})
+        seen = read_jsonl(log.with_suffix(".contexts.jsonl"))
+        step = int(file.stem.removeprefix("step-"))
+        for number, row in enumerate(rows):
+            told = seen[number]["replies"] if number < len(seen) else []
+            contexts = {(each["view"], each["turn"]): each["contexts"] for each in told}
+            for view, turns in row.items():
+                if not isinstance(turns, list) or not turns or "reply" not in turns[0]:
+                    continue
+                system = next((m["content"] for c in contexts.values() for m in c[0].get("messages", [])
+                               if m["role"] == "system"), "")  # fmt: skip
+                shown = [
+                    {**turn, **({"teacher": contexts[view, k]} if (view, k) in contexts else {})}
+                    for k, turn in enumerate(turns)
+                ]
+                head = {
+                    "system": system, "expected": answer_text(row.get("expected") or {}), "loss": row.get("loss"),
+                    "extracted": row.get("extracted"),
+                }  # fmt: skip
+                own = {turn: found for (r, v, turn), found in parts.items() if (r, v) == (number, view)}
+                yield Shown(
+                    row["id"], view, row.get("task", ""), len(turns), step, row.get("sample", 0),
+                    row.get("correct"), "", head, shown, own, pieces,
+                )  # fmt: skip
+
+
+def answer_text(answer: Mapping[str, Any]) -> str:
+    """What was expected, as a person would write it."""
+    if "value" in answer:
+        return str(answer["value"])
+    return ", ".join(f"{key}: {value}" for key, value in answer.items())[:2000]
+
+
+Parts = dict[int, list[Part]]
+
+
+def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]]:
+    found: dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        log = evaluation_tokens.read(path)
+        values = {name: column.numpy() for name, column in log.values.items()}
+        values["student_logp"] = values.pop("logp")
+        rows = {evaluation_tokens.MODEL: _rows(log.others)}
+        for first, last in _segments(values, ("conversation", "turn")):
+            part = Part("", None, *_piece(values, rows, first, last))
+            key = (log.view, log.run, log.ids[int(values["conversation"][first])])
+            found.setdefault(key, ({}, log.pieces))[0][int(values["turn"][first])] = [part]
+    return found
+
+
+def _training_parts(path: Path) -> tuple[dict[tuple[int, str, int], list[Part]], Mapping[int, str]]:
+    log = training_tokens.read(path)
+    values = {name: column.numpy() for name, column in log.values.items()}
+    rows = {model: _rows(others) for model, others in log.others.items()}
+    found: dict[tuple[int, str, int], list[Part]] = {}
+    for first, last in _segments(values, ("rollout", "view", "turn", "part")):
+        view, term = log.views[int(values["view"][first])], log.terms[int(values["part"][first])]
+        part = Part(term, float(values["weight"][first]), *_piece(values, rows, first, last))
+        found.setdefault((int(values["rollout"][first]), view, int(values["turn"][first])), []).append(part)
+    return found, log.pieces
+
+
+def _segments(values: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Where rows of one reply begin and end: they stand together."""
+    count = len(values["position"])
+    changes = np.zeros(max(0, count - 1), dtype=bool)
+    for name in names:
+        changes |= np.diff(values[name].astype(np.int64)) != 0
+    ends = [0, *(np.flatnonzero(changes) + 1).tolist(), count] if count else []
+    for first, last in zip(ends, ends[1:], strict=False):
+        if values["position"][first] != 0 or values["position"][last - 1] != last - first - 1:
+            raise UserError("a token log whose replies are not whole: make the run anew")
+        yield first, last
+
+
+def _rows(others: Others) -> list[tuple[np.ndarray, np.ndarray]]:
+    ends = np.cumsum(others.counts.numpy().astype(np.int64))
+    ids, logps = others.tokens.numpy(), others.logps.float().numpy()
+    return [(ids[end - n : end], logps[end - n : end]) for n, end in zip(others.counts.tolist(), ends, strict=True)]
+
+
+def _piece(
+    values: Mapping[str, np.ndarray], rows: Mapping[str, list[tuple[np.ndarray, np.ndarray]]], first: int, last: int
+) -> tuple[dict[str, np.ndarray], dict[str, list[tuple[np.ndarray, np.ndarray]]]]:
+    last = min(last, first + LONGEST_REPLY)
+    cut = {name: column[first:last] for name, column in values.items()}
+    return cut, {model: some[first:last] for model, some in rows.items()}
