@@ -1,13 +1,13 @@
 """A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
 config.toml, starts.jsonl (what ran it), metrics.jsonl (a row a step), timings.jsonl, evaluations.jsonl (while
-training), rollouts/, tokens/ (on request), checkpoints/, eval/ (before and after), report.html (from `smopd
-report`).
+training), warnings.jsonl, rollouts/, tokens/ (on request), checkpoints/, eval/ (before and after), report.html
+(from `smopd report`), view/ (from `smopd view`).
 """
 
 import logging
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,16 @@ class RunFolder:
         with self._writing(self.starts_file):
             append_jsonl(self.starts_file, row)
 
+    @contextmanager
+    def recorded_warnings(self) -> Iterator[None]:
+        """Inside, what is warned of also stands in the folder, for whoever looks at the run later."""
+        handler = _WarningsFile(self.path / "warnings.jsonl")
+        log.addHandler(handler)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+
     def record_evaluation(self, step: int, metric: str, value: float) -> None:
         """Write down an evaluation; the same one again takes its place."""
         others = [row for row in self.evaluations() if (row["step"], row["metric"]) != (step, metric)]
@@ -210,6 +220,19 @@ class RunFolder:
         with self._writing(path):
             write_jsonl(path.with_suffix(".contexts.jsonl"), contexts)
             tokens.write(path, columns)
+
+
+class _WarningsFile(logging.Handler):
+    """Appends warnings to a file of a folder that is there; one that cannot be written stops nothing."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(logging.WARNING)
+        self.path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.path.parent.is_dir():
+            with suppress(OSError):
+                append_jsonl(self.path, {"message": record.getMessage()})
 
 
 def _remove_empty(folders: list[Path]) -> None:

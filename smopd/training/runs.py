@@ -34,7 +34,8 @@ def train_run(config: Config, folder: RunFolder, track: Track = quiet, note: Not
             folder.record_start({"step": trainer.step, "engine": config.engine.kind, **where, **versions()})
         if trainer.step:
             log.info("continuing %s after step %d", folder.path, trainer.step)
-        with track(f"training ({config.method})", config.train.steps, trainer.step) as update:
+        counted = track(f"training ({config.method})", config.train.steps, trainer.step)
+        with folder.recorded_warnings() if processes.first else nullcontext(), counted as update:
             trainer.train(lambda row: update(row["step"], note(row)))
         processes.close()
 

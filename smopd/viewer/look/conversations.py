@@ -5,7 +5,7 @@ rollouts, each with what the token logs know of its replies.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,28 @@ from smopd.viewer.look.packing import fixed, record
 LONGEST_TEXT, LONGEST_REPLY = 1_000_000, 50_000
 
 
+class Likely(NamedTuple):
+    """Likely tokens other than the sampled ones: how many each row has, and all of them in a row."""
+
+    counts: np.ndarray
+    ids: np.ndarray
+    logps: np.ndarray
+    ends: np.ndarray  # where those of each row end
+
+    @classmethod
+    def of(cls, others: Others) -> "Likely":
+        """As the log has them."""
+        counts = others.counts.numpy()
+        return cls(counts, others.tokens.numpy(), others.logps.float().numpy(), np.cumsum(counts, dtype=np.int64))
+
+    def rows(self, first: int, last: int) -> "Likely":
+        """Those of some rows."""
+        begin = int(self.ends[first - 1]) if first else 0
+        end = int(self.ends[last - 1]) if last else 0
+        own = slice(begin, end)
+        return Likely(self.counts[first:last], self.ids[own], self.logps[own], self.ends[first:last] - begin)
+
+
 @dataclass(frozen=True)
 class Part:
     """The tokens of one reply under one term of the loss, or under the model alone."""
@@ -28,7 +50,7 @@ class Part:
     term: str
     weight: float | None
     values: dict[str, np.ndarray]
-    others: dict[str, list[tuple[np.ndarray, np.ndarray]]]  # by model: ids and log-probabilities, a pair a token
+    others: dict[str, "Likely"]  # by model
 
 
 @dataclass
@@ -74,18 +96,20 @@ class Shown:
 
 
 class _Pieces:
-    """The texts of the tokens that occur in one conversation, numbered as they come."""
+    """The texts of the tokens that occur in one conversation, numbered."""
 
     def __init__(self, known: Mapping[int, str]) -> None:
         self.known, self.places, self.texts = known, dict[int, int](), list[str]()
 
     def number(self, ids: np.ndarray) -> np.ndarray:
         """Their places in `texts`."""
-        for token in ids.tolist():
+        unlike, inverse = np.unique(ids, return_inverse=True)
+        for token in unlike.tolist():
             if token not in self.places:
                 self.places[token] = len(self.texts)
                 self.texts.append(self.known.get(token, f"[{token}]"))
-        return np.array([min(self.places[token], 65535) for token in ids.tolist()], dtype="<u2")
+        places = [min(self.places[token], 65535) for token in unlike.tolist()]
+        return np.array(places, dtype="<u2")[inverse]
 
 
 def _cut(value: Any) -> Any:
@@ -114,14 +138,11 @@ def _columns(parts: list[Part], pieces: _Pieces) -> Iterator[np.ndarray]:
         yield fixed(joined("teacher_entropy"))
         yield fixed(-joined("teacher_logp"))
         yield fixed(joined("divergence"))
-    empty = np.zeros(0)
     for model in parts[0].others:
-        rows = [row for part in parts for row in part.others[model]]
-        yield pieces.number(np.concatenate([empty.astype(int), *(ids for ids, _ in rows)]))
-        yield fixed(-np.concatenate([empty, *(logps for _, logps in rows)]))
+        yield pieces.number(np.concatenate([part.others[model].ids for part in parts]))
+        yield fixed(-np.concatenate([part.others[model].logps for part in parts]))
     for model in parts[0].others:
-        counts = [len(ids) for part in parts for ids, _ in part.others[model]]
-        yield np.array(counts, dtype=np.uint8)
+        yield np.concatenate([part.others[model].counts for part in parts]).astype(np.uint8)
     if trained:
         yield (joined("kept").astype(np.uint8) + 2 * joined("clipped").astype(np.uint8)).astype(np.uint8)
 
@@ -166,7 +187,7 @@ def rollouts(run: Path) -> Iterator[Shown]:
                     "system": system, "expected": answer_text(row.get("expected") or {}), "loss": row.get("loss"),
                     "extracted": row.get("extracted"),
                 }  # fmt: skip
-                own = {turn: found for (r, v, turn), found in parts.items() if (r, v) == (number, view)}
+                own = parts.get((number, view), {})
                 yield Shown(
                     row["id"], view, row.get("task", ""), len(turns), step, row.get("sample", 0),
                     row.get("correct"), "", head, shown, own, pieces,
@@ -189,7 +210,7 @@ def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, M
         log = evaluation_tokens.read(path)
         values = {name: column.numpy() for name, column in log.values.items()}
         values["student_logp"] = values.pop("logp")
-        rows = {evaluation_tokens.MODEL: _rows(log.others)}
+        rows = {evaluation_tokens.MODEL: Likely.of(log.others)}
         for first, last in _segments(values, ("conversation", "turn")):
             part = Part("", None, *_piece(values, rows, first, last))
             key = (log.view, log.run, log.ids[int(values["conversation"][first])])
@@ -197,15 +218,16 @@ def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, M
     return found
 
 
-def _training_parts(path: Path) -> tuple[dict[tuple[int, str, int], list[Part]], Mapping[int, str]]:
+def _training_parts(path: Path) -> tuple[dict[tuple[int, str], Parts], Mapping[int, str]]:
     log = training_tokens.read(path)
     values = {name: column.numpy() for name, column in log.values.items()}
-    rows = {model: _rows(others) for model, others in log.others.items()}
-    found: dict[tuple[int, str, int], list[Part]] = {}
+    rows = {model: Likely.of(others) for model, others in log.others.items()}
+    found: dict[tuple[int, str], Parts] = {}
     for first, last in _segments(values, ("rollout", "view", "turn", "part")):
         view, term = log.views[int(values["view"][first])], log.terms[int(values["part"][first])]
         part = Part(term, float(values["weight"][first]), *_piece(values, rows, first, last))
-        found.setdefault((int(values["rollout"][first]), view, int(values["turn"][first])), []).append(part)
+        of_rollout = found.setdefault((int(values["rollout"][first]), view), {})
+        of_rollout.setdefault(int(values["turn"][first]), []).append(part)
     return found, log.pieces
 
 
@@ -222,15 +244,9 @@ def _segments(values: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Itera
         yield first, last
 
 
-def _rows(others: Others) -> list[tuple[np.ndarray, np.ndarray]]:
-    ends = np.cumsum(others.counts.numpy().astype(np.int64))
-    ids, logps = others.tokens.numpy(), others.logps.float().numpy()
-    return [(ids[end - n : end], logps[end - n : end]) for n, end in zip(others.counts.tolist(), ends, strict=True)]
-
-
 def _piece(
-    values: Mapping[str, np.ndarray], rows: Mapping[str, list[tuple[np.ndarray, np.ndarray]]], first: int, last: int
-) -> tuple[dict[str, np.ndarray], dict[str, list[tuple[np.ndarray, np.ndarray]]]]:
+    values: Mapping[str, np.ndarray], likely: Mapping[str, Likely], first: int, last: int
+) -> tuple[dict[str, np.ndarray], dict[str, Likely]]:
     last = min(last, first + LONGEST_REPLY)
     cut = {name: column[first:last] for name, column in values.items()}
-    return cut, {model: some[first:last] for model, some in rows.items()}
+    return cut, {model: some.rows(first, last) for model, some in likely.items()}

@@ -69,7 +69,7 @@ def read_run(run: Path) -> dict[str, Any]:
         "metrics": {name: [_number(row.get(name)) for row in rows] for name in names},
         "evaluations": read_jsonl(run / "evaluations.jsonl"),
         "starts": read_jsonl(run / "starts.jsonl"),
-        "warnings": [*read_jsonl(run / WARNINGS), *_noticed(rows)],
+        "warnings": [*_warned(run), *_noticed(rows)],
         "checkpoints": [step_of(folder) for folder in checkpoints(run)],
     }
 
@@ -100,16 +100,22 @@ def _ended(run: Path, steps: int, patience: int, rows: list[dict[str, Any]]) -> 
     return f"It was stopped after step {done} of {steps}; the same command goes on from there."
 
 
+def _warned(run: Path) -> list[dict[str, Any]]:
+    """What the run warned of; most of it begins with its step."""
+    found = []
+    for row in read_jsonl(run / WARNINGS):
+        step, colon, rest = str(row.get("message", "")).partition(": ")
+        told = step.removeprefix("step ")
+        known = bool(colon) and step != told and told.isdigit()
+        found.append({"step": int(told) if known else None, "message": rest if known else row.get("message", "")})
+    return found
+
+
 def _noticed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the metrics themselves complain of, for runs whose warnings nobody wrote down."""
-    found: list[dict[str, Any]] = []
-    for name, words in (("skipped", "no finite gradient; the step changed nothing"),
-                        ("empty", "no reply gave a gradient; the step changed nothing")):  # fmt: skip
-        found += [{"step": row["step"], "message": words} for row in rows if row.get(name)]
+    """What the metrics themselves complain of."""
     failed = Counter({s: sum(row.get(f"verdict/{s}") or 0 for row in rows) for s in ("timeout", "error")})
-    found += [
+    return [
         {"step": None, "message": f"{count} replies in training were not judged: {status}"}
         for status, count in failed.items()
         if count
     ]
-    return found

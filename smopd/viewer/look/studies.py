@@ -25,7 +25,11 @@ def study_runs(folder: StudyFolder) -> list[Path]:
 
 def read_study(folder: StudyFolder, numbers: dict[str, int], track: Track = quiet) -> dict[str, Any]:
     """A study for its page; `numbers`: where its runs stand among all, by folder."""
-    results = collect(folder, track=track)
+    return told(collect(folder, track=track), folder.path, numbers)
+
+
+def told(results: Results, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
+    """The results of a study in this folder."""
     make = Maker(results)
     views = []
     for view in make.views:
@@ -47,40 +51,40 @@ def read_study(folder: StudyFolder, numbers: dict[str, int], track: Track = quie
 
 
 def _arm(
-    make: Maker, place: Place, view: str, folder: StudyFolder, numbers: dict[str, int]
+    make: Maker, place: Place, view: str, folder: Path, numbers: dict[str, int]
 ) -> dict[str, Any] | None:
     cells = make.cells(place, view)
     if not cells:
         return None
     effect = make.effects[view].get(place)
-    told = _cells(make.results, cells, view, folder, numbers)
+    spread = _cells(make.results, cells, view, folder, numbers)
     label = ", ".join(part for part in (place.arm, make.group(place)) if part)
-    found = {"arm": label, "reference": place.arm == make.results.reference, **told, "flips": []}
+    found = {"arm": label, "reference": place.arm == make.results.reference, **spread, "flips": []}
     if effect:
-        spread = effect.clustered
+        clustered = effect.clustered
         found |= {
             "verdict": effect.verdict, "difference": effect.delta, "p": effect.p_adjusted,
-            "low_difference": spread.low if spread else None, "high_difference": spread.high if spread else None,
+            "low_difference": clustered.low if clustered else None, "high_difference": clustered.high if clustered else None,
             "flips": _flips(make, place, view),
         }  # fmt: skip
     return found
 
 
 def _base(
-    results: Results, cell: Cell, view: str, folder: StudyFolder, numbers: dict[str, int]
+    results: Results, cell: Cell, view: str, folder: Path, numbers: dict[str, int]
 ) -> dict[str, Any]:
     return {"arm": f"untrained {cell.model}", **_cells(results, [cell], view, folder, numbers), "flips": []}
 
 
 def _cells(
-    results: Results, cells: list[Cell], view: str, folder: StudyFolder, numbers: dict[str, int]
+    results: Results, cells: list[Cell], view: str, folder: Path, numbers: dict[str, int]
 ) -> dict[str, Any]:
     """Mean, its interval over items, and every seed with the run it is of."""
     matrix = results.matrix(cells, view)
     low, high = bootstrap(matrix.mean(axis=0))
     seeds = [
         {"seed": cell.seed, "value": float(row.mean()),
-         "run": numbers.get(str((folder.path / cell.source.folder).resolve()))}
+         "run": numbers.get(str((folder / cell.source.folder).resolve()))}
         for cell, row in zip(cells, matrix, strict=True)
     ]  # fmt: skip
     return {"mean": float(matrix.mean()), "low": low, "high": high, "seeds": seeds}

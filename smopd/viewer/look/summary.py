@@ -1,7 +1,8 @@
 """What improved and why, for somebody who has a minute: what was trained on what, what got better, what got
 worse, three conversations that show it.
 
-A change counts as clear where its p, corrected after Holm for every row of the table, is below 0.05.
+A change counts as clear where its p, corrected after Holm for every row of the table, is below 0.05. A loss
+is flagged as possible where its own p is: a false alarm costs a look, a loss that nobody saw costs more.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +18,9 @@ NAMES = {
     "sharded": "Tasks told over several messages", "full": "Tasks told in one message",
     "concat": "All messages put into one", "recap": "Several messages and a recap",
     "snowball": "Messages repeated as they come", "simulated": "A model plays the user",
+}  # fmt: skip
+WORDS = {
+    "better": "clearly better", "worse": "clearly worse", "perhaps": "perhaps worse", "unclear": "no clear change",
 }  # fmt: skip
 HOW = {
     "default": "The model played conversations itself, with its own replies in the history. A slow copy of it "
@@ -34,8 +38,10 @@ def improved(
     rows = _changes(old, new)
     adjusted = holm([row["p"] for row in rows])
     for row, p in zip(rows, adjusted, strict=True):
-        clear = p < 0.05
-        row["clear"] = ("better" if row["difference"] > 0 else "worse") if clear else "unclear"
+        up = row["difference"] > 0
+        row["clear"] = ("better" if up else "worse") if p < 0.05 else "unclear"
+        if not up and row["clear"] == "unclear" and row["p"] < 0.05:
+            row["clear"] = "perhaps"
     return {
         "run": run["name"],
         "before": before.name,
@@ -93,8 +99,7 @@ def _sentence(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         if not row["only"]:
             moved = f"{percent(row['before'])} right before, {percent(row['after'])} after"
-            word = {"better": "clearly better", "worse": "clearly worse", "unclear": "no clear change"}[row["clear"]]
-            said.append(f"{row['what']}: {moved} ({word}, {points(row['difference'])} points).")
+            said.append(f"{row['what']}: {moved} ({WORDS[row['clear']]}, {points(row['difference'])} points).")
     return " ".join(said)
 
 

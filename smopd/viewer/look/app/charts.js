@@ -11,6 +11,7 @@ function ticks(low, high, count = 4) {
 
 // A moving mean over about a tenth of the steps: what the eye would do.
 function smoothed(values) {
+  if (values.length < 12) return values;
   const reach = Math.max(1, Math.round(values.length / 20));
   return values.map((value, i) => {
     if (value === null || value === undefined) return null;

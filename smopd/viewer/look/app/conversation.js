@@ -35,7 +35,7 @@ async function conversationPage(state, row) {
       record.expected ? "; expected " + short(record.expected, 200) : "", record.status && record.status !== "ok" ? "; " + record.status.replace("_", " ") : ""),
     record.system || record.full ? h("details", {}, h("summary", {}, "The task in full"),
       record.system ? [h("p", { class: "label" }, "system prompt"), textBlock(record.system)] : null, record.full ? [h("p", { class: "label" }, "all in one message"), textBlock(record.full)] : null) : null,
-    controls, logged ? h("div", { id: "legend" }, legend(quantity)) : h("p", { class: "muted" }, "No token log: make it with --set " + (index.sources[row.source].kind === "training" ? "train" : "eval") + ".save_tokens=true."),
+    controls, logged ? h("div", { id: "legend" }, legend(quantity, trained)) : h("p", { class: "muted" }, "No token log: make it with --set " + (index.sources[row.source].kind === "training" ? "train" : "eval") + ".save_tokens=true."),
     trained ? turnBars(record) : null,
     record.turns.map((turn, k) => turnBlock(turn, k, row, record, beside, against)));
 }

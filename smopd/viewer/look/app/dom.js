@@ -88,7 +88,7 @@ function verdictMark(value) {
 
 function table(heads, rows, caption) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "table" },
-    h("table", {}, caption ? h("caption", {}, caption) : null,
+    h("table", {}, caption ? h("caption", { class: "hidden" }, caption) : null,
       h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, k) => h(k ? "td" : "th", k ? {} : { scope: "row" }, cell)))))));
 }

@@ -13,7 +13,7 @@ function pages() {
 }
 
 function drawBar(page) {
-  const theme = h("button", { type: "button", class: "quiet", id: "theme", onclick: turnTheme }, themeWords());
+  const theme = h("button", { type: "button", class: "quiet", id: "theme", onclick: turnTheme }, "colours: " + themeWords());
   const help = h("button", { type: "button", class: "quiet", "aria-label": "Help: keys", onclick: toggleHelp }, "?");
   document.getElementById("bar").replaceChildren(
     h("span", { class: "brand" }, "smopd"), h("span", { class: "title" }, short(index.title, 60)),
@@ -22,14 +22,14 @@ function drawBar(page) {
 
 function themeWords() {
   const theme = document.documentElement.dataset.theme;
-  return theme === "dark" ? "dark" : theme === "light" ? "light" : "auto";
+  return theme === "dark" || theme === "light" ? theme : "auto";
 }
 
 function turnTheme() {
   const next = { auto: "dark", dark: "light", light: "" }[themeWords()];
   if (next) document.documentElement.dataset.theme = next; else delete document.documentElement.dataset.theme;
   try { localStorage.setItem("smopd-theme", next); } catch { /* not allowed everywhere */ }
-  document.getElementById("theme").textContent = themeWords();
+  document.getElementById("theme").textContent = "colours: " + themeWords();
   announce("colours: " + themeWords());
 }
 
@@ -89,7 +89,7 @@ async function drawConversation(state, row, link) {
     opened.by = state.by;
     recolour();
     const block = document.querySelector(".tokens");
-    if (block) document.getElementById("legend")?.replaceChildren(legend(quantityOf(state, block.tokens.trained)));
+    if (block) document.getElementById("legend")?.replaceChildren(legend(quantityOf(state, block.tokens.trained), block.tokens.trained));
     const select = document.getElementById("by");
     if (select && QUANTITIES[state.by]) select.value = state.by;
     return;

@@ -12,6 +12,7 @@ function summaryPage() {
 
 function oneSummary(told) {
   const groups = { worse: "What got worse", better: "What got better", unclear: "No clear change" };
+  const kindOf = (row) => (row.clear === "perhaps" ? "worse" : row.clear);
   const whole = told.rows.filter((row) => !Object.keys(row.only).length);
   const parts = [index.summaries.length > 1 ? h("h2", {}, told.run + ": " + told.after.split(":").pop()) : null];
   parts.push(h("p", { class: "lede" }, told.trained));
@@ -22,20 +23,20 @@ function oneSummary(told) {
     h("p", { class: "muted" }, changeLinks(told, row))))));
   parts.push(section("How it was trained", h("p", {}, told.how), h("ul", {}, told.facts.map((fact) => h("li", {}, fact)))));
   for (const [kind, title] of Object.entries(groups)) {
-    const some = told.rows.filter((row) => row.clear === kind);
-    if (kind === "worse" && !some.length) parts.push(section(title, h("p", {}, "Nothing that these conversations can show.")));
+    const some = told.rows.filter((row) => kindOf(row) === kind);
+    if (kind === "worse" && !some.length) parts.push(section(title, h("p", {}, "Nothing, as far as these conversations can show.")));
     if (!some.length) continue;
     parts.push(section(title, table(["", "before", "after", "points", "95% interval", "found", "lost"],
-      some.map((row) => [row.what, percent(row.before), percent(row.after), points(row.difference),
+      some.map((row) => [row.clear === "perhaps" ? row.what + " (perhaps)" : row.what, percent(row.before), percent(row.after), points(row.difference),
         "[" + points(row.low) + ", " + points(row.high) + "]", linkCount(told, row, "found", row.gained), linkCount(told, row, "lost", row.lost)]), title)));
   }
   parts.push(section("Three conversations that show it", told.examples.map((example) => oneExample(told, example))));
-  parts.push(h("p", { class: "muted" }, "Each row compares the same tasks before and after training. A change is called clear where its p, corrected for all rows of this page, is below 0.05. Found: wrong before, right after. Lost: the other way round."));
+  parts.push(h("p", { class: "muted" }, "Each row compares the same tasks before and after training. A change is called clear where its p, corrected for all rows of this page, is below 0.05; a loss is called possible where its own p is below 0.05. Found: wrong before, right after. Lost: the other way round."));
   return parts.filter(Boolean);
 }
 
 function clearWords(row) {
-  return { better: "▲ clearly better", worse: "▼ clearly worse", unclear: "● no clear change" }[row.clear];
+  return { better: "▲ clearly better", worse: "▼ clearly worse", perhaps: "▽ perhaps worse", unclear: "● no clear change" }[row.clear];
 }
 
 function changeLinks(told, row) {

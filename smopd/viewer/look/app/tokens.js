@@ -107,7 +107,7 @@ function panelOf(t, i) {
   return [
     h("p", { class: "panel-token" }, h("code", {}, short(t.text(i).replace(/\n/g, "↵").replace(/ /g, "␣"), 60) || "␀"), h("span", { class: "muted" }, " token " + (i + 1) + " of " + t.count)),
     h("dl", { class: "facts" }, facts),
-    h("div", { class: "pair tight" }, alternatives("student", t, i), t.trained ? alternatives("teacher", t, i) : null),
+    h("div", { class: "both" }, alternatives("student", t, i), t.trained ? alternatives("teacher", t, i) : null),
   ];
 }
 
@@ -116,11 +116,11 @@ function alternatives(model, t, i) {
     bar(short(one.text.replace(/\n/g, "↵").replace(/ /g, "␣"), 18) || "␀", Math.exp(one.logp), percent(Math.exp(one.logp), 1), one.sampled ? "sampled" : "")));
 }
 
-function legend(quantity) {
+function legend(quantity, trained) {
   const mark = (look, words) => h("li", {}, h("span", { class: "k " + look, "aria-hidden": "true" }, "ab"), words);
   if (quantity === QUANTITIES.kept) return h("ul", { class: "legend" }, mark("q5", "kept: carries loss"), mark("dropped", "dropped"));
   if (quantity === QUANTITIES.clipped) return h("ul", { class: "legend" }, mark("", "below the cap"), mark("q8 clipped", "clipped"));
   const some = [0, 2, 4, 6, 8].map((level) => mark("q" + level, level ? "≥ " + quantity.levels[level - 1] : "less"));
   if (quantity.signed) some.unshift(mark("n6", "teacher likelier"), mark("q6", "student likelier"));
-  return h("ul", { class: "legend" }, some, mark("dropped", "dropped"), mark("clipped", "clipped"), quantity.unit ? h("li", { class: "muted" }, quantity.unit) : null);
+  return h("ul", { class: "legend" }, some, trained ? [mark("dropped", "dropped"), mark("clipped", "clipped")] : null, quantity.unit ? h("li", { class: "muted" }, quantity.unit) : null);
 }
