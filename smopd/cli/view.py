@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from smopd.cli.options import Json
-from smopd.cli.printing import emit, say
+from smopd.cli.printing import console, emit, say
 
 _paths_help = "Run folders, a study, evaluations, or a folder of runs. Several are laid over each other."
 _out_help = "Folder of the pages; default view/ in the first folder."
@@ -57,3 +57,39 @@ def view(
             wait()
         except KeyboardInterrupt:
             say("ended", err=True)
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Between two looks.")] = 2,
+    once: Annotated[bool, typer.Option("--once", help="Look once and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Watch a run while it trains: curves, the last conversation token by token, throughput, time left.
+
+    It reads the folder alone; Ctrl-C ends the watching, not the run. With --json: one look, as numbers.
+
+    Example: smopd watch runs/quickstart
+    """
+    from smopd.viewer.watch import frame, status
+
+    if as_json:
+        emit(status(run))
+        return
+    terminal = console()
+    if once or not terminal.is_terminal:
+        terminal.print(frame(run, terminal.width))
+        return
+    import time
+
+    from rich.live import Live
+
+    try:
+        with Live(frame(run, terminal.width), console=terminal, auto_refresh=False, screen=True) as live:
+            live.refresh()
+            while (now := status(run))["step"] < now["steps"]:
+                time.sleep(every)
+                live.update(frame(run, terminal.width), refresh=True)
+    except KeyboardInterrupt:
+        pass
+    terminal.print(frame(run, terminal.width))

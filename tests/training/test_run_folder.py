@@ -45,6 +45,15 @@ def test_times_are_kept_apart(folder):
     assert [r["seconds/rollout"] for r in report_data(folder.path).metrics] == [0.5, 1.0]
 
 
+def test_what_was_warned_of_stands_in_the_folder(folder):
+    log = logging.getLogger("smopd")
+    with folder.recorded_warnings():
+        log.warning("step 2: %s", "odd")
+        log.info("not worth keeping")
+    log.warning("afterwards")
+    assert files.read_jsonl(folder.path / "warnings.jsonl") == [{"message": "step 2: odd"}]
+
+
 @pytest.mark.parametrize(
     "torn", ['{"step": 3, "lo', '{"step": 3}', '{"step": 3, "note": "\udcc3', "\x00\x00\x00", "\n"]
 )

@@ -2,7 +2,7 @@
 rollouts, each with what the token logs know of its replies.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,32 +166,39 @@ def evaluated(folder: Path) -> Iterator[Shown]:
 def rollouts(run: Path) -> Iterator[Shown]:
     """The conversations that a run trained on, step by step, as far as they were written."""
     for file in sorted((run / "rollouts").glob("step-*.jsonl")):
-        rows = read_jsonl(file)
-        log = run / "tokens" / f"{file.stem}.safetensors"
-        parts, pieces = _training_parts(log) if log.exists() else ({}, {})
-        seen = read_jsonl(log.with_suffix(".contexts.jsonl"))
-        step = int(file.stem.removeprefix("step-"))
-        for number, row in enumerate(rows):
-            told = seen[number]["replies"] if number < len(seen) else []
-            contexts = {(each["view"], each["turn"]): each["contexts"] for each in told}
-            for view, turns in row.items():
-                if not isinstance(turns, list) or not turns or "reply" not in turns[0]:
-                    continue
-                system = next((m["content"] for c in contexts.values() for m in c[0].get("messages", [])
-                               if m["role"] == "system"), "")  # fmt: skip
-                shown = [
-                    {**turn, **({"teacher": contexts[view, k]} if (view, k) in contexts else {})}
-                    for k, turn in enumerate(turns)
-                ]
-                head = {
-                    "system": system, "expected": answer_text(row.get("expected") or {}), "loss": row.get("loss"),
-                    "extracted": row.get("extracted"),
-                }  # fmt: skip
-                own = parts.get((number, view), {})
+        yield from rollouts_of(run, file)
+
+
+def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
+    """The conversations of one step, from its file of rollouts."""
+    log = run / "tokens" / f"{file.stem}.safetensors"
+    parts, pieces = _training_parts(log) if log.exists() else ({}, {})
+    seen = read_jsonl(log.with_suffix(".contexts.jsonl"))
+    step = int(file.stem.removeprefix("step-"))
+    for number, row in enumerate(read_jsonl(file)):
+        replies = seen[number]["replies"] if number < len(seen) else []
+        contexts = {(each["view"], each["turn"]): each["contexts"] for each in replies}
+        head = {
+            "system": _system(contexts.values()), "expected": answer_text(row.get("expected") or {}),
+            "loss": row.get("loss"), "extracted": row.get("extracted"),
+        }  # fmt: skip
+        for view, turns in row.items():
+            if isinstance(turns, list) and turns and "reply" in turns[0]:
+                told = [{**turn, **_teacher(contexts, view, k)} for k, turn in enumerate(turns)]
                 yield Shown(
                     row["id"], view, row.get("task", ""), len(turns), step, row.get("sample", 0),
-                    row.get("correct"), "", head, shown, own, pieces,
+                    row.get("correct"), "", head, told, parts.get((number, view), {}), pieces,
                 )  # fmt: skip
+
+
+def _teacher(contexts: Mapping[tuple[str, int], Any], view: str, turn: int) -> dict[str, Any]:
+    return {"teacher": contexts[view, turn]} if (view, turn) in contexts else {}
+
+
+def _system(contexts: Iterable[list[dict[str, Any]]]) -> str:
+    """The system prompt, as the teacher saw it."""
+    messages = (message for some in contexts for context in some for message in context.get("messages", ()))
+    return next((message["content"] for message in messages if message["role"] == "system"), "")
 
 
 def answer_text(answer: Mapping[str, Any]) -> str:
