@@ -10,11 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-extensions --hide-scrollbars --disable-dev-shm-usage "
-    "--disable-features=OptimizationHints,Translate,MediaRouter --proxy-server=http://127.0.0.1:9"
-).split()
+FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-extensions",
+    "--hide-scrollbars", "--disable-dev-shm-usage", "--proxy-server=http://127.0.0.1:9",
+    "--disable-features=OptimizationHints,Translate,MediaRouter",
+]  # fmt: skip
 
 
 def missing() -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from smopd.chat.messages import user
 from smopd.config import load_config, to_toml
 from smopd.evaluation import tokens as evaluation_tokens
 from smopd.evaluation.evaluate import Outcome
@@ -17,15 +18,18 @@ from smopd.files import write_jsonl, write_text
 from smopd.scoring.token_log import Others, write_tokens
 from smopd.training import tokens as training_tokens
 
-HOSTILE = '<img src=x onerror="window.hit=1"><script>window.hit=1</script>\u2028]]>\u202e"\'`${window.hit=1}</script>'
-WORDS = "The lamp costs four coins and the second one costs half as much so that makes six in all".split()
+HOSTILE = (
+    '<img src=x onerror="window.hit=1"><script>window.hit=1</script>\u2028]]>\u202e'
+    "\"'`${window.hit=1}</script>"
+)
+WORDS = ["The", "lamp", "costs", "four", "coins", "and", "the", "second", "half", "as", "much", "so", "six"]
 
 
 def made_run(
     path: Path, items: int = 12, steps: int = 3, rollouts: int = 2, length: int = 8, text: str = "",
     vocabulary: int = 50, seed: int = 0,
 ) -> Path:  # fmt: skip
-    """A run with an evaluation before and after and a token log; `text` stands wherever somebody may write."""
+    """A run with evaluations before and after and a token log; `text` stands wherever somebody may write."""
     draw = np.random.default_rng(seed)
     config = load_config("pocket", [f"seed={seed}", f"train.steps={steps}", "train.save_tokens=true"])
     write_text(path / "config.toml", to_toml(config))
@@ -59,8 +63,8 @@ def made_evaluation(
             ids = [draw.integers(0, len(pieces), length) for _ in range(count)]
             told.append(ids)
             turns = [
-                {"user": f"message {t + 1} of item {k} {text}", "reply": "".join(pieces[i] for i in one.tolist()),
-                 "stop": "end", "tokens": length, "right": bool((k + t) % 2)}
+                {"user": f"message {t + 1} of item {k} {text}",
+                 "reply": "".join(pieces[i] for i in one.tolist()), "stop": "end", "tokens": length, "right": bool((k + t) % 2)}
                 for t, one in enumerate(ids)
             ]  # fmt: skip
             right = bool(draw.random() < chance)
@@ -69,7 +73,9 @@ def made_evaluation(
                         f"{found}{text}", "ok", text, f"Solve it. {text}", f"The whole of item {k}. {text}",
                         {"value": f"{found}{text}"})
             )  # fmt: skip
-        _log_evaluation(path / "tokens" / f"{view}-00000.safetensors", view, told, outcomes[-items:], pieces, draw)
+        _log_evaluation(
+            path / "tokens" / f"{view}-00000.safetensors", view, told, outcomes[-items:], pieces, draw
+        )
     identity = {"examples": "d1", "adapter": "a" if path.name == "trained" else None, "model": "pocket"}
     with EvaluationFolder(path, identity) as folder:
         folder.add(outcomes)
@@ -108,9 +114,11 @@ def _made_step(path, step, rollouts, length, pieces, text, draw):
     number = np.arange(count)
     values = {
         "rollout": number // (turns * length), "turn": number // length % turns,
-        "part": (number // length % turns == turns - 1).astype(int), "position": number % length, "token": ids,
+        "part": (number // length % turns == turns - 1).astype(int), "position": number % length,
+        "token": ids,
         "entropy": draw.uniform(0, 2.5, count), "teacher_entropy": draw.uniform(0, 2.5, count),
-        "divergence": draw.exponential(0.1, count), "student_logp": logp.numpy(), "teacher_logp": teacher.numpy(),
+        "divergence": draw.exponential(0.1, count), "student_logp": logp.numpy(),
+        "teacher_logp": teacher.numpy(),
         "kept": draw.random(count) < 0.8, "clipped": draw.random(count) < 0.1,
         "weight": 0.2 + 0.2 * (number // length % turns),
     }  # fmt: skip
@@ -118,7 +126,13 @@ def _made_step(path, step, rollouts, length, pieces, text, draw):
     columns["view"] = torch.zeros(count, dtype=torch.uint8)
     names = [f"train-{step}-{k}{text}" for k in range(rollouts)]
     log = training_tokens.Columns(
-        columns, names, ["middle", "answer"], ["middle"], ["sharded"], {"student": others, "teacher": more}, pieces
+        columns,
+        names,
+        ["middle", "answer"],
+        ["middle"],
+        ["sharded"],
+        {"student": others, "teacher": more},
+        pieces,
     )
     training_tokens.write(path / "tokens" / f"step-{step:06d}.safetensors", log)
     told, seen = [], []
@@ -126,13 +140,13 @@ def _made_step(path, step, rollouts, length, pieces, text, draw):
         own = ids[k * turns * length :][: turns * length].reshape(turns, length)
         told.append({
             "id": name, "task": "task-0", "sharded": [
-                {"user": f"message {t + 1} {text}", "reply": "".join(pieces[i] for i in one.tolist()), "stop": "end",
-                 "tokens": length} for t, one in enumerate(own)],
+                {"user": f"message {t + 1} {text}", "reply": "".join(pieces[i] for i in one.tolist()),
+                 "stop": "end", "tokens": length} for t, one in enumerate(own)],
             "full": None, "correct": bool(k % 2), "extracted": "3", "expected": {"value": "3"}, "loss": 0.1,
         })  # fmt: skip
         contexts = [
             {"term": "middle" if t < turns - 1 else "answer", "view": "sharded", "turn": t,
-             "contexts": [{"weight": 1.0, "messages": [{"role": "user", "content": f"clean {t + 1} {text}"}]}]}
+             "contexts": [{"weight": 1.0, "messages": [user(f"clean {t + 1} {text}")]}]}
             for t in range(turns)
         ]  # fmt: skip
         seen.append({"replies": contexts})

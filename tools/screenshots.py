@@ -19,7 +19,9 @@ WIDE, PHONE = (1280, 860), (400, 800)
 OPEN = "document.querySelectorAll('.tokens .k').length"
 
 
-def shot(window: Browser, page: Path, where: str, size: tuple[int, int], scheme: str, file: Path, walk: bool) -> None:
+def shot(
+    window: Browser, page: Path, where: str, size: tuple[int, int], scheme: str, file: Path, walk: bool
+) -> None:
     """One picture; `walk`: of the first conversation that the filters leave."""
     window.scheme(scheme)
     window.size(*size)

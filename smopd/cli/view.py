@@ -47,7 +47,10 @@ def view(
     def remake() -> None:
         make_view(paths, out, live)
 
-    with keep_showing(page.parent, port if serve else None, remake if live else None, live) as (address, wait):
+    with keep_showing(page.parent, port if serve else None, remake if live else None, live) as (
+        address,
+        wait,
+    ):
         where = address or page.resolve().as_uri()
         if as_json:
             emit({"view": str(page), "address": address})

@@ -97,7 +97,9 @@ def evaluate_into(
     with folder:
         if known := folder.outcomes():
             log.info("continuing %s after %d conversations", path, len(known))
-        outcomes = run_evaluation(config, examples, label, adapter, known, record, track, path / "tokens", begin)
+        outcomes = run_evaluation(
+            config, examples, label, adapter, known, record, track, path / "tokens", begin
+        )
         summary = summarise(outcomes) | {"rules": rules_in_force(examples), "code": code_version()}
         folder.finish(outcomes, summary)
     return summary

@@ -42,7 +42,9 @@ class TokenRecorder:
 
     def __call__(self, view: str, run: int, number: int, played: Sequence[Conversation]) -> None:
         """Write the group with this number."""
-        replies = [(c, t, turn) for c, one in enumerate(played) for t, turn in enumerate(one.turns) if turn.reply]
+        replies = [
+            (c, t, turn) for c, one in enumerate(played) for t, turn in enumerate(one.turns) if turn.reply
+        ]
         names = {"ids": [one.example.id for one in played], "view": view, "run": run}
         columns, others, pieces = self._scored(replies) if replies else _nothing()
         self.begin()
@@ -50,7 +52,9 @@ class TokenRecorder:
         write_tokens(path, columns, {MODEL: others}, {**names, "pieces": pieces})
 
     @torch.no_grad()
-    def _scored(self, replies: Sequence[tuple[int, int, Any]]) -> tuple[dict[str, Any], Others, dict[int, str]]:
+    def _scored(
+        self, replies: Sequence[tuple[int, int, Any]]
+    ) -> tuple[dict[str, Any], Others, dict[int, str]]:
         engine = self.driver.engine
         assert isinstance(engine, HFEngine)
         body, head = body_and_head(engine.model.requires_grad_(False))  # nothing is trained here

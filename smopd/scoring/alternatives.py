@@ -53,7 +53,7 @@ class Profile(NamedTuple):
 def token_profile(
     hidden: torch.Tensor, lm_head_weight: torch.Tensor, tokens: torch.Tensor, count: int
 ) -> Profile:
-    """Log-probability, entropy and the `count` likeliest tokens from hidden states [N, d] and a head [V, d]."""
+    """What hidden states [N, d] and a head [V, d] say of `tokens`, with the `count` likeliest at each."""
     wide = wide_dtype(hidden.dtype)
     size = max(1, CHUNK_BYTES // (lm_head_weight.shape[0] * wide.itemsize))
     none = hidden.new_empty(0, dtype=wide)

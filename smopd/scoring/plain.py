@@ -128,7 +128,10 @@ def _chunk(
     likeliest: list[torch.Tensor] = []
     if alternatives:
         best = [logp_NV.detach().topk(min(alternatives, logp_NV.shape[1]), -1) for logp_NV in logps]
-        likeliest = [torch.stack([top.indices for top in best], 1), torch.stack([top.values for top in best], 1)]
+        likeliest = [
+            torch.stack([top.indices for top in best], 1),
+            torch.stack([top.values for top in best], 1),
+        ]
     return values, [*entropies, *sampled, logps[1].amax(-1), *likeliest]
 
 

@@ -1,7 +1,7 @@
 """A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
 config.toml, starts.jsonl (what ran it), metrics.jsonl (a row a step), timings.jsonl, evaluations.jsonl (while
-training), warnings.jsonl, rollouts/, tokens/ (on request), checkpoints/, eval/ (before and after), report.html
-(from `smopd report`), view/ (from `smopd view`).
+training), warnings.jsonl, rollouts/, tokens/ (on request), checkpoints/, eval/ (before and after),
+report.html (from `smopd report`), view/ (from `smopd view`).
 """
 
 import logging

@@ -53,7 +53,10 @@ class Columns:
 
     def with_pieces(self, renderer: Renderer) -> "Columns":
         """The same with the texts of its tokens, so that nobody needs the tokenizer to read it."""
-        ids = {*self.values["token"].unique().tolist(), *(i for some in self.others.values() for i in some.ids())}
+        ids = {
+            *self.values["token"].unique().tolist(),
+            *(i for some in self.others.values() for i in some.ids()),
+        }
         return replace(self, pieces=renderer.pieces(sorted(ids)))
 
 

@@ -1,7 +1,7 @@
 """A run while it trains, in a terminal: how far it is, its curves, its last conversation token by token.
 
-It only reads the run folder, so it may run anywhere that sees the folder and be ended at any time. What models
-and users said is printed as text: neither markup nor terminal escapes in it have any effect.
+It only reads the run folder, so it may run anywhere that sees the folder and be ended at any time. What
+models and users said is printed as text: neither markup nor terminal escapes in it have any effect.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,9 @@ def frame(run: Path, width: int) -> RenderableType:
     now, told = status(run), read_run(run)
     parts: list[RenderableType] = [_heading(now), _progress(now, width), _curves(told, width)]
     if now["warnings"]:
-        parts += [Text(visible(cut(f"warning: {line}", 300)), style="yellow") for line in now["warnings"][-3:]]
+        parts += [
+            Text(visible(cut(f"warning: {line}", 300)), style="yellow") for line in now["warnings"][-3:]
+        ]
     newest = max((run / "rollouts").glob("step-*.jsonl"), default=None)
     shown = next(iter(rollouts_of(run, newest)), None) if newest else None
     return Group(*parts, *(_conversation(shown) if shown else [Text("no conversation yet", style="dim")]))
@@ -85,7 +87,9 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
         return ""
     low, high = min(known), max(known)
     drawn = ""
-    for share in np.array_split(np.array([np.nan if v is None else v for v in values], dtype=float), min(width, len(values))):
+    for share in np.array_split(
+        np.array([np.nan if v is None else v for v in values], dtype=float), min(width, len(values))
+    ):
         some = share[~np.isnan(share)]
         level = (some.mean() - low) / (high - low) if len(some) and high > low else 0.0
         drawn += BLOCKS[min(7, int(level * 8))] if len(some) else " "
@@ -102,7 +106,11 @@ def _curves(told: dict[str, Any], width: int) -> RenderableType:
         known = [v for v in series[name] if v is not None]
         if known:
             ends = f"{known[0]:.3g} → {known[-1]:.3g}"
-            table.add_row(Text(visible(name), style="dim"), Text(sparkline(series[name], max(10, width - 45))), Text(ends))
+            table.add_row(
+                Text(visible(name), style="dim"),
+                Text(sparkline(series[name], max(10, width - 45))),
+                Text(ends),
+            )
     return table
 
 
@@ -118,10 +126,14 @@ def _conversation(shown: Shown) -> list[RenderableType]:
     for number, turn in enumerate(shown.turns):
         lines.append(Text(visible(cut(turn["user"], LONGEST)), style="cyan", overflow="fold"))
         parts = shown.parts.get(number)
-        reply = _tokens(parts[0], shown) if parts else Text(visible(cut(turn["reply"], LONGEST)), overflow="fold")
+        reply = (
+            _tokens(parts[0], shown) if parts else Text(visible(cut(turn["reply"], LONGEST)), overflow="fold")
+        )
         lines.append(reply)
     if shown.parts:
-        lines.append(Text("shade: divergence of student and teacher; underlined: dropped; bold: clipped", style="dim"))
+        lines.append(
+            Text("shade: divergence of student and teacher; underlined: dropped; bold: clipped", style="dim")
+        )
     return lines
 
 
@@ -131,5 +143,7 @@ def _tokens(part: Part, shown: Shown) -> Text:
     for i, token in enumerate(values["token"].tolist()[:LONGEST]):
         level = sum(float(values["divergence"][i]) >= bound for bound in LEVELS)
         look = [RAMP[level], "" if values["kept"][i] else "underline", "bold" if values["clipped"][i] else ""]
-        made.append(visible(shown.pieces.get(token, "\ufffd"))[:200], " ".join(part for part in look if part) or None)
+        made.append(
+            visible(shown.pieces.get(token, "\ufffd"))[:200], " ".join(part for part in look if part) or None
+        )
     return made

@@ -11,14 +11,16 @@ from smopd.data import load_examples
 from smopd.evaluation.session import check_evaluation, evaluate_into
 from smopd.evaluation.tokens import read
 
-SETTINGS = ["eval.batch=4", "eval.views=[\"sharded\"]"]
+SETTINGS = ["eval.batch=4", 'eval.views=["sharded"]']
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     """The same three conversations with and without a log."""
     folder = tmp_path_factory.mktemp("logged")
-    config, silent = (load_config("pocket", [*SETTINGS, f"eval.save_tokens={on}"]) for on in ("true", "false"))
+    config, silent = (
+        load_config("pocket", [*SETTINGS, f"eval.save_tokens={on}"]) for on in ("true", "false")
+    )
     examples = load_examples("pocket:eval:3")
     for name, each in (("logged", config), ("silent", silent)):
         evaluate_into(folder / name, each, examples, "base")
@@ -26,7 +28,11 @@ def played(tmp_path_factory):
 
 
 def test_it_holds_every_reply_token_and_changes_nothing(played):
-    rows = [json.loads(line) for line in (played / "logged" / "conversations.jsonl").read_text().split("\n") if line]
+    rows = [
+        json.loads(line)
+        for line in (played / "logged" / "conversations.jsonl").read_text().split("\n")
+        if line
+    ]
     (file,) = (played / "logged" / "tokens").iterdir()
     log = read(file)
     assert len(log.values["token"]) == sum(turn["tokens"] for row in rows for turn in row["turns"])

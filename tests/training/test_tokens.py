@@ -67,7 +67,10 @@ def test_logging_changes_nothing_else(run, tmp_path):
 def test_it_is_compact(run):
     file = run / "tokens" / "step-000001.safetensors"
     log = read(file)
-    count, row = len(log.values["token"]), sum(torch.empty(0, dtype=kind).element_size() for kind in TYPES.values())
+    count, row = (
+        len(log.values["token"]),
+        sum(torch.empty(0, dtype=kind).element_size() for kind in TYPES.values()),
+    )
     others = sum(2 * count + 6 * len(some.tokens) for some in log.others.values())
     assert others < 2 * 3 * 6 * count  # most tokens have hardly a rival
     assert file.stat().st_size < count * (row + 1) + others + 20 * len(log.pieces) + 4000

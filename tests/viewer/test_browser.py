@@ -1,4 +1,4 @@
-"""The pages in a real browser: quiet, offline, usable by keyboard, restored by links, unmoved by hostile text."""
+"""The pages in a real browser: quiet, offline, usable by keyboard, restored by links, safe from any text."""
 
 import shutil
 import subprocess
@@ -54,7 +54,11 @@ def colours(window: Browser) -> list[str]:
 
 
 def test_every_page_opens_without_a_complaint(quiet, page):
-    for place, words in (("", "What improved, and why"), ("#page=run", "The run run"), (LIST, "Conversations")):
+    for place, words in (
+        ("", "What improved, and why"),
+        ("#page=run", "The run run"),
+        (LIST, "Conversations"),
+    ):
         quiet.open(page, place)
         assert quiet.run("document.querySelector('main h1').textContent") == words
     assert quiet.run("document.querySelectorAll('#list li a').length") == 100
@@ -66,7 +70,11 @@ def test_colours_follow_the_selector_and_a_link_restores_them(quiet, page):
     quiet.until("document.querySelectorAll('.tokens .k').length == 24")
     seen = {}
     for by in quiet.run("[...document.getElementById('by').options].map(o => o.value)"):
-        quiet.run("(s => { s.value = arguments[0]; s.dispatchEvent(new Event('change')); })(document.getElementById('by'))", by)
+        quiet.run(
+            "(s => { s.value = arguments[0]; s.dispatchEvent(new Event('change')); })"
+            "(document.getElementById('by'))",
+            by,
+        )
         quiet.until(f"location.hash.includes('by={by}')")
         seen[by] = tuple(quiet.run("[...document.querySelectorAll('.tokens .k')].map(k => k.className)"))
     assert len(seen) == 8
@@ -77,7 +85,11 @@ def test_colours_follow_the_selector_and_a_link_restores_them(quiet, page):
     before = (opened(quiet), colours(quiet), quiet.run("document.getElementById('panel').textContent"))
     quiet.open(page, link)
     quiet.until("document.querySelectorAll('.tokens .k').length == 24")
-    assert (opened(quiet), colours(quiet), quiet.run("document.getElementById('panel').textContent")) == before
+    assert (
+        opened(quiet),
+        colours(quiet),
+        quiet.run("document.getElementById('panel').textContent"),
+    ) == before
     assert quiet.run("document.getElementById('by').value") == "weight"
 
 
@@ -89,8 +101,8 @@ def test_a_token_tells_its_values_and_what_both_models_would_say(quiet, page):
     quiet.press("\ue014", "\ue014")  # arrow right
     told_words = quiet.run("document.getElementById('panel').textContent")
     assert "token 3 of 8" in told_words
-    for words in ("student entropy", "teacher entropy", "divergence", "carries loss", "over the cap", "weight of the turn",
-                  "student would say", "teacher would say"):  # fmt: skip
+    facts = "student entropy, teacher entropy, divergence, carries loss, over the cap, weight of the turn"
+    for words in (*facts.split(", "), "student would say", "teacher would say"):
         assert words in told_words
     assert quiet.run("document.querySelectorAll('#panel .bar.sampled').length") == 2
     assert quiet.run("document.querySelectorAll('#panel .bar').length") > 2
@@ -128,7 +140,10 @@ def test_filters_and_before_beside_after(quiet, page):
     quiet.open(page)
     quiet.run("document.querySelector('.card a').click()")
     quiet.until("document.getElementById('count')")
-    assert quiet.run("document.getElementById('count').textContent") == f"{summary['gained']} of 526 conversations"
+    assert (
+        quiet.run("document.getElementById('count').textContent")
+        == f"{summary['gained']} of 526 conversations"
+    )
     quiet.press("j")
     quiet.until("document.querySelector('.conversation')")
     assert quiet.run("document.querySelectorAll('.turn .pair .tokens').length") % 2 == 0
@@ -142,7 +157,9 @@ def test_a_study_shows_its_verdict_first(quiet, page, tmp_path):
     content = script("index", json_bytes(index_of(page) | {"studies": [results], "summaries": []}))
     (tmp_path / "view" / "data" / "index.js").write_bytes(content)
     quiet.open(tmp_path / "view" / "index.html")
-    assert quiet.run("document.querySelector('.verdicts p').textContent").startswith("SHARDED, gain over baseline")
+    assert quiet.run("document.querySelector('.verdicts p').textContent").startswith(
+        "SHARDED, gain over baseline"
+    )
     assert quiet.run("document.querySelectorAll('svg.arms .seed').length") == 2 * (1 + 5 + 5)
     assert _violations(quiet) == []
 
@@ -180,7 +197,9 @@ def test_it_can_be_served(window, page):
     with keep_showing(page.parent, 0, None, 0) as (address, _):
         window.open(address)
         assert window.run("document.querySelector('main h1').textContent") == "What improved, and why"
-        assert {url.split("/")[2] for url in window.requests() if url.startswith("http")} == {address.split("/")[2]}
+        assert {url.split("/")[2] for url in window.requests() if url.startswith("http")} == {
+            address.split("/")[2]
+        }
     assert window.errors() == []
 
 
@@ -192,7 +211,9 @@ def _axe() -> str:
         if not shutil.which("npm"):
             pytest.skip("axe-core needs npm")
         cache.mkdir(parents=True, exist_ok=True)
-        got = subprocess.run(["npm", "pack", AXE, "--silent"], cwd=cache, capture_output=True, text=True, timeout=120)
+        got = subprocess.run(
+            ["npm", "pack", AXE, "--silent"], cwd=cache, capture_output=True, text=True, timeout=120
+        )
         if got.returncode:
             pytest.skip(f"npm pack {AXE} gave nothing: {got.stderr[-200:]}")
         with tarfile.open(next(cache.glob("*.tgz"))) as archive:

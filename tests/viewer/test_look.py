@@ -1,4 +1,4 @@
-"""The pages of `smopd view` as files: what they hold, for what they are made, and that no text becomes code."""
+"""The pages of `smopd view` as files: what they hold, of what they are made, and no text becomes code."""
 
 import json
 import re
@@ -125,7 +125,9 @@ def test_nothing_said_gets_into_page_or_script(tmp_path):
 
 
 def test_hidden_characters_are_shown():
-    assert json.loads(json_bytes({"a\u202e": ["\u2028x\x1b", float("nan")]})) == {"a\ufffd": ["\ufffdx\ufffd", None]}
+    assert json.loads(json_bytes({"a\u202e": ["\u2028x\x1b", float("nan")]})) == {
+        "a\ufffd": ["\ufffdx\ufffd", None]
+    }
 
 
 def test_numbers_that_are_none_do_not_break_a_page():

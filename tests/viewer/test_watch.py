@@ -16,7 +16,15 @@ def run(tmp_path_factory):
 def test_a_look_has_curves_throughput_and_the_last_conversation(smopd, run):
     code, out, _ = smopd("watch", str(run), "--once")
     assert code == 0
-    for words in ("step 3/3", "1.8 s/step", "56 tokens/s", "finished", "loss", "step 3, train-3-0", "message 1"):
+    for words in (
+        "step 3/3",
+        "1.8 s/step",
+        "56 tokens/s",
+        "finished",
+        "loss",
+        "step 3, train-3-0",
+        "message 1",
+    ):
         assert words in out, words
     assert "\x1b" not in out
     assert "[bold]evil" in out

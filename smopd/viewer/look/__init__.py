@@ -1,1 +1,1 @@
-"""`smopd view`: pages to look at runs, conversations and tokens, as files that need no server and no network."""
+"""`smopd view`: pages to look at runs, conversations and tokens, files without server or network."""

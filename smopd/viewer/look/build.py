@@ -28,13 +28,23 @@ from smopd.viewer.look.studies import read_study, study_runs
 from smopd.viewer.look.summary import improved
 
 FOLDER = "view"
-SCRIPTS = ("data", "dom", "state", "charts", "summary", "run", "study", "list", "tokens", "conversation", "main")
+SCRIPTS = (
+    "data",
+    "dom",
+    "state",
+    "charts",
+    "summary",
+    "run",
+    "study",
+    "list",
+    "tokens",
+    "conversation",
+    "main",
+)
 STYLES = ("base", "parts", "tokens")
 
 
-def make_view(
-    paths: Sequence[Path], out: Path | None = None, live: float = 0, track: Track = quiet
-) -> Path:
+def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, track: Track = quiet) -> Path:
     """Write the pages of runs, studies, evaluations or folders of them; the file to open."""
     runs, studies = found(paths)
     folder = out or paths[0] / FOLDER
@@ -51,7 +61,11 @@ def make_view(
     style = "\n".join((parts / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
     _put(folder / "app.js", f'(function () {{\n"use strict";\n{code}}})();\n'.encode())
     _put(folder / "app.css", style.encode())
-    page = (parts / "index.html").read_text(encoding="utf-8").replace("TITLE", esc(visible(index["title"])[:200]))
+    page = (
+        (parts / "index.html")
+        .read_text(encoding="utf-8")
+        .replace("TITLE", esc(visible(index["title"])[:200]))
+    )
     return _put(folder / "index.html", page.encode())
 
 
@@ -60,7 +74,9 @@ def found(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
     runs, studies = list[Path](), list[StudyFolder]()
     for path in paths:
         if not path.is_dir():
-            raise UserError(f"{path}: no such folder; expected a run, a study, an evaluation or a folder of runs")
+            raise UserError(
+                f"{path}: no such folder; expected a run, a study, an evaluation or a folder of runs"
+            )
         if _is_run(path):
             runs.append(path)
         elif own := study_folders(path):
@@ -83,11 +99,13 @@ def _is_run(path: Path) -> bool:
 def _check_ours(folder: Path) -> None:
     there = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if there and not (folder / "data").is_dir():
-        raise UserError(f"{folder}: is there and holds no pages of smopd; nothing was written, choose another --out")
+        raise UserError(
+            f"{folder}: is there and holds no pages of smopd; nothing was written, choose another --out"
+        )
 
 
 def _put(path: Path, content: bytes) -> Path:
-    """Write a file unless it holds just that: pages can be made again at any time, so nothing waits for a disk."""
+    """Write a file unless it holds just that. Pages can be made again, so nothing waits for the disk."""
     try:
         if not path.exists() or path.read_bytes() != content:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +145,13 @@ def _read(
     index = {
         "runs": runs,
         "sources": [
-            {"key": f"{runs[s.run]['name']}:{s.name}", "run": s.run, "kind": s.kind, "name": s.name, "data": s.data}
+            {
+                "key": f"{runs[s.run]['name']}:{s.name}",
+                "run": s.run,
+                "kind": s.kind,
+                "name": s.name,
+                "data": s.data,
+            }
             for s in sources
         ],
         "rows": rows.columns(),
@@ -164,8 +188,8 @@ class _Rows:
         row = {
             "source": source, "id": shown.id[:500], "shards": shown.shards, "number": shown.number,
             "sample": shown.sample, "verdict": -1 if shown.verdict is None else int(shown.verdict),
-            "tokens": shown.tokens, "logged": int(bool(shown.parts)), "right": sum(known), "known": len(known),
-            "pack": number, "place": place,
+            "tokens": shown.tokens, "logged": int(bool(shown.parts)), "right": sum(known),
+            "known": len(known), "pack": number, "place": place,
         }  # fmt: skip
         for name, words in self.words.items():
             row[name] = words.setdefault(getattr(shown, name), len(words))
@@ -194,8 +218,8 @@ def _evaluation_alone(path: Path) -> dict[str, Any]:
     """An evaluation without a run folder, told as far as a run is."""
     identity, empty = load_identity(path), {"settings": {}, "metrics": {}, "step": [], "evaluations": []}
     return {
-        "name": path.resolve().name, "model": str(identity.get("model", "")), "method": "", "data": "", "seed": 0,
-        "steps": 0, "done": 0, "rollouts": 0, "ended": "An evaluation; nothing was trained here.", **empty,
+        "name": path.resolve().name, "model": str(identity.get("model", "")), "method": "", "data": "",
+        "seed": 0, "steps": 0, "done": 0, "rollouts": 0, "ended": "An evaluation; nothing was trained here.", **empty,
         "starts": [], "warnings": [], "checkpoints": [],
     }  # fmt: skip
 

@@ -4,6 +4,7 @@ rollouts, each with what the token logs know of its replies.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,9 @@ class Likely(NamedTuple):
     def of(cls, others: Others) -> "Likely":
         """As the log has them."""
         counts = others.counts.numpy()
-        return cls(counts, others.tokens.numpy(), others.logps.float().numpy(), np.cumsum(counts, dtype=np.int64))
+        return cls(
+            counts, others.tokens.numpy(), others.logps.float().numpy(), np.cumsum(counts, dtype=np.int64)
+        )
 
     def rows(self, first: int, last: int) -> "Likely":
         """Those of some rows."""
@@ -245,7 +248,7 @@ def _segments(values: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Itera
     for name in names:
         changes |= np.diff(values[name].astype(np.int64)) != 0
     ends = [0, *(np.flatnonzero(changes) + 1).tolist(), count] if count else []
-    for first, last in zip(ends, ends[1:], strict=False):
+    for first, last in pairwise(ends):
         if values["position"][first] != 0 or values["position"][last - 1] != last - first - 1:
             raise UserError("a token log whose replies are not whole: make the run anew")
         yield first, last

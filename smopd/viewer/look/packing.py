@@ -57,6 +57,6 @@ def record(head: dict[str, Any], columns: Sequence[np.ndarray]) -> bytes:
 
 
 def pack(records: Sequence[bytes]) -> bytes:
-    """Several records in one: their number, their lengths, and themselves, each beginning at an even place."""
+    """Several records in one: their number, their lengths, and themselves, each at an even place."""
     even = [one + b"\0" * (len(one) % 2) for one in records]
     return struct.pack(f"<{len(even) + 1}I", len(even), *map(len, even)) + b"".join(even)

@@ -96,7 +96,8 @@ def _ended(run: Path, steps: int, patience: int, rows: list[dict[str, Any]]) -> 
     if rows[-1].get("skipped"):
         return f"It ended after step {done} of {steps}: steps had no finite gradient."
     if patience:
-        return f"It ended after step {done} of {steps}: {patience} evaluations brought nothing better, or it was stopped."
+        why = f"{patience} evaluations brought nothing better, or it was stopped"
+        return f"It ended after step {done} of {steps}: {why}."
     return f"It was stopped after step {done} of {steps}; the same command goes on from there."
 
 
@@ -107,7 +108,9 @@ def _warned(run: Path) -> list[dict[str, Any]]:
         step, colon, rest = str(row.get("message", "")).partition(": ")
         told = step.removeprefix("step ")
         known = bool(colon) and step != told and told.isdigit()
-        found.append({"step": int(told) if known else None, "message": rest if known else row.get("message", "")})
+        found.append(
+            {"step": int(told) if known else None, "message": rest if known else row.get("message", "")}
+        )
     return found
 
 

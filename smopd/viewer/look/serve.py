@@ -40,7 +40,7 @@ class _Handler(SimpleHTTPRequestHandler):
 def keep_showing(
     folder: Path, port: int | None, remake: Callable[[], None] | None, every: float
 ) -> Iterator[tuple[str | None, Callable[[], None]]]:
-    """Inside, `folder` is served (with a port) and made anew (with `remake`); gives the address and what waits.
+    """Inside, `folder` is served (with a port) and made anew (with `remake`): the address, and what waits.
 
     The waiting ends with Ctrl-C; the server and its thread end with the block.
     """

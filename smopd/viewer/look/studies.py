@@ -64,15 +64,13 @@ def _arm(
         clustered = effect.clustered
         found |= {
             "verdict": effect.verdict, "difference": effect.delta, "p": effect.p_adjusted,
-            "low_difference": clustered.low if clustered else None, "high_difference": clustered.high if clustered else None,
-            "flips": _flips(make, place, view),
+            "low_difference": clustered.low if clustered else None,
+            "high_difference": clustered.high if clustered else None, "flips": _flips(make, place, view),
         }  # fmt: skip
     return found
 
 
-def _base(
-    results: Results, cell: Cell, view: str, folder: Path, numbers: dict[str, int]
-) -> dict[str, Any]:
+def _base(results: Results, cell: Cell, view: str, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
     return {"arm": f"untrained {cell.model}", **_cells(results, [cell], view, folder, numbers), "flips": []}
 
 

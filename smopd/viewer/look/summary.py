@@ -20,12 +20,13 @@ NAMES = {
     "snowball": "Messages repeated as they come", "simulated": "A model plays the user",
 }  # fmt: skip
 WORDS = {
-    "better": "clearly better", "worse": "clearly worse", "perhaps": "perhaps worse", "unclear": "no clear change",
+    "better": "clearly better", "worse": "clearly worse", "perhaps": "perhaps worse",
+    "unclear": "no clear change",
 }  # fmt: skip
 HOW = {
-    "default": "The model played conversations itself, with its own replies in the history. A slow copy of it "
-    "read the same replies with a clean view of the task, without those earlier replies, and the model was "
-    "moved towards what the copy would have said. No labels and no larger model were needed.",
+    "default": "The model played conversations itself, with its own replies in the history. A slow copy of "
+    "it read the same replies with a clean view of the task, without those earlier replies, and the model "
+    "was moved towards what the copy would have said. No labels and no larger model were needed.",
     "sft": "The model was trained on replies that are known to be right.",
     "grpo": "The model played each task several times and was moved towards the replies that came out right.",
 }
@@ -99,7 +100,9 @@ def _sentence(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         if not row["only"]:
             moved = f"{percent(row['before'])} right before, {percent(row['after'])} after"
-            said.append(f"{row['what']}: {moved} ({WORDS[row['clear']]}, {points(row['difference'])} points).")
+            said.append(
+                f"{row['what']}: {moved} ({WORDS[row['clear']]}, {points(row['difference'])} points)."
+            )
     return " ".join(said)
 
 
@@ -138,7 +141,7 @@ def _training(run: dict[str, Any]) -> list[str]:
 
 
 def _examples(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Two conversations that were mended, of two tasks if it can be, and one that was lost, or is still wrong."""
+    """Two that were mended, of two tasks if it can be, and one that was lost, or is still wrong."""
     view = "sharded" if any(o.view == "sharded" for o in new) else (new[0].view if new else "")
     was, now = ({o.id: o for o in some if o.view == view and not o.run} for some in (old, new))
     shared = [i for i in was if i in now]
