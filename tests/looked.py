@@ -64,7 +64,8 @@ def made_evaluation(
             told.append(ids)
             turns = [
                 {"user": f"message {t + 1} of item {k} {text}",
-                 "reply": "".join(pieces[i] for i in one.tolist()), "stop": "end", "tokens": length, "right": bool((k + t) % 2)}
+                 "reply": "".join(pieces[i] for i in one.tolist()), "stop": "end",
+                 "tokens": length, "right": bool((k + t) % 2)}
                 for t, one in enumerate(ids)
             ]  # fmt: skip
             right = bool(draw.random() < chance)

@@ -7,6 +7,7 @@ import typer
 
 from smopd.cli.options import Json
 from smopd.cli.printing import console, emit, say
+from smopd.errors import UserError
 
 _paths_help = "Run folders, a study, evaluations, or a folder of runs. Several are laid over each other."
 _out_help = "Folder of the pages; default view/ in the first folder."
@@ -45,7 +46,10 @@ def view(
     from smopd.viewer.look.serve import keep_showing
 
     def remake() -> None:
-        make_view(paths, out, live)
+        try:
+            make_view(paths, out, live)
+        except UserError as error:  # a run that is just being written: the next look will do
+            say(f"not made anew: {error}", err=True)
 
     with keep_showing(page.parent, port if serve else None, remake if live else None, live) as (
         address,

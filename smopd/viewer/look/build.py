@@ -219,7 +219,8 @@ def _evaluation_alone(path: Path) -> dict[str, Any]:
     identity, empty = load_identity(path), {"settings": {}, "metrics": {}, "step": [], "evaluations": []}
     return {
         "name": path.resolve().name, "model": str(identity.get("model", "")), "method": "", "data": "",
-        "seed": 0, "steps": 0, "done": 0, "rollouts": 0, "ended": "An evaluation; nothing was trained here.", **empty,
+        "seed": 0, "steps": 0, "done": 0, "rollouts": 0,
+        "ended": "An evaluation; nothing was trained here.", **empty,
         "starts": [], "warnings": [], "checkpoints": [],
     }  # fmt: skip
 

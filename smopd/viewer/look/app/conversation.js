@@ -58,7 +58,7 @@ function turnVerdict(turn, k, row, record) {
 
 function replyBlock(turn, k, row, record, name, place) {
   const part = turn.parts[0], words = [name];
-  if (part?.term) words.push("term " + part.term);
+  if (part?.term) words.push("term " + part.term + (turn.parts.length > 1 ? " (also " + turn.parts.slice(1).map((other) => other.term).join(", ") + ")" : ""));
   if (turn.stop === "length") words.push("cut at the token limit");
   return h("div", { class: "reply" }, h("p", { class: "label" }, words.join(", "), " ", turnVerdict(turn, k, row, record)),
     part ? tokenBlock(part.tokens, place + k, name + " to message " + (k + 1)) : textBlock(turn.reply));

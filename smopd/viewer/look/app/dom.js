@@ -103,6 +103,13 @@ function choice(label, value, options, onchange, attributes) {
   return h("label", { class: "choice" }, h("span", {}, label), select);
 }
 
+// What is drawn anew keeps the focus: it goes to what has the same id afterwards.
+function keepingFocus(draw) {
+  const id = document.activeElement?.id;
+  draw();
+  if (id && document.activeElement?.id !== id) document.getElementById(id)?.focus({ preventScroll: true });
+}
+
 function announce(words) {
   document.getElementById("said").textContent = words;
 }

@@ -51,7 +51,7 @@ function rowLine(row, state) {
   const source = index.sources[row.source], change = changeOf(row, besideSource(state, row));
   const where = (index.sources.length > 1 ? sourceLabel(row.source) + ", " : "") + (source.kind === "training" ? "step " + row.number + ", " : row.number ? "run " + (row.number + 1) + ", " : "");
   const marks = [verdictMark(row.verdict), change === "found" ? h("span", { class: "tag found" }, "found") : change === "lost" ? h("span", { class: "tag lost" }, "lost") : null];
-  return h("li", {}, h("a", { href: linkTo({ c: keyOf(row), t: "", page: "conversations" }, state), "data-row": row.i, "aria-current": state.c === keyOf(row) ? "true" : null },
+  return h("li", {}, h("a", { href: linkTo({ c: keyOf(row), t: "", page: "conversations" }, state), id: "row-" + row.i, "aria-current": state.c === keyOf(row) ? "true" : null },
     h("span", { class: "line-top" }, h("b", {}, short(row.id, 44)), ...marks),
     h("span", { class: "line-more" }, where + row.view.toUpperCase() + (row.task ? ", " + short(row.task, 24) : "") + ", " + row.tokens + " tokens" + (row.known ? ", turns right " + row.right + "/" + row.known : ""))));
 }

@@ -17,7 +17,7 @@ function drawBar(page) {
   const help = h("button", { type: "button", class: "quiet", "aria-label": "Help: keys", onclick: toggleHelp }, "?");
   document.getElementById("bar").replaceChildren(
     h("span", { class: "brand" }, "smopd"), h("span", { class: "title" }, short(index.title, 60)),
-    h("nav", { "aria-label": "Pages" }, pages().map(([key, words]) => h("a", { href: freshLink({ page: key }), "aria-current": key === page ? "page" : null }, words))), theme, help);
+    h("nav", { "aria-label": "Pages" }, pages().map(([key, words]) => h("a", { id: "nav-" + key, href: freshLink({ page: key }), "aria-current": key === page ? "page" : null }, words))), theme, help);
 }
 
 function themeWords() {
@@ -48,8 +48,9 @@ function toggleHelp() {
 async function shown() {
   const state = readState(), page = state.page || (state.c ? "conversations" : pages()[0][0]);
   const main = document.getElementById("main"), link = location.hash;
-  drawBar(page);
+  keepingFocus(() => drawBar(page));
   drawn.link = link;
+  document.title = (pages().find(([key]) => key === page) || ["", ""])[1] + " · " + short(index.title, 60) + " · smopd";
   if (page !== "conversations") {
     main.className = "";
     main.replaceChildren(page === "run" ? runPage(state) : page === "study" && index.studies.length ? studyPage() : summaryPage());
@@ -62,10 +63,10 @@ async function shown() {
   keepInSight(state);
   if (drawn.page !== page || !document.getElementById("list")) {
     main.replaceChildren(h("h1", { class: "hidden" }, "Conversations"), h("div", { id: "side" }), h("div", { id: "detail" }),
-      h("aside", { id: "panel-box", "aria-label": "The token looked at" }, h("div", { id: "panel" })));
+      h("aside", { id: "panel-box", tabindex: "0", "aria-label": "The token looked at" }, h("div", { id: "panel" })));
     drawn.page = page;
   }
-  drawSide(state);
+  keepingFocus(() => drawSide(state));
   const row = byKey.get(state.c);
   main.className = "looking" + (row ? " open" : "");
   if (row) await drawConversation(state, row, link);
@@ -73,14 +74,18 @@ async function shown() {
 }
 
 function drawSide(state) {
-  const side = document.getElementById("side"), typing = document.activeElement?.id === "search" ? document.activeElement.selectionStart : -1;
+  const side = document.getElementById("side"), typed = document.activeElement?.id === "search" ? document.activeElement : null;
   const list = h("ol", { id: "list", "aria-label": "Conversations" });
   const top = document.getElementById("list")?.scrollTop || 0;
   fillList(list, state);
-  side.replaceChildren(filterBar(state), h("p", { class: "count", id: "count" }, listed.length + " of " + rows.length + " conversations"), list);
+  side.replaceChildren(filterBar(state), h("p", { class: "count", id: "count", role: "status" }, listed.length + " of " + rows.length + " conversations"), list);
   list.scrollTop = top;
   list.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
-  if (typing >= 0) { const search = document.getElementById("search"); search.focus(); search.setSelectionRange(typing, typing); }
+  if (typed) {
+    const search = document.getElementById("search"); // somebody may have typed on meanwhile
+    search.value = typed.value;
+    search.setSelectionRange(typed.selectionStart, typed.selectionEnd);
+  }
 }
 
 async function drawConversation(state, row, link) {
@@ -100,7 +105,7 @@ async function drawConversation(state, row, link) {
   if (drawn.link !== link) return;
   const same = opened.key === state.c;
   opened = { key: state.c, beside: state.beside, by: state.by };
-  detail.replaceChildren(page);
+  keepingFocus(() => detail.replaceChildren(page));
   if (!same) detail.scrollTop = 0;
   pointTo(state);
   announce("conversation " + short(row.id, 60));

@@ -18,7 +18,7 @@ function oneSummary(told) {
   parts.push(h("p", { class: "lede" }, told.trained));
   parts.push(h("div", { class: "cards" }, whole.map((row) => h("div", { class: "card " + row.clear },
     h("h3", {}, row.what),
-    h("p", { class: "big" }, percent(row.before), h("span", { class: "arrow", "aria-label": "to" }, " → "), percent(row.after)),
+    h("p", { class: "big" }, percent(row.before), h("span", { class: "arrow", "aria-hidden": "true" }, " → "), h("span", { class: "hidden" }, " to "), percent(row.after)),
     h("p", {}, h("b", {}, clearWords(row)), " ", points(row.difference) + " points [" + points(row.low) + ", " + points(row.high) + "]"),
     h("p", { class: "muted" }, changeLinks(told, row))))));
   parts.push(section("How it was trained", h("p", {}, told.how), h("ul", {}, told.facts.map((fact) => h("li", {}, fact)))));
