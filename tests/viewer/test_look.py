@@ -10,10 +10,14 @@ from looked import HOSTILE, index_of, made_run, unpacked
 from synthetic_study import study
 
 from smopd.errors import UserError
+from smopd.evaluation.evaluate import Outcome
 from smopd.formatting import visible
+from smopd.training.tokens import read
 from smopd.viewer.look.build import make_view
 from smopd.viewer.look.packing import SCALE, fixed, json_bytes
+from smopd.viewer.look.runs import Source
 from smopd.viewer.look.studies import told
+from smopd.viewer.look.summary import improved
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +52,6 @@ def test_every_conversation_is_listed_and_stands_in_a_pack(page):
 
 
 def test_tokens_are_told_with_their_alternatives_to_a_thousandth(run, page):
-    from smopd.training.tokens import read
-
     log = read(run / "tokens" / "step-000001.safetensors")
     place = next(k for k, id_ in enumerate(index_of(page)["rows"]["id"]) if id_.startswith("train-1-0"))
     record, columns = records(page)[place]
@@ -61,12 +63,11 @@ def test_tokens_are_told_with_their_alternatives_to_a_thousandth(run, page):
     pieces = np.frombuffer(columns, "<u2", n)
     texts = [log.pieces[i] for i in log.values["token"].tolist()[:n]]
     assert [record["pieces"][k] for k in pieces] == texts
-    flags = np.frombuffer(columns, np.uint8)[: sum(record["columns"]) * 2][-n - n % 2 :][:n]
-    counts = record["columns"]
-    begin = 2 * sum(counts[:10])
-    told_counts = np.frombuffer(columns, np.uint8, n, begin)
-    assert told_counts.tolist() == log.others["student"].counts.tolist()[:n]
-    assert len(flags) == n
+    begin = 2 * sum(record["columns"][:10])  # behind the two-byte columns
+    counts, flags = (np.frombuffer(columns, np.uint8, n, begin + k * n) for k in (0, 2))
+    assert counts.tolist() == log.others["student"].counts.tolist()[:n]
+    assert (flags & 1).tolist() == log.values["kept"].tolist()[:n]
+    assert (flags >> 1).tolist() == log.values["clipped"].tolist()[:n]
     first = record["turns"][0]
     assert first["parts"][0]["term"] == "middle"
     assert first["teacher"][0]["messages"][0]["content"].startswith("clean 1")
@@ -92,25 +93,22 @@ def test_what_improved_is_told_with_its_conversations(page):
     assert summary["examples"][0]["why"] == "Wrong before, right after."
 
 
-def test_a_loss_is_flagged():
-    from looked import Outcome
+def outcomes(view, right):
+    """Forty conversations, the first so many of them right."""
+    turn = [{"user": "u", "reply": "r", "stop": "end", "tokens": 1}]
+    return [
+        Outcome(f"i{k}", view, 0, "t", 1, turn, k < right, k < right, None, "ok", "", "", "", {})
+        for k in range(40)
+    ]
 
-    from smopd.viewer.look.summary import _changes, improved
 
-    def outcomes(right):
-        turn = [{"user": "u", "reply": "r", "stop": "end", "tokens": 1}]
-        return [
-            Outcome(f"i{k}", "full", 0, "t", 1, turn, k < right, k < right, None, "ok", "", "", "", {})
-            for k in range(40)
-        ]
-
+@pytest.mark.parametrize(("after", "word"), [(10, "worse"), (34, "perhaps"), (40, "unclear")])
+def test_a_loss_is_flagged(tmp_path, after, word):
     run = {"name": "r", "model": "m", "method": "x", "done": 1, "data": "d", "rollouts": 1, "metrics": {}}
-    source = type("S", (), {"name": "s"})()
-    for after, word in ((10, "worse"), (34, "perhaps"), (40, "unclear")):
-        page = improved(run, source, source, outcomes(40), outcomes(after))
-        assert [row["clear"] for row in page["rows"]] == [word if word != "perhaps" else "worse"]
-    rows = _changes([*outcomes(40)], [*outcomes(34)])
-    assert rows[0]["lost"] == 6
+    source = Source(0, "before", "s", tmp_path)
+    same, full = outcomes("sharded", 20), outcomes("full", 40)
+    page = improved(run, source, source, [*same, *full], [*same, *outcomes("full", after)])
+    assert [(row["view"], row["clear"]) for row in page["rows"]] == [("sharded", "unclear"), ("full", word)]
 
 
 def test_nothing_said_gets_into_page_or_script(tmp_path):

@@ -186,7 +186,7 @@ def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
             "loss": row.get("loss"), "extracted": row.get("extracted"),
         }  # fmt: skip
         for view, turns in row.items():
-            if isinstance(turns, list) and turns and "reply" in turns[0]:
+            if isinstance(turns, list) and turns and isinstance(turns[0], dict) and "reply" in turns[0]:
                 told = [{**turn, **_teacher(contexts, view, k)} for k, turn in enumerate(turns)]
                 yield Shown(
                     row["id"], view, row.get("task", ""), len(turns), step, row.get("sample", 0),
