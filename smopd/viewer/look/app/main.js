@@ -144,7 +144,7 @@ async function begin() {
   window.addEventListener("hashchange", shown);
   document.addEventListener("keydown", pressed);
   await shown();
-  document.documentElement.dataset.ready = "true";
+  document.documentElement.dataset.ready = Math.ceil(performance.now()); // milliseconds after it was asked for
   if (index.live) setTimeout(() => location.reload(), 1000 * index.live);
 }
 
