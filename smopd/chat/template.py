@@ -66,6 +66,17 @@ class Renderer:
         assert isinstance(text, str)
         return text
 
+    def pieces(self, ids: Sequence[int]) -> dict[int, str]:
+        """The text of each token inside a text: some tokenizers drop the space of a first one."""
+        before = self.encode("a")[-1:]
+        known = len(self._piece(before))
+        return {i: self._piece([*before, i])[known:] for i in ids}
+
+    def _piece(self, ids: list[int]) -> str:
+        text = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        assert isinstance(text, str)
+        return text
+
     def continuation(self, messages: Sequence[Message], user: str) -> list[int]:
         """The ids between a reply to `messages` and the next one: end of turn, user turn, prompt."""
         mark = _PROBES[0]

@@ -23,6 +23,7 @@ from smopd.cli.options import Json, Set, Unsandboxed, permit, silent
 from smopd.cli.planning import plan
 from smopd.cli.printing import console, emit, guard_logs, say, show
 from smopd.cli.study import study_app
+from smopd.cli.view import view, watch
 from smopd.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ app.command()(chat)
 app.command()(doctor)
 app.command()(export)
 app.command()(plan)
+app.command()(view)
+app.command()(watch)
 
 _method_help = "baseline, entropy, outcome or combined (see: smopd methods)."
 _recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit) or a TOML file."

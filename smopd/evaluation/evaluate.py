@@ -22,6 +22,8 @@ Seed = Sequence[int | str]
 # Plays the user of the view `simulated`: every example as a conversation, a verdict on each of its replies.
 User = Callable[[Player, Sequence[Example], Seed], list[tuple[Conversation, list[Verdict]]]]
 Group = tuple[View, int, list[Example]]  # view, run, examples
+# What looks at the conversations of a group before they are recorded: view, run, the group's number.
+Watch = Callable[[View, int, int, Sequence[Conversation]], None]
 
 
 @dataclass(frozen=True)
@@ -60,17 +62,23 @@ def evaluate(
     player: Player, examples: Sequence[Example], views: Sequence[View] = ("full", "sharded"), runs: int = 1,
     seed: int = 0, group: int = 64, known: Sequence[Outcome] = (),
     record: Callable[[list[Outcome]], None] | None = None, user: User | None = None,
+    watch: Watch | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """Every outcome. `known` ones are not played again; `record` gets each group as it is finished."""
     found = {outcome.key: outcome for outcome in known}
-    for view, run, chosen in groups(examples, views, runs, group):
+    for number, (view, run, chosen) in enumerate(groups(examples, views, runs, group)):
         if any((view, run, e.id) not in found for e in chosen):
             seeds = ("eval", seed, run) if run else ("eval", seed)
             if view == "simulated":
                 assert user is not None, "the view simulated needs somebody who plays the user"
-                fresh = [outcome(c, run, verdicts) for c, verdicts in user(player, chosen, seeds)]
+                judged = user(player, chosen, seeds)
+                played = [conversation for conversation, _ in judged]
+                fresh = [outcome(c, run, verdicts) for c, verdicts in judged]
             else:
-                fresh = judge(player.play(chosen, view, seeds), run)
+                played = player.play(chosen, view, seeds)
+                fresh = judge(played, run)
+            if watch:
+                watch(view, run, number, played)
             found |= {outcome.key: outcome for outcome in fresh}
             if record:
                 record(fresh)

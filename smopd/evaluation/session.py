@@ -18,11 +18,13 @@ from smopd.evaluation.evaluate import Outcome, Player, evaluate
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.simulated import SimulatedUser
 from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
+from smopd.evaluation.tokens import TokenRecorder
 from smopd.files import digest, file_digest, read_python
 from smopd.models.adapter_files import TEACHER_WEIGHTS, WEIGHTS, averaged_teacher
 from smopd.models.loading import weights_digest
 from smopd.rollout.assembly import evaluation_driver
 from smopd.rollout.choice import resolve_engine
+from smopd.rollout.driver import Driver
 from smopd.rollout.engine import traits_of
 from smopd.rollout.openai import ChatDriver
 from smopd.tracking import Track, Update, quiet
@@ -54,9 +56,12 @@ class Replies:
 def run_evaluation(
     config: Config, examples: Sequence[Example], label: str, adapter: Path | None = None,
     known: Sequence[Outcome] = (), record: Callable[[list[Outcome]], None] = lambda fresh: None,
-    track: Track = quiet,
+    track: Track = quiet, tokens: Path | None = None, begin: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:  # fmt: skip
-    """Play the views with a model and its adapter, or an endpoint. What is `known` is not played again."""
+    """Play the views with a model and its adapter, or an endpoint. What is `known` is not played again.
+
+    `tokens`: the folder of the token log, where one is asked for; `begin` is called before it is written.
+    """
     check_evaluation(config)
     views = list(dict.fromkeys(config.eval.views))
     # A teacher with weights of its own plays after the student.
@@ -65,9 +70,14 @@ def run_evaluation(
     for chosen in ([view for view in views if view not in apart], apart):
         if chosen:
             with _driver(config, adapter, chosen is apart, track) as driver:
+                watch = None
+                if tokens and config.eval.save_tokens:
+                    assert isinstance(driver, Driver)
+                    kept = config.eval.alternatives, config.train.row_tokens
+                    watch = TokenRecorder(tokens, driver, *kept, begin)
                 for view in chosen:
                     old = [o for o in known if o.view == view]
-                    found[view] = _play(driver, config, examples, view, old, record, label, track)
+                    found[view] = _play(driver, config, examples, view, old, record, label, track, watch)
     return [outcome for view in views for outcome in found[view]]
 
 
@@ -80,7 +90,7 @@ def _driver(config: Config, adapter: Path | None, as_teacher: bool, track: Track
 
 def _play(
     driver: Player, config: Config, examples: Sequence[Example], view: View, known: Sequence[Outcome],
-    record: Callable[[list[Outcome]], None], label: str, track: Track,
+    record: Callable[[list[Outcome]], None], label: str, track: Track, watch: TokenRecorder | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """One view, with progress."""
     runs, group, done = config.eval.runs, config.eval.batch, len(known)
@@ -98,7 +108,7 @@ def _play(
             done += len(fresh)
             replies.done(done)
 
-        return evaluate(player, examples, [view], runs, config.seed, group, known, advance, user)
+        return evaluate(player, examples, [view], runs, config.seed, group, known, advance, user, watch)
 
 
 def teacher_file(adapter: Path | None) -> Path | None:
@@ -115,6 +125,9 @@ def clean_form(config: Config) -> Clean:
 def check_evaluation(config: Config) -> None:
     """A UserError for settings that contradict each other."""
     token_ids = traits_of(config.engine.kind).token_ids
+    if config.eval.save_tokens and config.engine.kind not in ("hf", "auto"):
+        needs = "the replies are scored once more, by the model in this process"
+        raise UserError(f"eval.save_tokens: {needs}; set engine.kind=hf")
     if config.eval.runs > 1 and config.eval.temperature == 0 and token_ids:
         greedy = f"{config.eval.runs} greedy runs would all be the same"
         raise UserError(f"eval.runs: {greedy}; LiC's runs are sampled: --set eval.temperature=1.0")
@@ -140,7 +153,9 @@ def evaluate_into(
     with folder:
         if known := folder.outcomes():
             log.info("continuing %s after %d conversations", path, len(known))
-        outcomes = run_evaluation(config, examples, label, adapter, known, record, track)
+        outcomes = run_evaluation(
+            config, examples, label, adapter, known, record, track, path / "tokens", begin
+        )
         summary = summarise(outcomes) | {"rules": rules_in_force(examples), "code": code_version()}
         if "teacher" in config.eval.views:
             weights = "averaged" if teacher_file(adapter) else "model"
@@ -178,7 +193,7 @@ def identity(config: Config, examples: Sequence[Example], adapter: Path | None) 
         "dtype": config.model.dtype,
         "quantize": config.model.quantize,
         "chat": config.chat.model_dump(),
-        "eval": config.eval.model_dump(exclude={"clean"}),
+        "eval": config.eval.model_dump(exclude={"clean", "save_tokens", "alternatives"}),  # clean: see below
         "user": user if "simulated" in config.eval.views else None,
         **teacher,
     }

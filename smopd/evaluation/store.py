@@ -73,7 +73,7 @@ class EvaluationFolder:
                 what = "holds an evaluation of something else; choose another --out:"
                 raise UserError(f"{path}: {what}{''.join(lines)}")
         elif path.exists():
-            ours = (LOCK, INPUTS, "evaluation.json.partial")
+            ours = (LOCK, INPUTS, "evaluation.json.partial", "tokens")
             if not path.is_dir():
                 raise UserError(f"{path}: is a file; nothing was written, choose another --out")
             if any(p.name not in ours for p in path.iterdir()):

@@ -15,7 +15,7 @@ c * tanh(z / c)) the gradient is times 1 - (logits / c)^2. Shapes: N tokens, d w
 a chunk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from smopd.scoring import plain, rows, tiles, whole
+from smopd.scoring.alternatives import Highest, Top, highest
 from smopd.scoring.chunks import Piece, chunks_of, rows_at_once
 from smopd.scoring.losses import Kind, LogitLoss, RowLoss, as_loss
 from smopd.scoring.products import by_hidden_states, logits_into, wide_dtype
@@ -61,9 +62,11 @@ def token_stats(
     lengths: Sequence[int] | None = None,
     decide: Decide | None = None,
     auxiliary: torch.Tensor | None = None,
+    alternatives: int = 0,
 ) -> list[TokenStats]:
     """Statistics of `tokens` [N] under each of the row losses; they differ in `divergence` and `weight`
-    alone. `auxiliary` [N, K] goes to the row losses and to `decide` as it is.
+    alone. `auxiliary` [N, K] goes to the row losses and to `decide` as it is. `alternatives`: how many of
+    each model's likeliest tokens are told as well.
 
     `chunk_size` bounds the rows computed at once (default: by memory). With `lengths` (reply by reply) and
     `decide` every token gets its weight, and rows that cannot move the loss cost no product and get no
@@ -74,22 +77,29 @@ def token_stats(
         # Rows are no longer independent: the head's own gradient sums over all of them.
         return plain.token_stats(
             student_hidden, teacher_hidden, lm_head_weight, tokens, losses, chunk_size, lengths, decide,
-            auxiliary,
+            auxiliary, alternatives,
         )  # fmt: skip
     count, vocabulary = student_hidden.shape[0], lm_head_weight.shape[0]
     wide = wide_dtype(student_hidden.dtype)
     device = student_hidden.device
-    score, buffers = scorer_of(device, wide, losses, plain.cap_of(lm_head_weight))
+    softcap = plain.cap_of(lm_head_weight)
+    score, buffers = scorer_of(device, wide, losses, softcap)
     size = chunk_size or rows_at_once(device, buffers * vocabulary * wide.itemsize)
     replies = list(lengths) if lengths is not None and decide is not None else [count]
     with_gradient = student_hidden.requires_grad and torch.is_grad_enabled()
-    job = _Job(list(losses), score, chunks_of(replies, size), decide, wide, with_gradient, auxiliary)
+    job = _Job(
+        list(losses), score, chunks_of(replies, size), decide, wide, with_gradient, auxiliary,
+        partial(highest, count=alternatives, softcap=softcap) if alternatives else None,
+    )  # fmt: skip
     columns = _Fused.apply(student_hidden, teacher_hidden.detach(), lm_head_weight.detach(), tokens, job)
     entropy, teacher_entropy, student_logp, teacher_logp, top = columns[len(losses) :]
     return [
-        TokenStats(columns[k], entropy, teacher_entropy, student_logp, teacher_logp, weight, top, auxiliary)
+        TokenStats(
+            columns[k], entropy, teacher_entropy, student_logp, teacher_logp, weight, top, auxiliary,
+            *job.likeliest(),
+        )
         for k, weight in enumerate(job.decided())
-    ]
+    ]  # fmt: skip
 
 
 def scorer_of(
@@ -117,6 +127,8 @@ class _Job:
     wide: torch.dtype
     with_gradient: bool
     auxiliary: torch.Tensor | None = None
+    look: Callable[[torch.Tensor, torch.Tensor], Highest] | None = None
+    tops: list[list[Top]] = field(default_factory=list)  # of each chunk, the student's and the teacher's
     weights: list[list[torch.Tensor]] = field(default_factory=list)  # of each loss, reply by reply
 
     def decided(self) -> Sequence[torch.Tensor | None]:
@@ -124,6 +136,14 @@ class _Job:
         if self.decide is None:
             return [None] * len(self.losses)
         return [torch.cat(weights) for weights in self.weights]
+
+    def likeliest(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """[N, 2, k] ids and log-probabilities of both models' likeliest tokens; None where nobody asked."""
+        if not self.tops:
+            return None, None
+        ids = [torch.stack([top.tokens for top in both], 1) for both in self.tops]
+        logps = [torch.stack([top.logps for top in both], 1) for both in self.tops]
+        return torch.cat(ids), torch.cat(logps)
 
 
 class _Fused(torch.autograd.Function):
@@ -153,7 +173,10 @@ class _Fused(torch.autograd.Function):
             logits_into(zt, teacher[part], weight)
             extra = None if job.auxiliary is None else job.auxiliary[part]
             chunk = rows.Chunk(zs, zt, tokens[part], extra, (student[part], teacher[part]))
+            seen = [job.look(z, tokens[part]) for z in (zs, zt)] if job.look else []
             scored = job.score(chunk, job.losses, job.with_gradient)
+            if seen:
+                job.tops.append([one.with_logp(p) for one, p in zip(seen, scored.shared[2:4], strict=True)])
             for column, values in zip(columns, [*scored.values, *scored.shared], strict=True):
                 column[part] = values
             moving = _moving(columns, part, pieces, job)

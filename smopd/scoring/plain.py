@@ -63,6 +63,7 @@ def token_stats(
     lengths: Sequence[int] | None = None,
     decide: Decide | None = None,
     auxiliary: torch.Tensor | None = None,
+    alternatives: int = 0,
 ) -> list[TokenStats]:
     """Statistics of `tokens` [N] under each of the row losses, by full logits and autograd.
 
@@ -79,13 +80,14 @@ def token_stats(
             tokens[i : i + size],
             losses,
             None if auxiliary is None else auxiliary[i : i + size],
+            alternatives,
         )
         for i in range(0, max(count, 1), size)
     ]
     values, shared = zip(*pieces, strict=True)
-    a, b, c, d, top = (torch.cat(column) for column in zip(*shared, strict=True))
+    a, b, c, d, top, *likeliest = (torch.cat(column) for column in zip(*shared, strict=True))
     own = (torch.cat([v[k] for v in values]) for k in range(len(losses)))
-    stats = [TokenStats(column, a, b, c, d, None, top, auxiliary) for column in own]
+    stats = [TokenStats(column, a, b, c, d, None, top, auxiliary, *likeliest) for column in own]
     if decide is None or lengths is None:
         return stats
     replies = zip(*(s.detached().split(lengths) for s in stats), strict=True)
@@ -104,9 +106,10 @@ def _chunk(
     tokens: torch.Tensor,
     losses: Sequence[RowLoss],
     auxiliary: torch.Tensor | None,
+    alternatives: int,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Each loss's values, and the columns they share: both entropies, both log-probabilities, the teacher's
-    highest.
+    highest; with `alternatives` also both models' likeliest tokens and their log-probabilities.
     """
     softcap = cap_of(weight)
     student_logits_NV = capped(wide_linear(student_hidden, weight), softcap)
@@ -122,7 +125,14 @@ def _chunk(
         else loss.value(rows)
         for loss in losses
     ]
-    return values, [*entropies, *sampled, logps[1].amax(-1)]
+    likeliest: list[torch.Tensor] = []
+    if alternatives:
+        best = [logp_NV.detach().topk(min(alternatives, logp_NV.shape[1]), -1) for logp_NV in logps]
+        likeliest = [
+            torch.stack([top.indices for top in best], 1),
+            torch.stack([top.values for top in best], 1),
+        ]
+    return values, [*entropies, *sampled, logps[1].amax(-1), *likeliest]
 
 
 def _entropy(logp_NV: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,8 @@ class TokenStats:
 
     `weight` is what the token counts in the loss: 0 for a token that carries none; None where nobody decided.
     `teacher_top` is the log-probability of the teacher's likeliest token; `auxiliary` [n, K] those of the
-    sampled token under further contexts that a term asked about.
+    sampled token under further contexts that a term asked about. `top_tokens` and `top_logps` [n, 2, k]:
+    the likeliest tokens of student and teacher, where they were asked for.
     """
 
     divergence: torch.Tensor
@@ -24,6 +25,8 @@ class TokenStats:
     weight: torch.Tensor | None = None
     teacher_top: torch.Tensor | None = None
     auxiliary: torch.Tensor | None = None
+    top_tokens: torch.Tensor | None = None
+    top_logps: torch.Tensor | None = None
 
     def split(self, lengths: Sequence[int]) -> list["TokenStats"]:
         """Cut into consecutive pieces, one a reply."""

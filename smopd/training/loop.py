@@ -44,7 +44,7 @@ from smopd.training.player import StepPlayer
 from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 from smopd.training.scores import FAST, score, without_graph
-from smopd.training.tokens import token_columns
+from smopd.training.tokens import teacher_contexts, token_columns
 from smopd.training.turn_accuracy import check_states_known, turn_accuracy
 
 log = logging.getLogger("smopd")
@@ -188,7 +188,8 @@ class Trainer:
         self.engine.sleep()
         rollouts, everyone = self.player.judged(conversations)
         rolled = time.perf_counter()
-        own = self._scored(rollouts, Peers(everyone, moment.draw, moment.done), moment)
+        peers = Peers(everyone, moment.draw, moment.done)
+        own = self._scored(rollouts, peers, moment)
         gradients = [p.grad for p in self.student if p.grad is not None]
         self.processes.all_reduce(self.by_term.tensors() if self.by_term else gradients)
         norms = self.by_term.put() if self.by_term else {}
@@ -229,8 +230,9 @@ class Trainer:
                     records = [_record(r, loss, self.plan) for r, loss in zip(everyone, losses, strict=True)]
                     self.folder.save_rollouts(step, records)
                 if self.config.train.save_tokens:
-                    ids = [rollout.example.id for rollout in everyone]
-                    self.folder.save_tokens(step, token_columns(ids, losses, self.plan))
+                    columns = token_columns([r.example.id for r in everyone], losses, self.plan)
+                    contexts = teacher_contexts(losses, self.plan, peers, self.renderer)
+                    self.folder.save_tokens(step, columns.with_pieces(self.renderer), contexts)
                 self.folder.add_metrics(row)
         return row
 
@@ -275,9 +277,10 @@ class Trainer:
         self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None
     ) -> list[RolloutLoss]:
         path = self.aligned.path() if self.aligned else FAST
+        train = self.config.train
         return score(
             self.model, self.renderer, part, self.plan, moment, peers, self.row_tokens, path, decided,
-            len(peers.rollouts),
+            len(peers.rollouts), train.alternatives if train.save_tokens else 0,
         )  # fmt: skip
 
     def _differentiated(
@@ -421,6 +424,7 @@ def _record(rollout: Rollout, loss: RolloutLoss, plan: Plan) -> dict[str, Any]:
     turns = {played.view: played.to_json()["turns"] for played in rollout.conversations}
     return {
         "id": rollout.example.id,
+        "task": rollout.example.task,
         **({"sample": rollout.sample} if rollout.sample else {}),
         **{play.view: turns.get(play.view) for play in plan.plays},
         "correct": verdict.correct if verdict else None,

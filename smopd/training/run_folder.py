@@ -2,7 +2,7 @@
 config.toml, inputs/ (what was passed from Python), starts.jsonl (what ran it, what was changed),
 metrics.jsonl (a row a step), timings.jsonl, warnings.jsonl, evaluations.jsonl (while training), rollouts/,
 tokens/ (on request), checkpoints/, eval/ and evaluated.jsonl (before and after), report.html (`smopd
-report`).
+report`), view/ (`smopd view`).
 """
 
 import logging
@@ -235,10 +235,11 @@ class RunFolder:
         with self._writing(path):
             write_jsonl(path, rows)
 
-    def save_tokens(self, step: int, columns: tokens.Columns) -> None:
-        """The token statistics of one step."""
+    def save_tokens(self, step: int, columns: tokens.Columns, contexts: list[dict[str, Any]]) -> None:
+        """The token statistics of one step, and what the teacher saw, a row a rollout."""
         path = self.path / "tokens" / f"step-{step:06d}.safetensors"
         with self._writing(path):
+            write_jsonl(path.with_suffix(".contexts.jsonl"), contexts)
             tokens.write(path, columns)
 
 

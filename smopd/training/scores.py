@@ -58,17 +58,19 @@ def score(
     path: ScoringPath = FAST,
     decided: Survey | None = None,
     total_rollouts: int | None = None,
+    alternatives: int = 0,
 ) -> list[RolloutLoss]:
     """The loss of each rollout of a micro-batch, with gradient to the student.
 
     `peers` are all rollouts of the step (default: these); `total_rollouts` is their number, for terms that
-    are divided once for the whole step, whose divisors `decided` holds.
+    are divided once for the whole step, whose divisors `decided` holds. `alternatives`: how many of each
+    model's likeliest tokens the statistics hold.
     """
     body, weight = body_and_head(model)
     head = path.head(weight)
     everyone = peers or Peers(rollouts, moment.draw, moment.done)
     replies, units, wanted = units_of([r.replies() for r in rollouts], plan, moment, everyone)
-    micro_batch = _MicroBatch(model, body, head, renderer, replies, units, row_tokens, path)
+    micro_batch = _MicroBatch(model, body, head, renderer, replies, units, row_tokens, path, alternatives)
     stats = micro_batch.statistics(plan, moment, decided)
     zero = torch.zeros((), dtype=torch.float32, device=head.device)
     losses = []
@@ -103,6 +105,7 @@ class _MicroBatch:
     units: list[Unit]
     row_tokens: int
     path: ScoringPath
+    alternatives: int = 0
 
     def statistics(
         self, plan: Plan, moment: Moment, decided: Survey | None
@@ -141,6 +144,7 @@ class _MicroBatch:
                 lengths=rows,
                 decide=decisions,
                 auxiliary=torch.cat([auxiliary[k] for k in numbers]) if numbers[0] in auxiliary else None,
+                alternatives=self.alternatives,
             )
             for column_number, column in enumerate(columns):
                 for unit, of_reply in zip(units, column.split(rows), strict=True):

@@ -1,31 +1,33 @@
 """The token log: what is known of every scored reply token of a step, a column each, one safetensors file a
 step (`train.save_tokens`).
 
-    rollout, turn, part, position   which token it is; `part` is the number of its term (names: metadata)
-    token                           its id
-    entropy, teacher_entropy        nats, full vocabulary, temperature 1
-    divergence                      the term's row loss, before the cap
-    student_logp, teacher_logp      of the token, under the dirty and the teacher's context
-    kept, clipped                   whether it carries loss, whether its divergence is over the cap
-    weight                          of its turn
+    rollout, view, turn, part, position   which token it is; `part` is the number of its term, `view` that of
+                                          how the task was told (their names: metadata)
+    token                                 its id (its text: metadata)
+    entropy, teacher_entropy              nats, full vocabulary, temperature 1
+    divergence                            the term's row loss, before the cap
+    student_logp, teacher_logp            of the token, under the dirty and the teacher's context
+    kept, clipped                         whether it carries loss, whether its divergence is over the cap
+    weight                                of its turn
 
-Thirty-nine bytes a token, readable by anything that reads safetensors. A reply that two terms score stands
-there twice. What is made of it is in smopd/study/calibration.py.
+Forty bytes a token, and for both models six for every other token of at least 1% (`train.alternatives` of
+them at most). A reply that two terms score stands there twice. What the teacher saw for each reply is in a
+file of JSON lines beside it, a row a rollout. What is made of the log is in smopd/study/calibration.py and
+smopd/viewer/.
 """
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
-from smopd.errors import UserError
-from smopd.files import write_bytes
+from smopd.chat import Renderer
 from smopd.objective.loss import RolloutLoss
 from smopd.objective.plan import Plan
+from smopd.rollout.play import Peers
+from smopd.scoring.token_log import Others, read_tokens, write_tokens
 
 TYPES = {
     "rollout": torch.int16, "turn": torch.int16, "part": torch.uint8, "position": torch.int32,
@@ -33,6 +35,8 @@ TYPES = {
     "divergence": torch.float32, "student_logp": torch.float32, "teacher_logp": torch.float32,
     "kept": torch.uint8, "clipped": torch.uint8, "weight": torch.float32,
 }  # fmt: skip
+VIEW = "view"  # a column that earlier versions did not write
+MODELS = ("student", "teacher")
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,24 @@ class Columns:
     ids: list[str]  # of the rollouts
     terms: list[str]
     selecting: list[str]  # the terms that choose among their tokens
+    views: list[str] = field(default_factory=list)
+    others: dict[str, Others] = field(default_factory=dict)  # by model
+    pieces: dict[int, str] = field(default_factory=dict)  # the text of every token that occurs
+
+    def with_pieces(self, renderer: Renderer) -> "Columns":
+        """The same with the texts of its tokens, so that nobody needs the tokenizer to read it."""
+        ids = {
+            *self.values["token"].unique().tolist(),
+            *(i for some in self.others.values() for i in some.ids()),
+        }
+        return replace(self, pieces=renderer.pieces(sorted(ids)))
 
 
 def token_columns(ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan) -> Columns:
     """Everything a step knows of its tokens; `ids` name the rollouts."""
-    rows: dict[str, list[torch.Tensor]] = {name: [] for name in TYPES}
+    rows: dict[str, list[torch.Tensor]] = {name: [] for name in [*TYPES, VIEW, "top_tokens", "top_logps"]}
     terms = [term.name for term in plan.terms]
+    views = list(dict.fromkeys(play.view for play in plan.plays))
     for number, loss in enumerate(losses):
         for name, part in loss.terms.items():
             kept = part.kept()
@@ -56,6 +72,7 @@ def token_columns(ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan)
                 count = len(reply.tokens)
                 columns = {
                     "rollout": torch.full((count,), number),
+                    VIEW: torch.full((count,), views.index(reply.view)),
                     "turn": torch.full((count,), reply.turn),
                     "part": torch.full((count,), terms.index(name)),
                     "position": torch.arange(count),
@@ -69,28 +86,59 @@ def token_columns(ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan)
                     "clipped": part.over[k],
                     "weight": part.turn_weights[k].expand(count),
                 }
+                if stats.top_tokens is not None and stats.top_logps is not None:
+                    columns |= {"top_tokens": stats.top_tokens, "top_logps": stats.top_logps}
                 for column, values in columns.items():
                     rows[column].append(values.cpu())
     empty = [torch.zeros(0)]
-    return Columns(
-        {name: torch.cat(rows[name] or empty).to(kind) for name, kind in TYPES.items()},
-        list(ids),
-        terms,
-        [term.name for term in plan.terms if term.selects],
-    )
+    types = {**TYPES, VIEW: torch.uint8}
+    made = {name: torch.cat(rows[name] or empty).to(kind) for name, kind in types.items()}
+    others = {}
+    if rows["top_tokens"]:
+        top_tokens, top_logps = torch.cat(rows["top_tokens"]), torch.cat(rows["top_logps"])
+        for k, model in enumerate(MODELS):
+            others[model] = Others.of(made["token"], top_tokens[:, k], top_logps[:, k])
+    selecting = [term.name for term in plan.terms if term.selects]
+    return Columns(made, list(ids), terms, selecting, list(views), others)
+
+
+def teacher_contexts(
+    losses: Iterable[RolloutLoss], plan: Plan, peers: Peers, renderer: Renderer
+) -> list[dict[str, Any]]:
+    """What the teacher saw for each scored reply: a row a rollout, whose replies are (term, view, turn)."""
+    rows = []
+    for loss in losses:
+        replies = []
+        for term in plan.terms:
+            for reply in loss.terms[term.name].replies if term.teacher and term.name in loss.terms else ():
+                assert term.teacher is not None
+                seen = []
+                for weight, context in term.teacher(reply, peers):
+                    ids = isinstance(context, tuple)
+                    text = renderer.tokenizer.decode(list(context)) if ids else None
+                    seen.append({"weight": weight, **({"text": text} if ids else {"messages": context})})
+                place = {"term": term.name, "view": reply.view, "turn": reply.turn}
+                replies.append({**place, "contexts": seen})
+        rows.append({"replies": replies})
+    return rows
 
 
 def write(path: Path, columns: Columns) -> None:
     """Whole or not at all."""
     names = {"ids": columns.ids, "terms": columns.terms, "selecting": columns.selecting}
-    write_bytes(path, save(columns.values, metadata={key: json.dumps(value) for key, value in names.items()}))
+    write_tokens(
+        path, columns.values, columns.others, {**names, "views": columns.views, "pieces": columns.pieces}
+    )
 
 
 def read(path: Path) -> Columns:
-    """What `write` wrote."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = [json.loads(file.metadata()[key]) for key in ("ids", "terms", "selecting")]
-            return Columns({name: file.get_tensor(name) for name in TYPES}, *names)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: not a token log: {str(error).strip()}") from None
+    """What `write` wrote; of an earlier version, without what that did not write."""
+    values, others, names = read_tokens(path, TYPES, ("ids", "terms", "selecting"))
+    views = names.get("views") or ["sharded", "full"]
+    if "views" in names:
+        values[VIEW] = read_tokens(path, [VIEW], ())[0][VIEW]
+    else:
+        full = [k for k, term in enumerate(names["terms"]) if term == "full"]
+        values[VIEW] = torch.isin(values["part"], torch.tensor(full, dtype=torch.uint8)).to(torch.uint8)
+    pieces = {int(token): text for token, text in names.get("pieces", {}).items()}
+    return Columns(values, names["ids"], names["terms"], names["selecting"], views, others, pieces)

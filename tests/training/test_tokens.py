@@ -1,8 +1,11 @@
 """The token log: one row a reply token, equal to what the step computed, which it does not change."""
 
+import json
+
 import pytest
 import torch
 from runs import checkpoint, equal, metrics, rows, train
+from safetensors.torch import save_file
 
 from smopd.errors import UserError
 from smopd.training.tokens import TYPES, read
@@ -63,9 +66,68 @@ def test_logging_changes_nothing_else(run, tmp_path):
 
 def test_it_is_compact(run):
     file = run / "tokens" / "step-000001.safetensors"
-    count = len(read(file).values["token"])
-    row = sum(torch.empty(0, dtype=kind).element_size() for kind in TYPES.values())
-    assert file.stat().st_size < count * row + 3000
+    log = read(file)
+    count, row = (
+        len(log.values["token"]),
+        sum(torch.empty(0, dtype=kind).element_size() for kind in TYPES.values()),
+    )
+    others = sum(2 * count + 6 * len(some.tokens) for some in log.others.values())
+    assert others < 2 * 3 * 6 * count  # most tokens have hardly a rival
+    assert file.stat().st_size < count * (row + 1) + others + 20 * len(log.pieces) + 4000
+
+
+def test_both_models_likely_tokens_are_those_of_full_logits(run):
+    log = read(run / "tokens" / "step-000001.safetensors")
+    token, best = log.values["token"], log.values
+    for model, logp in (("student", "student_logp"), ("teacher", "teacher_logp")):
+        others = log.others[model]
+        assert others.counts.max() <= 5
+        assert int(others.counts.sum()) == len(others.tokens) == len(others.logps)
+        assert (others.logps.float() >= -4.61).all()
+        ends = others.counts.long().cumsum(0).tolist()
+        for i, (end, number) in enumerate(zip(ends, others.counts.tolist(), strict=True)):
+            told = others.tokens[end - number : end].tolist()
+            logps = others.logps[end - number : end].float()
+            assert token[i].item() not in told
+            assert len(set(told)) == number
+            assert logps.tolist() == sorted(logps.tolist(), reverse=True)
+            assert logps.exp().sum() + best[logp][i].exp() <= 1.01
+    assert set(token.tolist()) | set(log.others["teacher"].ids()) <= set(log.pieces)
+
+
+def test_what_the_teacher_saw_stands_beside_it(run):
+    log = read(run / "tokens" / "step-000001.safetensors")
+    seen = rows(run / "tokens" / "step-000001.contexts.jsonl")
+    played = rows(run / "rollouts" / "step-000001.jsonl")
+    assert len(seen) == len(log.ids)
+    for told, rollout in zip(seen, played, strict=True):
+        users = [turn["user"] for turn in rollout["sharded"]]
+        for reply in told["replies"]:
+            ((weight, messages),) = [(c["weight"], c["messages"]) for c in reply["contexts"]]
+            said = [m["content"] for m in messages if m["role"] == "user"]
+            assert weight == 1
+            assert not any(m["role"] == "assistant" for m in messages)
+            if reply["term"] == "middle":
+                assert said == users[: reply["turn"] + 1]
+            else:
+                assert len(said) == 1
+
+
+def test_the_texts_of_the_tokens_are_the_reply(run):
+    log = read(run / "tokens" / "step-000001.safetensors")
+    first = rows(run / "rollouts" / "step-000001.jsonl")[0]["sharded"][0]["reply"]
+    own = (log.values["rollout"] == 0) & (log.values["turn"] == 0) & (log.values["part"] == 0)
+    assert "".join(log.pieces[i] for i in log.values["token"][own].tolist()).startswith(first)
+
+
+def test_a_log_of_an_earlier_version_is_read(run, tmp_path):
+    log = read(run / "tokens" / "step-000001.safetensors")
+    names = {key: json.dumps(getattr(log, key)) for key in ("ids", "terms", "selecting")}
+    old = tmp_path / "step-000001.safetensors"
+    save_file({name: log.values[name] for name in TYPES}, old, metadata=names)
+    again = read(old)
+    assert again.others == {}
+    assert (again.values["view"] == log.values["view"]).all()
 
 
 def test_a_file_that_is_none_is_named(tmp_path):

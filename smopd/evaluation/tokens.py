@@ -1,0 +1,102 @@
+"""The token log of an evaluation (`eval.save_tokens`): what the model thought at every reply token.
+
+    conversation, turn, position   which token it is; `conversation` is the number of its id (metadata)
+    token                          its id (its text: metadata)
+    entropy, logp                  nats, full vocabulary, temperature 1
+
+and its likely alternatives, as smopd/scoring/token_log.py has them. A file for each group of conversations
+that were played together: TOKENS/VIEW-NUMBER.safetensors. An engine tells at most the log-probability of what
+it sampled, so the replies are scored once more, which needs the model in this process.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from smopd.errors import UserError
+from smopd.rollout.driver import Conversation, Driver
+from smopd.rollout.hf import HFEngine
+from smopd.scoring.alternatives import token_profile
+from smopd.scoring.passes import body_and_head, reply_hidden
+from smopd.scoring.token_log import Others, read_tokens, write_tokens
+
+TYPES = {
+    "conversation": torch.int16, "turn": torch.int16, "position": torch.int32, "token": torch.int32,
+    "entropy": torch.float32, "logp": torch.float32,
+}  # fmt: skip
+MODEL = "student"
+
+
+@dataclass(frozen=True)
+class TokenRecorder:
+    """Scores and writes the replies of one group of conversations after the other."""
+
+    folder: Path
+    driver: Driver
+    alternatives: int
+    row_tokens: int
+    begin: Callable[[], None] = lambda: None  # makes the folders around ours, where they are to be new
+
+    def __call__(self, view: str, run: int, number: int, played: Sequence[Conversation]) -> None:
+        """Write the group with this number."""
+        replies = [
+            (c, t, turn) for c, one in enumerate(played) for t, turn in enumerate(one.turns) if turn.reply
+        ]
+        names = {"ids": [one.example.id for one in played], "view": view, "run": run}
+        columns, others, pieces = self._scored(replies) if replies else _nothing()
+        self.begin()
+        path = self.folder / f"{view}-{number:05d}.safetensors"
+        write_tokens(path, columns, {MODEL: others}, {**names, "pieces": pieces})
+
+    @torch.no_grad()
+    def _scored(
+        self, replies: Sequence[tuple[int, int, Any]]
+    ) -> tuple[dict[str, Any], Others, dict[int, str]]:
+        engine = self.driver.engine
+        assert isinstance(engine, HFEngine)
+        body, head = body_and_head(engine.model.requires_grad_(False))  # nothing is trained here
+        sequences = [(turn.context, turn.reply) for _, _, turn in replies]
+        hidden = reply_hidden(body, sequences, head.device, self.row_tokens)
+        ids = torch.tensor([i for _, reply in sequences for i in reply], device=head.device)
+        found = token_profile(hidden, head, ids, self.alternatives)
+        lengths = torch.tensor([len(reply) for _, reply in sequences])
+        conversation, turn = (torch.tensor(column) for column in list(zip(*replies, strict=True))[:2])
+        position = torch.cat([torch.arange(int(n)) for n in lengths])
+        made = {
+            "conversation": conversation.repeat_interleave(lengths), "turn": turn.repeat_interleave(lengths),
+            "position": position, "token": ids, "entropy": found.entropy, "logp": found.logp,
+        }  # fmt: skip
+        columns = {name: made[name].cpu().to(kind) for name, kind in TYPES.items()}
+        others = Others.of(ids.cpu(), found.top.tokens.cpu(), found.top.logps.cpu())
+        pieces = self.driver.renderer.pieces(sorted({*ids.unique().tolist(), *others.ids()}))
+        return columns, others, pieces
+
+
+def _nothing() -> tuple[dict[str, Any], Others, dict[int, str]]:
+    empty = torch.zeros(0)
+    others = Others.of(empty, torch.zeros(0, 1), torch.zeros(0, 1))
+    return {name: empty.to(kind) for name, kind in TYPES.items()}, others, {}
+
+
+@dataclass(frozen=True)
+class Logged:
+    """The tokens of one group of conversations."""
+
+    values: dict[str, torch.Tensor]
+    others: Others
+    pieces: dict[int, str]
+    ids: list[str]
+    view: str
+    run: int
+
+
+def read(path: Path) -> Logged:
+    """What a recorder wrote."""
+    values, others, names = read_tokens(path, TYPES, ("ids", "view", "run", "pieces"))
+    if MODEL not in others:
+        raise UserError(f"{path}: not a token log of an evaluation")
+    pieces = {int(token): text for token, text in names["pieces"].items()}
+    return Logged(values, others[MODEL], pieces, names["ids"], names["view"], names["run"])

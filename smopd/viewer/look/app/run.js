@@ -1,0 +1,116 @@
+// The run page: curves of every metric with all runs in one picture, what their settings differ in, how they ended.
+const TITLES = {
+  loss: "Loss", outcome: "Right final answers", clipped: "Tokens over the cap", kept: "Tokens that carry loss", entropy: "Student entropy, nats",
+  divergence: "Divergence, nats", delta: "Distance |log s − log t|, nats", weight: "Turn weight", reply_tokens: "Tokens of a reply",
+  grad_norm: "Gradient norm", lr: "Learning rate", seconds: "Seconds a step, by stage", stop: "How replies ended", verdict: "Verdicts",
+  tokens: "Tokens a step", rollout: "Rollouts", eligible_turns: "Middle turns",
+};
+
+function runPage(state) {
+  const trained = index.runs.filter((run) => run.step.length);
+  const page = h("div", { class: "page" }, h("h1", {}, index.runs.length > 1 ? index.runs.length + " runs" : "The run " + index.runs[0].name));
+  page.append(runTable());
+  if (trained.length) {
+    page.append(section("Curves", h("p", { class: "muted" }, "Faint: every step. Strong: a moving mean. ", trained.length > 1 ? "One line a run:" : "One line a part:"),
+      trained.length > 1 ? h("ul", { class: "key" }, trained.map((run, k) => h("li", {}, swatch(k), run.name))) : null, curves(trained, state)));
+    page.append(section("Where the time went", stages(trained)));
+  }
+  if (index.runs.length > 1) page.append(section("What the settings differ in", differences()));
+  page.append(section("How replies ended", stops()));
+  page.append(section("Warnings", warnings()));
+  page.append(h("details", {}, h("summary", {}, "Every setting"), settings()));
+  return page;
+}
+
+function runTable() {
+  return table(["run", "model", "method", "seed", "steps", "how it ended"], index.runs.map((run) => [run.name, run.model, run.method || "–", run.seed,
+    run.done + " of " + run.steps, run.ended]), "Runs");
+}
+
+function curves(runs, state) {
+  const groups = new Map();
+  for (const run of runs) {
+    for (const name of Object.keys(run.metrics)) {
+      const group = name.split("/")[0];
+      if (!groups.has(group)) groups.set(group, new Set());
+      groups.get(group).add(name);
+    }
+  }
+  const order = Object.keys(TITLES), place = (name) => (order.includes(name) ? order.indexOf(name) : 99);
+  const charts = [...groups].sort((a, b) => place(a[0]) - place(b[0])).filter(([, names]) => hasValues(runs, names)).map(([group, names]) => {
+    const title = TITLES[group] || group, series = [], keys = [];
+    [...names].forEach((name, part) => runs.forEach((run, k) => {
+      const y = run.metrics[name];
+      if (!y || !y.some((v) => v !== null)) return;
+      const look = runs.length > 1 ? k : part;
+      series.push({ name: name + (runs.length > 1 ? ", " + run.name : ""), x: run.step, y, look });
+      if (runs.length === 1) keys.push(h("li", {}, swatch(look), name.includes("/") ? name.slice(group.length + 1) : name));
+    }));
+    return h("figure", {}, h("figcaption", {}, title), lineChart(title, series),
+      runs.length > 1 && names.size > 1 ? h("p", { class: "muted small" }, [...names].join(", ")) : h("ul", { class: "key" }, names.size > 1 ? keys : []));
+  });
+  charts.unshift(...evaluationCharts(runs));
+  return h("div", { class: "charts" }, charts);
+}
+
+function hasValues(runs, names) {
+  return runs.some((run) => [...names].some((name) => run.metrics[name]?.some((v) => v !== null)));
+}
+
+function evaluationCharts(runs) {
+  const names = [...new Set(runs.flatMap((run) => run.evaluations.map((e) => e.metric)))];
+  return names.map((name) => {
+    const series = runs.map((run, k) => {
+      const own = run.evaluations.filter((e) => e.metric === name);
+      return { name: run.name, x: own.map((e) => e.step), y: own.map((e) => e.value), look: k };
+    }).filter((s) => s.x.length);
+    const title = "Accuracy while training, " + name.toUpperCase();
+    return h("figure", {}, h("figcaption", {}, title), lineChart(title, series));
+  });
+}
+
+function stages(runs) {
+  const names = ["rollout", "scoring", "update"];
+  return table(["run", "seconds a step", ...names, "tokens a second", "hours in all"], runs.map((run) => {
+    const mean = (name) => { const v = (run.metrics[name] || []).filter((x) => x !== null); return v.length ? v.reduce((a, b) => a + b, 0) / v.length : null; };
+    const step = mean("seconds/step"), sampled = mean("tokens/sampled");
+    return [run.name, number(step && +step.toFixed(2)), ...names.map((name) => { const s = mean("seconds/" + name); return s === null || !step ? "n/a" : percent(s / step, 0); }),
+      step && sampled ? Math.round(sampled / step) : "n/a", step ? number(+((step * run.step.length) / 3600).toFixed(2)) : "n/a"];
+  }), "Stages of a step");
+}
+
+function differences() {
+  const keys = [...new Set(index.runs.flatMap((run) => Object.keys(run.settings)))];
+  const unlike = keys.filter((key) => new Set(index.runs.map((run) => JSON.stringify(run.settings[key] ?? null))).size > 1);
+  if (!unlike.length) return h("p", {}, "Nothing: their settings are the same.");
+  return table(["setting", ...index.runs.map((run) => run.name)], unlike.map((key) => [key, ...index.runs.map((run) => short(run.settings[key] ?? "–", 60))]), "Settings that differ");
+}
+
+function settings() {
+  const keys = [...new Set(index.runs.flatMap((run) => Object.keys(run.settings)))];
+  return table(["setting", ...index.runs.map((run) => run.name)], keys.map((key) => [key, ...index.runs.map((run) => short(run.settings[key] ?? "–", 200))]), "Settings");
+}
+
+function stops() {
+  const lines = index.runs.filter((run) => run.metrics["stop/end"]).map((run) => {
+    const total = (name) => (run.metrics[name] || []).reduce((a, b) => a + (b || 0), 0);
+    return [run.name + ", while training", total("stop/end"), total("stop/length")];
+  });
+  const statuses = new Map();
+  for (const row of rows) {
+    if (index.sources[row.source].kind === "training") continue;
+    const key = row.source;
+    if (!statuses.has(key)) statuses.set(key, {});
+    statuses.get(key)[row.status] = (statuses.get(key)[row.status] || 0) + 1;
+  }
+  const kinds = [...new Set([...statuses.values()].flatMap(Object.keys))];
+  return h("div", {},
+    lines.length ? table(["replies", "ended by the model", "cut at the token limit"], lines, "Replies while training") : null,
+    statuses.size ? table(["conversations", ...kinds.map((k) => (k === "ok" ? "an answer was found" : k.replace("_", " ")))],
+      [...statuses].map(([key, counts]) => [sourceLabel(key), ...kinds.map((k) => counts[k] || 0)]), "What the verifiers found") : null);
+}
+
+function warnings() {
+  const said = index.runs.flatMap((run) => run.warnings.map((w) => [run.name, w.step ?? "–", w.message]));
+  return said.length ? table(["run", "step", "what it said"], said.map(([run, step, words]) => [run, step, h("span", { class: "wrap" }, short(words, 600))]), "Warnings") : h("p", {}, "None.");
+}

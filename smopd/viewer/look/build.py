@@ -1,0 +1,233 @@
+"""Writes the pages: one HTML file, one script, one style sheet, and a folder of data that is read on demand.
+
+    VIEW/index.html, app.js, app.css
+    VIEW/data/index.js        runs, studies, and a line for every conversation: read at once
+    VIEW/data/p00000.js ...   packs of conversations with their tokens: read when one of them is opened
+    VIEW/data/search.js       what was said in all of them: read when somebody searches
+
+The same folders give the same bytes. Nothing that a model, a user, a file or a setting said gets into the
+HTML or the script: it travels as data, and the script puts it on the page as text.
+"""
+
+import importlib.metadata
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from smopd.errors import UserError
+from smopd.evaluation.store import load_identity, load_outcomes, load_summary
+from smopd.formatting import esc, visible
+from smopd.study.run import StudyFolder, study_folders
+from smopd.tracking import Track, quiet
+from smopd.viewer.look.conversations import Shown, evaluated, rollouts
+from smopd.viewer.look.packing import PACK_BYTES, json_bytes, pack, script
+from smopd.viewer.look.runs import Source, read_run, sources_of
+from smopd.viewer.look.studies import read_study, study_runs
+from smopd.viewer.look.summary import improved
+
+FOLDER = "view"
+SCRIPTS = (
+    "data",
+    "dom",
+    "state",
+    "charts",
+    "summary",
+    "run",
+    "study",
+    "list",
+    "tokens",
+    "conversation",
+    "main",
+)
+STYLES = ("base", "parts", "tokens")
+
+
+def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, track: Track = quiet) -> Path:
+    """Write the pages of runs, studies, evaluations or folders of them; the file to open."""
+    runs, studies = found(paths)
+    folder = out or paths[0] / FOLDER
+    _check_ours(folder)
+    with track(f"reading {', '.join(map(str, paths))}"):
+        index, written = _read(runs, studies, folder / "data")
+    index |= {"title": " and ".join(path.resolve().name for path in paths), "live": live}
+    index["version"] = importlib.metadata.version("smopd")
+    written.append(_put(folder / "data" / "index.js", script("index", json_bytes(index))))
+    for old in set((folder / "data").glob("*.js")) - set(written):
+        old.unlink()
+    parts = files("smopd.viewer.look") / "app"
+    code = "\n".join((parts / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+    style = "\n".join((parts / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
+    _put(folder / "app.js", f'(function () {{\n"use strict";\n{code}}})();\n'.encode())
+    _put(folder / "app.css", style.encode())
+    page = (
+        (parts / "index.html")
+        .read_text(encoding="utf-8")
+        .replace("TITLE", esc(visible(index["title"])[:200]))
+    )
+    return _put(folder / "index.html", page.encode())
+
+
+def found(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
+    """The run folders (and evaluations that stand alone) and the studies among these paths."""
+    runs, studies = list[Path](), list[StudyFolder]()
+    for path in paths:
+        if not path.is_dir():
+            raise UserError(
+                f"{path}: no such folder; expected a run, a study, an evaluation or a folder of runs"
+            )
+        if _is_run(path):
+            runs.append(path)
+        elif own := study_folders(path):
+            studies += own
+            runs += [run for study in own for run in study_runs(study)]
+        else:
+            inside = [p for p in sorted(chain(path.glob("*"), path.glob("*/*"))) if p.is_dir() and _is_run(p)]
+            inside = [p for p in inside if not any(other in p.parents for other in inside)]
+            if not inside:
+                what = "holds no run (config.toml), no study (studies/*/study.json) and no evaluation"
+                raise UserError(f"{path}: {what} (evaluation.json)")
+            runs += inside
+    return list(dict.fromkeys(runs)), studies
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.toml").exists() or (path / "evaluation.json").exists()
+
+
+def _check_ours(folder: Path) -> None:
+    there = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if there and not (folder / "data").is_dir():
+        raise UserError(
+            f"{folder}: is there and holds no pages of smopd; nothing was written, choose another --out"
+        )
+
+
+def _put(path: Path, content: bytes) -> Path:
+    """Write a file unless it holds just that. Pages can be made again, so nothing waits for the disk."""
+    try:
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(path.name + ".partial")
+            partial.write_bytes(content)
+            partial.replace(path)
+    except OSError as error:
+        raise UserError(f"{error.filename or path}: cannot be written: {error.strerror}") from None
+    return path
+
+
+def _read(
+    folders: Sequence[Path], studies: Sequence[StudyFolder], data: Path
+) -> tuple[dict[str, Any], list[Path]]:
+    """The index, and the packs as they are written."""
+    runs, sources = list[dict[str, Any]](), list[Source]()
+    for number, path in enumerate(folders):
+        alone = not (path / "config.toml").exists()
+        runs.append(_evaluation_alone(path) if alone else read_run(path))
+        sources += _source_alone(number, path) if alone else sources_of(number, path)
+    names = [run["name"] for run in runs]
+    for number, run in enumerate(runs):
+        if names.count(run["name"]) > 1:
+            run["name"] = f"{folders[number].resolve().parent.name}/{run['name']}"
+    if studies:
+        sources = [source for source in sources if source.kind != "training"]
+    rows = _Rows()
+    written, texts = [], []
+    for number, batch in enumerate(_batches(sources)):
+        for place, (source, shown, _) in enumerate(batch):
+            rows.add(source, shown, number, place)
+            texts.append(shown.text())
+        packed = pack([record for _, _, record in batch])
+        written.append(_put(data / f"p{number:05d}.js", script(f"p{number:05d}", packed)))
+    written.append(_put(data / "search.js", script("search", json_bytes(texts))))
+    numbers = {str(path.resolve()): number for number, path in enumerate(folders)}
+    index = {
+        "runs": runs,
+        "sources": [
+            {
+                "key": f"{runs[s.run]['name']}:{s.name}",
+                "run": s.run,
+                "kind": s.kind,
+                "name": s.name,
+                "data": s.data,
+            }
+            for s in sources
+        ],
+        "rows": rows.columns(),
+        "studies": [read_study(study, numbers) for study in studies],
+        "summaries": [] if studies else list(_summaries(runs, sources)),
+    }
+    return index, written
+
+
+def _batches(sources: Sequence[Source]) -> Iterator[list[tuple[int, Shown, bytes]]]:
+    """All conversations in packs of about one size."""
+    batch, size = list[tuple[int, Shown, bytes]](), 0
+    for number, source in enumerate(sources):
+        for shown in rollouts(source.folder) if source.kind == "training" else evaluated(source.folder):
+            record = shown.packed()
+            batch.append((number, shown, record))
+            size += len(record)
+            if size >= PACK_BYTES:
+                yield batch
+                batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _Rows:
+    """The list of conversations, a column each; words that come often are told by their number."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, dict[str, int]] = {"view": {}, "task": {}, "status": {}}
+        self.told: dict[str, list[Any]] = {}
+
+    def add(self, source: int, shown: Shown, number: int, place: int) -> None:
+        known = [turn["right"] for turn in shown.turns if turn.get("right") is not None]
+        row = {
+            "source": source, "id": shown.id[:500], "shards": shown.shards, "number": shown.number,
+            "sample": shown.sample, "verdict": -1 if shown.verdict is None else int(shown.verdict),
+            "tokens": shown.tokens, "logged": int(bool(shown.parts)), "right": sum(known),
+            "known": len(known), "pack": number, "place": place,
+        }  # fmt: skip
+        for name, words in self.words.items():
+            row[name] = words.setdefault(getattr(shown, name), len(words))
+        for name, value in row.items():
+            self.told.setdefault(name, []).append(value)
+
+    def columns(self) -> dict[str, Any]:
+        return {**self.told, "words": {name: list(words) for name, words in self.words.items()}}
+
+
+def _summaries(runs: list[dict[str, Any]], sources: Sequence[Source]) -> Iterator[dict[str, Any]]:
+    """Every trained model against the untrained one on the same examples: of its own run, else of another."""
+    for after in (s for s in sources if s.kind == "after"):
+        same = [s for s in sources if s.kind == "before" and s.data == after.data]
+        same.sort(key=lambda s: (s.run != after.run, runs[s.run]["model"] != runs[after.run]["model"]))
+        if same:
+            before = same[0]
+            told = improved(
+                runs[after.run], before, after, load_outcomes(before.folder), load_outcomes(after.folder)
+            )
+            keys = [f"{runs[s.run]['name']}:{s.name}" for s in (before, after)]
+            yield {**told, "before": keys[0], "after": keys[1]}
+
+
+def _evaluation_alone(path: Path) -> dict[str, Any]:
+    """An evaluation without a run folder, told as far as a run is."""
+    identity, empty = load_identity(path), {"settings": {}, "metrics": {}, "step": [], "evaluations": []}
+    return {
+        "name": path.resolve().name, "model": str(identity.get("model", "")), "method": "", "data": "",
+        "seed": 0, "steps": 0, "done": 0, "rollouts": 0,
+        "ended": "An evaluation; nothing was trained here.", **empty,
+        "starts": [], "warnings": [], "checkpoints": [],
+    }  # fmt: skip
+
+
+def _source_alone(number: int, path: Path) -> list[Source]:
+    if load_summary(path) is None:
+        return []
+    identity = load_identity(path)
+    kind = "after" if identity.get("adapter") else "before"
+    return [Source(number, kind, path.resolve().name, path, str(identity.get("examples", "")))]

@@ -1,0 +1,262 @@
+"""The conversations of a run as records for the pages: those of its evaluations and, while it trained, its
+rollouts, each with what the token logs know of its replies.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from smopd.errors import UserError
+from smopd.evaluation import tokens as evaluation_tokens
+from smopd.evaluation.store import load_outcomes, load_summary
+from smopd.files import read_jsonl
+from smopd.scoring.token_log import Others
+from smopd.training import tokens as training_tokens
+from smopd.viewer.look.packing import fixed, record
+
+# The most characters of a text and tokens of a reply that go into the pages; the files have all of it.
+LONGEST_TEXT, LONGEST_REPLY = 1_000_000, 50_000
+
+
+class Likely(NamedTuple):
+    """Likely tokens other than the sampled ones: how many each row has, and all of them in a row."""
+
+    counts: np.ndarray
+    ids: np.ndarray
+    logps: np.ndarray
+    ends: np.ndarray  # where those of each row end
+
+    @classmethod
+    def of(cls, others: Others) -> "Likely":
+        """As the log has them."""
+        counts = others.counts.numpy()
+        return cls(
+            counts, others.tokens.numpy(), others.logps.float().numpy(), np.cumsum(counts, dtype=np.int64)
+        )
+
+    def rows(self, first: int, last: int) -> "Likely":
+        """Those of some rows."""
+        begin = int(self.ends[first - 1]) if first else 0
+        end = int(self.ends[last - 1]) if last else 0
+        own = slice(begin, end)
+        return Likely(self.counts[first:last], self.ids[own], self.logps[own], self.ends[first:last] - begin)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tokens of one reply under one term of the loss, or under the model alone."""
+
+    term: str
+    weight: float | None
+    values: dict[str, np.ndarray]
+    others: dict[str, "Likely"]  # by model
+
+
+@dataclass
+class Shown:
+    """One conversation: what the list says of it, and what its own record holds."""
+
+    id: str
+    view: str
+    task: str
+    shards: int
+    number: int  # the step of a rollout, the run of an evaluation
+    sample: int
+    verdict: bool | None
+    status: str
+    head: dict[str, Any]
+    turns: list[dict[str, Any]]
+    parts: dict[int, list[Part]] = field(default_factory=dict)  # by turn
+    pieces: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens its replies have."""
+        return sum(turn.get("tokens") or 0 for turn in self.turns)
+
+    def text(self) -> str:
+        """What a search looks through."""
+        said = [part for turn in self.turns for part in (turn["user"], turn["reply"])]
+        return "\n".join([self.id, *said])[:LONGEST_TEXT]
+
+    def packed(self) -> bytes:
+        """Its record: JSON, then the columns of all its parts."""
+        turns, parts = [], []
+        for number, turn in enumerate(self.turns):
+            kept = {key: _cut(value) for key, value in turn.items()}
+            mine = self.parts.get(number, [])
+            turns.append({**kept, "parts": [_summary(part) for part in mine]})
+            parts += mine
+        used = _Pieces(self.pieces)
+        columns = list(_columns(parts, used)) if parts else []
+        models = list(parts[0].others) if parts else []
+        head = {key: _cut(value) for key, value in self.head.items()}
+        return record({**head, "turns": turns, "pieces": used.texts, "models": models}, columns)
+
+
+class _Pieces:
+    """The texts of the tokens that occur in one conversation, numbered."""
+
+    def __init__(self, known: Mapping[int, str]) -> None:
+        self.known, self.places, self.texts = known, dict[int, int](), list[str]()
+
+    def number(self, ids: np.ndarray) -> np.ndarray:
+        """Their places in `texts`."""
+        unlike, inverse = np.unique(ids, return_inverse=True)
+        for token in unlike.tolist():
+            if token not in self.places:
+                self.places[token] = len(self.texts)
+                self.texts.append(self.known.get(token, f"[{token}]"))
+        places = [min(self.places[token], 65535) for token in unlike.tolist()]
+        return np.array(places, dtype="<u2")[inverse]
+
+
+def _cut(value: Any) -> Any:
+    return value[:LONGEST_TEXT] if isinstance(value, str) else value
+
+
+def _summary(part: Part) -> dict[str, Any]:
+    values, told = part.values, {"term": part.term, "count": len(part.values["token"])}
+    if part.weight is None:
+        return told
+    delta = np.abs(values["student_logp"].astype(float) - values["teacher_logp"]).mean()
+    return {**told, "weight": float(part.weight), "delta": float(delta)}
+
+
+def _columns(parts: list[Part], pieces: _Pieces) -> Iterator[np.ndarray]:
+    """Two-byte columns, then one-byte ones, in the order that the page reads them."""
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([part.values[name] for part in parts])
+
+    yield pieces.number(joined("token"))
+    yield fixed(joined("entropy"))
+    yield fixed(-joined("student_logp"))
+    trained = "teacher_logp" in parts[0].values
+    if trained:
+        yield fixed(joined("teacher_entropy"))
+        yield fixed(-joined("teacher_logp"))
+        yield fixed(joined("divergence"))
+    for model in parts[0].others:
+        yield pieces.number(np.concatenate([part.others[model].ids for part in parts]))
+        yield fixed(-np.concatenate([part.others[model].logps for part in parts]))
+    for model in parts[0].others:
+        yield np.concatenate([part.others[model].counts for part in parts]).astype(np.uint8)
+    if trained:
+        yield (joined("kept").astype(np.uint8) + 2 * joined("clipped").astype(np.uint8)).astype(np.uint8)
+
+
+def evaluated(folder: Path) -> Iterator[Shown]:
+    """The conversations of a finished evaluation; none of one that is not."""
+    if load_summary(folder) is None:
+        return
+    logged = _evaluation_parts(folder / "tokens")
+    for o in load_outcomes(folder):
+        parts, pieces = logged.get((o.view, o.run, o.id), ({}, {}))
+        head = {
+            "system": o.system, "full": o.full, "expected": answer_text(o.answer), "extracted": o.extracted,
+            "status": o.status, "detail": o.detail,
+        }  # fmt: skip
+        yield Shown(
+            o.id, o.view, o.task, o.shards, o.run, 0, o.correct, o.status, head, o.turns, parts, pieces
+        )
+
+
+def rollouts(run: Path) -> Iterator[Shown]:
+    """The conversations that a run trained on, step by step, as far as they were written."""
+    for file in sorted((run / "rollouts").glob("step-*.jsonl")):
+        yield from rollouts_of(run, file)
+
+
+def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
+    """The conversations of one step, from its file of rollouts."""
+    log = run / "tokens" / f"{file.stem}.safetensors"
+    parts, pieces = _training_parts(log) if log.exists() else ({}, {})
+    seen = read_jsonl(log.with_suffix(".contexts.jsonl"))
+    step = int(file.stem.removeprefix("step-"))
+    for number, row in enumerate(read_jsonl(file)):
+        replies = seen[number]["replies"] if number < len(seen) else []
+        contexts = {(each["view"], each["turn"]): each["contexts"] for each in replies}
+        head = {
+            "system": _system(contexts.values()), "expected": answer_text(row.get("expected") or {}),
+            "loss": row.get("loss"), "extracted": row.get("extracted"),
+        }  # fmt: skip
+        for view, turns in row.items():
+            if isinstance(turns, list) and turns and isinstance(turns[0], dict) and "reply" in turns[0]:
+                told = [{**turn, **_teacher(contexts, view, k)} for k, turn in enumerate(turns)]
+                yield Shown(
+                    row["id"], view, row.get("task", ""), len(turns), step, row.get("sample", 0),
+                    row.get("correct"), "", head, told, parts.get((number, view), {}), pieces,
+                )  # fmt: skip
+
+
+def _teacher(contexts: Mapping[tuple[str, int], Any], view: str, turn: int) -> dict[str, Any]:
+    return {"teacher": contexts[view, turn]} if (view, turn) in contexts else {}
+
+
+def _system(contexts: Iterable[list[dict[str, Any]]]) -> str:
+    """The system prompt, as the teacher saw it."""
+    messages = (message for some in contexts for context in some for message in context.get("messages", ()))
+    return next((message["content"] for message in messages if message["role"] == "system"), "")
+
+
+def answer_text(answer: Mapping[str, Any]) -> str:
+    """What was expected, as a person would write it."""
+    if "value" in answer:
+        return str(answer["value"])
+    return ", ".join(f"{key}: {value}" for key, value in answer.items())[:2000]
+
+
+Parts = dict[int, list[Part]]
+
+
+def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]]:
+    found: dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        log = evaluation_tokens.read(path)
+        values = {name: column.numpy() for name, column in log.values.items()}
+        values["student_logp"] = values.pop("logp")
+        rows = {evaluation_tokens.MODEL: Likely.of(log.others)}
+        for first, last in _segments(values, ("conversation", "turn")):
+            part = Part("", None, *_piece(values, rows, first, last))
+            key = (log.view, log.run, log.ids[int(values["conversation"][first])])
+            found.setdefault(key, ({}, log.pieces))[0][int(values["turn"][first])] = [part]
+    return found
+
+
+def _training_parts(path: Path) -> tuple[dict[tuple[int, str], Parts], Mapping[int, str]]:
+    log = training_tokens.read(path)
+    values = {name: column.numpy() for name, column in log.values.items()}
+    rows = {model: Likely.of(others) for model, others in log.others.items()}
+    found: dict[tuple[int, str], Parts] = {}
+    for first, last in _segments(values, ("rollout", "view", "turn", "part")):
+        view, term = log.views[int(values["view"][first])], log.terms[int(values["part"][first])]
+        part = Part(term, float(values["weight"][first]), *_piece(values, rows, first, last))
+        of_rollout = found.setdefault((int(values["rollout"][first]), view), {})
+        of_rollout.setdefault(int(values["turn"][first]), []).append(part)
+    return found, log.pieces
+
+
+def _segments(values: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Where rows of one reply begin and end: they stand together."""
+    count = len(values["position"])
+    changes = np.zeros(max(0, count - 1), dtype=bool)
+    for name in names:
+        changes |= np.diff(values[name].astype(np.int64)) != 0
+    ends = [0, *(np.flatnonzero(changes) + 1).tolist(), count] if count else []
+    for first, last in pairwise(ends):
+        if values["position"][first] != 0 or values["position"][last - 1] != last - first - 1:
+            raise UserError("a token log whose replies are not whole: make the run anew")
+        yield first, last
+
+
+def _piece(
+    values: Mapping[str, np.ndarray], likely: Mapping[str, Likely], first: int, last: int
+) -> tuple[dict[str, np.ndarray], dict[str, Likely]]:
+    last = min(last, first + LONGEST_REPLY)
+    cut = {name: column[first:last] for name, column in values.items()}
+    return cut, {model: some.rows(first, last) for model, some in likely.items()}

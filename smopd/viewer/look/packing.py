@@ -1,0 +1,62 @@
+"""How data get into a page that was opened from a file, where a script may not read other files: as scripts
+that hand over one string each, loaded when somebody looks at what is in them.
+
+A string is base64 of deflate of bytes, so nothing in it can be read as markup or code. A pack holds the
+records of several conversations; a record is JSON followed by columns of numbers.
+"""
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from smopd.formatting import visible
+
+SCALE = 1024  # numbers are told in steps of 1/1024, up to 64
+PACK_BYTES = 300_000  # of records in a pack, before they are compressed
+
+
+def script(name: str, content: bytes) -> bytes:
+    """A script that hands over one string under a name of ours."""
+    packed = base64.b64encode(zlib.compress(content, 6)).decode()
+    return f'smopdData("{name}","{packed}");\n'.encode()
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON in which every text is visible: neither control characters nor marks that reorder text."""
+    return json.dumps(_shown(value), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible(str(key)): _shown(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def fixed(values: np.ndarray) -> np.ndarray:
+    """Numbers from 0 to 64 as steps of 1/1024 in two bytes; what is no number is told as the largest."""
+    scaled = np.nan_to_num(values.astype(np.float64), nan=64.0, posinf=64.0, neginf=0.0) * SCALE
+    return np.clip(np.rint(scaled), 0, 65535).astype("<u2")
+
+
+def record(head: dict[str, Any], columns: Sequence[np.ndarray]) -> bytes:
+    """JSON and columns of one or two bytes a number; the two-byte ones come first."""
+    text = json_bytes({**head, "columns": [len(column) for column in columns]})
+    text += b" " * (len(text) % 2)
+    return struct.pack("<I", len(text)) + text + b"".join(column.tobytes() for column in columns)
+
+
+def pack(records: Sequence[bytes]) -> bytes:
+    """Several records in one: their number, their lengths, and themselves, each at an even place."""
+    even = [one + b"\0" * (len(one) % 2) for one in records]
+    return struct.pack(f"<{len(even) + 1}I", len(even), *map(len, even)) + b"".join(even)

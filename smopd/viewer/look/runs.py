@@ -1,0 +1,119 @@
+"""A run folder as the run page shows it: settings, metrics by step, evaluations, how it ended, what it warned
+of.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smopd.config import load_config
+from smopd.config_io import flatten
+from smopd.errors import UserError
+from smopd.evaluation.store import load_identity, load_summary
+from smopd.files import read_jsonl
+from smopd.formatting import finite
+from smopd.models.checksums import checkpoints, step_of
+
+WARNINGS = "warnings.jsonl"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where conversations come from: an evaluation of a run, or its training."""
+
+    run: int
+    kind: str  # "before", "after" or "training"
+    name: str
+    folder: Path
+    data: str = ""  # a hash of the examples that were played
+
+
+def sources_of(number: int, run: Path) -> list[Source]:
+    """The finished evaluations of a run, those of the untrained model first, and its training."""
+    places = [run / "eval", *sorted((run / "eval").glob("*"))]
+    found = []
+    for folder in places:
+        if (folder / "evaluation.json").exists() and load_summary(folder) is not None:
+            identity = load_identity(folder)
+            kind = "after" if identity.get("adapter") else "before"
+            name = "base" if folder == run / "eval" else folder.name
+            found.append(Source(number, kind, name, folder, str(identity.get("examples", ""))))
+    found.sort(key=lambda source: source.kind != "before")
+    if any((run / "rollouts").glob("step-*.jsonl")):
+        found.append(Source(number, "training", "training", run))
+    return found
+
+
+def read_run(run: Path) -> dict[str, Any]:
+    """Everything the pages tell of a run but its conversations."""
+    if not (run / "config.toml").exists():
+        raise UserError(f"{run}: not a run folder (no config.toml)")
+    config = load_config(run / "config.toml")
+    times = {row["step"]: row for row in read_jsonl(run / "timings.jsonl")}
+    rows = [row | times.get(row["step"], {}) for row in read_jsonl(run / "metrics.jsonl")]
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
+    done = rows[-1]["step"] if rows else 0
+    return {
+        "name": run.name or run.resolve().name,
+        "model": config.model.path,
+        "method": config.method,
+        "data": config.data.train,
+        "seed": config.seed,
+        "steps": config.train.steps,
+        "done": done,
+        "rollouts": config.train.rollouts,
+        "ended": _ended(run, config.train.steps, config.train.patience, rows),
+        "settings": {key: _plain(value) for key, value in flatten(config.model_dump()).items()},
+        "step": [row["step"] for row in rows],
+        "metrics": {name: [_number(row.get(name)) for row in rows] for name in names},
+        "evaluations": read_jsonl(run / "evaluations.jsonl"),
+        "starts": read_jsonl(run / "starts.jsonl"),
+        "warnings": [*_warned(run), *_noticed(rows)],
+        "checkpoints": [step_of(folder) for folder in checkpoints(run)],
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
+
+
+def _number(value: Any) -> float | None:
+    """Five digits: what a curve shows."""
+    number = finite(value)
+    return None if number is None else float(f"{number:.5g}")
+
+
+def _ended(run: Path, steps: int, patience: int, rows: list[dict[str, Any]]) -> str:
+    """In a sentence, how far the run came and why it ended there."""
+    done = rows[-1]["step"] if rows else 0
+    if (run / ".lock").exists():
+        return f"At step {done} of {steps}; a process works on it, or was killed."
+    if not done:
+        return "It was not trained."
+    if done >= steps:
+        return f"It came to its last step, {done} of {steps}."
+    if rows[-1].get("skipped"):
+        return f"It ended after step {done} of {steps}: steps had no finite gradient."
+    if patience:
+        why = f"{patience} evaluations brought nothing better, or it was stopped"
+        return f"It ended after step {done} of {steps}: {why}."
+    return f"It was stopped after step {done} of {steps}; the same command goes on from there."
+
+
+def _warned(run: Path) -> list[dict[str, Any]]:
+    """What the run warned of, with the step."""
+    return [
+        {"step": row.get("step"), "message": str(row.get("warning", ""))}
+        for row in read_jsonl(run / WARNINGS)
+    ]
+
+
+def _noticed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the metrics themselves complain of."""
+    failed = Counter({s: sum(row.get(f"verdict/{s}") or 0 for row in rows) for s in ("timeout", "error")})
+    return [
+        {"step": None, "message": f"{count} replies in training were not judged: {status}"}
+        for status, count in failed.items()
+        if count
+    ]

@@ -1,0 +1,72 @@
+"""Shows pages over HTTP on this machine alone, and makes them anew while a run goes on."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from smopd.errors import UserError
+
+HOST = "127.0.0.1"
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Files of one folder, to pages of this very server: a foreign site that resolves to us gets nothing."""
+
+    def log_message(self, *words: Any) -> None:
+        """Nobody wants a line for every file."""
+
+    def do_GET(self) -> None:
+        port = self.server.server_address[1]
+        if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
+            self.send_error(403)
+            return
+        super().do_GET()
+
+    def list_directory(self, path: Any) -> None:
+        """Only what the pages ask for by name."""
+        self.send_error(404)
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-cache")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        super().end_headers()
+
+
+@contextmanager
+def keep_showing(
+    folder: Path, port: int | None, remake: Callable[[], None] | None, every: float
+) -> Iterator[tuple[str | None, Callable[[], None]]]:
+    """Inside, `folder` is served (with a port) and made anew (with `remake`): the address, and what waits.
+
+    The waiting ends with Ctrl-C; the server and its thread end with the block.
+    """
+    server = None
+    if port is not None:
+        try:
+            server = ThreadingHTTPServer((HOST, port), partial(_Handler, directory=str(folder)))
+        except OSError as error:
+            advice = "choose another --port, or --port 0 for any"
+            raise UserError(f"--serve: {HOST}:{port} cannot be used: {error.strerror}; {advice}") from None
+    ended = threading.Event()
+
+    def wait() -> None:
+        while not ended.wait(every or 3600):
+            if remake:
+                remake()
+
+    thread = None
+    if server is not None:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+        thread.start()
+    try:
+        yield f"http://{HOST}:{server.server_address[1]}/" if server else None, wait
+    finally:
+        ended.set()
+        if server is not None and thread is not None:
+            server.shutdown()
+            server.server_close()
+            thread.join()

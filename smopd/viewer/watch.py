@@ -1,0 +1,149 @@
+"""A run while it trains, in a terminal: how far it is, its curves, its last conversation token by token.
+
+It only reads the run folder, so it may run anywhere that sees the folder and be ended at any time. What
+models and users said is printed as text: neither markup nor terminal escapes in it have any effect.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from smopd.formatting import cut, visible
+from smopd.viewer.look.conversations import Part, Shown, rollouts_of
+from smopd.viewer.look.runs import read_run
+
+CURVES = ("loss", "outcome", "delta", "weight", "kept", "clipped", "entropy", "divergence", "grad_norm")
+BLOCKS = "▁▂▃▄▅▆▇█"
+RECENT = 10  # steps whose seconds tell how long the rest takes
+LEVELS = (0.005, 0.03, 0.12, 0.5)  # divergences, in nats, from which a token is shaded more
+RAMP = ("", "white on #203548", "white on #264b69", "white on #29567a", "white on #2f6c9c")
+LONGEST = 2000  # characters of a message shown
+
+
+def status(run: Path) -> dict[str, Any]:
+    """How far a run is, in numbers."""
+    told = read_run(run)
+    seconds = [s for s in told["metrics"].get("seconds/step", []) if s is not None][-RECENT:]
+    sampled = [n for n in told["metrics"].get("tokens/sampled", []) if n is not None][-RECENT:]
+    each = sum(seconds) / len(seconds) if seconds else None
+    left = max(0, told["steps"] - told["done"])
+    return {
+        "run": told["name"], "model": told["model"], "method": told["method"], "step": told["done"],
+        "steps": told["steps"], "working": (run / ".lock").exists(),
+        "seconds_a_step": each, "seconds_left": each * left if each is not None else None,
+        "tokens_a_second": sum(sampled) / sum(seconds) if seconds and sum(seconds) else None,
+        "last": {name: values[-1] for name, values in told["metrics"].items() if values},
+        "evaluations": told["evaluations"], "warnings": [w["message"] for w in told["warnings"]],
+    }  # fmt: skip
+
+
+def frame(run: Path, width: int) -> RenderableType:
+    """One picture of the run."""
+    now, told = status(run), read_run(run)
+    parts: list[RenderableType] = [_heading(now), _progress(now, width), _curves(told, width)]
+    if now["warnings"]:
+        parts += [
+            Text(visible(cut(f"warning: {line}", 300)), style="yellow") for line in now["warnings"][-3:]
+        ]
+    newest = max((run / "rollouts").glob("step-*.jsonl"), default=None)
+    shown = next(iter(rollouts_of(run, newest)), None) if newest else None
+    return Group(*parts, *(_conversation(shown) if shown else [Text("no conversation yet", style="dim")]))
+
+
+def _heading(now: dict[str, Any]) -> Text:
+    return Text(visible(f"{now['run']}: {now['model']}, {now['method']}"), style="bold")
+
+
+def _progress(now: dict[str, Any], width: int) -> RenderableType:
+    words = [f"step {now['step']}/{now['steps']}"]
+    if now["seconds_a_step"] is not None:
+        words.append(f"{now['seconds_a_step']:.1f} s/step")
+    if now["tokens_a_second"] is not None:
+        words.append(f"{now['tokens_a_second']:.0f} tokens/s")
+    if now["step"] < now["steps"] and now["seconds_left"] is not None:
+        words.append(f"ETA {timedelta(seconds=round(now['seconds_left']))}")
+    if now["step"] >= now["steps"]:
+        words.append("finished")
+    elif not now["working"]:
+        words.append("nobody works on it")
+    bar = ProgressBar(total=max(1, now["steps"]), completed=now["step"], width=min(30, max(10, width // 3)))
+    line = Table.grid(padding=(0, 2))
+    line.add_row(bar, Text("  ".join(words)))
+    return line
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The values in so many columns, each the mean of its share; a gap where there is none."""
+    known = [v for v in values if v is not None]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    drawn = ""
+    for share in np.array_split(
+        np.array([np.nan if v is None else v for v in values], dtype=float), min(width, len(values))
+    ):
+        some = share[~np.isnan(share)]
+        level = (some.mean() - low) / (high - low) if len(some) and high > low else 0.0
+        drawn += BLOCKS[min(7, int(level * 8))] if len(some) else " "
+    return drawn
+
+
+def _curves(told: dict[str, Any], width: int) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    series = {name: values for name, values in told["metrics"].items() if name.split("/")[0] in CURVES}
+    for metric in dict.fromkeys(row["metric"] for row in told["evaluations"]):
+        series[f"eval {metric}"] = [row["value"] for row in told["evaluations"] if row["metric"] == metric]
+    order = sorted(series, key=lambda name: _place(name))
+    for name in order[:12]:
+        known = [v for v in series[name] if v is not None]
+        if known:
+            ends = f"{known[0]:.3g} → {known[-1]:.3g}"
+            table.add_row(
+                Text(visible(name), style="dim"),
+                Text(sparkline(series[name], max(10, width - 45))),
+                Text(ends),
+            )
+    return table
+
+
+def _place(name: str) -> int:
+    head = name.split("/")[0]
+    return CURVES.index(head) * 2 + ("/" in name) if head in CURVES else -1
+
+
+def _conversation(shown: Shown) -> list[RenderableType]:
+    verdict = {True: "right", False: "wrong", None: "not judged"}[shown.verdict]
+    title = Text(visible(f"step {shown.number}, {shown.id}, {shown.view.upper()}: {verdict}")[:200])
+    lines: list[RenderableType] = [Rule(title, align="left", style="dim")]
+    for number, turn in enumerate(shown.turns):
+        lines.append(Text(visible(cut(turn["user"], LONGEST)), style="cyan", overflow="fold"))
+        parts = shown.parts.get(number)
+        reply = (
+            _tokens(parts[0], shown) if parts else Text(visible(cut(turn["reply"], LONGEST)), overflow="fold")
+        )
+        lines.append(reply)
+    if shown.parts:
+        lines.append(
+            Text("shade: divergence of student and teacher; underlined: dropped; bold: clipped", style="dim")
+        )
+    return lines
+
+
+def _tokens(part: Part, shown: Shown) -> Text:
+    made = Text(overflow="fold")
+    values = part.values
+    for i, token in enumerate(values["token"].tolist()[:LONGEST]):
+        level = sum(float(values["divergence"][i]) >= bound for bound in LEVELS)
+        look = [RAMP[level], "" if values["kept"][i] else "underline", "bold" if values["clipped"][i] else ""]
+        made.append(
+            visible(shown.pieces.get(token, "\ufffd"))[:200], " ".join(part for part in look if part) or None
+        )
+    return made

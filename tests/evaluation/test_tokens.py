@@ -1,0 +1,58 @@
+"""The token log of an evaluation: a row a reply token, as the model itself would score it."""
+
+import json
+
+import pytest
+import torch
+from runs import complaint, replies
+
+from smopd.config import load_config
+from smopd.data import load_examples
+from smopd.evaluation.session import check_evaluation, evaluate_into
+from smopd.evaluation.tokens import read
+
+SETTINGS = ["eval.batch=4", 'eval.views=["sharded"]']
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """The same three conversations with and without a log."""
+    folder = tmp_path_factory.mktemp("logged")
+    config, silent = (
+        load_config("pocket", [*SETTINGS, f"eval.save_tokens={on}"]) for on in ("true", "false")
+    )
+    examples = load_examples("pocket:eval:3")
+    for name, each in (("logged", config), ("silent", silent)):
+        evaluate_into(folder / name, each, examples, "base")
+    return folder
+
+
+def test_it_holds_every_reply_token_and_changes_nothing(played):
+    rows = [
+        json.loads(line)
+        for line in (played / "logged" / "conversations.jsonl").read_text().split("\n")
+        if line
+    ]
+    (file,) = (played / "logged" / "tokens").iterdir()
+    log = read(file)
+    assert len(log.values["token"]) == sum(turn["tokens"] for row in rows for turn in row["turns"])
+    for row in rows:
+        number = log.ids.index(row["id"])
+        for turn, told in enumerate(row["turns"]):
+            own = (log.values["conversation"] == number) & (log.values["turn"] == turn)
+            text = "".join(log.pieces[i] for i in log.values["token"][own].tolist())
+            assert text.startswith(told["reply"])
+    # Greedy replies: no other token may be likelier than the one that was said.
+    ends = log.others.counts.long().cumsum(0)
+    owner = torch.searchsorted(ends, torch.arange(len(log.others.logps)), right=True)
+    assert (log.others.logps.float() <= log.values["logp"][owner] + 1e-2).all()
+    assert (log.values["entropy"] >= 0).all()
+    assert replies(played / "logged") == replies(played / "silent")
+    assert not (played / "silent" / "tokens").exists()
+    same = [(played / name / "evaluation.json").read_text() for name in ("logged", "silent")]
+    assert same[0] == same[1]
+
+
+def test_an_engine_elsewhere_cannot_score():
+    config = load_config(None, ["eval.save_tokens=true", "engine.kind=vllm-http"])
+    assert "engine.kind=hf" in complaint(config, call=check_evaluation)

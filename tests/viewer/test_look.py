@@ -1,0 +1,182 @@
+"""The pages of `smopd view` as files: what they hold, of what they are made, and no text becomes code."""
+
+import json
+import re
+import struct
+
+import numpy as np
+import pytest
+from looked import HOSTILE, index_of, made_run, unpacked
+from synthetic_study import study
+
+from smopd.errors import UserError
+from smopd.evaluation.evaluate import Outcome
+from smopd.formatting import visible
+from smopd.training.tokens import read
+from smopd.viewer.look.build import make_view
+from smopd.viewer.look.packing import SCALE, fixed, json_bytes
+from smopd.viewer.look.runs import Source
+from smopd.viewer.look.studies import told
+from smopd.viewer.look.summary import improved
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return made_run(tmp_path_factory.mktemp("look") / "run")
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return make_view([run])
+
+
+def records(page):
+    """Every conversation's JSON and its columns' bytes, in the order of the list."""
+    found = []
+    for file in sorted((page.parent / "data").glob("p*.js")):
+        raw = unpacked(file)
+        count = struct.unpack_from("<I", raw)[0]
+        at = 4 * (count + 1)
+        for length in struct.unpack_from(f"<{count}I", raw, 4):
+            size = struct.unpack_from("<I", raw, at)[0]
+            found.append((json.loads(raw[at + 4 : at + 4 + size]), raw[at + 4 + size : at + length]))
+            at += length
+    return found
+
+
+def test_every_conversation_is_listed_and_stands_in_a_pack(page):
+    rows = index_of(page)["rows"]
+    assert len(rows["id"]) == 12 * 2 * 2 + 3 * 2 == len(records(page))
+    assert {index_of(page)["sources"][s]["kind"] for s in rows["source"]} == {"before", "after", "training"}
+    assert len(json.loads(unpacked(page.parent / "data" / "search.js"))) == len(rows["id"])
+
+
+def test_tokens_are_told_with_their_alternatives_to_a_thousandth(run, page):
+    log = read(run / "tokens" / "step-000001.safetensors")
+    place = next(k for k, id_ in enumerate(index_of(page)["rows"]["id"]) if id_.startswith("train-1-0"))
+    record, columns = records(page)[place]
+    assert record["models"] == ["student", "teacher"]
+    n = record["columns"][0]
+    assert n == 24
+    entropy = np.frombuffer(columns, "<u2", n, 2 * n) / SCALE
+    np.testing.assert_allclose(entropy, log.values["entropy"].numpy()[:n], atol=0.0006)
+    pieces = np.frombuffer(columns, "<u2", n)
+    texts = [log.pieces[i] for i in log.values["token"].tolist()[:n]]
+    assert [record["pieces"][k] for k in pieces] == texts
+    begin = 2 * sum(record["columns"][:10])  # behind the two-byte columns
+    counts, flags = (np.frombuffer(columns, np.uint8, n, begin + k * n) for k in (0, 2))
+    assert counts.tolist() == log.others["student"].counts.tolist()[:n]
+    assert (flags & 1).tolist() == log.values["kept"].tolist()[:n]
+    assert (flags >> 1).tolist() == log.values["clipped"].tolist()[:n]
+    first = record["turns"][0]
+    assert first["parts"][0]["term"] == "middle"
+    assert first["teacher"][0]["messages"][0]["content"].startswith("clean 1")
+    delta = (log.values["student_logp"] - log.values["teacher_logp"])[:8].abs().mean().item()
+    assert first["parts"][0]["delta"] == pytest.approx(delta, rel=1e-5)
+    assert first["parts"][0]["weight"] == pytest.approx(0.2)
+
+
+def test_the_same_folder_gives_the_same_bytes_and_stale_data_go(run, page):
+    before = {p.name: p.read_bytes() for p in page.parent.rglob("*") if p.is_file()}
+    (page.parent / "data" / "p99999.js").write_text("old")
+    make_view([run])
+    assert {p.name: p.read_bytes() for p in page.parent.rglob("*") if p.is_file()} == before
+
+
+def test_what_improved_is_told_with_its_conversations(page):
+    (summary,) = index_of(page)["summaries"]
+    assert [row["what"] for row in summary["rows"] if not row["only"]] == [
+        "Tasks told over several messages", "Tasks told in one message",
+    ]  # fmt: skip
+    assert {row["clear"] for row in summary["rows"]} <= {"better", "worse", "perhaps", "unclear"}
+    assert len(summary["examples"]) == 3
+    assert summary["examples"][0]["why"] == "Wrong before, right after."
+
+
+def outcomes(view, right):
+    """Forty conversations, the first so many of them right."""
+    turn = [{"user": "u", "reply": "r", "stop": "end", "tokens": 1}]
+    return [
+        Outcome(f"i{k}", view, 0, "t", 1, turn, k < right, k < right, None, "ok", "", "", "", {})
+        for k in range(40)
+    ]
+
+
+@pytest.mark.parametrize(("after", "word"), [(10, "worse"), (34, "perhaps"), (40, "unclear")])
+def test_a_loss_is_flagged(tmp_path, after, word):
+    run = {"name": "r", "model": "m", "method": "x", "done": 1, "data": "d", "rollouts": 1, "metrics": {}}
+    source = Source(0, "before", "s", tmp_path)
+    same, full = outcomes("sharded", 20), outcomes("full", 40)
+    page = improved(run, source, source, [*same, *full], [*same, *outcomes("full", after)])
+    assert [(row["view"], row["clear"]) for row in page["rows"]] == [("sharded", "unclear"), ("full", word)]
+
+
+def test_nothing_said_gets_into_page_or_script(tmp_path):
+    page = make_view([made_run(tmp_path / "run", items=2, steps=1, text=HOSTILE)])
+    for file in [page, *page.parent.glob("*.js"), *page.parent.glob("data/*.js")]:
+        assert "onerror=" not in file.read_text(), file
+        assert "window.hit" not in file.read_text(), file
+    for file in page.parent.glob("data/*.js"):
+        assert re.fullmatch(r'smopdData\("\w+","[A-Za-z0-9+/=]+"\);\n', file.read_text())
+    assert visible(HOSTILE) in index_of(page)["rows"]["id"][0]
+    assert "http" not in page.read_text().replace("http-equiv", "")
+
+
+def test_hidden_characters_are_shown():
+    assert json.loads(json_bytes({"a\u202e": ["\u2028x\x1b", float("nan")]})) == {
+        "a\ufffd": ["\ufffdx\ufffd", None]
+    }
+
+
+def test_numbers_that_are_none_do_not_break_a_page():
+    assert fixed(np.array([np.nan, np.inf, -1.0, 100.0, 0.5])).tolist() == [65535, 65535, 0, 65535, 512]
+
+
+def test_several_runs_lie_over_each_other(run, tmp_path):
+    other = made_run(tmp_path / "other", items=3, steps=2, seed=1)
+    index = index_of(make_view([run, other], tmp_path / "pages"))
+    assert [r["name"] for r in index["runs"]] == ["run", "other"]
+    assert index["runs"][1]["settings"]["seed"] == 1
+    assert len({s["key"] for s in index["sources"]}) == 6
+    folder = index_of(make_view([tmp_path], tmp_path / "pages"))
+    assert [r["name"] for r in folder["runs"]] == ["other"]
+
+
+def test_an_evaluation_alone_can_be_looked_at(run, tmp_path):
+    index = index_of(make_view([run / "eval" / "base", run / "eval" / "trained"], tmp_path / "pages"))
+    assert len(index["rows"]["id"]) == 48
+    assert len(index["summaries"]) == 1
+
+
+def test_a_study_tells_verdict_arms_seeds_and_flips(tmp_path):
+    results = study({"baseline": 0.4, "entropy": 0.8}, items=40)
+    page = told(results, tmp_path, {})
+    assert page["verdicts"][0].startswith("SHARDED, gain over baseline")
+    sharded = page["views"][0]
+    entropy = next(arm for arm in sharded["arms"] if arm["arm"] == "entropy")
+    assert len(entropy["seeds"]) == 5
+    assert entropy["low"] < entropy["mean"] < entropy["high"]
+    assert entropy["verdict"] == "gain"
+    assert all(abs(flip["to"] - flip["from"]) >= 0.5 for flip in entropy["flips"])
+    assert sharded["arms"][0]["arm"] == "untrained pocket"
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no such folder"):
+        make_view([tmp_path / "none"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"config\.toml"):
+        make_view([tmp_path / "empty"])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match="nothing was written"):
+        make_view([made_run(tmp_path / "run", items=1, steps=1)], tmp_path / "mine")
+
+
+def test_the_command_says_where_the_pages_are(smopd, run):
+    code, out, _ = smopd("view", str(run), "--json")
+    assert code == 0
+    assert json.loads(out) == {"view": str(run / "view" / "index.html")}
+    code, _, err = smopd("view", "nowhere")
+    assert code == 2
+    assert "nowhere" in err

@@ -1,0 +1,57 @@
+"""Takes the pictures of the docs: the pages of a run, light and dark, wide and on a phone.
+
+    python tools/screenshots.py RUN docs/pictures
+
+RUN should have token logs (train.save_tokens, eval.save_tokens). Needs chromium, chromedriver and selenium.
+"""
+
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from browser import Browser, browser, missing
+
+from smopd.viewer.look.build import make_view
+
+WIDE, PHONE = (1280, 860), (400, 800)
+OPEN = "document.querySelectorAll('.tokens .k').length"
+
+
+def shot(
+    window: Browser, page: Path, where: str, size: tuple[int, int], scheme: str, file: Path, walk: bool
+) -> None:
+    """One picture; `walk`: of the first conversation that the filters leave."""
+    window.scheme(scheme)
+    window.size(*size)
+    window.open(page, where)
+    if walk:
+        window.press("j")
+        window.until(OPEN)
+    window.driver.save_screenshot(str(file))
+    print(f"{file} {file.stat().st_size // 1000} kB")
+
+
+def main(run: Path, out: Path) -> None:
+    """All pictures of a run."""
+    if reason := missing():
+        sys.exit(reason)
+    page = make_view([run])
+    name = quote(run.resolve().name)
+    out.mkdir(parents=True, exist_ok=True)
+    training = f"#page=conversations&source={name}%3Atraining&view=sharded"
+    found = f"#page=conversations&source={name}%3Atrained&view=sharded&change=found"
+    with browser() as window:
+        shot(window, page, "", WIDE, "light", out / "improved.png", False)
+        shot(window, page, "#page=run", WIDE, "dark", out / "run.png", False)
+        shot(window, page, training, WIDE, "light", out / "tokens.png", True)
+        shot(window, page, training + "&by=difference", WIDE, "dark", out / "tokens-dark.png", True)
+        shot(window, page, found, WIDE, "light", out / "before-after.png", True)
+        shot(window, page, training, PHONE, "light", out / "phone.png", True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
