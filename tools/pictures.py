@@ -175,7 +175,7 @@ def result_picture(results: Results, arm: str = "entropy") -> str:
             words = {"full": "the task in one message", "sharded": "the same task, bit by bit"}[view]
             axes.text(22, y + 18, view.upper(), weight="bold", size=12, va="center")
             axes.text(22, y + 36, words, size=10.5, color=MUTED, va="center")
-            before, after = base.accuracy(view, results.runs), [c.accuracy(view, results.runs) for c in cells]
+            before, after = results.accuracy(base, view), [results.accuracy(c, view) for c in cells]
             mean, sd = mean_sd(after)
             bars = [
                 (before, QUIET, f"{hundred(before)}% before"),
