@@ -100,7 +100,8 @@ def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str
                     name = _dotted(unknown)
                     lines[name] = f"{source}: unknown key '{name}'{_proposal(model, unknown)}"
             elif problem["type"] == "string_unicode":
-                lines[key] = f"{source}: {key} = {_show(value)}: not UTF-8 text"
+                what = f"{key} = {_show(value)}: " if isinstance(value, str) else "a key is "
+                lines[key] = f"{source}: {what}not UTF-8 text"
             elif problem["type"] == "value_error":  # a validator of the tree says it in its own words
                 lines[key] = f"{source}: {key} = {_show(value)}: {problem['ctx']['error']}"
             else:

@@ -15,13 +15,14 @@ from safetensors.torch import save_file
 from synthetic_study import study
 
 from smopd.config import load_config, to_toml
-from smopd.data import load_examples
+from smopd.data import Example, load_examples
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.store import EvaluationFolder
 from smopd.files import write_jsonl
 from smopd.study.results import save_results
 from smopd.training import tokens
+from smopd.viewer.results import report_run
 
 TEXTS = ["", " ", "\0", "\ud800", "\x1b[2J", "a\nb\r\nc", "\u202e", "é", "你好", "A" * 3000, "../../x", "/",
          "1e999", "'" * 300, "[[" * 200, "{functions}", "nan", "full", "-1", "\ufeff"]  # fmt: skip
@@ -30,6 +31,7 @@ VALUES = [None, True, 0, -1, 1, 2**31, 2**63, 10**400, 0.5, -0.0, 1e308, float("
 DEEP: Any = "x"
 for _ in range(200):
     DEEP = [DEEP]
+DATA = "pocket:eval:4"
 PAIR = {"question": "Tom has 3 apples. Ana gives him 4. How many does he have?", "answer": 7}
 VERIFIER = """from smopd.verify import verifier
 
@@ -56,16 +58,17 @@ method = "entropy"
 
 def make_seeds(folder: Path) -> None:
     """One sound file, or folder, of every kind."""
-    examples = load_examples("pocket:eval:4")
+    examples = load_examples(DATA)
     write_jsonl(folder / "data.jsonl", [e.to_json() for e in examples])
     (folder / "data.json").write_text(json.dumps([e.to_json() for e in examples]))
     write_jsonl(folder / "pairs.jsonl", [PAIR, PAIR | {"id": "b", "answer": "#### 7"}])
     (folder / "own.py").write_text(VERIFIER)
     (folder / "study.toml").write_text(STUDY)
-    config = load_config("pocket", ["data.eval=pocket:eval:4", "train.steps=3"])
+    config = load_config("pocket", [f"data.eval={DATA}", "train.steps=3"])
     (folder / "recipe.toml").write_text(to_toml(config))
     save_results(folder / "results.json", study(["one"], seeds=(1,), items=3, base=True))
     make_run(folder / "run", to_toml(config))
+    report_run(folder / "run")
     make_adapter(folder / "adapter")
     (folder / "raw").mkdir()
     write_jsonl(folder / "raw" / "gsm8k_train.jsonl", [PAIR | {"answer": "#### 7"}])
@@ -81,7 +84,8 @@ def make_run(run: Path, config: str) -> None:
     write_jsonl(run / "metrics.jsonl", rows)
     write_jsonl(run / "timings.jsonl", [{"step": s, "seconds/step": 1.0} for s in (1, 2, 3)])
     for name in ("base", "trained"):
-        outcomes = [_outcome(f"e{k}", view, k % 2 == 0) for view in ("full", "sharded") for k in range(4)]
+        played = [(example, view) for view in ("full", "sharded") for example in load_examples(DATA)]
+        outcomes = [_outcome(example, view, number % 2 == 0) for number, (example, view) in enumerate(played)]
         with EvaluationFolder(run / "eval" / name, {"examples": "x", "adapter": None}) as evaluation:
             evaluation.add(outcomes)
             evaluation.finish(outcomes, summarise(outcomes))
@@ -93,10 +97,10 @@ def make_run(run: Path, config: str) -> None:
     )
 
 
-def _outcome(id: str, view: Any, correct: bool) -> Outcome:
+def _outcome(e: Example, view: Any, correct: bool) -> Outcome:
     turns = [{"user": "How many?", "reply": "7", "stop": "end", "tokens": 3}]
     judged = (correct, correct, "7", "ok", "")
-    return Outcome(id, view, 0, "math", 2, turns, *judged, "s", "How many?", {"value": "7"})
+    return Outcome(e.id, view, 0, e.task, len(e.shards), turns, *judged, e.system, e.full, dict(e.answer))
 
 
 def make_adapter(folder: Path) -> None:

@@ -27,7 +27,7 @@ from smopd.config import (
 )
 from smopd.config_io import flatten, leaves, nest
 from smopd.methods import METHODS
-from smopd.settings import ENGINES
+from smopd.settings import ENGINES, LARGEST
 
 QWEN3 = ["qwen3-1.7b", "qwen3-4b", "qwen3-8b"]
 TABLES = ", ".join(dict.fromkeys(key.split(".")[0] for key in leaves(Config) if "." in key))
@@ -269,9 +269,11 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert complaint("zzz.toml") == f"zzz.toml: no such recipe or file. {shipped}"
     assert complaint("poket") == f"poket: no such recipe or file; did you mean 'pocket'? {shipped}"
     assert complaint(Path("qwen3-4b.toml")).endswith(f"did you mean 'qwen3-4b'? {shipped}")
-    assert complaint(str(tmp_path)).endswith(shipped)
+    assert complaint(str(tmp_path)).endswith("is a folder; expected a recipe's name or a TOML file")
     Path("latin.toml").write_bytes(b'method = "\xe9"')
-    assert complaint("latin.toml") == "latin.toml: not UTF-8 text (byte 10)"
+    assert complaint("latin.toml") == (
+        "latin.toml, line 1: not UTF-8 text (byte 0xe9 at 11); save it as UTF-8"
+    )
     Path("run").mkdir()
     Path("run/config.toml").write_text(to_toml(Config()))
     assert complaint("run") == f"run: is a folder; its settings are in {Path('run/config.toml')}"
@@ -294,6 +296,10 @@ FAMILY = [name for name, method in METHODS.items() if config_class(name) is Conf
 NAMED = {"method": FAMILY, "engine.kind": list(ENGINES)}
 
 
+def without_null(text: str) -> str:
+    return text.replace("\0", "0")
+
+
 def values(key: str) -> st.SearchStrategy[Any]:
     """Any valid value of one setting."""
     field = leaves(Config)[key]
@@ -310,9 +316,9 @@ def values(key: str) -> st.SearchStrategy[Any]:
     if kind is bool:
         return st.booleans()
     if kind is str:
-        return st.text(min_size=limits.get("min_length", 0))
+        return st.text(min_size=limits.get("min_length", 0)).map(without_null)
     if kind is int:
-        return st.integers(min_value=limits["ge"])
+        return st.integers(limits["ge"], limits.get("le", LARGEST))
     if kind is float:
         low, high = limits.get("gt", limits.get("ge")), limits.get("lt", limits.get("le"))
         unbounded = key == "objective.clip"
@@ -327,7 +333,9 @@ def values(key: str) -> st.SearchStrategy[Any]:
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
     (item,) = get_args(kind)
-    return st.lists(st.text() if item is str else st.sampled_from(get_args(item)), min_size=1)
+    return st.lists(
+        st.text().map(without_null) if item is str else st.sampled_from(get_args(item)), min_size=1
+    )
 
 
 @settings(deadline=None, max_examples=150)

@@ -121,3 +121,17 @@ def test_damaged_files_and_settings_end_with_a_message(smopd, seeds, tmp_path, m
             shutil.rmtree(place)
     finally:
         signal.signal(signal.SIGPROF, before)
+
+
+@pytest.mark.parametrize("words", [
+    "data check data.jsonl --verifiers own.py --against data.json", "data stats data.json --plot out.html",
+    "data shard pairs.jsonl out.jsonl --task math", "data build raw built.jsonl --domains math",
+    "train recipe.toml --dry-run", "study study.toml --dry-run", "report results.json --out out",
+    "report run", "eval compare run/eval/base run/eval/trained", "study calibration run",
+])  # fmt: skip
+def test_the_same_files_are_taken_where_they_are_sound(smopd, seeds, tmp_path, monkeypatch, words):
+    """Otherwise the damaged ones might never be looked at."""
+    shutil.copytree(seeds, tmp_path / "sound")
+    monkeypatch.chdir(tmp_path / "sound")
+    code, _, err = smopd(*words.split())
+    assert code == 0, err
