@@ -16,7 +16,7 @@ import torch
 from chat_stub import KEY, Stub
 from http_stub import stubs_of
 from optional_groups import PUBLIC_DATA, group_lines
-from runs import COMMAND
+from runs import COMMAND, train
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from smopd.cli.main import main
@@ -81,8 +81,6 @@ def pocket(pocket_config: Config) -> ChatModel:
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory) -> Path:
     """A finished pocket run of two steps that changed what is said; to be copied, not to be written to."""
-    from runs import train
-
     few = ("train.rollouts=2", "train.micro_batch=2", "rollout.answer_tokens=16", "rollout.middle_tokens=12")
     short = ("eval.tokens=16", "eval.middle_tokens=8", "data.eval=pocket:eval:4", "optim.warmup_steps=0")
     return train(tmp_path_factory.mktemp("tiny") / "run", *few, *short, "train.steps=2", "optim.lr=3e-2")
