@@ -87,18 +87,22 @@ def _folded(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
 
 
 def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype: str) -> str:
-    """README.md of an exported model. No path or address of this machine stands in it."""
+    """README.md of an exported model (without `dtype`: of an adapter). No path or address of this machine
+    stands in it.
+    """
     base = config.model.path
     hub = not Path(base).expanduser().exists() and base != "pocket"
     base = base if hub else _public(base)
-    head = "library_name: transformers\npipeline_tag: text-generation\n"
+    head = f"library_name: {'transformers' if dtype else 'peft'}\npipeline_tag: text-generation\n"
     head += "tags: [smopd, self-distillation, multi-turn]\n" + (f"base_model: {base}\n" if hub else "")
     parts = [f"---\n{head}---", f"# {name}"]
     method = f" with smopd's method `{config.method}`, seed {config.seed}" if run else ""
+    weights = f"The LoRA adapter is folded into the weights ({dtype})"
+    weights = weights if dtype else "These are the weights of a LoRA adapter, which PEFT loads onto it"
     parts += [
         f"`{base}` after multi-turn on-policy self-distillation (SMOPD, arXiv 2608.14647){method}: trained "
-        "to answer a task told over several turns as it answers the task told at once. The LoRA adapter is "
-        f"folded into the weights ({dtype}); exported by smopd {version('smopd')}.",
+        f"to answer a task told over several turns as it answers the task told at once. {weights}; exported by "
+        f"smopd {version('smopd')}.",
         f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model "
         "too. State them here before you publish it.",
     ]
