@@ -101,8 +101,8 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
     weights = weights if dtype else "These are the weights of a LoRA adapter, which PEFT loads onto it"
     parts += [
         f"`{base}` after multi-turn on-policy self-distillation (SMOPD, arXiv 2608.14647){method}: trained "
-        f"to answer a task told over several turns as it answers the task told at once. {weights}; exported by "
-        f"smopd {version('smopd')}.",
+        f"to answer a task told over several turns as it answers the task told at once. {weights}; exported "
+        f"by smopd {version('smopd')}.",
         f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model "
         "too. State them here before you publish it.",
     ]
