@@ -96,7 +96,7 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
     head = f"library_name: {'transformers' if dtype else 'peft'}\npipeline_tag: text-generation\n"
     head += "tags: [smopd, self-distillation, multi-turn]\n" + (f"base_model: {base}\n" if hub else "")
     parts = [f"---\n{head}---", f"# {name}"]
-    method = f" with smopd's method `{config.method}`, seed {config.seed}" if run else ""
+    method = f" with smopd's method `{_public(config.method)}`, seed {config.seed}" if run else ""
     weights = f"The LoRA adapter is folded into the weights ({dtype})"
     weights = weights if dtype else "These are the weights of a LoRA adapter, which PEFT loads onto it"
     parts += [
@@ -112,7 +112,8 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
         verifiers = [_public(name) for name in config.data.verifiers]
         model = {"path": base, "adapter": _public(config.model.adapter)}
         public_data = config.data.model_copy(update={**data, "verifiers": verifiers})
-        public = {"model": config.model.model_copy(update=model), "data": public_data}
+        public: dict[str, Any] = {"data": public_data, "method": _public(config.method)}
+        public["model"] = config.model.model_copy(update=model)
         tables = re.split(r"\n(?=\[)", to_toml(config.model_copy(update=public)).strip())
         # Addresses are nobody's business.
         kept = [table.strip() for table in tables if not table.startswith(("[engine]", "[user]"))]
