@@ -138,9 +138,9 @@ def _add(call: Call, config: Config, rows: Any, verifier: Any) -> None:
         known = tasks.find(names[0]) if len(names) == 1 else None
         every = any(EVERY in verifier_facts(Path(file)) for file in config.data.verifiers)
     found, judges = judged_examples({"eval": rows}, verifier, "eval", known, every and known is not None)
-    call.inputs.add_examples("eval", found["eval"])
     if judges:
         call.inputs.add_verifier(judges)
+    call.inputs.add_examples("eval", found["eval"])
 
 
 def _folder(call: Call, config: Config, adapter: Path | None, base: bool) -> Path:

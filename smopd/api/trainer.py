@@ -111,7 +111,7 @@ class SMOPDTrainer:
     def save_model(self, output_dir: str | Path | None = None) -> Path:
         """Write the trained adapter, in PEFT's format, with tokenizer and model card."""
         from smopd.models import load_renderer
-        from smopd.training.export import model_card
+        from smopd.training.model_card import model_card
 
         run = self._trained("save_model")
         out, adapter, config = Path(output_dir or run.path), run.adapter, run.config
@@ -120,7 +120,7 @@ class SMOPDTrainer:
             for name in ("adapter_config.json", "adapter_model.safetensors"):
                 shutil.copyfile(adapter / name, out / name)
             load_renderer(config).tokenizer.save_pretrained(out)
-            card = model_card(run.path.name, config, adapter, run.path, "adapter")
+            card = model_card(run.path.name, config, adapter, run.path, dtype="")
             (out / "README.md").write_text(card, encoding="utf-8")
         except OSError as error:
             raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
@@ -132,9 +132,7 @@ class SMOPDTrainer:
         """Upload what `save_model` writes to the Hugging Face hub; the commit's address."""
         from tempfile import TemporaryDirectory
 
-        from httpx import HTTPError
         from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
         name = repo_id or self.args.hub_model_id or self._trained("push_to_hub").path.name
         with TemporaryDirectory(prefix="smopd-") as folder:
@@ -144,7 +142,7 @@ class SMOPDTrainer:
                 made = api.create_repo(name, private=private, exist_ok=True)
                 message = "Trained with smopd"
                 commit = api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message=message)
-            except (HfHubHTTPError, LocalTokenNotFoundError, HTTPError, OSError, ValueError) as error:
+            except Exception as error:  # whatever the hub or the way there may answer with
                 first = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 advice = "log in with `hf auth login`, or pass token="
                 raise UserError(f"push_to_hub: {name} was not uploaded: {first}; {advice}") from None

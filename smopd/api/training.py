@@ -121,10 +121,10 @@ def run_training(call: Call, rows: dict[str, Any], verifier: Any, hooks: Hooks, 
     if verifier is not None and rows["train"] is None:
         rows = {**rows, "train": base.data.train}  # they become examples of its task
     examples, judges = judged_examples(rows, verifier, "train, eval")
+    if judges:  # first: another function is the reason for other examples, which bear its task
+        call.inputs.add_verifier(judges)
     for split, part in examples.items():
         call.inputs.add_examples(split, part)
-    if judges:
-        call.inputs.add_verifier(judges)
     out = call.folder(base)
     own.unload_verifiers()
 

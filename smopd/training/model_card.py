@@ -27,7 +27,7 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
     base, hub = base_name(config), _on_hub(config.model.path)
     head = f"library_name: {'transformers' if dtype else 'peft'}\npipeline_tag: text-generation\n"
     head += "tags: [smopd, self-distillation, multi-turn]\n" + (f"base_model: {base}\n" if hub else "")
-    method = f" with smopd's method `{config.method}`, seed {config.seed}" if run else ""
+    method = f" with smopd's method `{public(config.method)}`, seed {config.seed}" if run else ""
     kept = (
         f"The LoRA adapter is folded into the weights ({dtype})"
         if dtype
@@ -171,7 +171,8 @@ def _settings(config: Config, base: str) -> str:
     verifiers = [public(name) for name in config.data.verifiers]
     model = {"path": base, "adapter": public(config.model.adapter)}
     public_data = config.data.model_copy(update={**data, "verifiers": verifiers})
-    shown = {"model": config.model.model_copy(update=model), "data": public_data}
+    shown: dict[str, Any] = {"model": config.model.model_copy(update=model), "data": public_data}
+    shown["method"] = public(config.method)
     tables = re.split(r"\n(?=\[)", to_toml(config.model_copy(update=shown)).strip())
     # Addresses are nobody's business.
     kept = [table.strip() for table in tables if not table.startswith(("[engine]", "[user]"))]

@@ -112,7 +112,9 @@ def test_the_saved_model_is_a_plain_adapter(trained, tmp_path):
     base = AutoModelForCausalLM.from_pretrained(MODEL_DIR)
     assert PeftModel.from_pretrained(base, out).peft_config["default"].r == 4
     assert (out / "tokenizer.json").exists()
-    assert "smopd" in (out / "README.md").read_text()
+    card = (out / "README.md").read_text()
+    assert "library_name: peft" in card
+    assert "folded" not in card
     said = complaint(tmp_path / "x", call=trainer(tmp_path / "none").save_model)
     assert "nothing is trained yet" in said
 
