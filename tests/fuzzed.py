@@ -86,7 +86,9 @@ def make_run(run: Path, config: str) -> None:
     for name in ("base", "trained"):
         played = [(example, view) for view in ("full", "sharded") for example in load_examples(DATA)]
         outcomes = [_outcome(example, view, number % 2 == 0) for number, (example, view) in enumerate(played)]
-        with EvaluationFolder(run / "eval" / name, {"examples": "x", "adapter": None}) as evaluation:
+        with EvaluationFolder(
+            run / "eval" / name, {"examples": "x", "adapter": None, "model": "pocket", "data": DATA}
+        ) as evaluation:
             evaluation.add(outcomes)
             evaluation.finish(outcomes, summarise(outcomes))
     zeros = {name: torch.zeros(6, dtype=kind) for name, kind in tokens.TYPES.items()}

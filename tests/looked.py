@@ -41,7 +41,9 @@ def made_run(
     write_jsonl(path / "metrics.jsonl", rows)
     times = {"seconds/rollout": 1.0, "seconds/scoring": 0.7, "seconds/update": 0.1, "seconds/step": 1.8}
     write_jsonl(path / "timings.jsonl", [{"step": row["step"], **times} for row in rows])
-    write_jsonl(path / "warnings.jsonl", [{"step": 2, "cause": "x", "warning": f"the gradient is not finite {text}"}])
+    write_jsonl(
+        path / "warnings.jsonl", [{"step": 2, "cause": "x", "warning": f"the gradient is not finite {text}"}]
+    )
     pieces = {k: " " + WORDS[k % len(WORDS)] for k in range(vocabulary)} | ({0: text} if text else {})
     for stage, chance in (("base", 0.4), ("trained", 0.8)):
         made_evaluation(path / "eval" / stage, items, chance, length, pieces, text, draw)

@@ -203,7 +203,7 @@ def test_a_real_run_says_it_writes_it_down_and_shows_it(tmp_path, caplog):
     again = trainer_of(run, *tiny)
     again.train()
     assert rows(run / "warnings.jsonl") == told
-    page = report_run(run).read_text(encoding="utf-8")
+    page = report_run(run)[0].read_text(encoding="utf-8")
     assert "<h2>Warnings</h2>" in page
     assert "step 3: " in page
     assert "objective.clip_mode=scale" in page

@@ -11,6 +11,7 @@ from typing import Any
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import accuracy, against, scores
 from smopd.formatting import percent, points
+from smopd.methods import find_method
 from smopd.study.statistics import holm
 from smopd.viewer.look.runs import Source
 
@@ -23,13 +24,11 @@ WORDS = {
     "better": "clearly better", "worse": "clearly worse", "perhaps": "perhaps worse",
     "unclear": "no clear change",
 }  # fmt: skip
-HOW = {
-    "default": "The model played conversations itself, with its own replies in the history. A slow copy of "
-    "it read the same replies with a clean view of the task, without those earlier replies, and the model "
-    "was moved towards what the copy would have said. No labels and no larger model were needed.",
-    "sft": "The model was trained on replies that are known to be right.",
-    "grpo": "The model played each task several times and was moved towards the replies that came out right.",
-}
+DISTILLED = (
+    "The model played conversations itself, with its own replies in the history. A slow copy of it read the "
+    "same replies with a clean view of the task, without those earlier replies, and the model was moved "
+    "towards what the copy would have said. No labels and no larger model were needed."
+)
 
 
 def improved(
@@ -52,7 +51,7 @@ def improved(
         "sentence": _sentence(rows),
         "rows": rows,
         "facts": [*_facts(old, new), *_training(run)],
-        "how": HOW.get(run["method"], HOW["default"]),
+        "how": _how(run["method"]),
         "examples": _examples(old, new),
     }
 
@@ -159,3 +158,12 @@ def _examples(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, 
          "was": was[i].correct, "now": now[i].correct}
         for i, why in chosen
     ]  # fmt: skip
+
+
+def _how(name: str) -> str:
+    """What training did, in plain words: for a method without a teacher, what its declaration says."""
+    try:
+        method = find_method(name)
+    except ValueError:  # a file of somebody's that is not here
+        return DISTILLED
+    return method.summary if method.group == "baselines" else DISTILLED
