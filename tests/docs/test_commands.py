@@ -13,6 +13,7 @@ from smopd.config import describe, load_config, recipe_names
 from smopd.methods import METHODS
 from smopd.study.plan import study_names
 
+SMOPD = get_command(app)  # built once: it takes longer than a command to parse
 OF_PAGE = {page: commands(page.read_text(encoding="utf-8")) for page in PAGES}
 OF_PAGE = {page: found for page, found in OF_PAGE.items() if found}
 PLACEHOLDER = re.compile(r"[A-Z]+|\.\.\.|.*\.toml")
@@ -21,7 +22,7 @@ ONE_FILE = ("my_divergence", "my_selector", "my_context", "my_group", "my_engine
 
 def named(words: tuple[str, ...]) -> bool:
     """Whether the words are the name of a verb and nothing else."""
-    verb: Any = get_command(app)
+    verb: Any = SMOPD
     for word in words:
         verb = getattr(verb, "commands", {}).get(word)
     return verb is not None
@@ -29,7 +30,7 @@ def named(words: tuple[str, ...]) -> bool:
 
 def parsed(words: tuple[str, ...]) -> dict[str, Any]:
     """The values of a verb's options, by the real parser; nothing is run."""
-    command: Any = get_command(app)
+    command: Any = SMOPD
     context = command.make_context("smopd", list(words))
     while hasattr(command, "commands"):
         name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
