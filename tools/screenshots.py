@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from browser import Browser, browser, missing
 
+from smopd.files import read_jsonl
 from smopd.viewer.look.build import make_view
 
 WIDE, PHONE = (1280, 860), (400, 800)
@@ -28,9 +29,20 @@ def shot(
     window.open(page, where)
     if walk:
         window.press("j")
+    if walk or "&c=" in where:
         window.until(OPEN)
     window.driver.save_screenshot(str(file))
     print(f"{file} {file.stat().st_size // 1000} kB")
+
+
+def late_rollout(run: Path) -> str:
+    """A link to a long conversation of a late step, at a token of one of its last middle replies."""
+    file = sorted((run / "rollouts").glob("step-*.jsonl"))[-5:][0]
+    rows = [row for row in read_jsonl(file) if row.get("sharded")]
+    row = max(rows, key=lambda row: (not row["correct"], len(row["sharded"])))
+    step = int(file.stem.removeprefix("step-"))
+    key = f"{run.resolve().name}:training~sharded~{step}~{row.get('sample', 0)}~{row['id']}"
+    return f"&c={quote(key, safe='')}&t={max(0, len(row['sharded']) - 2)}.2"
 
 
 def main(run: Path, out: Path) -> None:
@@ -40,15 +52,15 @@ def main(run: Path, out: Path) -> None:
     page = make_view([run])
     name = quote(run.resolve().name)
     out.mkdir(parents=True, exist_ok=True)
-    training = f"#page=conversations&source={name}%3Atraining&view=sharded"
+    training = f"#page=conversations&source={name}%3Atraining&view=sharded{late_rollout(run)}"
     found = f"#page=conversations&source={name}%3Atrained&view=sharded&change=found"
     with browser() as window:
         shot(window, page, "", WIDE, "light", out / "improved.png", False)
         shot(window, page, "#page=run", WIDE, "dark", out / "run.png", False)
-        shot(window, page, training, WIDE, "light", out / "tokens.png", True)
-        shot(window, page, training + "&by=difference", WIDE, "dark", out / "tokens-dark.png", True)
+        shot(window, page, training, WIDE, "light", out / "tokens.png", False)
+        shot(window, page, training + "&by=difference", WIDE, "dark", out / "tokens-dark.png", False)
         shot(window, page, found, WIDE, "light", out / "before-after.png", True)
-        shot(window, page, training, PHONE, "light", out / "phone.png", True)
+        shot(window, page, training, PHONE, "light", out / "phone.png", False)
 
 
 if __name__ == "__main__":

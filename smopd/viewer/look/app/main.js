@@ -53,7 +53,7 @@ async function shown() {
   document.title = (pages().find(([key]) => key === page) || ["", ""])[1] + " · " + short(index.title, 60) + " · smopd";
   if (page !== "conversations") {
     main.className = "";
-    main.replaceChildren(page === "run" ? runPage(state) : page === "study" && index.studies.length ? studyPage() : summaryPage());
+    main.replaceChildren(page === "run" ? runPage() : page === "study" && index.studies.length ? studyPage() : summaryPage());
     if (drawn.page !== page) window.scrollTo(0, 0);
     drawn.page = page;
     return;
@@ -66,9 +66,9 @@ async function shown() {
       h("aside", { id: "panel-box", tabindex: "0", "aria-label": "The token looked at" }, h("div", { id: "panel" })));
     drawn.page = page;
   }
-  keepingFocus(() => drawSide(state));
   const row = byKey.get(state.c);
-  main.className = "looking" + (row ? " open" : "");
+  main.className = "looking" + (row ? " open" : ""); // first, since it decides what scrolls
+  keepingFocus(() => drawSide(state));
   if (row) await drawConversation(state, row, link);
   else { document.getElementById("detail").replaceChildren(h("p", { class: "muted" }, "Choose a conversation.")); document.getElementById("panel").replaceChildren(); opened = { key: "" }; }
 }

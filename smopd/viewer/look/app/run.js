@@ -6,13 +6,13 @@ const TITLES = {
   tokens: "Tokens a step", rollout: "Rollouts", eligible_turns: "Middle turns",
 };
 
-function runPage(state) {
+function runPage() {
   const trained = index.runs.filter((run) => run.step.length);
   const page = h("div", { class: "page" }, h("h1", {}, index.runs.length > 1 ? index.runs.length + " runs" : "The run " + index.runs[0].name));
   page.append(runTable());
   if (trained.length) {
     page.append(section("Curves", h("p", { class: "muted" }, "Faint: every step. Strong: a moving mean. ", trained.length > 1 ? "One line a run:" : "One line a part:"),
-      trained.length > 1 ? h("ul", { class: "key" }, trained.map((run, k) => h("li", {}, swatch(k), run.name))) : null, curves(trained, state)));
+      trained.length > 1 ? h("ul", { class: "key" }, trained.map((run, k) => h("li", {}, swatch(k), run.name))) : null, curves(trained)));
     page.append(section("Where the time went", stages(trained)));
   }
   if (index.runs.length > 1) page.append(section("What the settings differ in", differences()));
@@ -27,30 +27,29 @@ function runTable() {
     run.done + " of " + run.steps, run.ended]), "Runs");
 }
 
-function curves(runs, state) {
-  const groups = new Map();
+// One run: a chart for every group of metrics, a line a part. Several runs: a chart for every metric, a line a run.
+function curves(runs) {
+  const several = runs.length > 1, groups = new Map();
   for (const run of runs) {
     for (const name of Object.keys(run.metrics)) {
-      const group = name.split("/")[0];
+      const group = several ? name : name.split("/")[0];
       if (!groups.has(group)) groups.set(group, new Set());
       groups.get(group).add(name);
     }
   }
-  const order = Object.keys(TITLES), place = (name) => (order.includes(name) ? order.indexOf(name) : 99);
-  const charts = [...groups].sort((a, b) => place(a[0]) - place(b[0])).filter(([, names]) => hasValues(runs, names)).map(([group, names]) => {
-    const title = TITLES[group] || group, series = [], keys = [];
-    [...names].forEach((name, part) => runs.forEach((run, k) => {
+  const order = Object.keys(TITLES), place = (name) => { const k = order.indexOf(name.split("/")[0]); return k < 0 ? 99 : k; };
+  const charts = [...groups].filter(([, names]) => hasValues(runs, names)).sort((a, b) => place(a[0]) - place(b[0])).map(([group, names]) => {
+    const [head, part] = group.split("/"), title = (TITLES[head] || head) + (part ? ": " + part : ""), series = [], keys = [];
+    [...names].forEach((name, number) => runs.forEach((run, k) => {
       const y = run.metrics[name];
       if (!y || !y.some((v) => v !== null)) return;
-      const look = runs.length > 1 ? k : part;
-      series.push({ name: name + (runs.length > 1 ? ", " + run.name : ""), x: run.step, y, look });
-      if (runs.length === 1) keys.push(h("li", {}, swatch(look), name.includes("/") ? name.slice(group.length + 1) : name));
+      const look = several ? k : number;
+      series.push({ name: several ? run.name : name, x: run.step, y, look });
+      if (!several && names.size > 1) keys.push(h("li", {}, swatch(look), name.includes("/") ? name.slice(group.length + 1) : name));
     }));
-    return h("figure", {}, h("figcaption", {}, title), lineChart(title, series),
-      runs.length > 1 && names.size > 1 ? h("p", { class: "muted small" }, [...names].join(", ")) : h("ul", { class: "key" }, names.size > 1 ? keys : []));
+    return h("figure", {}, h("figcaption", {}, title), lineChart(title, series), h("ul", { class: "key" }, keys));
   });
-  charts.unshift(...evaluationCharts(runs));
-  return h("div", { class: "charts" }, charts);
+  return h("div", { class: "charts" }, evaluationCharts(runs), charts);
 }
 
 function hasValues(runs, names) {
