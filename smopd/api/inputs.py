@@ -93,7 +93,7 @@ def judged_examples(
     every = judges.every if judges else every
     with _known(judges):
         found = {
-            split: as_examples(part, split, task, *(fields[:1] or [FIELD]), every)
+            split: as_examples(part, split, task, fields[0] if fields else FIELD, every)
             for split, part in given.items()
         }
     return found, judges

@@ -17,7 +17,9 @@ from smopd.errors import UserError
 from smopd.formatting import one_line
 
 # Of the HTTP client that this version of the hub's library is built on.
-HTTP_ERRORS = tuple(kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
+HTTP_ERRORS: tuple[type[Exception], ...] = tuple(
+    kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError" and issubclass(kind, Exception)
+)
 LOGIN = "log in with `hf auth login`, or put a token that may write into the environment variable HF_TOKEN"
 
 

@@ -114,9 +114,11 @@ def teacher_contexts(
                 assert term.teacher is not None
                 seen = []
                 for weight, context in term.teacher(reply, peers):
-                    ids = isinstance(context, tuple)
-                    text = renderer.tokenizer.decode(list(context)) if ids else None
-                    seen.append({"weight": weight, **({"text": text} if ids else {"messages": context})})
+                    if isinstance(context, tuple):  # token ids as they are
+                        shown: dict[str, Any] = {"text": renderer.tokenizer.decode(list(context))}
+                    else:
+                        shown = {"messages": context}
+                    seen.append({"weight": weight, **shown})
                 place = {"term": term.name, "view": reply.view, "turn": reply.turn}
                 replies.append({**place, "contexts": seen})
         rows.append({"replies": replies})

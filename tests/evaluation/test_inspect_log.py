@@ -28,6 +28,7 @@ def finished(tmp_path):
     return folder.path
 
 
+@pytest.mark.inspect
 @pytest.mark.parametrize("ending", ["eval", "json"])
 def test_inspect_reads_what_is_written(finished, tmp_path, smopd, ending):
     inspect_log = pytest.importorskip(

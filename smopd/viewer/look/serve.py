@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from smopd.errors import UserError
 
@@ -20,7 +20,7 @@ class _Handler(SimpleHTTPRequestHandler):
         """Nobody wants a line for every file."""
 
     def do_GET(self) -> None:
-        port = self.server.server_address[1]
+        _, port, *_ = cast(tuple[Any, ...], self.server.server_address)
         if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
             self.send_error(403)
             return
