@@ -16,9 +16,10 @@ from huggingface_hub.utils import validate_repo_id
 from smopd.errors import UserError
 from smopd.formatting import one_line
 
-# Of the HTTP client that this version of the hub's library is built on.
-HTTP_ERRORS: tuple[type[Exception], ...] = tuple(
-    kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError" and issubclass(kind, Exception)
+# With the errors of the HTTP client that this version of the hub's library is built on.
+UNREACHED: tuple[type[BaseException], ...] = (
+    OSError,
+    *(kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError"),
 )
 LOGIN = "log in with `hf auth login`, or put a token that may write into the environment variable HF_TOKEN"
 
@@ -61,7 +62,7 @@ def _explained(repo: str, api: HfApi) -> Iterator[None]:
         raise UserError(
             f"--push {repo}: {api.endpoint} refused ({status}): {one_line(error)}{advice}"
         ) from None
-    except (*HTTP_ERRORS, OSError) as error:
+    except UNREACHED as error:
         why = one_line(error) or type(error).__name__
         raise UserError(
             f"--push {repo}: {api.endpoint} cannot be reached: {why}; see to the network"
