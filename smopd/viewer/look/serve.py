@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from smopd.errors import UserError
 
@@ -20,12 +20,8 @@ class _Handler(SimpleHTTPRequestHandler):
         """Nobody wants a line for every file."""
 
     def do_GET(self) -> None:
-<<<<<<< HEAD
-        _, port, *_ = cast(tuple[Any, ...], self.server.server_address)
-=======
         assert isinstance(self.server, ThreadingHTTPServer)
         port = self.server.server_port
->>>>>>> view
         if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
             self.send_error(403)
             return
