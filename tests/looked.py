@@ -14,8 +14,10 @@ from smopd.evaluation import tokens as evaluation_tokens
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.store import EvaluationFolder
-from smopd.files import write_jsonl, write_text
+from smopd.files import file_digest, write_jsonl, write_text
 from smopd.scoring.token_log import Others, write_tokens
+from smopd.study.plan import load_study
+from smopd.study.run import StudyFolder
 from smopd.training import tokens as training_tokens
 
 HOSTILE = (
@@ -46,7 +48,8 @@ def made_run(
     )
     pieces = {k: " " + WORDS[k % len(WORDS)] for k in range(vocabulary)} | ({0: text} if text else {})
     for stage, chance in (("base", 0.4), ("trained", 0.8)):
-        made_evaluation(path / "eval" / stage, items, chance, length, pieces, text, draw)
+        adapter = "a" if stage == "trained" else None
+        made_evaluation(path / "eval" / stage, items, chance, length, pieces, text, draw, adapter)
     for step in range(1, steps + 1):
         _made_step(path, step, rollouts, length, pieces, text, draw)
     return path
@@ -54,7 +57,7 @@ def made_run(
 
 def made_evaluation(
     path: Path, items: int, chance: float, length: int, pieces: dict[int, str], text: str,
-    draw: np.random.Generator,
+    draw: np.random.Generator, adapter: str | None = None,
 ) -> None:  # fmt: skip
     """A finished evaluation of FULL and SHARDED, every reply of them logged."""
     outcomes, found = [], 3
@@ -79,10 +82,32 @@ def made_evaluation(
         _log_evaluation(
             path / "tokens" / f"{view}-00000.safetensors", view, told, outcomes[-items:], pieces, draw
         )
-    identity = {"examples": "d1", "adapter": "a" if path.name == "trained" else None, "model": "pocket"}
+    identity = {"examples": "d1", "adapter": adapter, "model": "pocket"}
     with EvaluationFolder(path, identity) as folder:
         folder.add(outcomes)
         folder.finish(outcomes, summarise(outcomes))
+
+
+def made_study(path: Path, items: int = 10) -> Path:
+    """A finished study of two arms and two seeds."""
+    tree = 'name = "tiny"\ntitle = "Two arms"\nrecipe = "pocket"\nseeds = [1, 2]\nreference = "baseline"\n'
+    tree += "".join(f'[[arms]]\nname = "{arm}"\nmethod = "{arm}"\n' for arm in ("baseline", "entropy"))
+    write_text(path / "tiny.toml", tree)
+    folder = StudyFolder(path / "out", load_study(path / "tiny.toml"))
+    folder.prepare()
+    pieces, draw = {k: f" {word}" for k, word in enumerate(WORDS)}, np.random.default_rng(0)
+    made_evaluation(folder.base("pocket") / "eval", items, 0.3, 4, pieces, "", draw)
+    for cell in folder.study.cells:
+        place = folder.cell(cell)
+        write_text(place / "config.toml", to_toml(cell.config))
+        checkpoint = place / "checkpoints" / "step-000002"
+        write_text(checkpoint / "adapter_model.safetensors", cell.label)
+        write_text(checkpoint / "state.json", json.dumps({"smopd": "0"}))
+        write_jsonl(place / "metrics.jsonl", [{"step": k, "loss": 1 / k} for k in (1, 2)])
+        chance = 0.9 if cell.arm == "entropy" else 0.2
+        adapter = file_digest(checkpoint / "adapter_model.safetensors")
+        made_evaluation(place / "eval" / "trained", items, chance, 4, pieces, "", draw, adapter)
+    return folder.path
 
 
 def _others(ids: np.ndarray, vocabulary: int, draw: np.random.Generator) -> tuple[Others, torch.Tensor]:

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from looked import HOSTILE, index_of, made_run, unpacked
+from looked import HOSTILE, index_of, made_run, made_study, unpacked
 from synthetic_study import study
 
 from smopd.errors import UserError
@@ -159,6 +159,20 @@ def test_a_study_tells_verdict_arms_seeds_and_flips(tmp_path):
     assert entropy["verdict"] == "gain"
     assert all(abs(flip["to"] - flip["from"]) >= 0.5 for flip in entropy["flips"])
     assert sharded["arms"][0]["arm"] == "untrained pocket"
+
+
+def test_a_study_on_disk_leads_down_to_its_conversations(tmp_path):
+    index = index_of(make_view([made_study(tmp_path)]))
+    assert len(index["runs"]) == 5
+    assert len(index["rows"]["id"]) == 5 * 10 * 2
+    (page,) = index["studies"]
+    sharded = page["views"][0]
+    assert [arm["arm"] for arm in sharded["arms"]] == ["untrained pocket", "baseline", "entropy"]
+    for arm in sharded["arms"]:
+        for seed in arm["seeds"]:
+            of_run = [s for s in index["sources"] if s["run"] == seed["run"]]
+            assert [s["kind"] for s in of_run] == ["before" if seed["seed"] is None else "after"]
+    assert sharded["arms"][2]["flips"][0]["to"] > sharded["arms"][2]["flips"][0]["from"]
 
 
 def test_what_is_no_run_is_refused(tmp_path):
