@@ -48,13 +48,13 @@ class Judges:
 
 def judges_of(verifier: Function | Sequence[Function], plain: bool) -> Judges:
     """What `verifier=` means; `plain`: the examples' answers are plain values, not objects."""
-    given = list(verifier) if isinstance(verifier, list | tuple) else [verifier]
+    given: list[Any] = list(verifier) if isinstance(verifier, list | tuple) else [verifier]
     for function in given:
         if not callable(function):
             found = type(function).__name__
             expected = "expected a function of (answer, reply) that returns True, False or None"
             raise UserError(f"verifier: {expected}, found {found}")
-    marks = {task["task"]: task for f in given if (task := own.marks(f))}
+    marks = {mark["task"]: mark for f in given if (mark := own.marks(f))}
     if len(given) > 1 and len(marks) < len(given):
         raise UserError("verifier: of several functions each needs its task: mark them @smopd.verifier(TASK)")
     if marks:

@@ -20,7 +20,7 @@ class Run:
     """A run folder: its settings, metrics, tokens, conversations, checkpoints and evaluations."""
 
     def __init__(self, path: "str | Path | Run") -> None:
-        self.path = path.path if isinstance(path, Run) else Path(path).expanduser()
+        self.path: Path = path.path if isinstance(path, Run) else Path(path).expanduser()
         if not (self.path / "config.toml").is_file():
             raise UserError(f"{self.path}: is no run folder (no config.toml)")
 

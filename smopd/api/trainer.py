@@ -85,7 +85,7 @@ class SMOPDTrainer:
         """
         rows = self.eval_dataset if eval_dataset is None else eval_dataset
         found = self.evaluation(rows, **how)
-        metrics = {}
+        metrics: dict[str, float] = {}
         for view, summary in found.items():
             name = f"{metric_key_prefix}_{view}"
             metrics |= {

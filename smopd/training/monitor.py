@@ -84,12 +84,12 @@ class Monitor:
         if not trainer.processes.first:
             return {}
         views = summarise(outcomes)["views"]
-        accuracy = {view: views[view]["accuracy"] for view in VIEWS}
+        accuracy: dict[str, float] = {view: views[view]["accuracy"] for view in VIEWS}
         for view in VIEWS:
             trainer.folder.record_evaluation(step, view, accuracy[view])
         trainer.folder.prune(self.settings.keep_checkpoints)
         self.log({"step": step, **{f"eval/{view}": value for view, value in accuracy.items()}})
-        return {**accuracy}
+        return accuracy
 
     def enough(self) -> bool:
         """Whether the last evaluations brought nothing better, as often as the run's patience allows."""
