@@ -9,6 +9,12 @@ embedded model. The names offered here are documented in docs/python.md; each is
 asked for.
 """
 
+import os
+
 from smopd.lazy import lazy_names
+
+# Some virtual machines advertise AMX and kill a process that uses it, as torch's bfloat16 products do. It is
+# read when torch first computes; whoever knows that the tiles work sets another value.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 __getattr__, __all__ = lazy_names(__name__, __file__)

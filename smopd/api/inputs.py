@@ -91,11 +91,9 @@ def judged_examples(
     task = judges.task if judges else known.name if known else ""
     fields = judges.fields if judges else known.fields if known else ()
     every = judges.every if judges else every
+    field = fields[0] if fields else FIELD
     with _known(judges):
-        found = {
-            split: as_examples(part, split, task, fields[0] if fields else FIELD, every)
-            for split, part in given.items()
-        }
+        found = {split: as_examples(part, split, task, field, every) for split, part in given.items()}
     return found, judges
 
 
