@@ -85,10 +85,9 @@ def make_run(run: Path, config: str) -> None:
     write_jsonl(run / "timings.jsonl", [{"step": s, "seconds/step": 1.0} for s in (1, 2, 3)])
     for name in ("base", "trained"):
         played = [(example, view) for view in ("full", "sharded") for example in load_examples(DATA)]
-        outcomes = [_outcome(example, view, number % 2 == 0) for number, (example, view) in enumerate(played)]
-        with EvaluationFolder(
-            run / "eval" / name, {"examples": "x", "adapter": None, "model": "pocket", "data": DATA}
-        ) as evaluation:
+        outcomes = [outcome(example, view, number % 2 == 0) for number, (example, view) in enumerate(played)]
+        identity = {"examples": "x", "adapter": None, "model": "pocket", "data": DATA}
+        with EvaluationFolder(run / "eval" / name, identity) as evaluation:
             evaluation.add(outcomes)
             evaluation.finish(outcomes, summarise(outcomes))
     zeros = {name: torch.zeros(6, dtype=kind) for name, kind in tokens.TYPES.items()}
@@ -99,7 +98,8 @@ def make_run(run: Path, config: str) -> None:
     )
 
 
-def _outcome(e: Example, view: Any, correct: bool) -> Outcome:
+def outcome(e: Example, view: Any, correct: bool) -> Outcome:
+    """A conversation of one turn."""
     turns = [{"user": "How many?", "reply": "7", "stop": "end", "tokens": 3}]
     judged = (correct, correct, "7", "ok", "")
     return Outcome(e.id, view, 0, e.task, len(e.shards), turns, *judged, e.system, e.full, dict(e.answer))

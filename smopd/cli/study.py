@@ -216,16 +216,20 @@ def calibration(run: Annotated[Path, typer.Argument(help=LOGGED)], as_json: Json
     if as_json:
         emit(found)
         return
+    area, low, high = (_decimals(found[name]) for name in ("auroc", "auroc_low", "auroc_high"))
     say(
         f"{found['tokens']} tokens of middle replies, {found['rollouts']} rollouts; the clean teacher agrees "
-        f"with {found['agreement']:.1%}\nAUROC of entropy for disagreement: {found['auroc']:.3f} "
-        f"[{found['auroc_low']:.3f}, {found['auroc_high']:.3f}]\n"
-        f"calibration error against the teacher: {found['ece']:.3f}\n\n"
+        f"with {found['agreement']:.1%}\nAUROC of entropy for disagreement: {area} [{low}, {high}]\n"
+        f"calibration error against the teacher: {_decimals(found['ece'])}\n\n"
         "entropy, nats      tokens  agreement  divergence"
     )
     for row in found["by_entropy"]:
         ends = f"{row['low']:7.4f} - {row['high']:6.4f}"
         say(f"{ends} {row['count']:8}  {row['agreement']:9.1%}  {row['divergence']:10.4f}")
+
+
+def _decimals(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3f}"
 
 
 @study_app.command()

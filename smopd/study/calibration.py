@@ -86,6 +86,8 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
     by_entropy = []
     for first, last in pairwise(edges) if len(edges) > 1 else [(edges[0], edges[0])]:
         own = (entropy >= first) & ((entropy < last) | (last == edges[-1]))
+        if not own.any():  # edges so near each other that no token lies between them
+            continue
         means = {
             "low": first,
             "high": last,

@@ -8,10 +8,11 @@ import io
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fuzzed import VERIFIER, make_adapter, make_run
+from fuzzed import VERIFIER, make_adapter, make_run, outcome
 from rich.console import Console
 from synthetic_study import study
 
@@ -19,7 +20,10 @@ from smopd.cli import progress
 from smopd.config import load_config, to_toml
 from smopd.data import load_examples
 from smopd.data.sharding import check_shards
+from smopd.evaluation.metrics import summarise
 from smopd.study.results import save_results
+from smopd.viewer.report import Accuracy, Comparison
+from smopd.viewer.terminal import accuracy_table, summary_table
 
 GOOD = load_examples("pocket:train:1")[0].to_json()
 LINE = json.dumps(GOOD).encode() + b"\n"
@@ -342,6 +346,33 @@ def test_tables_fit_eighty_columns(smopd, tmp_path, monkeypatch, words):
     assert out.strip()
     assert max(map(len, out.splitlines())) <= 80, max(out.splitlines(), key=len)
     assert "…" not in out
+
+
+def test_the_tables_of_an_evaluation_fit_eighty_columns():
+    """Also those of several runs and views: what does not fit is continued below, never cut."""
+    example = load_examples("pocket:eval:1")[0]
+    outcomes = [
+        replace(outcome(example, view, (k + run) % 3 > 0), id=f"item {k}", run=run)
+        for view in ("full", "sharded", "snowball") for run in range(3) for k in range(7)
+    ]  # fmt: skip
+    once, often = summarise([o for o in outcomes if not o.run]), summarise(outcomes)
+    rows = [
+        Accuracy(stage, view, 396, 400, 0.975, 0.996)
+        for stage in ("base", "trained")
+        for view in ("FULL", "SHARDED")
+    ]
+    change = Comparison("SHARDED: base against trained", 156, 23, 0.333, 0.274, 0.388, 1e-9)
+    for table, numbers in (
+        (summary_table(once), "57.1% 0.0 FULL SHARDED SNOWBALL"),
+        (summary_table(often), "66.7% 100.0% A90 unreliability SNOWBALL"),
+        (accuracy_table(rows, [change]), "99.0% (396/400) +33.3 156"),
+    ):
+        screen = Console(file=io.StringIO(), width=80, highlight=False)
+        screen.print(table)
+        shown = screen.file.getvalue()
+        assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+        assert "…" not in shown
+        assert [word for word in numbers.split() if word not in shown] == []
 
 
 def test_an_evaluation_shows_itself_before_its_first_group_ends(smopd, monkeypatch):
