@@ -111,7 +111,7 @@ def missing(
 ) -> list[Missing]:
     """What would make the report whole, and the commands for it."""
     made = []
-    newest = (checkpoints(run) or [None])[-1]
+    newest = next(reversed(checkpoints(run)), None)
     if steps < config.train.steps and not config.train.patience:
         command = f"smopd train {run / 'config.toml'} --out {run}"
         made.append(Missing(f"training stands at step {steps} of {config.train.steps}", command))
