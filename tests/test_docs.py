@@ -60,7 +60,7 @@ def test_your_own_tasks_works_as_written(smopd, tmp_path):
         if "data shard" in command:
             assert out.startswith("4 examples in clock.jsonl; 0 rows dropped")
         if "smopd eval" in command:
-            assert "SHARDED: base against trained" in out
+            assert "paired comparison" in out
         if "smopd report" in command:  # the road ends in a page with before and after
             assert "missing" not in out
             page = (tmp_path / "runs" / "clock" / "report.html").read_text()

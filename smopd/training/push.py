@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, errors
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
@@ -17,6 +16,8 @@ from huggingface_hub.utils import validate_repo_id
 from smopd.errors import UserError
 from smopd.formatting import one_line
 
+# What the HTTP library under the hub's client raises, whichever that is in the version at hand.
+NETWORK: tuple[type[Exception], ...] = (vars(errors)["HTTPError"], OSError)
 LOGIN = "log in with `hf auth login`, or put a token that may write into the environment variable HF_TOKEN"
 
 
@@ -58,7 +59,7 @@ def _explained(repo: str, api: HfApi) -> Iterator[None]:
         raise UserError(
             f"--push {repo}: {api.endpoint} refused ({status}): {one_line(error)}{advice}"
         ) from None
-    except (httpx.HTTPError, OSError) as error:
+    except NETWORK as error:
         why = one_line(error) or type(error).__name__
         raise UserError(
             f"--push {repo}: {api.endpoint} cannot be reached: {why}; see to the network"

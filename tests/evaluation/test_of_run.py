@@ -53,7 +53,7 @@ def test_before_and_after_wherever_they_are_and_what_is_missing(smopd, run, tmp_
     assert replies(tmp_path / found["folder"]) != replies(tmp_path / found["base"]["folder"])
     code, out, err = smopd("report", "run")
     assert "missing" not in out
-    assert "SHARDED: base against trained" in out
+    assert "paired comparison" in out
     page = (run / "report.html").read_text()
     assert "Conversations before and after" in page
     assert "What is missing" not in page
