@@ -160,7 +160,7 @@ def test_unfinished_and_foreign_folders_are_no_results(tmp_path):
     assert len(load_outcomes(tmp_path / "e")) == 56
     path = tmp_path / "e" / "conversations.jsonl"
     path.write_text(path.read_text().replace('"id"', '"ID"', 1))
-    with pytest.raises(UserError, match=r"conversations.jsonl, line 1: .*id"):
+    with pytest.raises(UserError, match=r"conversations.jsonl, line 1, field 'id': missing"):
         load_outcomes(tmp_path / "e")
 
 
