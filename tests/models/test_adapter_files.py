@@ -196,7 +196,7 @@ BROKEN = {
     "no config": (lambda f: (f / CONFIG).unlink(), "no adapter_config.json"),
     "config cut": (lambda f: (f / CONFIG).write_text('{"r": 4'), "adapter_config.json: not valid JSON"),
     "config a list": (lambda f: (f / CONFIG).write_text("[]"), "adapter_config.json: expected the settings"),
-    "config bytes": (lambda f: (f / CONFIG).write_bytes(b"\xff\xfe\x00"), "adapter_config.json: cannot be"),
+    "config bytes": (lambda f: (f / CONFIG).write_bytes(b"\xff\xfe\x00"), "adapter_config.json: is UTF-16"),
     "config deep": (lambda f: (f / CONFIG).write_text("[" * 99999), "adapter_config.json: not valid JSON"),
     "another kind": (change_config(peft_type="IA3"), "expected the settings of a LoRA adapter"),
     "rank in words": (change_config(r="four"), "r and lora_alpha must be positive numbers"),
