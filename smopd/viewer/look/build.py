@@ -216,7 +216,8 @@ def _summaries(runs: list[dict[str, Any]], sources: Sequence[Source]) -> Iterato
 
 def _evaluation_alone(path: Path) -> dict[str, Any]:
     """An evaluation without a run folder, told as far as a run is."""
-    identity, empty = load_identity(path), {"settings": {}, "metrics": {}, "step": [], "evaluations": []}
+    identity = load_identity(path)
+    empty: dict[str, Any] = {"settings": {}, "metrics": {}, "step": [], "evaluations": []}
     return {
         "name": path.resolve().name, "model": str(identity.get("model", "")), "method": "", "data": "",
         "seed": 0, "steps": 0, "done": 0, "rollouts": 0,
