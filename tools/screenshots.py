@@ -43,7 +43,7 @@ def late_rollout(run: Path) -> str:
     row = max(rows, key=lambda row: (not row["correct"], len(row["sharded"])))
     step = int(file.stem.removeprefix("step-"))
     key = f"{run.resolve().name}:training~sharded~{step}~{row.get('sample', 0)}~{row['id']}"
-    return f"&c={quote(key, safe='')}&t={max(0, len(row['sharded']) - 2)}.2"
+    return f"&c={quote(key, safe='')}&t={max(0, len(row['sharded']) - 2)}.5"
 
 
 def main(run: Path, out: Path, prefix: str = "") -> None:
