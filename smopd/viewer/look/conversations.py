@@ -183,8 +183,9 @@ def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
         replies = seen[number]["replies"] if number < len(seen) else []
         contexts = {(each["view"], each["turn"]): each["contexts"] for each in replies}
         head = {
-            "system": _system(contexts.values()),
-            "expected": answer_text(row.get("task", ""), row.get("expected") or {}), "loss": row.get("loss"), "extracted": row.get("extracted"),
+            "system": _system(contexts.values()), "loss": row.get("loss"),
+            "expected": answer_text(row.get("task", ""), row.get("expected") or {}),
+            "extracted": row.get("extracted"),
         }  # fmt: skip
         for view, turns in row.items():
             if isinstance(turns, list) and turns and isinstance(turns[0], dict) and "reply" in turns[0]:
@@ -207,14 +208,15 @@ def _system(contexts: Iterable[list[dict[str, Any]]]) -> str:
 
 def answer_text(task: str, answer: Mapping[str, Any]) -> str:
     """What was expected: a right reply where the task knows one, else what stands in the data."""
+    if "value" in answer:
+        return str(answer["value"])
     known = tasks.find(task)
     try:
         reference = next(iter(known.reference_replies(answer)), None) if known else None
     except (KeyError, TypeError, ValueError, AttributeError):  # an answer that the task cannot read
         reference = None
-    if reference is not None:
-        return str(reference)[:2000]
-    return str(answer.get("value", ", ".join(f"{key}: {value}" for key, value in answer.items())))[:2000]
+    written = ", ".join(f"{key}: {value}" for key, value in answer.items())
+    return (written if reference is None else str(reference))[:2000]
 
 
 Parts = dict[int, list[Part]]
