@@ -155,7 +155,7 @@ class Train(Section):
     keep_checkpoints: int = Field(2, ge=1, description="how many of the latest checkpoints stay on disk")
     save_rollouts: bool = Field(True, description="write every rollout into the run folder")
     save_tokens: bool = Field(False, description="write every token's statistics, see docs/view.md")
-    alternatives: int = Field(5, ge=1, le=50, description="with them: likely tokens of either model, at most")
+    alternatives: int = Field(5, ge=1, description="with them: likely tokens of either model, at most")
     max_skipped: int = Field(5, ge=1, description="stop after so many steps without a finite gradient")
     shard: bool = Field(False, description="several processes: split the frozen weights among them (FSDP2)")
     eval_every: int = Field(0, ge=0, description="steps between evaluations while training; 0 = none")
@@ -183,7 +183,7 @@ class Eval(Section):
     )
     runs: int = Field(1, ge=1, description="how often each conversation is played, with other seeds")
     save_tokens: bool = Field(False, description="hf: write every reply token's statistics, see docs/view.md")
-    alternatives: int = Field(5, ge=1, le=50, description="with them: likely tokens at each, at most")
+    alternatives: int = Field(5, ge=1, description="with them: likely tokens at each, at most")
 
 
 class User(Section):

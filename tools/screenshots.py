@@ -1,8 +1,9 @@
 """Takes the pictures of the docs: the pages of a run, light and dark, wide and on a phone.
 
-    python tools/screenshots.py RUN docs/pictures
+    python tools/screenshots.py RUN docs/pictures [PREFIX]
 
-RUN should have token logs (train.save_tokens, eval.save_tokens). Needs chromium, chromedriver and selenium.
+With a prefix, the two pictures of conversations alone, named so. RUN should have token logs
+(train.save_tokens, eval.save_tokens). Needs chromium, chromedriver and selenium.
 """
 
 import sys
@@ -42,28 +43,32 @@ def late_rollout(run: Path) -> str:
     row = max(rows, key=lambda row: (not row["correct"], len(row["sharded"])))
     step = int(file.stem.removeprefix("step-"))
     key = f"{run.resolve().name}:training~sharded~{step}~{row.get('sample', 0)}~{row['id']}"
-    return f"&c={quote(key, safe='')}&t={max(0, len(row['sharded']) - 2)}.2"
+    return f"&c={quote(key, safe='')}&t={max(0, len(row['sharded']) - 2)}.5"
 
 
-def main(run: Path, out: Path) -> None:
-    """All pictures of a run."""
+def main(run: Path, out: Path, prefix: str = "") -> None:
+    """All pictures of a run, or with a prefix two."""
     if reason := missing():
         sys.exit(reason)
     page = make_view([run])
     name = quote(run.resolve().name)
     out.mkdir(parents=True, exist_ok=True)
     training = f"#page=conversations&source={name}%3Atraining&view=sharded{late_rollout(run)}"
-    found = f"#page=conversations&source={name}%3Atrained&view=sharded&change=found"
+    after = f"#page=conversations&source={name}%3Atrained&view=sharded"
     with browser() as window:
+        if prefix:
+            shot(window, page, training, WIDE, "light", out / f"{prefix}tokens.png", False)
+            shot(window, page, after, WIDE, "dark", out / f"{prefix}before-after.png", True)
+            return
         shot(window, page, "", WIDE, "light", out / "improved.png", False)
         shot(window, page, "#page=run", WIDE, "dark", out / "run.png", False)
         shot(window, page, training, WIDE, "light", out / "tokens.png", False)
         shot(window, page, training + "&by=difference", WIDE, "dark", out / "tokens-dark.png", False)
-        shot(window, page, found, WIDE, "light", out / "before-after.png", True)
+        shot(window, page, after + "&change=found", WIDE, "light", out / "before-after.png", True)
         shot(window, page, training, PHONE, "light", out / "phone.png", False)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

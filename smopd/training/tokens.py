@@ -112,13 +112,12 @@ def teacher_contexts(
         for term in plan.terms:
             for reply in loss.terms[term.name].replies if term.teacher and term.name in loss.terms else ():
                 assert term.teacher is not None
-                seen = []
+                seen: list[dict[str, Any]] = []
                 for weight, context in term.teacher(reply, peers):
-                    if isinstance(context, tuple):  # token ids as they are
-                        shown: dict[str, Any] = {"text": renderer.tokenizer.decode(list(context))}
+                    if isinstance(context, tuple):  # token ids
+                        seen.append({"weight": weight, "text": renderer.tokenizer.decode(list(context))})
                     else:
-                        shown = {"messages": context}
-                    seen.append({"weight": weight, **shown})
+                        seen.append({"weight": weight, "messages": context})
                 place = {"term": term.name, "view": reply.view, "turn": reply.turn}
                 replies.append({**place, "contexts": seen})
         rows.append({"replies": replies})

@@ -16,6 +16,7 @@ from smopd.evaluation.store import load_outcomes, load_summary
 from smopd.files import read_jsonl
 from smopd.scoring.token_log import Others
 from smopd.training import tokens as training_tokens
+from smopd.verify import tasks
 from smopd.viewer.look.packing import fixed, record
 
 # The most characters of a text and tokens of a reply that go into the pages; the files have all of it.
@@ -158,8 +159,8 @@ def evaluated(folder: Path) -> Iterator[Shown]:
     for o in load_outcomes(folder):
         parts, pieces = logged.get((o.view, o.run, o.id), ({}, {}))
         head = {
-            "system": o.system, "full": o.full, "expected": answer_text(o.answer), "extracted": o.extracted,
-            "status": o.status, "detail": o.detail,
+            "system": o.system, "full": o.full, "expected": answer_text(o.task, o.answer),
+            "extracted": o.extracted, "status": o.status, "detail": o.detail,
         }  # fmt: skip
         yield Shown(
             o.id, o.view, o.task, o.shards, o.run, 0, o.correct, o.status, head, o.turns, parts, pieces
@@ -182,8 +183,9 @@ def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
         replies = seen[number]["replies"] if number < len(seen) else []
         contexts = {(each["view"], each["turn"]): each["contexts"] for each in replies}
         head = {
-            "system": _system(contexts.values()), "expected": answer_text(row.get("expected") or {}),
-            "loss": row.get("loss"), "extracted": row.get("extracted"),
+            "system": _system(contexts.values()), "loss": row.get("loss"),
+            "expected": answer_text(row.get("task", ""), row.get("expected") or {}),
+            "extracted": row.get("extracted"),
         }  # fmt: skip
         for view, turns in row.items():
             if isinstance(turns, list) and turns and isinstance(turns[0], dict) and "reply" in turns[0]:
@@ -204,11 +206,17 @@ def _system(contexts: Iterable[list[dict[str, Any]]]) -> str:
     return next((message["content"] for message in messages if message["role"] == "system"), "")
 
 
-def answer_text(answer: Mapping[str, Any]) -> str:
-    """What was expected, as a person would write it."""
+def answer_text(task: str, answer: Mapping[str, Any]) -> str:
+    """What was expected: a right reply where the task knows one, else what stands in the data."""
     if "value" in answer:
         return str(answer["value"])
-    return ", ".join(f"{key}: {value}" for key, value in answer.items())[:2000]
+    known = tasks.find(task)
+    try:
+        reference = next(iter(known.reference_replies(answer)), None) if known else None
+    except (KeyError, TypeError, ValueError, AttributeError):  # an answer that the task cannot read
+        reference = None
+    written = ", ".join(f"{key}: {value}" for key, value in answer.items())
+    return (written if reference is None else str(reference))[:2000]
 
 
 Parts = dict[int, list[Part]]

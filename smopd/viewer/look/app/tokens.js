@@ -71,6 +71,7 @@ function tokenBlock(tokens, place, label) {
 
 // Look at one token: mark it, and tell about it in the panel; `keep` puts it into the link.
 function point(block, i, keep, spoken = false) {
+  i = Math.min(i, block.tokens.count - 1); // a link may have been made for another reply
   while (block.querySelectorAll(".k").length <= i && block.querySelector(":scope > button")) block.more();
   document.querySelector(".k.current")?.classList.remove("current");
   const span = block.querySelectorAll(":scope > .k")[i];
