@@ -131,13 +131,13 @@ class _Screen:
     def _read(self) -> str | None:
         if not self.typed:
             return sys.stdin.readline() or None
-        print(file=sys.stderr)
+        say("", err=True)
         if not self.prompts:  # standard output is for something else
-            print("you> ", end="", file=sys.stderr, flush=True)
+            say("you> ", err=True, end="")
         try:
             return input("you> ") if self.prompts else input()
         except EOFError:
-            print(file=sys.stderr)
+            say("", err=True)
             return None
 
     def user(self, name: str, text: str) -> None:

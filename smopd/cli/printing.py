@@ -19,7 +19,8 @@ _plain_warning = warnings.formatwarning
 
 def say(*lines: object, err: bool = False, end: str = "\n") -> None:
     """Lines of text."""
-    print("\n".join(visible(str(line)) for line in lines), end=end, file=sys.stderr if err else sys.stdout)
+    text = "\n".join(visible(str(line)) for line in lines)
+    print(text, end=end, file=sys.stderr if err else sys.stdout, flush=not end)
 
 
 def emit(value: dict[str, Any]) -> None:

@@ -36,14 +36,14 @@ def write_plain(folder: Path, track: Track = quiet) -> None:
     partial = folder.with_name(f".partial-{folder.name}")
     rmtree(partial, ignore_errors=True)
     with _gguf(track) as source, track("reading SmolLM2-135M-Instruct (less than a minute)"):
-        named = {"gguf_file": source.name, **NO_CODE}
-        loaded = AutoModelForCausalLM.from_pretrained(source.parent, **named)
+        loaded = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, **NO_CODE)
         config = loaded.config
         vars(config).pop("quantization_config", None)  # the weights are plain numbers now
         plain = type(loaded)(config)
         plain.load_state_dict(loaded.state_dict())
         plain.save_pretrained(partial)
-        AutoTokenizer.from_pretrained(source.parent, **named).save_pretrained(partial)
+        tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name, **NO_CODE)
+        tokenizer.save_pretrained(partial)
         partial.rename(folder)
 
 
