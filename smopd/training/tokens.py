@@ -136,7 +136,7 @@ def read(path: Path) -> Columns:
     """What `write` wrote; of an earlier version, without what that did not write."""
     values, others, names = read_tokens(path, TYPES, ("ids", "terms", "selecting"))
     views = names.get("views") or ["sharded", "full"]
-    if "views" in names:
+    if names.get("views"):
         values[VIEW] = read_tokens(path, [VIEW], ())[0][VIEW]
     else:
         full = [k for k, term in enumerate(names["terms"]) if term == "full"]
