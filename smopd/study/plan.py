@@ -89,7 +89,8 @@ class Study:
 
     def base_folder(self, model: str) -> str:
         """Its name under base/: by what an evaluation depends on, not by how anything was trained."""
-        settings = flatten(self.base_config(model).model_dump())
+        # Without defaults: settings that a later version adds change nothing.
+        settings = flatten(self.base_config(model).model_dump(exclude_defaults=True))
         chosen = {k: v for k, v in settings.items() if k.startswith(("model.", "chat.", *SHARED))}
         return f"{slug(model)}-{digest(chosen, 6)}"
 
