@@ -53,7 +53,8 @@ def resolve_target(
         # As the recipes have it, so that a model is played before and after training by the same engine.
         overrides[:0] = ["engine.kind=auto"]
         overrides.append(f"model.path={json.dumps(target)}")
-    if endpoint and not asked.model:
+    # An empty --served-model leaves the choice to the endpoint.
+    if endpoint and given.get("engine.model") is None and not asked.model:
         overrides.append(f"engine.model={json.dumps(target)}")
     config = load_config(run if is_run else recipe, overrides)
     _check_options(config, given, adapter)

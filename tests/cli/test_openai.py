@@ -55,6 +55,19 @@ def test_eval_counts_what_the_endpoint_gets_right(smopd, chat_server, tmp_path):
     assert KEY not in written + out + err
 
 
+def test_an_empty_served_name_leaves_the_choice_to_the_endpoint(smopd, chat_server):
+    def answer(body, headers):
+        return (
+            {"data": [{"id": "org/first"}, {"id": "org/second"}]} if body is None else scholar(body, headers)
+        )
+
+    stub = chat_server(answer)
+    words = ["--served-model", "", "--views", "full", "--out", "o", *WORDS]
+    code, _, err = smopd("eval", "any", "--url", stub.url, *words)
+    assert code == 0, err
+    assert {r["body"]["model"] for r in stub.requests} == {"org/first"}
+
+
 def test_eval_looks_up_nothing_local_and_takes_the_served_name(smopd, chat_server, tmp_path):
     stub = chat_server(scholar)
     (tmp_path / "tiny").mkdir()
