@@ -143,7 +143,7 @@ def test_a_shipped_study_loads(name):
     assert study.name == name
     assert study.title
     assert study.about
-    shared = {"miniature-keep": "miniature"} | {
+    shared = {"miniature-keep": "miniature", "real": "everyday"} | {
         one: "paper" for one in study_names() if one.startswith("paper-")
     }
     assert study.place == shared.get(name, name)
