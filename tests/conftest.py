@@ -16,6 +16,7 @@ import pytest
 import torch
 from chat_stub import KEY, Stub
 from http_stub import stubs_of
+from hypothesis import settings
 from optional_groups import PUBLIC_DATA, group_lines
 from runs import COMMAND, train
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -26,6 +27,8 @@ from smopd.models import ChatModel, load_model
 from smopd.verify import own
 
 torch.set_num_threads(1)
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 # Started in the background: the tests of Ctrl-C need it heard.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

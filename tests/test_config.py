@@ -338,7 +338,7 @@ def values(key: str) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.fixed_dictionaries({}, optional={key: values(key) for key in leaves(Config)}))
 def test_a_written_config_loads_back_equal(chosen: dict[str, Any]) -> None:
     config = Config.model_validate(nest(chosen))

@@ -82,7 +82,7 @@ def chat(
     with ExitStack() as stack:
         screen = _Screen(as_json)
         example = _example(found, task, system or "")
-        talk, facts = _open(stack, found, adapter, no_base, example, screen)
+        talk, facts = _open(stack, found, no_base, example, screen)
         if task is not None:
             with suppress(_Stopped):
                 _play(talk, screen)
@@ -184,7 +184,7 @@ def _example(found: Target, task: str | None, system: str) -> "Example":
 
 
 def _open(
-    stack: ExitStack, found: Target, adapter: str | None, no_base: bool, example: "Example", screen: _Screen
+    stack: ExitStack, found: Target, no_base: bool, example: "Example", screen: _Screen
 ) -> "tuple[Talk, dict[str, Any]]":
     """The models, ready to answer, and what they are."""
     from smopd.cli.progress import track
@@ -198,7 +198,7 @@ def _open(
     if config.engine.kind == AUTO:  # one conversation gains nothing from vLLM, and hf shares the weights
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})})
     start = config.model.adapter
-    wanted: str | Path | None = adapter or found.run or start
+    wanted: str | Path | None = found.adapter or found.run or start
     chosen = resolve_adapter(wanted) if wanted else None
     players: dict[str, Player]
     if found.run and chosen and not no_base:

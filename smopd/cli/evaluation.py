@@ -98,7 +98,7 @@ def evaluate(
     config = resolve_engine(config)
     check_evaluation(config)
     start = config.model.adapter
-    wanted = adapter or run or start
+    wanted = found.adapter or run or start
     chosen = resolve_adapter(wanted) if wanted else None
     of_run = run is not None and chosen is not None and chosen.resolve().parent.parent == run.resolve()
     examples = prepared_examples(config, "eval")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from smopd.config import Config
 
 TARGET_HELP = {
-    "target": "A run folder, a model folder, a hub name, or 'pocket'; a recipe (.toml): its model before "
-    "training; for openai only the name.",
+    "target": "A run folder or one of its checkpoints, a model folder, a hub name, or 'pocket'; a recipe "
+    "(.toml): its model before training; for openai only the name.",
     "engine": "auto, hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint.",
     "url": "Base URL of a server, for vllm-http and openai. May be repeated.",
     "served_model": "openai: the model's name at the endpoint; default TARGET.",
@@ -26,10 +26,11 @@ TARGET_HELP = {
 
 @dataclass(frozen=True)
 class Target:
-    """`run`: the run folder it is, if it is one; `settings`: what was asked for, as KEY=VALUE."""
+    """`run`: the run folder it is or is in, if there is one; `settings`: what was asked for, as KEY=VALUE."""
 
     config: "Config"
     run: Path | None
+    adapter: str | None  # the one asked for: by --adapter, or as a run's checkpoint
     settings: list[str]
 
 
@@ -43,8 +44,11 @@ def resolve_target(
     settings += [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     overrides = list(settings)
     asked = load_config(None, overrides).engine
-    endpoint, run = not traits_of(asked.kind).token_ids, Path(target) / "config.toml"
+    endpoint, folder = not traits_of(asked.kind).token_ids, Path(target)
     # For an endpoint nothing local is looked up, not even a folder of the same name.
+    if not endpoint and (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
+        folder, adapter = _of_adapter(folder, adapter)
+    run = folder / "config.toml"
     is_run = run.exists() and not endpoint
     recipe = "pocket" if target == "pocket" and not endpoint else None
     if target.endswith(".toml") and Path(target).is_file() and not endpoint:
@@ -58,7 +62,19 @@ def resolve_target(
         overrides.append(f"engine.model={json.dumps(target)}")
     config = load_config(run if is_run else recipe, overrides)
     _check_options(config, given, adapter)
-    return Target(config, Path(target) if is_run else None, settings)
+    return Target(config, folder if is_run else None, adapter, settings)
+
+
+def _of_adapter(folder: Path, adapter: str | None) -> tuple[Path, str]:
+    """The run that an adapter folder is a checkpoint of, and the adapter."""
+    if adapter is not None:
+        raise UserError(f"--adapter: {folder} is an adapter itself; leave out one of the two")
+    at = folder if folder.parent.name == "checkpoints" else folder.resolve()
+    run = at.parent.parent
+    if at.parent.name != "checkpoints" or not (run / "config.toml").exists():
+        advice = f"give its model, and with it --adapter {folder}"
+        raise UserError(f"{folder}: an adapter alone, not a checkpoint in a run folder; {advice}")
+    return run, str(folder)
 
 
 def _check_options(config: "Config", given: dict[str, Any], adapter: str | None) -> None:

@@ -122,7 +122,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
+def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, fixed: bool = False) -> Clustered:
     """Difference of two arms [seeds, items] on the same items, with seeds and items both drawn by chance.
 
     An outcome is arm + item + item x arm + seed + seed x item, all but the first by chance. The items
@@ -132,18 +132,22 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
     last term both, so it is taken away once: V = seeds + max(items - noise, 0), with Satterthwaite's degrees
     of freedom. V is at least half the items' part, as a handful of seeds that happen to agree does not undo
     the noise seen within them (all of it would cover too much, see docs/study.md), and at least that of one
-    item in items + 2 (Agresti and Min). With a single seed on a side only the items are counted.
+    item in items + 2 (Agresti and Min). With a single seed on a side only the items are counted, unless b is
+    `fixed`: a model that was not trained, whose one row leaves nothing to chance but the items.
     """
     x, y = arms(a, b)
     n, (n_a, n_b) = x.shape[1], (len(x), len(y))
+    if fixed and n_b > 1:
+        raise ValueError(f"a fixed reference has one row, found {n_b}")
     delta = float(x.mean() - y.mean())
-    counted = min(n_a, n_b) > 1
+    counted = n_a > 1 and (fixed or n_b > 1)
     if counted:
-        part = components(x, y)
+        part = components(x, y, fixed=fixed)
         variance = part.seeds_a + part.seeds_b + max(part.items - part.noise_a - part.noise_b, 0.0)
         variance = max(variance, FLOOR * part.items, (n + 2.0) ** -2)
-        squares = part.seeds_a**2 / (n_a - 1) + part.seeds_b**2 / (n_b - 1) + part.items**2 / (n - 1)
-        squares += (part.noise_a**2 / (n_a - 1) + part.noise_b**2 / (n_b - 1)) / (n - 1)
+        df_a, df_b = n_a - 1, max(n_b - 1, 1)  # a fixed reference has no part in what df_b divides
+        squares = part.seeds_a**2 / df_a + part.seeds_b**2 / df_b + part.items**2 / (n - 1)
+        squares += (part.noise_a**2 / df_a + part.noise_b**2 / df_b) / (n - 1)
         most = n_a + n_b + n - 3.0  # what all of them together have
         df = min(variance**2 / squares, most) if squares > 0 else most
     else:
@@ -155,13 +159,20 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Clustered:
     return Clustered(delta, delta - half, delta + half, se, df, p, counted)
 
 
-def components(a: ArrayLike, b: ArrayLike) -> Components:
-    """The variance components of a difference, from two arms [seeds, items] of at least two seeds each."""
+def components(a: ArrayLike, b: ArrayLike, *, fixed: bool = False) -> Components:
+    """The variance components of a difference, from two arms [seeds, items] of at least two seeds each.
+
+    With `fixed`, b is one row that has none of its own.
+    """
     x, y = arms(a, b)
-    if min(len(x), len(y)) < 2:
+    if len(x) < 2 or (len(y) < 2 and not fixed):
         raise ValueError(f"the spread over seeds needs two seeds an arm, found {len(x)} and {len(y)}")
     n, seeds, noise = x.shape[1], [], []
     for arm in (x, y):
+        if arm is y and fixed:
+            noise.append(0.0)
+            seeds.append(0.0)
+            continue
         by_seed, by_item = arm.mean(axis=1), arm.mean(axis=0)
         rest = arm - by_seed[:, None] - by_item + arm.mean()
         noise.append(float((rest**2).sum()) / ((len(arm) - 1) * (n - 1)) / arm.size)

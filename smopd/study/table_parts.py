@@ -14,7 +14,7 @@ import numpy as np
 from smopd.formatting import finite, p_value, percent, points
 from smopd.study.comparison import Comparison, compare, family
 from smopd.study.results import Cell, Results
-from smopd.study.statistics import mean_sd
+from smopd.study.statistics import Clustered, clustered, mean_sd
 
 VERDICTS = ("gain", "loss", "inside run-to-run variation", "single seed")
 NONE = "\u2013"  # where a row has nothing to print
@@ -129,6 +129,20 @@ class Maker:
         """The runs of a place; with a view, those that played it."""
         cells = self.results.group(place.model, place.arm, self.axes_of[place.point])
         return [cell for cell in cells if not view or view in cell.right]
+
+    def base(self, place: Place, view: str = "") -> list[Cell]:
+        """The evaluations of the model before training that belong to a place; with a view, those of it."""
+        here = [cell for cell in self.results.base if cell.model == place.model]
+        here = [cell for cell in here if cell.axes in ({}, self.axes_of[place.point])]
+        return [cell for cell in here if not view or view in cell.right]
+
+    def change(self, place: Place, view: str) -> Clustered | None:
+        """An arm against the model before training; None where one of them, or a second item, is missing."""
+        cells, base = self.cells(place, view), self.base(place, view)
+        if not cells or not base or len(self.results.items) < 2:
+            return None
+        pair = (self.results.matrix(some, view) for some in (cells, base[:1]))
+        return clustered(*pair, fixed=True)
 
     def group(self, place: Place) -> str:
         """The heading of a block of rows; none where there is only one block."""

@@ -25,7 +25,7 @@ DIFFERENCE = ("95% interval", "p", "p, Holm", "verdict")  # what stands beside a
 def make_tables(results: Results, effects: Effects | None = None) -> list[Table]:
     """Every table of the report, in order; one that has nothing to show is left out."""
     make = Maker(results, effects)
-    made = [main_table(make), *(effects_table(make, view) for view in make.views[1:])]
+    made = [main_table(make), changes_table(make), *(effects_table(make, view) for view in make.views[1:])]
     made += [table for view in make.views for table in (seed_tests(make, view), item_tests(make, view))]
     made += [power_table(make), paper_table(make), *calibration_tables(make)]
     made += [gradient_table(make), per_seed(make)]
@@ -36,12 +36,10 @@ def main_table(make: Maker) -> Table:
     """The base model and every arm: accuracies, and the difference from the reference on the primary view."""
     r, rows = make.results, []
     for place in make.places:
-        if place.arm == r.arms[0]:
-            here = [cell for cell in r.base if cell.model == place.model]
-            if base := [cell for cell in here if cell.axes in ({}, make.axes_of[place.point])]:
-                accuracies = make.accuracies(["base", place.model], base)
-                entries = (EMPTY, *accuracies, EMPTY, EMPTY, EMPTY, EMPTY, ("not trained",))
-                rows.append(Row("base model", entries, make.group(place)))
+        if place.arm == r.arms[0] and (base := make.base(place)):
+            accuracies = make.accuracies(["base", place.model], base)
+            entries = (EMPTY, *accuracies, EMPTY, EMPTY, EMPTY, EMPTY, ("not trained",))
+            rows.append(Row("base model", entries, make.group(place)))
         path, cells = make.path("main", place), make.cells(place)
         seeds = make.one(path, cells, "seeds", len(cells), whole)
         of = (f" of {len(r.seeds)}",) if len(cells) < len(r.seeds) else ()
@@ -55,6 +53,31 @@ def main_table(make: Maker) -> Table:
         "not belong."
     )
     return Table("main", "Results", "Base model and arms", caption, heads, tuple(rows), (len(heads) - 1,))
+
+
+def changes_table(make: Maker) -> Table:
+    """Every arm against the model it started from."""
+    rows = []
+    for place in make.places:
+        entries = []
+        for view in make.views:
+            path, cells = (
+                make.path("changes", place, view),
+                [*make.cells(place, view), *make.base(place, view)],
+            )
+            if found := make.change(place, view):
+                entries.append(make.one(path, cells, "delta", found.delta, points))
+                entries.append(make.interval(path, cells, found.low, found.high))
+            else:
+                entries += [EMPTY, EMPTY]
+        rows += [Row(place.arm, tuple(entries), make.group(place))] if {*entries} != {EMPTY} else []
+    heads = ("arm", *(head for view in make.views for head in (view.upper(), "95% interval")))
+    caption = (
+        "In percentage points, against the base model, which was not trained; intervals over seeds and items "
+        "(over items alone for a single seed), not corrected. They say whether training changed anything, "
+        "not whether an arm is better than another."
+    )
+    return Table("changes", "Results", "What training changed", caption, heads, tuple(rows))
 
 
 def effects_table(make: Maker, view: str) -> Table:
@@ -175,7 +198,8 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
             short = len(those) > MANY and verdict not in ("gain", "loss")  # the table has the rest
             some = [_brief(make, place, found, short) for place, found in those]
             lines += [f"{view.upper()}, {words[verdict]}: {'; '.join(some)}."] if some else []
-    if not any(make.effects.values()):
+    lines += [line for view in make.views if (line := _changed(make, view))]
+    if not any(make.effects.values()) and len(results.arms) > 1:
         lines.append(f"No arm has been compared with {results.reference}.")
     lines += [f"No result yet: {'; '.join(results.missing)}."] if results.missing else []
     for view in make.views:
@@ -216,6 +240,18 @@ def _compared(
 def _family(make: Maker, view: str) -> str:
     size = max((found.family for found in make.effects[view].values()), default=0)
     return "this one comparison" if size == 1 else f"all {size} comparisons of this view"
+
+
+def _changed(make: Maker, view: str) -> str:
+    """What training changed: an arm alone, or the least and the most of several."""
+    found = {place: change for place in make.places if (change := make.change(place, view))}
+    ends = sorted(found, key=lambda place: found[place].delta)
+    told = []
+    for place in ends if len(ends) < 2 else (ends[0], ends[-1]):
+        low, high = (points(end) for end in (found[place].low, found[place].high))
+        name = f"{place.arm}{'' if make.single else f' ({place.where})'}"
+        told.append(f"{points(found[place].delta)} points [{low}, {high}] ({name})")
+    return f"{view.upper()}, against the model before training: {' to '.join(told)}." if told else ""
 
 
 def _brief(make: Maker, place: Place, found: Comparison, short: bool) -> str:

@@ -4,6 +4,7 @@ input.
 
 import json
 import logging
+import shutil
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -114,6 +115,13 @@ def test_train_eval_report_round_trip(smopd, tmp_path):
     assert summary["base"]["views"].keys() == summary["change"].keys() == {"full", "sharded"}
     again = json.loads(smopd("eval", "pocket", "--adapter", "r", "--limit", "6", "--json")[1])
     assert again["views"] == summary["views"]
+    same = json.loads(smopd("eval", "r/checkpoints/step-000002", "--limit", "6", "--json")[1])
+    assert (same["folder"], same["base"]) == (summary["folder"], summary["base"])
+    shutil.copytree(tmp_path / "r/checkpoints/step-000002", tmp_path / "alone")
+    code, _, err = smopd("eval", "alone", "--limit", "6")
+    assert (code, "give its model, and with it --adapter alone" in err) == (2, True)
+    code, _, err = smopd("eval", "alone", "--adapter", "r")
+    assert (code, "--adapter: alone is an adapter itself" in err) == (2, True)
     one = json.loads(smopd("eval", "pocket", "--limit", "3", "--views", "sharded", "--json")[1])
     assert list(one["views"]) == ["sharded"]
     base = json.loads(smopd("eval", "r/config.toml", "--limit", "6", "--json")[1])

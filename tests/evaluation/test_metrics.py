@@ -56,7 +56,7 @@ def test_items_are_what_counts_not_runs():
     assert (certain["low"], certain["high"]) == wilson(20, 20)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.booleans(), min_size=1, max_size=40))
 def test_the_interval_holds_the_mean_and_does_not_depend_on_the_order_of_runs(right):
     found = accuracy({str(i): [r, not r, r] for i, r in enumerate(right)})

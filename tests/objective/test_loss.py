@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from played import random_stats
 
@@ -45,7 +45,6 @@ def by_hand(middle, answer, full, correct, keep, eta, clip):
     return total
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 12), max_size=6),
     answer=st.integers(0, 10),
@@ -125,7 +124,6 @@ def test_the_order_of_turns_does_not_matter(order):
     assert a.total.item() == pytest.approx(b.total.item(), abs=1e-14)
 
 
-@settings(deadline=None)
 @given(lengths=st.lists(st.integers(0, 6), max_size=4), full=st.booleans(), seed=st.integers(0, 10**6))
 def test_importance_scales_what_each_token_brings(lengths, full, seed):
     """Factors after the cap, before the mean; the mask and the turn weights do not see them."""
@@ -149,7 +147,6 @@ def test_importance_scales_what_each_token_brings(lengths, full, seed):
     torch.testing.assert_close(weighted.total, expected, rtol=1e-10, atol=1e-12)
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 12), max_size=5),
     keep=st.sampled_from([1.0, 0.8, 0.3]),

@@ -21,7 +21,7 @@ def short_blocks(monkeypatch):
 
 
 @pytest.mark.usefixtures("short_blocks")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(token_lists, st.sampled_from([1, 2, 4]))
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_equals_the_mask_in_value_and_gradient(dtype, tolerance, sequences, kv_heads):

@@ -80,7 +80,7 @@ def test_only_the_divergence_and_only_the_student_carry_gradient(token_divergenc
 
 
 @both
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), scale=st.floats(0.01, 30), beta=st.floats(0.01, 0.99))
 def test_gjs_is_bounded_and_divergences_are_never_negative(token_divergence, seed, scale, beta):
     student, teacher, head, tokens = draw(seed, scale)
@@ -184,7 +184,7 @@ def test_mistakes_are_refused(token_divergence):
         token_divergence(student, teacher, head, tokens, beta=1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 40),
@@ -399,7 +399,7 @@ EVERY_LOSS = [loss for loss, _ in ROW_LOSSES] + [
 ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 15),

@@ -60,7 +60,7 @@ def test_there_are_few_buckets():
     assert len({flex.bucket(length) for length in range(2049, 16_385)}) == 3 * 8
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(long_lists)
 def test_the_block_mask_is_the_one_torch_makes_of_every_pair(sequences):
     tree = in_blocks(sequences)
@@ -75,7 +75,7 @@ def test_the_block_mask_is_the_one_torch_makes_of_every_pair(sequences):
         assert torch.equal(one, other), field
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(long_lists, st.sampled_from([1, 2, 4]))
 def test_the_forward_pass_equals_the_segments(sequences, kv_heads):
     tree = in_blocks(sequences)
@@ -109,7 +109,7 @@ short = st.lists(st.integers(0, 30), min_size=1, max_size=9)
 
 
 @pytest.mark.usefixtures("flex_on_cpu")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(short, short), min_size=1, max_size=5), st.integers(1, 60), st.integers(0, 2))
 def test_padding_changes_no_hidden_state(body, sequences, row_tokens, more):
     """Any number of blocks of it, whatever stands in them."""

@@ -39,7 +39,7 @@ def alone(body, context, reply):
     return hidden[len(context) - 1 : len(context) - 1 + len(reply)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=5), st.integers(1, 60))
 @pytest.mark.parametrize("path", [reply_hidden, plain.reply_hidden], ids=["packed", "padded"])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -57,7 +57,7 @@ def test_equals_one_sequence_at_a_time(model, attention, path, sequences, row_to
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=5), st.integers(1, 60))
 @pytest.mark.parametrize(
     (

@@ -60,7 +60,7 @@ def test_gradient_is_the_derivative_of_the_value(token_divergence, kind, beta, t
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 20),

@@ -92,7 +92,7 @@ def test_segments_tile_the_row_and_their_ancestors_are_the_path_to_them(sequence
             assert mask[place].nonzero()[:, 0].tolist() == [*above, *range(segment.start, place + 1)]
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(token_lists)
 def test_flex_attention_takes_the_same_mask(sequences):
     tree = PrefixTree.pack([*sequences, [1, 2]])

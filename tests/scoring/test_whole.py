@@ -29,7 +29,7 @@ def whole_chunks(monkeypatch):
     monkeypatch.setattr(kernel, "scorer_of", scorer_of)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 20),
@@ -47,7 +47,7 @@ def test_equals_plain_in_value_and_gradient(
     assert_paths_agree(*inputs, *which, temperature, chunk, vocab_clip, tolerance=tolerance)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10**6),
     chosen=st.lists(st.sampled_from(CLOSED), min_size=1, max_size=3),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -27,7 +27,6 @@ def make(n: int, seed: int, misleading: bool = False) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans(), st.integers(0, 3)), min_size=1, max_size=30))
 def test_auroc_counts_pairs(rows):
     """Every pair of an event and a non-event, ties half, weights as repetitions."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from smopd.evaluation.statistics import paired
@@ -135,7 +135,6 @@ def test_a_small_p_over_seeds_is_not_enough() -> None:
     assert many.sentence.endswith("(smaller than the spread over seeds)")
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(accuracies, accuracies), max_size=5))
 def test_a_family_is_corrected_after_holm(pairs: list[tuple[list[float], list[float]]]) -> None:
     alone = [compare(a, b) for a, b in pairs]

@@ -104,7 +104,7 @@ spreads = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(10, 1000), st.integers(1, 8), spreads, st.sampled_from((0.5, 0.8, 0.95)))
 def test_detectable_and_power_are_inverse_and_grow(
     items: int, seeds: int, spread: dict[str, Any], power: float

@@ -267,6 +267,24 @@ def test_clustered_is_made_of_its_components() -> None:
     assert found.seeds_counted
 
 
+def test_a_fixed_reference_adds_nothing_but_its_items() -> None:
+    rng = np.random.default_rng(6)
+    a, b = ((rng.random((seeds, 60)) < 0.5).astype(float) for seeds in (4, 1))
+    part, found = components(a, b, fixed=True), clustered(a, b, fixed=True)
+    own = components(a, a)  # the parts of an arm are its own, whatever it is compared with
+    assert (part.seeds_a, part.noise_a) == pytest.approx((own.seeds_a, own.noise_a))
+    assert (part.seeds_b, part.noise_b) == (0, 0)
+    differences = a.mean(axis=0) - b[0]
+    assert part.items == pytest.approx(differences.var(ddof=1) / 60)
+    total = part.seeds_a + part.items - part.noise_a
+    df = total**2 / (part.seeds_a**2 / 3 + part.items**2 / 59 + part.noise_a**2 / (3 * 59))
+    assert (found.delta, found.se, found.df) == pytest.approx((differences.mean(), total**0.5, df))
+    assert found.seeds_counted
+    assert clustered(a[:1], b, fixed=True) == clustered(a[:1], b)  # one seed: the items alone
+    with pytest.raises(ValueError, match="one row, found 4"):
+        clustered(b, a, fixed=True)
+
+
 @given(two_arms(), st.integers(0, 1000))
 def test_clustered_under_permutation_and_swap(pair: tuple[np.ndarray, np.ndarray], shuffle: int) -> None:
     a, b = pair
@@ -338,7 +356,7 @@ class World:
         self.sd, nodes = sd, hermegauss(31)
         chances = [stats.beta.ppf(grid, m * mixed, (1 - m) * mixed) for m in (accuracy_a, accuracy_b)]
         self.quantiles = [logit(np.clip(p, 1e-12, 1 - 1e-12)) for p in chances]
-        means = [
+        self.means = means = [
             (expit(q[:, None] + sd * nodes[0]) @ nodes[1]).mean() / nodes[1].sum() for q in self.quantiles
         ]
         self.delta = means[0] - means[1]
@@ -386,7 +404,17 @@ def test_clustered_coverage_and_error_rate(seeds: int, items: int) -> None:
         assert 0.93 <= np.mean([c.se**2 for c in found]) / true <= 1.15
 
 
-@settings(deadline=None, max_examples=20)
+@pytest.mark.parametrize(("seeds", "items", "world"), [(3, 200, 1), (5, 100, 3), (3, 100, 7), (5, 200, 5)])
+def test_coverage_against_a_fixed_reference(seeds: int, items: int, world: int) -> None:
+    # The reference is one model: its seed's shift is the same in every study, and is not counted.
+    trained, untrained = World(*WORLDS[world]), World(*WORLDS[world][:3], 0.0)
+    a, b = (w.studies(seeds, items, STUDIES)[side] for side, w in enumerate((trained, untrained)))
+    truth = trained.means[0] - untrained.means[1]
+    found = [clustered(x, y[:1], fixed=True) for x, y in zip(a, b, strict=True)]
+    assert 0.93 <= np.mean([c.low <= truth <= c.high for c in found]) <= 0.98
+
+
+@settings(max_examples=20)
 @given(st.floats(0.3, 0.9), st.integers(2, 4))
 def test_more_of_the_same_items_narrow_the_interval(share: float, times: int) -> None:
     rng = np.random.default_rng(round(share * 1000))

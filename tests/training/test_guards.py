@@ -76,7 +76,7 @@ def test_a_bad_moment_is_no_cause(tmp_path, cause):
     assert said == []
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_a_sound_run_has_none(data):
     """However its numbers jump within what runs do."""

@@ -296,7 +296,7 @@ PIECES = [
 PIECES += ["class Solution:", "import os", "from x import", "lambda", "async def f"]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, suppress_health_check=list(HealthCheck))
 @given(
     st.one_of(
         st.text(max_size=300),

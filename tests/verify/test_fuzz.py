@@ -219,7 +219,7 @@ def test_noise_at_once_is_judged_as_one_by_one(task: str) -> None:
 
 
 @TASKS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_text_of_any_kind(task: str, data: st.DataObject) -> None:
     tokens = st.lists(st.sampled_from((*CASES[task].pieces, *COMMON, *ODD)), max_size=40).map("".join)

@@ -241,7 +241,7 @@ def test_what_hangs_is_ended_and_the_next_verdict_is_none_the_worse(
     assert math("6", r"\boxed{2\cdot 3}").correct
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(-99, 99), st.integers(1, 99), st.sampled_from([("+", 1), ("-", -1)]), st.integers(1, 9))
 def test_sums_of_fractions(top: int, bottom: int, sign: tuple[str, int], more: int) -> None:
     value = Fraction(top, bottom) + sign[1] * more

@@ -228,7 +228,7 @@ def test_a_users_file_loads_without_torch(write: Write) -> None:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters()),
     st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters()),
                                               lambda inner: st.lists(inner) | st.dictionaries(st.text(),

@@ -51,7 +51,7 @@ values = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(values)
 def test_plain_data_cross_exactly(value: Any) -> None:
     assert told(decode(encode(value))) == told(value)
@@ -104,7 +104,7 @@ PIECES += [f'{{"{tag}":' for tag in (*Decoder().builders, "handle", "object")] +
 ]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(
     st.one_of(
         st.binary(max_size=60),

@@ -101,7 +101,7 @@ def test_many_verdicts_are_the_same_as_one_by_one_and_in_order() -> None:
     assert verify_all([]) == []
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.sampled_from(PAIRS), max_size=12))
 def test_any_mixture_gives_the_same_verdicts(pairs: list[tuple[Example, str]]) -> None:
     assert verify_all(pairs) == [verify(*pair) for pair in pairs]
@@ -189,7 +189,7 @@ PIECES = ["f(", "m.area(", "a=", "1", "'", '"', "\\", "\n", "[", "]", "(", ")", 
           ".", "$", "\\frac{", "x", " ", "\0", "\ud800", "*", ":", "lambda", "b'", "\\d", "^"]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(st.text(st.characters()), st.lists(st.sampled_from(PIECES), max_size=60).map("".join)))
 def test_no_text_raises(text: str) -> None:
     for example in EXAMPLES:

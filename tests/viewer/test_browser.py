@@ -165,6 +165,20 @@ def test_a_study_shows_its_verdict_first(quiet, page, tmp_path):
     assert _violations(quiet) == []
 
 
+def test_a_page_of_a_living_run_reloads_where_it_was_and_not_under_the_hands(quiet, tmp_path):
+    living = make_view([made_run(tmp_path / "run", items=130)], live=0.5)
+    quiet.open(living, LIST)
+    quiet.run("window.first = true")
+    quiet.run("document.getElementById('list').scrollTop = 300")
+    quiet.run("document.getElementById('search').focus()")
+    time.sleep(1.5)
+    assert quiet.run("window.first") is True
+    quiet.run("document.activeElement.blur()")
+    quiet.until("!window.first && document.getElementById('list')?.scrollTop === 300")
+    quiet.open(living, LIST + "&view=full")  # another place is shown from its beginning
+    quiet.until("document.getElementById('list')?.scrollTop === 0")
+
+
 def test_hostile_text_does_nothing(quiet, tmp_path):
     hostile = make_view([made_run(tmp_path / "run", items=2, steps=1, text=HOSTILE)])
     for place in ("", "#page=run", LIST, TRAINING):

@@ -1,6 +1,7 @@
 // Which page is shown, the bar above it, keys, light and dark.
 const KEYS = [["j, k", "next and previous conversation"], ["/", "search"], ["c, C", "colour by the next, the previous quantity"], ["b", "put the next thing beside it"],
   ["← → ↑ ↓", "inside a reply: from token to token"], ["1 to 4", "the pages"], ["t", "light, dark, or as the system"], ["?", "this help"], ["Esc", "close it; leave a field"]];
+const SCROLLED = ["list", "detail"]; // boxes that scroll by themselves
 let drawn = { page: "", link: "" };
 
 function pages() {
@@ -135,6 +136,24 @@ function pressed(event) {
   else if (pages()[number]) go({ ...DEFAULTS, page: pages()[number][0] });
 }
 
+// A page that is read while a run goes on: loaded anew now and then, and not under somebody's hands.
+function reloadLater() {
+  setTimeout(() => {
+    const busy = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName) || document.getElementById("help");
+    if (busy) { reloadLater(); return; }
+    try { sessionStorage.setItem("smopd-place", JSON.stringify([location.hash, window.scrollY, ...SCROLLED.map((id) => document.getElementById(id)?.scrollTop || 0)])); } catch { /* not allowed everywhere */ }
+    location.reload();
+  }, 1000 * index.live);
+}
+
+function returnToPlace() {
+  let place = null;
+  try { place = JSON.parse(sessionStorage.getItem("smopd-place")); sessionStorage.removeItem("smopd-place"); } catch { /* not allowed everywhere */ }
+  if (!place || place[0] !== location.hash) return;
+  window.scrollTo(0, place[1]);
+  SCROLLED.forEach((id, k) => { const box = document.getElementById(id); if (box) box.scrollTop = place[2 + k]; });
+}
+
 async function begin() {
   try { const theme = localStorage.getItem("smopd-theme"); if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme; } catch { /* not allowed everywhere */ }
   document.getElementById("skip").addEventListener("click", () => document.getElementById("main").focus());
@@ -145,7 +164,7 @@ async function begin() {
   document.addEventListener("keydown", pressed);
   await shown();
   document.documentElement.dataset.ready = Math.ceil(performance.now()); // milliseconds after it was asked for
-  if (index.live) setTimeout(() => location.reload(), 1000 * index.live);
+  if (index.live) { returnToPlace(); reloadLater(); }
 }
 
 begin().catch((error) => { document.getElementById("main").replaceChildren(h("p", { class: "loading", role: "alert" }, "These pages cannot be read: " + error.message)); });
