@@ -143,9 +143,10 @@ def test_a_shipped_study_loads(name):
     assert study.name == name
     assert study.title
     assert study.about
-    shared = {"miniature-keep": "miniature", "real": "everyday"} | {
-        one: "paper" for one in study_names() if one.startswith("paper-")
-    }
+    family = name.split("-")[0]
+    shared = {"miniature-keep": "miniature", "real": "everyday"} | dict.fromkeys(
+        (one for one in study_names() if one.startswith(("paper-", "everyday-"))), family
+    )
     assert study.place == shared.get(name, name)
     assert bool(study.paper) == name.startswith("paper-")
 
