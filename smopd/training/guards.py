@@ -24,6 +24,7 @@ Row = Mapping[str, Any]
 Due = tuple[str, str]  # the cause, by which it is said once; what is said
 
 MOSTLY = 0.5  # more than half of a term's tokens without a gradient: the rest decides where it goes
+PARTLY = 0.25  # ... and where nothing is learnt, a quarter is enough to be named as a cause
 CLIPPED_STEPS = 3  # one step may have odd examples; waiting for more would waste a short run
 WINDOW = 5  # steps in a mean of the first or the last ones: 40 rollouts at 8 a step
 ZERO_STEPS = 10  # steps without a right answer ...
@@ -87,10 +88,11 @@ def due(watched: Watched) -> Iterator[Due]:
         yield from guard(watched)
 
 
-def _clipped(watched: Watched) -> Iterator[Due]:
+def _clipped(watched: Watched, steps: int = CLIPPED_STEPS, least: float = MOSTLY) -> Iterator[Due]:
+    """Terms that had more than such a share over their cap in every one of the last steps."""
     for term in (term for term in watched.plan.scored if _drops(term.cap)):
-        last = watched.values(f"clipped/{term.name}")[-CLIPPED_STEPS:]
-        if len(last) == CLIPPED_STEPS and min(last) > MOSTLY:
+        last = watched.values(f"clipped/{term.name}")[-steps:]
+        if len(last) == steps and min(last) > least:
             share = f"{_mean(last):.0%} of the tokens of the term {term.name} are over its cap {term.cap}"
             yield (
                 f"clipped/{term.name}",
@@ -138,6 +140,7 @@ def _unrewarded(watched: Watched) -> Iterator[Due]:
     else:
         way = "read some in rollouts/; does the model solve FULL (smopd eval --views full), and do right"
         way += " answers verify (smopd data check)? else train on easier examples"
+        way = "; ".join([*(said for _, said in _clipped(watched, ZERO_STEPS, PARTLY)), way])
         yield "never right", f"{words}: {way}"
 
 

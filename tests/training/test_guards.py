@@ -136,6 +136,19 @@ def test_only_caps_without_a_gradient_are_warned_of(cap, due):
         assert "another cap in its method's file" in words["clipped/answer"]
 
 
+def test_a_reward_that_never_came_names_a_cap_that_silences_a_good_part():
+    """As SmolLM2 had it once: 30 to 58% of the answer's tokens over the cap, and nothing learnt."""
+    shares = [0.45, 0.41, 0.39, 0.35, 0.36, 0.57, 0.4, 0.32, 0.37, 0.45]
+    wrong = {"outcome": 0.0, "verdict/ok": 8}
+    rows = [sound(step, **{"clipped/answer": share, **wrong}) for step, share in enumerate(shares)]
+    words = words_of(rows, load_config("pocket"))
+    assert list(words) == ["never right"]
+    assert "41% of the tokens of the term answer are over its cap hard(0.5)" in words["never right"]
+    assert "--set objective.clip_mode=scale, or objective.clip=inf; read some" in words["never right"]
+    few = [sound(step, **{"clipped/answer": 0.2, **wrong}) for step in range(10)]
+    assert "over its cap" not in words_of(few, load_config("pocket"))["never right"]
+
+
 def test_a_reward_that_never_came_is_another_cause_and_needs_enough_verdicts(tmp_path):
     never = {"outcome": 0.0, "verdict/ok": 12, "verdict/no_answer": 4}
     assert warned(tmp_path, lambda step: dict(never)) == [(10, "never right")]
