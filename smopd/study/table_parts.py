@@ -141,8 +141,8 @@ class Maker:
         cells, base = self.cells(place, view), self.base(place, view)
         if not cells or not base or len(self.results.items) < 2:
             return None
-        pair = (self.results.matrix(some, view) for some in (cells, base[:1]))
-        return clustered(*pair, fixed=True)
+        trained, before = (self.results.matrix(some, view) for some in (cells, base[:1]))
+        return clustered(trained, before, fixed=True)
 
     def group(self, place: Place) -> str:
         """The heading of a block of rows; none where there is only one block."""
