@@ -144,7 +144,7 @@ def test_a_shipped_study_loads(name):
     assert study.title
     assert study.about
     family = name.split("-")[0]
-    shared = {"miniature-keep": "miniature", "real": "everyday"} | dict.fromkeys(
+    shared = {"miniature-keep": "miniature", "testbed-keep": "testbed", "real": "everyday"} | dict.fromkeys(
         (one for one in study_names() if one.startswith(("paper-", "everyday-"))), family
     )
     assert study.place == shared.get(name, name)
