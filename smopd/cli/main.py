@@ -144,7 +144,7 @@ def quickstart(
     """Train a small model and show that it is less lost: before, after, and a report.
 
     The embedded pocket model takes about five minutes on two CPU cores. The everyday world is for a real
-    language model, SmolLM2-135M, whose weights come from the Python registry: about half an hour.
+    language model, SmolLM2-135M, whose weights come from the Python registry: about 25 minutes.
 
     Examples:
       smopd quickstart --out runs/seed7 --set seed=7
