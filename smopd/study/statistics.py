@@ -156,7 +156,8 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, fixed: bool =
     check_level(level)
     se = sqrt(variance)
     half, p = float(stdtrit(df, (1 + level) / 2)) * se, float(2 * stdtr(df, -abs(delta) / se))
-    return Clustered(delta, delta - half, delta + half, se, df, p, counted)
+    low, high = max(delta - half, -1.0), min(delta + half, 1.0)  # no difference of shares lies beyond
+    return Clustered(delta, low, high, se, df, p, counted)
 
 
 def components(a: ArrayLike, b: ArrayLike, *, fixed: bool = False) -> Components:

@@ -285,6 +285,16 @@ def test_a_fixed_reference_adds_nothing_but_its_items() -> None:
         clustered(b, a, fixed=True)
 
 
+def test_an_interval_ends_where_differences_end() -> None:
+    a, b = np.repeat([[1.0], [1.0], [0.0]], 40, axis=1), np.zeros((3, 40))
+    found = clustered(a, b)
+    free = stats.t.interval(0.95, found.df, found.delta, found.se)
+    assert free[0] < 0
+    assert free[1] > 1
+    assert (found.low, found.high) == pytest.approx((free[0], 1))
+    assert (clustered(b, a).low, clustered(b, a).high) == pytest.approx((-1, -free[0]))
+
+
 @given(two_arms(), st.integers(0, 1000))
 def test_clustered_under_permutation_and_swap(pair: tuple[np.ndarray, np.ndarray], shuffle: int) -> None:
     a, b = pair
