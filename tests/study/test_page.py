@@ -18,6 +18,7 @@ def made() -> tuple[str, dict[str, str]]:
     return make_page(DOCS / "evidence")
 
 
+@pytest.mark.long
 def test_the_page_is_generated_and_its_reports_and_figures_are_there(made):
     page, files = made
     assert page == (DOCS / "evidence.md").read_text(encoding="utf-8"), "run: make docs"

@@ -20,6 +20,17 @@ SMALL = ["train.steps=400", "train.rollouts=2", "train.checkpoint_every=400", "r
 hangup = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
 
 
+@pytest.fixture(autouse=True)
+def _hangup_as_in_a_plain_shell():
+    """Under nohup it is ignored, here and in every process that is started."""
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGHUP", marks=hangup)])
 def test_a_signal_saves_the_last_whole_step(tmp_path, name):
     trainer, saves = trainer_of(tmp_path / "run", *SMALL), []
