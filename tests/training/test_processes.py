@@ -133,7 +133,7 @@ METHODS = [Method("both", "both", "both", "none", Settings, plan)]
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_method_that_looks_at_the_whole_step_does_not_depend_on_processes(tmp_path):
     """Groups, siblings, weights and means over the batch, no teacher and a base teacher, sharded."""
     (tmp_path / "both.py").write_text(WHOLE_STEP)
@@ -144,7 +144,7 @@ def test_a_method_that_looks_at_the_whole_step_does_not_depend_on_processes(tmp_
     assert_same(tmp_path / "one", tmp_path / "two", 2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_head_of_its_own_is_gathered(tmp_path):
     """An untied head is sharded by itself, and the launcher's word is enough to shard."""
     shutil.copytree(MODEL_DIR, tmp_path / "model")
