@@ -89,7 +89,7 @@ def welch(a: ArrayLike, b: ArrayLike) -> Welch:
         delta, df = _constant_difference(x, y), len(x) + len(y) - 2.0
         t = inf * delta if delta else 0.0
     else:
-        delta, (se, df) = mean_a - mean_b, _spread(sd_a, len(x), sd_b, len(y))
+        delta, (se, df) = mean_a - mean_b, _error_and_df(sd_a, len(x), sd_b, len(y))
         t = delta / se
     return Welch(delta, t, df, float(2 * stdtr(df, -abs(t))), float(stdtr(df, -t)))
 
@@ -104,7 +104,7 @@ def welch_interval(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> tuple[fl
     if sd_a == sd_b == 0:
         delta = _constant_difference(x, y)
         return delta, delta
-    delta, (se, df) = mean_a - mean_b, _spread(sd_a, len(x), sd_b, len(y))
+    delta, (se, df) = mean_a - mean_b, _error_and_df(sd_a, len(x), sd_b, len(y))
     half = float(stdtrit(df, (1 + level) / 2)) * se
     return delta - half, delta + half
 
@@ -226,7 +226,7 @@ def arms(a: ArrayLike, b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def _spread(sd_a: float, n_a: int, sd_b: float, n_b: int) -> tuple[float, float]:
+def _error_and_df(sd_a: float, n_a: int, sd_b: float, n_b: int) -> tuple[float, float]:
     """Standard error of a difference of means and its degrees of freedom after Welch and Satterthwaite."""
     largest = max(sd_a, sd_b)  # squares of very small deviations would be 0
     a, b = (sd_a / largest) ** 2 / n_a, (sd_b / largest) ** 2 / n_b
