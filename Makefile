@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?=
 TEST_PROCESSES ?= 2
 PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+# Two at a time; a test takes its turn wherever there is room.
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
 # Spinning OpenMP threads beside any other process are many times slower than one thread each.
 export OMP_NUM_THREADS ?= 1
@@ -18,7 +20,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export PYTHONDONTWRITEBYTECODE =
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: quickstart real gpu test test-long test-vllm lint env docs site clean
+.PHONY: quickstart real gpu test test-long test-all test-vllm lint env docs site clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/smopd quickstart
@@ -32,14 +34,17 @@ gpu: $(GPU_VENV)/.installed
 	$(GPU_VENV)/bin/smopd doctor
 	@echo "smopd is $(GPU_VENV)/bin/smopd; or: source $(GPU_VENV)/bin/activate"
 
-# Two at a time; a test takes its turn wherever there is room.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
+	$(PYTEST)
 
-# The cases that take long, one at a time: every method trains, stops and goes on, on one process and on two; kills,
-# whole grids, the whole training set, a real model.
+# The cases that take long: every method trains, stops and goes on, on one process and on two; kills, whole grids, the whole
+# training set, a real model.
 test-long: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m long
+	$(PYTEST) -m long
+
+# Both, for which one start is enough.
+test-all: $(VENV)/.installed-dev
+	$(PYTEST) -m ''
 
 # vLLM has an environment of its own. Where it cannot be installed its tests do not run, which is said and is no failure.
 test-vllm:
