@@ -120,7 +120,7 @@ def row_loss(function: Callable[[Rows], torch.Tensor]) -> FunctionLoss:
 
 @cache
 def sampled_nll() -> FunctionLoss:
-    """-log s(y) of the sampled token. With the weight -A it is a policy gradient of advantage A."""
+    """-log s(y) of the sampled token. With the advantage as its weight it is a policy gradient."""
     return FunctionLoss("nll", lambda rows: -_sampled(rows.student.log_softmax(-1), rows)[:, 0])
 
 
