@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from smopd.errors import UserError
-from smopd.scoring.losses import HiddenLoss, RowLoss, Rows
+from smopd.scoring.losses import HiddenLoss, RowLoss, Rows, hidden_values, row_values
 from smopd.scoring.products import wide_linear
 from smopd.scoring.stats import Decide, TokenStats, check_rows
 
@@ -120,9 +120,11 @@ def _chunk(
         sampled = [logp_NV.gather(-1, tokens[:, None])[:, 0] for logp_NV in logps]
     rows = Rows(student_logits_NV, teacher_logits_NV, tokens, auxiliary)
     values = [
-        loss.of_hidden(student_hidden.to(student_logits_NV.dtype), teacher_hidden.to(student_logits_NV.dtype))
+        hidden_values(
+            loss, student_hidden.to(student_logits_NV.dtype), teacher_hidden.to(student_logits_NV.dtype)
+        )
         if isinstance(loss, HiddenLoss)
-        else loss.value(rows)
+        else row_values(loss, rows)
         for loss in losses
     ]
     likeliest: list[torch.Tensor] = []

@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 import torch
 
-from smopd.scoring.losses import Divergence, HiddenLoss, Kind, RowLoss, Rows, sampled_nll
+from smopd.scoring.losses import (
+    Divergence,
+    HiddenLoss,
+    Kind,
+    RowLoss,
+    Rows,
+    hidden_values,
+    row_values,
+    sampled_nll,
+)
 
 # dL/dz of the student [n, V] and a factor it still needs; or dL/dh [n, d] and None.
 Gradient = tuple[torch.Tensor, float | None]
@@ -71,10 +80,10 @@ def by_autograd(chunk: Chunk, loss: RowLoss, with_gradient: bool) -> tuple[torch
     with torch.enable_grad():
         if isinstance(loss, HiddenLoss):
             moved, teacher = (h.detach().to(chunk.student.dtype) for h in chunk.hidden)
-            value = loss.of_hidden(moved.requires_grad_(), teacher)
+            value = hidden_values(loss, moved.requires_grad_(), teacher)
         else:
             moved = chunk.student.clone().requires_grad_()
-            value = loss.value(Rows(moved, chunk.teacher.clone(), chunk.tokens, chunk.auxiliary))
+            value = row_values(loss, Rows(moved, chunk.teacher.clone(), chunk.tokens, chunk.auxiliary))
         if not with_gradient:
             return value.detach(), (chunk.student, 1.0)
         (slope,) = torch.autograd.grad(value.sum(), moved)
