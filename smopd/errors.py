@@ -22,12 +22,12 @@ class PartError(UserError):
         super().__init__(f"{', '.join(filter(None, (place, part)))}: {problem}")
         self.place, self.part, self.problem = place, part, problem
 
-    def within(self, whole: str) -> "PartError":
-        """The same, told as a part of something larger."""
-        if not whole or self.part.startswith("term "):
+    def within(self, whole: str, place: str) -> "PartError":
+        """The same, told as a part of something larger, which may be a name for the part itself."""
+        if self.part.startswith("term ") or whole.startswith("`"):
             return self
-        between = " " if self.part.startswith("`") and not whole.endswith("`") else ", "
-        return PartError(self.place, f"{whole}{between}{self.part}", self.problem)
+        part = whole if whole.endswith(self.part) else f"{whole}, {self.part}"
+        return PartError(self.place or place, part, self.problem)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

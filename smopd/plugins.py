@@ -80,7 +80,7 @@ def calling(part: Any, words: Callable[[], str], made_at: str = "") -> Iterator[
     try:
         yield
     except PartError as error:
-        raise error.within(words()) from error.__cause__
+        raise error.within(words(), place_of(part) or made_at) from error.__cause__
     except UserError:
         raise
     except Exception as error:

@@ -119,7 +119,7 @@ def _check_defaults(section: type[Section], place: str) -> None:
     """Refuse settings whose defaults are missing, or are not what they are declared to be."""
     if lacking := [key for key, field in section.model_fields.items() if field.is_required()]:
         raise ValueError(f"{place}: {lacking[0]} has no default")
-    values = section().model_dump()
+    values = section().model_dump(warnings=False)
     for key, value in flatten(values).items():
         try:
             scalar(value)

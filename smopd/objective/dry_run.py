@@ -18,13 +18,13 @@ from smopd.data.example import Example
 from smopd.objective.grades import grade_groups
 from smopd.objective.loss import decide, term_loss
 from smopd.objective.plan import Plan, Term
-from smopd.objective.tokens import Moment, Tokens, as_weight
+from smopd.objective.tokens import Moment, Tokens
 from smopd.objective.units import units_of
-from smopd.plugins import Unexpected, calling
+from smopd.plugins import Unexpected
 from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import Stop
 from smopd.rollout.play import Peers, Play, Rollout, graded
-from smopd.scoring.losses import HiddenLoss, Rows, hidden_values, random_rows, row_values
+from smopd.scoring.losses import Rows, random_rows, row_values
 from smopd.scoring.stats import TokenStats
 from smopd.verify.verdict import Verdict
 
@@ -48,34 +48,22 @@ def try_parts(plan: Plan, steps: int, examples: Sequence[Example] = ()) -> None:
 
 
 def _try_loss(term: Term) -> None:
-    loss, rows = term.loss, random_rows(1, auxiliary=3 if term.auxiliary else 0)
-    part = loss.of_hidden if isinstance(loss, HiddenLoss) else loss.value
+    rows = random_rows(1, auxiliary=3 if term.auxiliary else 0)
     before = rows.teacher.clone(), rows.tokens.clone()
-
-    def values(some: Rows) -> torch.Tensor:
-        if isinstance(loss, HiddenLoss):
-            return hidden_values(loss, some.student, some.teacher)
-        return row_values(loss, some)
-
-    with calling(part, lambda: f"loss `{loss.name}`", term.made_at):
-        found = values(rows)
-        _check_finite(found)
-        slope = None
-        if found.requires_grad:
-            (slope,) = torch.autograd.grad(found.sum(), rows.student, allow_unused=True)
-        if slope is None:
-            raise Unexpected(
-                "returned numbers without a gradient: make them of rows.student by torch's functions"
-            )
-        if not slope.isfinite().all():
-            raise Unexpected("has a gradient that is not finite")
-        if not torch.equal(before[0], rows.teacher) or not torch.equal(before[1], rows.tokens):
-            raise Unexpected("changed the rows it was given; work on copies")
-        some = Rows(*(None if column is None else column[:3] for column in rows))  # type: ignore[arg-type]
-        if not torch.allclose(values(some), found[:3], rtol=1e-3, atol=1e-5):
-            raise Unexpected(
-                "gives a row another value when other rows are beside it: sum over the last axis"
-            )
+    found = row_values(term.loss, rows)
+    _check_finite(found)
+    slope = None
+    if found.requires_grad:
+        (slope,) = torch.autograd.grad(found.sum(), rows.student, allow_unused=True)
+    if slope is None:
+        raise Unexpected("returned numbers without a gradient: make them of rows.student by torch")
+    if not slope.isfinite().all():
+        raise Unexpected("has a gradient that is not finite")
+    if not torch.equal(before[0], rows.teacher) or not torch.equal(before[1], rows.tokens):
+        raise Unexpected("changed the rows it was given; work on copies")
+    some = Rows(*(None if column is None else column[:3] for column in rows))  # type: ignore[arg-type]
+    if not torch.allclose(row_values(term.loss, some), found[:3], rtol=1e-3, atol=1e-5):
+        raise Unexpected("gives a row another value when other rows are beside it: sum over the last axis")
 
 
 def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
@@ -92,11 +80,9 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
     for term in plan.scored:
         numbers = [k for k, name in stats if name == term.name]
         tokens = [Tokens(stats[k, term.name], replies[k], moment) for k in numbers]
-        together = term.needs_survey
-        decisions = decide(term, tokens) if together else [decide(term, [one])[0] for one in tokens]
-        known = as_weight(term.tokens)
+        decisions = decide(term, tokens) if term.needs_survey else [decide(term, [t])[0] for t in tokens]
         for k, decision in zip(numbers, decisions, strict=True):
-            with term.calling("tokens"), calling(known.function, known.quoted, term.made_at):
+            with term.calling("tokens"):
                 _check_finite(decision.weight, _lacking(plan, term))
             stats[k, term.name] = replace(stats[k, term.name], weight=decision.weight)
         for number, rollout in enumerate(rollouts):

@@ -23,16 +23,9 @@ def decide(term: Term, replies: Sequence[Tokens]) -> list[Decision]:
     """
     with term.calling("tokens"):
         weights = weights_of(term.tokens, replies)
-    return [
-        Decision(weight, (weight != 0) & has_gradient(term, tokens))
-        for weight, tokens in zip(weights, replies, strict=True)
-    ]
-
-
-def has_gradient(term: Term, tokens: Tokens) -> torch.Tensor:
-    """Which tokens the term's cap leaves a gradient."""
     with term.calling("cap"):
-        return checked_vector(term.cap.moves(tokens.divergence), len(tokens.divergence))
+        moving = (checked_vector(term.cap.moves(t.divergence), len(t.divergence)) for t in replies)
+        return [Decision(w, (w != 0) & moves) for w, moves in zip(weights, moving, strict=True)]
 
 
 @dataclass(frozen=True)

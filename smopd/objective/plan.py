@@ -107,14 +107,14 @@ class Term:
 
     def calling(self, part: str) -> AbstractContextManager[None]:
         """Names the term and a part of it in what goes wrong inside."""
-        found = getattr(self, part) if part != "auxiliary" else self.auxiliary and self.auxiliary.contexts
-
-        def words() -> str:
-            # A loss and the weights of tokens name themselves.
-            named = {"loss": "", "tokens": ", tokens"}.get(part, f", {part} `{part_name(found)}`")
-            return f"term '{self.name}'{named}"
-
-        return calling(found, words, self.made_at)
+        whole = function = getattr(self, part)
+        if part == "tokens":
+            function = as_weight(whole).function
+        elif part == "auxiliary":
+            whole = function = whole.contexts
+        elif part == "loss":
+            whole, function = whole.name, getattr(whole, "of_hidden", whole.value)
+        return calling(function, lambda: f"term '{self.name}', {part} `{part_name(whole)}`", self.made_at)
 
     @property
     def selects(self) -> bool:

@@ -98,12 +98,11 @@ def teacher_contexts(term: Term, reply: Reply, peers: Peers) -> list[tuple[float
     if term.teacher is None:
         return []
     with term.calling("teacher"):
-        pairs = _listed(term.teacher(reply, peers), "a list of (weight, messages) pairs")
+        pairs = _listed(term.teacher(reply, peers), "(weight, messages) pairs")
         for pair in pairs:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not is_number(pair[0]):
-                raise Unexpected(
-                    f"returned a list with {describe_value(pair)} in it, expected (weight, messages) pairs"
-                )
+                what = describe_value(pair)
+                raise Unexpected(f"returned a list with {what} in it, expected (weight, messages) pairs")
             _check_context(pair[1])
         return [(weight, context) for weight, context in pairs]
 
@@ -112,15 +111,15 @@ def _further_contexts(term: Term, reply: Reply, peers: Peers) -> list[Context]:
     if term.auxiliary is None:
         return []
     with term.calling("auxiliary"):
-        contexts = _listed(term.auxiliary.contexts(reply, peers), "a list of contexts")
+        contexts = _listed(term.auxiliary.contexts(reply, peers), "contexts")
         for context in contexts:
             _check_context(context)
         return contexts
 
 
-def _listed(found: Any, expected: str) -> list[Any]:
+def _listed(found: Any, items: str) -> list[Any]:
     if isinstance(found, (str, Mapping)) or not isinstance(found, Iterable):
-        raise unexpected(found, expected)
+        raise unexpected(found, f"a list of {items}")
     return list(found)
 
 

@@ -111,7 +111,6 @@ class FunctionLoss:
 
     name: str
     value: Callable[[Rows], torch.Tensor]
-    reads_teacher: bool | None = None  # None: `needs_teacher` finds it out
 
     def __str__(self) -> str:
         return self.name
@@ -125,7 +124,7 @@ def row_loss(function: Callable[[Rows], torch.Tensor]) -> FunctionLoss:
 @cache
 def sampled_nll() -> FunctionLoss:
     """-log s(y) of the sampled token. With the advantage as its weight it is a policy gradient."""
-    return FunctionLoss("nll", lambda rows: -_sampled(rows.student.log_softmax(-1), rows)[:, 0], False)
+    return FunctionLoss("nll", lambda rows: -_sampled(rows.student.log_softmax(-1), rows)[:, 0])
 
 
 @cache
@@ -196,8 +195,8 @@ class HiddenLoss:
         return self.name
 
     def value(self, rows: Rows) -> torch.Tensor:
-        """There is none by logits."""
-        raise TypeError(f"{self.name} is a loss of hidden states")
+        """Of rows that hold hidden states in the place of logits."""
+        return self.of_hidden(rows.student, rows.teacher)
 
 
 @cache
@@ -223,49 +222,28 @@ def drkl(gamma: float = 0.5) -> FunctionLoss:
 
 
 def row_values(loss: RowLoss, rows: Rows) -> torch.Tensor:
-    """[n] what a row loss makes of some logits; anything else that it returns is refused."""
-    with calling(loss.value, lambda: f"loss `{loss.name}`"):
-        return checked_vector(loss.value(rows), len(rows.tokens), of_floats=True)
-
-
-def hidden_values(loss: HiddenLoss, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-    """[n] the same of hidden states."""
-    with calling(loss.of_hidden, lambda: f"loss `{loss.name}`"):
-        return checked_vector(loss.of_hidden(student, teacher), len(student), of_floats=True)
+    """[n] what a row loss makes of some rows; anything else that it returns is refused."""
+    with calling(getattr(loss, "of_hidden", loss.value), lambda: f"loss `{loss.name}`"):
+        return checked_vector(loss.value(rows), len(rows.student), of_floats=True)
 
 
 @cache
 def needs_teacher(loss: Any) -> bool:
-    """Whether a row loss depends on the teacher's logits: tried with two teachers where it does not say."""
-    if isinstance(loss, Divergence | HiddenLoss):
-        return True
-    known: bool | None = getattr(loss, "reads_teacher", None)
-    if known is not None:
-        return known
-    values = []
-    with torch.random.fork_rng(devices=[]):
-        for seed in (1, 2):
-            rows = random_rows(seed, auxiliary=3)
-            torch.manual_seed(0)
-            try:
-                values.append(loss.value(rows))
-            except Exception:  # told when it is called in earnest
-                return False
-    first, second = values
-    both = isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
-    return not torch.equal(first, second) if both else bool(first != second)
+    """Whether a row loss depends on the teacher: it is tried with two of them."""
+    try:
+        first, second = (row_values(loss, random_rows(seed, auxiliary=3)) for seed in (1, 2))
+    except Exception:  # told when it is called in earnest
+        return False
+    return not torch.equal(first, second)
 
 
 def random_rows(seed: int, count: int = 8, vocabulary: int = 4096, auxiliary: int = 0) -> Rows:
     """Rows to try a loss on. The seed changes the teacher alone."""
-
-    def normal(shape: tuple[int, ...], seed: int) -> torch.Tensor:
-        return 2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-    tokens = torch.randint(vocabulary, (count,), generator=torch.Generator().manual_seed(0))
-    shape = (count, vocabulary)
-    further = -normal((count, auxiliary), 0).abs() if auxiliary else None
-    return Rows(normal(shape, 0).requires_grad_(), normal(shape, seed), tokens, further)
+    same, other = (torch.Generator().manual_seed(number) for number in (0, seed))
+    student, teacher = (torch.randn(count, vocabulary, generator=g) * 2 for g in (same, other))
+    tokens = torch.randint(vocabulary, (count,), generator=same)
+    further = torch.rand(count, auxiliary, generator=same).log() if auxiliary else None
+    return Rows(student.requires_grad_(), teacher, tokens, further)
 
 
 def _sampled(log_p: torch.Tensor, rows: Rows) -> torch.Tensor:

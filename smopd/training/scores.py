@@ -17,7 +17,7 @@ from peft import PeftModel
 from smopd.chat import Renderer
 from smopd.errors import UserError
 from smopd.models.adapters import teacher_weights
-from smopd.objective.loss import RolloutLoss, Survey, TermLoss, decide, has_gradient, key_of, term_loss
+from smopd.objective.loss import RolloutLoss, Survey, TermLoss, decide, key_of, term_loss
 from smopd.objective.plan import Context, Plan, Term
 from smopd.objective.tokens import Moment, Tokens
 from smopd.objective.units import Unit, units_of
@@ -215,7 +215,7 @@ def _decision(term: Term, tokens: Tokens, decided: Survey | None) -> Decision:
         every = torch.ones_like(tokens.entropy)
         return Decision(every, every.bool())
     weight = decided.weights[*key_of(tokens.reply), term.name].to(tokens.entropy)
-    return Decision(weight, (weight != 0) & has_gradient(term, tokens))
+    return Decision(weight, (weight != 0) & term.cap.moves(tokens.divergence))
 
 
 def sum_of(mixed: Sequence[tuple[float, torch.Tensor]]) -> torch.Tensor:
