@@ -27,7 +27,7 @@ Context = list[Message] | tuple[int, ...]  # messages for the chat template, or 
 Contexts = Sequence[tuple[float, Context]]  # teacher hidden states are the sum of weight * hidden
 TeacherContext = Callable[[Reply, Peers], Contexts]
 Weights = Literal["ema", "base", "student"]  # averaged, without an adapter, the student's as they are
-Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one example -> their advantages
+Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one group -> their advantages
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Term:
 
     `mean_over` is what a reply's sum over tokens is divided by: its tokens that carry loss, all its tokens,
     the sum of their weights, or (sum) nothing. `per` "batch": one sum over all replies of the step, divided
-    once.
+    once. `per` "group": one sum over the replies of a drawn example's rollouts, divided once, and the mean of
+    that over the step's groups; a group without a token that counts is 0.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Term:
     cap: Cap = no_cap
     turns: TurnWeight = uniform
     mean_over: Literal["kept", "all", "weight", "sum"] = "kept"
-    per: Literal["reply", "batch"] = "reply"
+    per: Literal["reply", "group", "batch"] = "reply"
     scale: float = 1.0
     weights: Weights = "ema"  # of the teacher
     auxiliary: Auxiliary | None = None
@@ -73,7 +74,7 @@ class Term:
     def needs_survey(self) -> bool:
         """Whether a token's weight depends on other replies of the step, so that all are scored first."""
         return as_weight(self.tokens).scope == "batch" or (
-            self.per == "batch" and self.mean_over in ("kept", "weight")
+            self.per != "reply" and self.mean_over in ("kept", "weight")
         )
 
     def logged(self, moment: Moment) -> dict[str, float]:

@@ -12,7 +12,7 @@ from smopd.data import Example
 from smopd.errors import UserError
 from smopd.objective.plan import Grade, Plan
 from smopd.rollout import Conversation, Driver
-from smopd.rollout.play import Play, Rollout, drawn_plays, graded, samples_of
+from smopd.rollout.play import Group, Play, Rollout, drawn_plays, graded, group_of, samples_of
 from smopd.seeds import rng
 from smopd.training.processes import Processes
 from smopd.verify import tasks
@@ -62,6 +62,7 @@ class StepPlayer:
                 tuple(conversation for _, conversation in plays),
                 tuple(next(verdicts) if p.verify and not c.cut else None for p, c in plays),
                 sample,
+                repeat=sample // self.plan.samples,
             )
             for example, sample, plays in played
         ]
@@ -94,10 +95,10 @@ def reference_reply(example: Example) -> str:
 
 
 def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
-    """Every rollout with its advantage among the rollouts of the same example, in their order."""
-    groups: dict[str, list[int]] = defaultdict(list)
+    """Every rollout with its advantage among the rollouts of its group, in their order."""
+    groups: dict[Group, list[int]] = defaultdict(list)
     for number, rollout in enumerate(rollouts):
-        groups[rollout.example.id].append(number)
+        groups[group_of(rollout)].append(number)
     advantages = [0.0] * len(rollouts)
     for numbers in groups.values():
         for number, advantage in zip(numbers, grade([rollouts[k] for k in numbers]), strict=True):
