@@ -32,6 +32,8 @@ METHODS = [
         "Shao et al. 2024, arXiv 2402.03300", Settings, plan, {}, "baselines",
         formula="A_i = (o_i - mean o)/(std o + 1e-6) within an example's rollouts; "
         "L = -(1/tokens of the step) sum A_i log S(y).",
-        choices="One update a step, so the ratio of new to old policy is 1 and its clip idle. No KL term.",
+        choices="One update a step, so the ratio of new to old policy is 1 and its clip idle. No KL term. "
+        "The tokens of the step are counted together; the paper divides by each reply's own. An example "
+        "drawn twice in a step has two groups.",
     )
 ]  # fmt: skip

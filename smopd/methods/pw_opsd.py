@@ -39,11 +39,12 @@ METHODS = [
     Method(
         "pw-opsd", "PW-OPSD: position-weighted self-distillation",
         "Forward KL to the base model that knows the reference answer; weights rise with a token's place.",
-        "PW-OPSD, arXiv 2605.21606", Settings, plan, {"rollout.temperature": 1.1}, "neighbours",
+        "PW-OPSD, arXiv 2605.21606", Settings, plan, {}, "neighbours",
         formula="w_i = 0.25 + 0.75 sigmoid((u_i - 0.3)/0.1), u_i = (i - 1/2)/n for token i of n; "
         "L = mean over replies of (1/n) sum w_i sum_v min(T_v log(T_v/S_v), 0.05), both at temperature 1.1.",
         choices="Privileged context: what the clean teacher sees, and the reference answer (theirs: a whole "
         "solution). Examples without one are left out. Every reply is a sequence. The released code's u_i, "
-        "the middle of the token. Its own training: lr 5e-6, 100 steps, 32 rollouts, 1,024 tokens.",
+        "the middle of the token. Its own training: lr 5e-6, 100 steps, 32 rollouts, 1,024 tokens, sampled at "
+        "temperature 1.1 (rollout.temperature; here the recipe's, as for every method).",
     )
 ]  # fmt: skip

@@ -41,7 +41,7 @@ def plan(s: Settings) -> "parts.Plan":
     return parts.Plan(
         (Play(samples=s.samples),),
         (parts.Term("policy", parts.sharded, parts.clean, scoring.sampled_nll(), parts.product(*weights),
-                    mean_over="kept", per="batch"),),
+                    per="group"),),
     )  # fmt: skip
 
 
@@ -51,8 +51,10 @@ METHODS = [
         "Policy gradient on log T - log S with a floor; after a third on the 20% of highest entropy.",
         "REOPOLD, arXiv 2603.11137", Settings, plan, {}, "compared",
         formula="R = sg[log T(y) - log S(y)], R^ = max(R, log(lam)/(1 - lam)); "
-        "L = -(1/sum M) sum M R^ log S(y) over the step; phase 1: M = [R >= floor]; phase 2: M = top 20% "
-        "of student entropy over the step.",
-        choices="Teacher: the EMA under the clean context (the paper's is a larger model). Sharded replies.",
+        "L = mean over the step's prompts of -(1/sum M) sum M R^ log S(y), both sums over the prompt's "
+        "rollouts; phase 1: M = [R >= floor]; phase 2: M = top 20% of student entropy over the step.",
+        choices="Teacher: the EMA under the clean context (the paper's is a larger model). A rollout is its "
+        "sharded replies together. An example drawn twice in a step is two prompts; one of which nothing is "
+        "kept counts as 0.",
     )
 ]  # fmt: skip

@@ -21,15 +21,16 @@ class Settings(Section):
 def plan(s: Settings) -> "parts.Plan":
     """What the settings mean."""
     right, wrong = (parts.judged(parts.sharded, correct) for correct in (True, False))
-    odd = parts.group_share("student_logp", -1 / s.tau, s.samples)
-    trusted = parts.product(parts.group_share("teacher_logp", 1 / s.tau, s.samples), parts.log_ratio)
+    odd = parts.group_share("student_logp", -1 / s.tau)
+    trusted = parts.product(parts.group_share("teacher_logp", 1 / s.tau), parts.log_ratio)
     return parts.Plan(
         (Play(samples=s.samples),),
         (
-            parts.Term("right", right, None, scoring.sampled_nll(), odd, mean_over="sum"),
-            parts.Term("wrong", wrong, parts.clean, scoring.sampled_nll(), trusted, mean_over="sum"),
+            parts.Term("right", right, None, scoring.sampled_nll(), odd, mean_over="sum", per="group"),
+            parts.Term("wrong", wrong, parts.clean, scoring.sampled_nll(), trusted, mean_over="sum",
+                       per="group"),
         ),
-    )
+    )  # fmt: skip
 
 
 METHODS = [
@@ -39,9 +40,10 @@ METHODS = [
         "SCOPE, arXiv 2604.10688", Settings, plan, {}, "compared",
         formula="right: w = PPL_S^(1/tau) / sum over the example's right rollouts, loss -w sum log S(y); "
         "wrong: w = PPL_T^(-1/tau) / sum over its wrong ones, loss w sum sg[log S(y) - log T(y)] log S(y); "
-        "summed over an example's rollouts and their tokens, mean over the examples of the step.",
+        "summed over a prompt's rollouts and their tokens, mean over the prompts of the step.",
         choices="Teacher: the EMA under the clean context (the paper's is a larger model). A rollout is its "
-        "sharded replies together; perplexity is over all their tokens. One update a step: the ratio to the "
+        "sharded replies together; perplexity is over all their tokens. An example drawn twice in a step is "
+        "two prompts. One update a step: the ratio to the "
         "old policy is 1. The released code weighs right rollouts the other way round and multiplies by "
         "their number; here as the paper has it. Its own training: lr 5e-5, batch 256, temperature 0.6.",
     )

@@ -2,6 +2,8 @@
 drifts from the teacher.
 """
 
+from typing import Any
+
 from pydantic import Field
 
 from smopd import objective as parts
@@ -23,13 +25,16 @@ class Settings(Section):
 
 def plan(s: Settings) -> "parts.Plan":
     """What the settings mean."""
-    drift = parts.step_ratio(s.margin, s.eps)
-    begun = parts.where(lambda reply: reply.view == "sharded" and reply.turn >= s.start - 1)
+    drift = parts.step_ratio(s.margin, s.eps, s.start)
+
+    def begun(tokens: "parts.Tokens") -> Any:
+        return tokens.log_ratio * (tokens.reply.turn >= s.start - 1)
+
     # Both terms name the teacher, though one has no use for it: so they share the products of a reply.
     return parts.Plan(
         (Play(samples=s.samples),),
         (
-            parts.Term("distil", begun, parts.clean, scoring.sampled_nll(), parts.log_ratio,
+            parts.Term("distil", parts.sharded, parts.clean, scoring.sampled_nll(), begun,
                        turns=drift, mean_over="all", per="batch"),
             parts.Term("outcome", parts.sharded, parts.clean, scoring.sampled_nll(), parts.advantage,
                        mean_over="all", per="batch", scale=s.outcome),
@@ -44,11 +49,12 @@ METHODS = [
         "Group-centred outcome and log T - log S as advantages, the latter weighed turn by turn by drift.",
         "SOD, arXiv 2605.07725", Settings, plan, {}, "neighbours",
         formula="d_k = mean |log S(y) - log T(y)| of turn k; w_1 = 1, w_k = min(product over u < k of "
-        "(d_u + eps)/(d_(u+1) + eps), 1.2); A = (o - mean o)/(std o + 1e-6); L = -mean A log S(y) "
-        "- mean w_k sg[log T(y) - log S(y)] log S(y), each over the step's tokens it is about.",
+        "(d_u + eps)/(d_(u+1) + eps), 1.2); A = (o - mean o)/(std o + 1e-6); L = -(1/tokens of the step) "
+        "sum (A + w_k sg[log T(y) - log S(y)]) log S(y).",
         choices="Teacher: the EMA under the clean context (the paper's is a larger model). A turn is a "
         "sharded reply, and the first of the weights and the log-ratio is the second: at the first, this "
-        "teacher sees what the student sees, and d_1 near 0 would take all weights to 0. One update a step: "
+        "teacher sees what the student sees, and d_1 near 0 would take all weights to 0; its tokens count in "
+        "the divisor, with A alone. One update a step: "
         "the ratio of new to old policy is 1, its clip idle. "
         "The released code has 0.5 for the margin, the paper 0.2. objective.outcome=0 leaves outcomes out.",
     )

@@ -13,7 +13,9 @@ class Settings(Section):
     """The loss of TIP."""
 
     keep: float = Field(0.5, gt=0, le=1, description="share of the step's tokens kept")
-    entropy_clip: float = Field(0.02, ge=0, lt=1, description="share of the highest entropies made equal")
+    entropy_clip: float = Field(
+        0.0, ge=0, lt=1, description="share of the highest entropies made equal before scaling; 0 = off"
+    )
 
 
 def plan(s: Settings) -> "parts.Plan":
@@ -29,9 +31,10 @@ METHODS = [
         "tip", "TIP: tokens by a soft OR of entropy and divergence",
         "Keeps the 50% of the step's tokens with the highest h + d - hd of student entropy and reverse KL.",
         "TIP, arXiv 2604.14084", Settings, plan, {}, "neighbours",
-        formula="h, d: student entropy (its top 2% clipped) and KL(S||T), min-max scaled over the step; "
+        formula="h, d: student entropy and KL(S||T), min-max scaled over the step; "
         "s = h + d - h d; L = mean of KL(S||T) over the top 50% by s.",
         choices="Teacher: the EMA under the clean context. Ranked over the step, as the paper's scaling is; "
-        "tokens at the threshold are kept, so of an odd number one more than half. Its own lr: 1e-6.",
+        "tokens at the threshold are kept, so of an odd number one more than half. Public reproductions clip "
+        "the top 2% of the entropies, the paper does not (objective.entropy_clip). Its own lr: 1e-6.",
     )
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import get_args
 from smopd.chat.messages import Clean, Message, full_messages, system_messages, user, users_messages
 from smopd.objective.plan import Context, Contexts, TeacherContext
 from smopd.plugins import check_word
-from smopd.rollout.play import Peers, Reply
+from smopd.rollout.play import Peers, Reply, group_of
 from smopd.seeds import rng
 from smopd.verify import tasks
 
@@ -97,8 +97,8 @@ def references(reply: Reply) -> list[str]:
 
 
 def attempts(reply: Reply, peers: Peers, correct: bool, own: bool = False) -> list[str]:
-    """Final replies to the same example that were judged so; with `own` that of the reply's own rollout."""
-    group = [r for r in peers.rollouts if r.example.id == reply.example.id]
+    """Final replies of the same group that were judged so; with `own` that of the reply's own rollout."""
+    group = [r for r in peers.rollouts if group_of(r) == group_of(reply)]
     chosen = [r for r in group if r.verdict and r.correct == correct and (own or r.sample != reply.sample)]
     return [rollout.conversations[0].final_text for rollout in chosen]
 

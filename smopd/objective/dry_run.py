@@ -88,7 +88,7 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
         for number, rollout in enumerate(rollouts):
             chosen = wanted.get((number, term.name), [])
             of_term = [stats[k, term.name] for k in chosen]
-            share = 1.0 if term.per == "batch" else None
+            share = None if term.per == "reply" else 1.0
             loss = term_loss(
                 term, [replies[k] for k in chosen], of_term, rollout.correct, torch.zeros(()), share
             )

@@ -1,4 +1,4 @@
-"""Grades: from the verdicts of a group, the rollouts of one example, to their advantages."""
+"""Grades: from the verdicts of a group, the rollouts of one drawn example, to their advantages."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -6,9 +6,9 @@ from statistics import fmean, pstdev, stdev
 from typing import Any
 
 from smopd.plugins import calling, is_number, unexpected
-from smopd.rollout.play import Rollout, graded
+from smopd.rollout.play import Group, Rollout, graded, group_of
 
-Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one example -> their advantages
+Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one group -> their advantages
 
 
 def centred(
@@ -34,10 +34,10 @@ def group_centred(rollouts: Sequence[Rollout]) -> list[float]:
 
 
 def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
-    """Every rollout with its advantage among the rollouts of the same example, in their order."""
-    groups: dict[str, list[int]] = defaultdict(list)
+    """Every rollout with its advantage among the rollouts of its group, in their order."""
+    groups: dict[Group, list[int]] = defaultdict(list)
     for number, rollout in enumerate(rollouts):
-        groups[rollout.example.id].append(number)
+        groups[group_of(rollout)].append(number)
     advantages = [0.0] * len(rollouts)
     for numbers in groups.values():
         with calling(grade, lambda: f"grade `{getattr(grade, '__name__', 'grade')}`"):

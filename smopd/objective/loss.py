@@ -4,6 +4,7 @@ It sees vectors of per-token statistics only; where they come from (full logits,
 padded) is not its business. Which tokens count was decided before (`decide`), by whoever made the statistics.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ import torch
 from smopd.objective.plan import Term
 from smopd.objective.tokens import Moment, Tokens, weights_of
 from smopd.objective.turns import Turns
-from smopd.rollout.play import Reply
+from smopd.rollout.play import Group, Reply, Rollout, group_of
 from smopd.scoring.stats import Decision, TokenStats, checked_vector
 
 
@@ -62,11 +63,11 @@ def term_loss(
     stats: Sequence[TokenStats],
     correct: bool,
     zero: torch.Tensor,
-    batch_share: float | None = None,
+    pool_share: float | None = None,
 ) -> TermLoss:
     """The term's loss of one rollout; 0 without replies.
 
-    `batch_share`: for a term divided once for the whole step, what its sum is multiplied with.
+    `pool_share`: for a term divided once for a group or the whole step, what its sum is multiplied with.
     """
     if not stats:
         return TermLoss(zero)
@@ -76,8 +77,8 @@ def term_loss(
     sums = []
     for turn_weight, reply in zip(weights, stats, strict=True):
         carried = turn_weight * _carried(term, reply)
-        sums.append(carried / _divisor(term, reply.weight) if batch_share is None else carried)
-    total = torch.stack(sums).mean() if batch_share is None else torch.stack(sums).sum() * batch_share
+        sums.append(carried / _divisor(term, reply.weight) if pool_share is None else carried)
+    total = torch.stack(sums).mean() if pool_share is None else torch.stack(sums).sum() * pool_share
     return TermLoss(
         value=total * term.scale,
         replies=tuple(replies),
@@ -111,22 +112,30 @@ def _divisor(term: Term, weight: torch.Tensor | None) -> torch.Tensor | float:
     return (total.item() or 1) if total.is_cpu else torch.where(total == 0, 1, total)
 
 
+Pool = Group | None  # whose tokens are divided once: a group's, or (None) those of the whole step
+
+
+def pool_of(term: Term, played: Reply | Rollout) -> Pool:
+    """The pool that something belongs to in a term that is not divided reply by reply."""
+    return group_of(played) if term.per == "group" else None
+
+
 @dataclass(frozen=True)
 class Survey:
-    """What a first look at the whole step decided: weights by (rollout, reply, term), and each batch-wide
-    divisor.
+    """What a first look at the whole step decided: weights by (rollout, reply, term), and divisors by (term,
+    pool); one that is missing is 1.
 
     A rollout is (example id, sample), a reply (view, turn).
     """
 
     weights: Mapping[tuple[str, int, str, int, str], torch.Tensor]
-    divisors: Mapping[str, float]
+    divisors: Mapping[tuple[str, Pool], float]
 
 
 def survey(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment) -> Survey:
     """Decide for the terms that look at more than one reply, from statistics of the whole step."""
     weights: dict[tuple[str, int, str, int, str], torch.Tensor] = {}
-    divisors: dict[str, float] = {}
+    divisors: dict[tuple[str, Pool], float] = {}
     for term in terms:
         pairs = [
             pair
@@ -134,12 +143,12 @@ def survey(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment)
             for pair in zip(loss.terms[term.name].replies, loss.terms[term.name].stats, strict=True)
         ]
         decisions = decide(term, [Tokens(stats, reply, moment) for reply, stats in pairs])
+        pools: dict[Pool, list[torch.Tensor]] = defaultdict(list)
         for (reply, _), decision in zip(pairs, decisions, strict=True):
             weights[*key_of(reply), term.name] = decision.weight
-        if term.per == "batch":
-            empty = torch.zeros(0, dtype=torch.float64)
-            joined = torch.cat([empty, *(decision.weight.to(empty) for decision in decisions)])
-            divisors[term.name] = float(_divisor(term, joined))
+            pools[pool_of(term, reply)].append(decision.weight.double())
+        for pool, counted in pools.items() if term.per != "reply" else ():
+            divisors[term.name, pool] = float(_divisor(term, torch.cat(counted)))
     return Survey(weights, divisors)
 
 

@@ -31,7 +31,7 @@ Contexts = Sequence[tuple[float, Context]]  # teacher hidden states are the sum 
 TeacherContext = Callable[[Reply, Peers], Contexts]
 Weights = Literal["ema", "base", "student"]  # averaged, without an adapter, the student's as they are
 MeanOver = Literal["kept", "all", "weight", "sum"]
-Per = Literal["reply", "batch"]
+Per = Literal["reply", "group", "batch"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Term:
 
     `mean_over` is what a reply's sum over tokens is divided by: its tokens that carry loss, all its tokens,
     the sum of their weights, or (sum) nothing. `per` "batch": one sum over all replies of the step, divided
-    once.
+    once. `per` "group": one sum over the replies of a drawn example's rollouts, divided once, and the mean of
+    that over the step's groups; a group without a token that counts is 0.
     """
 
     name: str
@@ -125,7 +126,7 @@ class Term:
     def needs_survey(self) -> bool:
         """Whether a token's weight depends on other replies of the step, so that all are scored first."""
         return as_weight(self.tokens).scope == "batch" or (
-            self.per == "batch" and self.mean_over in ("kept", "weight")
+            self.per != "reply" and self.mean_over in ("kept", "weight")
         )
 
     def logged(self, moment: Moment) -> dict[str, float]:

@@ -59,20 +59,25 @@ def reliability_weight(eta: float = 0.0, eps: float = 1e-6) -> Reliability:
 @dataclass(frozen=True)
 class StepRatio:
     """The product over earlier turns of (delta_u + eps) / (delta_u+1 + eps), at most 1 + `margin`: 1 at the
-    first turn, less where student and teacher have drifted apart since.
+    first turn, less where student and teacher have drifted apart since. Turns before `start`, from 1, are
+    0 and no factor.
     """
 
     margin: float = 0.2
     eps: float = 1e-6
+    start: int = 1
 
     def __call__(self, turns: Turns) -> torch.Tensor:
         floored = turns.deltas + self.eps
-        return (floored[0] / floored).clamp_max(1 + self.margin)  # all factors between cancel
+        early = sum(reply.turn < self.start - 1 for reply in turns.replies)
+        later = floored[early:]
+        ratios = (later[:1] / later).clamp_max(1 + self.margin)  # all factors between cancel
+        return torch.cat([torch.zeros_like(floored[:early]), ratios])
 
 
-def step_ratio(margin: float = 0.2, eps: float = 1e-6) -> StepRatio:
-    """Turns count less the further the conversation has drifted from its first turn."""
-    return StepRatio(margin, eps)
+def step_ratio(margin: float = 0.2, eps: float = 1e-6, start: int = 1) -> StepRatio:
+    """Turns count less the further the conversation has drifted from its first turn that counts."""
+    return StepRatio(margin, eps, start)
 
 
 @dataclass(frozen=True)

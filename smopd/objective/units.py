@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smopd.config_io import choices
-from smopd.objective.loss import key_of
+from smopd.objective.loss import Pool, key_of, pool_of
 from smopd.objective.plan import Context, Contexts, Plan, Term
 from smopd.objective.tokens import Moment
 from smopd.plugins import Unexpected, describe_value, is_number, unexpected
@@ -137,13 +137,16 @@ def _check_context(context: Any) -> None:
             raise Unexpected(f"returned a message of the role {role!r}{choices(str(role), ROLES, 'roles')}")
 
 
-def batch_divisors(
+def token_counts(
     rollouts: Sequence[Sequence[Reply]], plan: Plan, moment: Moment, peers: Peers
-) -> dict[str, float]:
-    """What terms are divided by that count all tokens of the step: known before anything is scored."""
+) -> dict[tuple[str, Pool], float]:
+    """By (term, pool), what terms are divided by that count all tokens of a group or of the step: known
+    before anything is scored.
+    """
     replies, _, wanted = units_of(rollouts, plan, moment, peers)
-    divisors: dict[str, float] = {t.name: 0 for t in plan.scored if t.per == "batch" and t.mean_over == "all"}
+    counting = {t.name: t for t in plan.scored if t.per != "reply" and t.mean_over == "all"}
+    counts: dict[tuple[str, Pool], float] = defaultdict(float)
     for (_, name), numbers in wanted.items():
-        if name in divisors:
-            divisors[name] += sum(len(replies[k].tokens) for k in numbers)
-    return {name: count or 1 for name, count in divisors.items()}
+        for reply in [replies[k] for k in numbers] if name in counting else ():
+            counts[name, pool_of(counting[name], reply)] += len(reply.tokens)
+    return dict(counts)

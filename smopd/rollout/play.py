@@ -1,9 +1,9 @@
 """What a step plays, and what comes of it: plays, replies and rollouts as data.
 
 A method says with `Play` which conversations a step plays of each example. What one example gave in one step
-is a `Rollout`; a method's terms look at its replies one by one. Several rollouts of the same example (a
-group, or an example that came twice in one step) have different sample numbers, which are part of every
-derived seed.
+is a `Rollout`; a method's terms look at its replies one by one. Several rollouts of the same example have
+different sample numbers, which are part of every derived seed. A group is the rollouts of one drawn example:
+an example that a step draws twice is two prompts and makes two groups (`group_of`).
 """
 
 from collections import defaultdict
@@ -84,6 +84,7 @@ class Reply:
     text: str = field(default="", compare=False)
     verdict: Verdict | None = None  # of the conversation's last reply
     advantage: float = 0.0
+    repeat: int = 0  # of its rollout
 
     @property
     def draw(self) -> Draw:
@@ -100,6 +101,7 @@ class Rollout:
     verdicts: tuple[Verdict | None, ...]
     sample: int = 0
     advantage: float = 0.0
+    repeat: int = 0  # how often the step had drawn the example before
 
     @property
     def verdict(self) -> Verdict | None:
@@ -115,7 +117,7 @@ class Rollout:
         """Every reply, empty ones too."""
         return [
             Reply(self.example, played.view, self.sample, number, number == played.whole - 1,
-                  turn.context, turn.reply, turn.logps, turn.text, verdict, self.advantage)
+                  turn.context, turn.reply, turn.logps, turn.text, verdict, self.advantage, self.repeat)
             for played, verdict in zip(self.conversations, self.verdicts, strict=True)
             for number, turn in enumerate(played.turns)
         ]  # fmt: skip
@@ -130,8 +132,8 @@ class Peers:
     done: float = 0.0  # the share of the run's steps that are over with this one
 
     def siblings(self, reply: Reply) -> list[Rollout]:
-        """The other rollouts of the same example."""
-        return [r for r in self.rollouts if r.example.id == reply.example.id and r.sample != reply.sample]
+        """The other rollouts of the same group."""
+        return [r for r in self.rollouts if group_of(r) == group_of(reply) and r.sample != reply.sample]
 
     def others(self, reply: Reply, count: int = 1) -> list[Example]:
         """Other examples of the step, drawn for this reply; fewer where there are not so many."""
@@ -139,6 +141,14 @@ class Peers:
             {r.example.id: r.example for r in self.rollouts if r.example.id != reply.example.id}.values()
         )
         return rng(*self.draw, "peers", *reply.draw).sample(examples, min(count, len(examples)))
+
+
+Group = tuple[str, int]
+
+
+def group_of(played: Reply | Rollout) -> Group:
+    """The group that it belongs to."""
+    return played.example.id, played.repeat
 
 
 def numbered(parts: Draw, sample: int) -> Draw:

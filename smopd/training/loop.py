@@ -29,7 +29,7 @@ from smopd.objective.dry_run import try_parts
 from smopd.objective.loss import RolloutLoss, Survey, survey
 from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
-from smopd.objective.units import batch_divisors
+from smopd.objective.units import token_counts
 from smopd.rollout.assembly import refuse_processes, training_driver
 from smopd.rollout.play import Peers, Rollout
 from smopd.scoring.passes import check_head
@@ -263,12 +263,12 @@ class Trainer:
         return [loss for part in [*parts, *([] for _ in range(missing))] for loss in work(part)]
 
     def _survey(self, rollouts: list[Rollout], peers: Peers, moment: Moment) -> Survey | None:
-        """What must be known of the whole step before any of it counts: divisors of batch-wide means and,
-        after scoring everything once without gradient, token weights that depend on all replies.
+        """What must be known of the whole step before any of it counts: divisors of means over a group or the
+        step and, after scoring everything once without gradient, token weights that depend on all replies.
         """
-        if not any(term.per == "batch" or term.needs_survey for term in self.plan.scored):
+        if not any(term.per != "reply" or term.needs_survey for term in self.plan.scored):
             return None
-        divisors = batch_divisors([r.replies() for r in peers.rollouts], self.plan, moment, peers)
+        divisors = token_counts([r.replies() for r in peers.rollouts], self.plan, moment, peers)
         if not self.plan.needs_survey:
             return Survey({}, divisors)
         with torch.no_grad():

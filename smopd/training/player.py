@@ -61,6 +61,7 @@ class StepPlayer:
                 tuple(conversation for _, conversation in plays),
                 tuple(next(verdicts) if p.verify and not c.cut else None for p, c in plays),
                 sample,
+                repeat=sample // self.plan.samples,
             )
             for example, sample, plays in played
         ]

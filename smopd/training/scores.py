@@ -17,7 +17,7 @@ from peft import PeftModel
 from smopd.chat import Renderer
 from smopd.errors import UserError
 from smopd.models.adapters import teacher_weights
-from smopd.objective.loss import RolloutLoss, Survey, TermLoss, decide, key_of, term_loss
+from smopd.objective.loss import RolloutLoss, Survey, TermLoss, decide, key_of, pool_of, term_loss
 from smopd.objective.plan import Context, Plan, Term
 from smopd.objective.tokens import Moment, Tokens
 from smopd.objective.units import Unit, units_of
@@ -65,8 +65,8 @@ def score(
     """The loss of each rollout of a micro-batch, with gradient to the student.
 
     `peers` are all rollouts of the step (default: these); `total_rollouts` is their number, for terms that
-    are divided once for the whole step, whose divisors `decided` holds. `alternatives`: how many of each
-    model's likeliest tokens the statistics hold.
+    are divided once for a group or the whole step, whose divisors `decided` holds. `alternatives`: how many
+    of each model's likeliest tokens the statistics hold.
     """
     body, weight = body_and_head(model)
     head = path.head(weight)
@@ -75,6 +75,7 @@ def score(
     micro_batch = _MicroBatch(model, body, head, renderer, replies, units, row_tokens, path, alternatives)
     stats = micro_batch.statistics(plan, moment, decided)
     zero = torch.zeros((), dtype=torch.float32, device=head.device)
+    pools = {t.name: len({pool_of(t, r) for r in everyone.rollouts}) for t in plan.scored}
     losses = []
     for number, rollout in enumerate(rollouts):
         terms: dict[str, TermLoss] = {}
@@ -83,9 +84,9 @@ def score(
             chosen = wanted.get((number, term.name), [])
             of_term = [stats[k, term.name] for k in chosen]
             share = None
-            if term.per == "batch":
-                divisor = decided.divisors.get(term.name, 1) if decided else 1
-                share = (total_rollouts or len(rollouts)) / divisor
+            if term.per != "reply":
+                divisor = decided.divisors.get((term.name, pool_of(term, rollout)), 1) if decided else 1
+                share = (total_rollouts or len(rollouts)) / (divisor * pools[term.name])
             terms[term.name] = term_loss(
                 term, [replies[k] for k in chosen], of_term, rollout.correct, zero, share
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from methods.references import Step, entropy, js, kl, mean, reference, sharded
+from methods.references import Step, entropy, js, kl, mean, prompts, reference, sharded
 from methods.scene import Shown
 
 from smopd.objective.tokens import Moment
@@ -38,16 +38,21 @@ def maigo(step: Step, s: Any, moment: Moment) -> torch.Tensor:
 
 @reference("reopold")
 def reopold(step: Step, s: Any, moment: Moment) -> torch.Tensor:
+    """The entropies' threshold is the batch's; both sums are over one prompt's rollouts."""
     floor = math.log(s.lam) / (1 - s.lam)
-    every = [r for replies in step for r in sharded(replies)]
-    log_s = [r.of(r.log_s) for r in every]
-    reward = torch.cat([r.of(r.log_t(r.clean)) - a.detach() for r, a in zip(every, log_s, strict=True)])
-    if moment.step <= s.phase * moment.steps:
-        mask = reward >= floor
-    else:
-        entropies = torch.cat([entropy(r.log_s).detach() for r in every])
-        mask = entropies >= np.quantile(entropies.numpy(), 1 - s.keep)
-    return -(mask * reward.clamp_min(floor) * torch.cat(log_s)).sum() / mask.sum()
+    threshold = np.quantile(torch.cat([entropy(r.log_s).detach() for r in every(step)]), 1 - s.keep)
+    losses = []
+    for group in prompts(step, s.samples):
+        above, below = zero(), 0
+        for r in every(group):
+            log_s, log_t = r.of(r.log_s), r.of(r.log_t(r.clean))
+            for i, h in enumerate(entropy(r.log_s).tolist()):
+                reward = (log_t[i] - log_s[i]).item()
+                if reward >= floor if moment.step <= s.phase * moment.steps else h >= threshold:
+                    above = above - max(reward, floor) * log_s[i]
+                    below += 1
+        losses.append(above / max(below, 1))
+    return mean(losses)
 
 
 def every(step: Step) -> list[Shown]:
@@ -84,10 +89,8 @@ def eopd(step: Step, s: Any, moment: Moment) -> torch.Tensor:
 
 @reference("scope")
 def scope(step: Step, s: Any, moment: Moment) -> torch.Tensor:
-    total = zero()
-    examples = {replies[0].rollout.example.id for replies in step}
-    for example in examples:
-        group = [replies for replies in step if replies[0].rollout.example.id == example]
+    total, groups = zero(), prompts(step, s.samples)
+    for group in groups:
         for correct in (True, False):
             of_kind = [sharded(replies) for replies in group if replies[0].rollout.correct == correct]
             perplexities = []
@@ -100,7 +103,7 @@ def scope(step: Step, s: Any, moment: Moment) -> torch.Tensor:
                     log_s = r.of(r.log_s)
                     cost = 1.0 if correct else r.of(r.log_t(r.clean)) - log_s.detach()
                     total = total - power / sum(raised) * (cost * log_s).sum()
-    return total / len(examples)
+    return total / len(groups)
 
 
 @reference("aopd")
@@ -191,7 +194,9 @@ def ogls_sd(step: Step, s: Any, moment: Moment) -> torch.Tensor:
         return r.logits_t([*before, {"role": "user", "content": hint}], "base")
 
     def z_of(r: Shown, lam: float) -> torch.Tensor | None:
-        group = [o for o in r.scene.rollouts if o.example.id == r.reply.example.id]
+        first = r.reply.sample // 8 * 8  # the prompt's rollouts, where the example is drawn twice too
+        of_example = [o for o in r.scene.rollouts if o.example.id == r.reply.example.id]
+        group = [o for o in of_example if first <= o.sample < first + 8]
         right = [o.conversations[0].final_text for o in group if o.correct]
         if r.reply.example.task == "math":
             right.append(f"The answer is {r.reply.example.answer['value']}.")

@@ -73,7 +73,8 @@ def tip(step: Step, s: Any, moment: Moment) -> torch.Tensor:
     every = all_sharded(step)
     costs = torch.cat([kl(r.log_s, r.log_t(r.clean)) for r in every])
     h = torch.cat([entropy(r.log_s) for r in every]).detach().numpy()
-    h = np.minimum(h, np.quantile(h, 1 - s.entropy_clip))
+    if s.entropy_clip:  # the paper clips none
+        h = np.minimum(h, np.quantile(h, 1 - s.entropy_clip))
     h, d = (((x - x.min()) / (x.max() - x.min())) for x in (h, costs.detach().numpy()))
     score = 1 - (1 - h) * (1 - d)
     return costs[torch.tensor(score >= np.quantile(score, 1 - s.keep))].mean()

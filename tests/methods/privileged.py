@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from methods.references import Step, js, kl, mean, reference, sharded
+from methods.references import Step, js, kl, mean, prompts, reference, sharded
 from methods.scene import Shown
 
 from smopd.objective.tokens import Moment
@@ -44,9 +44,10 @@ def sdft(step: Step, s: Any, moment: Moment) -> torch.Tensor:
 @reference("sdpo")
 def sdpo(step: Step, s: Any, moment: Moment) -> torch.Tensor:
     total, tokens = torch.zeros((), dtype=torch.float64), 0
+    groups = [[replies[0].rollout for replies in group] for group in prompts(step, s.samples)]
     for r in [r for replies in step for r in sharded(replies)]:
-        group = [o for o in r.scene.rollouts if o.example.id == r.reply.example.id]
-        right = [o for o in group if o.correct and o.sample != r.reply.sample]
+        (group,) = [group for group in groups if any(o is r.rollout for o in group)]
+        right = [o for o in group if o.correct and o is not r.rollout]
         if not right:
             continue
         *before, last = r.clean
@@ -62,28 +63,25 @@ def sdpo(step: Step, s: Any, moment: Moment) -> torch.Tensor:
     return total / max(tokens, 1)
 
 
-@reference("sod")
+@reference("sod", "objective.start=1", "objective.start=3")
 def sod(step: Step, s: Any, moment: Moment) -> torch.Tensor:
-    outcome, distil = torch.zeros(2, dtype=torch.float64)
-    tokens, later_tokens = 0, 0
-    for replies in step:
-        rollout = replies[0].rollout
-        group = [o for o in replies[0].scene.rollouts if o.example.id == rollout.example.id]
-        outcomes = [float(o.correct) for o in group]
+    """One advantage a token, the sum of both, and one divisor."""
+    total, tokens = torch.zeros((), dtype=torch.float64), 0
+    for group, replies in [(group, replies) for group in prompts(step, s.samples) for replies in group]:
+        outcomes = [float(others[0].rollout.correct) for others in group]
         spread = np.std(outcomes)
-        grpo = (float(rollout.correct) - np.mean(outcomes)) / (spread + 1e-6) if spread else 0.0
+        grpo = (float(replies[0].rollout.correct) - np.mean(outcomes)) / (spread + 1e-6) if spread else 0.0
         product, before = 1.0, None
         for r in sharded(replies):
             log_s = r.of(r.log_s)
-            outcome = outcome - grpo * log_s.sum()
+            advantage = torch.full_like(log_s, grpo)
             tokens += len(r.reply.tokens)
-            if r.reply.turn == 0:
-                continue
-            reward = r.of(r.log_t(r.clean)) - log_s.detach()
-            distance = reward.abs().mean().item()
-            if before is not None:
-                product *= (before + 1e-6) / (distance + 1e-6)
-            before = distance
-            distil = distil - min(product, 1.2) * (reward * log_s).sum()
-            later_tokens += len(r.reply.tokens)
-    return outcome / tokens + distil / later_tokens
+            if r.reply.turn >= s.start - 1:
+                reward = r.of(r.log_t(r.clean)) - log_s.detach()
+                distance = reward.abs().mean().item()
+                if before is not None:
+                    product *= (before + 1e-6) / (distance + 1e-6)
+                before = distance
+                advantage = advantage + min(product, 1.2) * reward
+            total = total - (advantage.detach() * log_s).sum()
+    return total / tokens

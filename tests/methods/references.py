@@ -49,6 +49,11 @@ def entropy(log_p: torch.Tensor) -> torch.Tensor:
     return -(log_p.exp() * log_p).sum(-1)
 
 
+def prompts(step: Step, samples: int) -> list[Step]:
+    """The rollouts of every drawn prompt: as many after each other as the step plays of it."""
+    return [step[first : first + samples] for first in range(0, len(step), samples)]
+
+
 def sharded(replies: Sequence[Shown]) -> list[Shown]:
     """Those of the sharded conversation."""
     return [r for r in replies if r.reply.view == "sharded"]

@@ -19,7 +19,7 @@ from smopd.data import Example
 from smopd.objective.loss import RolloutLoss, Survey, survey
 from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
-from smopd.objective.units import batch_divisors
+from smopd.objective.units import token_counts
 from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import Stop
 from smopd.rollout.play import Peers, Play, Reply, Rollout, drawn_plays, graded
@@ -163,26 +163,30 @@ def shown(scene: Scene) -> list[list[Shown]]:
 
 
 def make_scene(
-    plan: Plan, seed: int = 0, examples: int = 3, step: int = 7, right: str = "mixed", task: str = "math"
-) -> Scene:
+    plan: Plan, seed: int = 0, examples: int = 3, step: int = 7, right: str = "mixed", task: str = "math",
+    twice: bool = False,
+) -> Scene:  # fmt: skip
     """Rollouts of a step as the plan plays it, tokens and verdicts at random.
 
     `right`: whether answers are "mixed", "all" right or "none". `task`: of the examples; code has no
-    reference answer.
+    reference answer. `twice`: the step draws its first example again after the others.
     """
     draw = random.Random(seed)
     rollouts: list[Rollout] = []
+    drawn: list[Example] = []
     for number in range(examples):
         shards = tuple(f"shard {k} of {number}" for k in range(draw.randint(2, 4)))
-        example = Example(f"e{number}", task, "", shards, f"task {number}", {"value": str(number)})
-        for sample in range(plan.samples):
+        drawn.append(Example(f"e{number}", task, "", shards, f"task {number}", {"value": str(number)}))
+    for place, example in enumerate([*drawn, *drawn[:twice]]):
+        again = int(place >= examples)
+        for sample in range(again * plan.samples, (again + 1) * plan.samples):
             plays = drawn_plays(plan.plays, (seed, step), example, sample)
             talks = tuple(_played(draw, example, play, step) for play in plays)
             verdicts = tuple(
                 _verdict(draw, right) if play.verify and not talk.cut else None
                 for play, talk in zip(plays, talks, strict=True)
             )
-            rollouts.append(Rollout(example, talks, verdicts, sample))
+            rollouts.append(Rollout(example, talks, verdicts, sample, repeat=again))
     rollouts = grade_groups(rollouts, plan.grade) if plan.grade else graded(rollouts, [0.0] * len(rollouts))
     head = torch.randn(VOCABULARY, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     scene = Scene(rollouts, head, seed)
@@ -235,12 +239,12 @@ def whole_loss(
         return losses
 
     decided = None
-    if any(term.per == "batch" or term.needs_survey for term in plan.scored):
+    if any(term.per != "reply" or term.needs_survey for term in plan.scored):
         found = Survey({}, {})
         if plan.needs_survey:
             with torch.no_grad():
                 scored = without_graph(parts(None))
             found = survey([term for term in plan.scored if term.needs_survey], scored, moment)
-        counted = batch_divisors([r.replies() for r in scene.rollouts], plan, moment, peers)
+        counted = token_counts([r.replies() for r in scene.rollouts], plan, moment, peers)
         decided = Survey(found.weights, {**found.divisors, **counted})
     return parts(decided)

@@ -21,6 +21,7 @@ from smopd.objective import Moment, Tokens, agreement, importance, step_ratio
 from smopd.objective.tokens import weights_of
 from smopd.objective.turns import Turns
 from smopd.rollout import Reply
+from smopd.rollout.play import group_of
 from smopd.scoring import forward_kl, gjs, reverse_kl, top_k_gjs
 from smopd.scoring.losses import Rows
 
@@ -71,7 +72,7 @@ def test_aopd_splits_the_tokens_and_equal_probabilities_are_intervened():
 
 def test_scopes_weights_sum_to_one_for_each_prompt_and_correctness(monkeypatch):
     plan = plan_for("scope")
-    scene = make_scene(plan, examples=4)
+    scene = make_scene(plan, examples=4, twice=True)
     sums, kinds = defaultdict(float), set()
     for rollout, loss in zip(scene.rollouts, whole_loss(monkeypatch, scene, plan, MOMENT), strict=True):
         of_term = loss.terms["right" if rollout.correct else "wrong"]
@@ -80,9 +81,10 @@ def test_scopes_weights_sum_to_one_for_each_prompt_and_correctness(monkeypatch):
         weight = stats.weight[0].item()
         if not rollout.correct:
             weight /= (stats.teacher_logp - stats.student_logp)[0].item()
-        sums[rollout.example.id, rollout.correct] += weight / plan.samples / len(of_term.stats)
+        sums[group_of(rollout), rollout.correct] += weight
         kinds.add(rollout.correct)
     assert kinds == {True, False}
+    assert len({group for group, _ in sums}) == 5  # an example drawn twice is two prompts
     assert list(sums.values()) == pytest.approx([1.0] * len(sums))
 
 
@@ -169,7 +171,7 @@ def test_sods_weights_are_the_literal_product():
         assert found == pytest.approx(wanted)
         assert found[0] == 1
         assert max(found) <= 1.2
-    assert plan_for("sod").terms[0].turns == step_ratio(0.2, 1e-6)
+    assert plan_for("sod").terms[0].turns == step_ratio(0.2, 1e-6, 2)
 
 
 def test_sods_weights_begin_where_clean_and_dirty_contexts_differ(monkeypatch):
@@ -177,10 +179,13 @@ def test_sods_weights_begin_where_clean_and_dirty_contexts_differ(monkeypatch):
     plan = plan_for("sod")
     scene = make_scene(plan)
     for replies, loss in zip(shown(scene), whole_loss(monkeypatch, scene, plan, MOMENT), strict=True):
-        later = [r.reply.turn for r in replies if r.reply.turn > 0]
-        assert [reply.turn for reply in loss.terms["distil"].replies] == later
-        assert not later or loss.terms["distil"].turn_weights[0] == 1
-        assert [reply.turn for reply in loss.terms["outcome"].replies] == [r.reply.turn for r in replies]
+        distil, turns = loss.terms["distil"], [r.reply.turn for r in replies]
+        for name in ("distil", "outcome"):  # both count all tokens of the step
+            assert [reply.turn for reply in loss.terms[name].replies] == turns
+        assert [bool(stats.weight.any()) for stats in distil.stats] == [turn > 0 for turn in turns]
+        weights = distil.turn_weights.tolist()
+        assert weights[:1] == [0.0]
+        assert weights[1:2] in ([], [1.0])
 
 
 @pytest.mark.parametrize("outcome", [0.0, 1.0])
@@ -193,7 +198,7 @@ def test_sod_with_and_without_the_outcome(outcome, monkeypatch):
         scene = make_scene(plan, right="all")
         losses = whole_loss(monkeypatch, scene, plan, MOMENT)
         assert all(loss.terms["outcome"].value == 0 for loss in losses)
-        expected = sod(shown(scene), None, MOMENT)
+        expected = sod(shown(scene), load_config("pocket", method="sod").objective, MOMENT)
         assert torch.stack([loss.total for loss in losses]).mean().item() == pytest.approx(expected.item())
 
 

@@ -1,5 +1,6 @@
 """Every method's whole loss against a reference in float64 that is written apart from the parts, in value and
-gradient, on random rollouts; by the fused path and the plain one, in micro-batches.
+gradient, on random rollouts of uneven lengths; by the fused path and the plain one, in micro-batches. Of
+three steps one draws an example twice.
 
 A reference gets the replies of every rollout of a step (`Shown`) and returns one number: the step's loss.
 """
@@ -22,7 +23,7 @@ def test_the_whole_loss_is_the_reference(name, setting, path, step, monkeypatch)
     config = load_config("pocket", [setting] if setting else [], method=name)
     plan, moment = plan_of(config), Moment(step, 10, (5, step))
     for seed in range(3):
-        scene = make_scene(plan, seed, step=step)
+        scene = make_scene(plan, seed, step=step, twice=seed == 2)
         expected = REFERENCES[name](shown(scene), config.objective, moment)
         expected.backward()
         wanted = scene.gradient()

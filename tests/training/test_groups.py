@@ -1,10 +1,13 @@
 """Several rollouts of one example: different conversations, numbered, graded as a group."""
 
+from collections import Counter
+
 import pytest
 from runs import metrics, rows, trainer_of
 
 from smopd.data import load_examples
-from smopd.rollout.play import Play, drawn_plays, samples_of
+from smopd.objective.contexts import attempts
+from smopd.rollout.play import Peers, Play, drawn_plays, group_of, samples_of
 from smopd.training.player import grade_groups
 
 GROUPS = """
@@ -99,8 +102,19 @@ def test_a_group_is_played_graded_and_learnt_from(tmp_path):
     assert [r.get("sample", 0) for r in rows(records)] == [0, 1, 2] * 4
 
 
-def test_grading_keeps_the_order_of_rollouts(tmp_path):
-    rollouts, _ = judged(trainer(tmp_path / "order", "data.train=pocket:train:2", "train.rollouts=6"))
+def test_an_example_that_is_drawn_twice_makes_two_groups_and_grading_keeps_the_order(tmp_path):
+    (tmp_path / "groups.py").write_text(GROUPS)
+    small = ("data.train=pocket:train:2", "train.rollouts=4", "objective.samples=3")
+    rollouts, _ = judged(trainer(tmp_path / "run", *small, method=str(tmp_path / "groups.py")))
+    assert Counter(map(group_of, rollouts)) == {
+        (id, repeat): 3 for id in {r.example.id for r in rollouts} for repeat in (0, 1)
+    }
     graded = grade_groups(rollouts, lambda group: [10 * k + len(group) for k in range(len(group))])
     assert [(r.example.id, r.sample) for r in graded] == [(r.example.id, r.sample) for r in rollouts]
-    assert sorted(r.advantage for r in graded) == [3, 3, 13, 13, 23, 23]
+    assert [r.advantage for r in graded] == [3, 13, 23] * 4
+    peers = Peers(rollouts)
+    for number, rollout in enumerate(rollouts):
+        assert [r.sample // 3 for r in peers.siblings(rollout.replies()[0])] == [rollout.sample // 3] * 2
+        texts = attempts(rollout.replies()[0], peers, rollout.correct, own=True)
+        group = rollouts[number // 3 * 3 :][:3]
+        assert texts == [r.conversations[0].final_text for r in group if r.correct == rollout.correct]

@@ -122,7 +122,7 @@ def plan(s):
         (Play(samples=s.samples),),
         (
             Term("pg", every, None, sampled_nll(), lambda t: -t.advantage, mean_over="all", per="batch"),
-            Term("middle", middle, users_only, gjs(0.5), batch(top(entropy, 0.3)), hard(0.5), per="batch"),
+            Term("middle", middle, users_only, gjs(0.5), batch(top(entropy, 0.3)), hard(0.5), per="group"),
             Term("answer", answer, sibling, reverse_kl(), weights="base"),
         ),
         grade=centred,
@@ -135,7 +135,9 @@ METHODS = [Method("both", "both", "both", "none", Settings, plan)]
 
 @pytest.mark.long
 def test_a_method_that_looks_at_the_whole_step_does_not_depend_on_processes(tmp_path):
-    """Groups, siblings, weights and means over the batch, no teacher and a base teacher, sharded."""
+    """Groups, siblings, weights over the batch, means over it and over groups, no teacher and a base teacher,
+    sharded.
+    """
     (tmp_path / "both.py").write_text(WHOLE_STEP)
     more = (f"method={tmp_path / 'both.py'}", "train.steps=2")
     settings = [s for s in SETTINGS if not s.startswith("objective.")]
