@@ -5,13 +5,14 @@ means that the token carries no loss and costs no gradient. `batch(weight)` show
 step's replies at once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import torch
-
+from smopd.lazy import torch
 from smopd.objective.selection import Interpolation, keep_mask
 from smopd.rollout.play import Draw, Reply
 from smopd.scoring.stats import TokenStats
@@ -90,7 +91,7 @@ class JoinedTokens:
         return torch.cat([getattr(part, name) for part in self.parts])
 
 
-Ranking = Callable[[Any], torch.Tensor]  # Tokens -> [n]; the highest are kept
+Ranking = Callable[[Any], "torch.Tensor"]  # Tokens -> [n]; the highest are kept
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Weight:
         return self.text
 
 
-TokenWeight = Weight | Callable[[Any], torch.Tensor]
+TokenWeight = Weight | Callable[[Any], "torch.Tensor"]
 
 
 def as_weight(weight: TokenWeight) -> Weight:

@@ -142,6 +142,10 @@ def test_rollout_tokens(pocket):
     assert nothing_kept.sampled.prefilled == pytest.approx(engine.usage.prompt, rel=CLOSE)
 
 
+def test_the_written_down_lengths_of_the_pocket_recipe_are_those_measured(renderer):
+    assert measure(load_examples("pocket:train"), renderer, POCKET.source) == POCKET
+
+
 def test_the_defaults_are_what_the_command_prints(qwen3):
     found = measure(load_examples(shared("data/lic/math.json")), Renderer(qwen3))
     assert (found.turns, found.template) == (DEFAULTS.turns, DEFAULTS.template)
