@@ -45,8 +45,7 @@ class Averages:
     source: str = ""
 
 
-# The pocket recipe's, written down so that a plan of it needs no tokenizer, whose import takes seconds; a test
-# measures them again.
+# The pocket recipe's, written down so that a plan of it needs no tokenizer, whose import takes seconds.
 POCKET = Averages(
     turns={4: 71, 5: 60, 6: 64, 7: 72}, shard=11112 / 1472, full=9706 / 267, system=3108 / 267,
     template=Template(start=2, user=2, prompt=1, lost=0, close=1, repeats=False),

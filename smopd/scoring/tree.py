@@ -45,9 +45,9 @@ class PrefixTree:
     @staticmethod
     def pack(sequences: Sequence[Sequence[int]]) -> PrefixTree:
         """Pack any sequences, duplicates and prefixes of one another included, in near-linear time."""
-        ids, positions, subtree_end, index = layout(sequences)
-        tensors = (torch.from_numpy(array) for array in (ids, positions, subtree_end))
-        return PrefixTree(*tensors, [torch.from_numpy(path) for path in index])
+        *arrays, index = layout(sequences)
+        ids, positions, subtree_end = map(torch.from_numpy, arrays)
+        return PrefixTree(ids, positions, subtree_end, list(map(torch.from_numpy, index)))
 
     def to(self, device: torch.device | str) -> PrefixTree:
         """The same row on another device (`index` stays: it is used to pick rows, wherever they are)."""

@@ -19,9 +19,9 @@ from peft import PeftModel
 
 from smopd.chat import Renderer
 from smopd.config import Config, plan_of
+from smopd.data import Example
 from smopd.devices import free_cache
 from smopd.errors import EngineLost, UserError
-from smopd.evaluation.prepare import prepared_examples
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
 from smopd.objective.loss import RolloutLoss, Survey, survey
@@ -35,9 +35,10 @@ from smopd.seeds import derive
 from smopd.settings import Optim
 from smopd.training import sharding
 from smopd.training.balance import TermGradients
+from smopd.training.check import check_training
 from smopd.training.guards import Guards
 from smopd.training.hooks import Hooks
-from smopd.training.interrupt import interruptible
+from smopd.training.interrupt import Stopped, interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
 from smopd.training.player import StepPlayer
@@ -45,32 +46,26 @@ from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 from smopd.training.scores import FAST, score, without_graph
 from smopd.training.tokens import teacher_contexts, token_columns
-from smopd.training.turn_accuracy import check_states_known, turn_accuracy
+from smopd.training.turn_accuracy import turn_accuracy
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
 
 
-class Stopped(Exception):
-    """Ctrl-C: everything up to `step` is saved."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(f"stopped after step {step}")
-        self.step = step
-
-
 class Trainer:
     """One run: model, data, engine, optimizer and folder, taken one step at a time."""
 
-    def __init__(self, config: Config, folder: RunFolder, processes: Processes | None = None) -> None:
+    def __init__(
+        self, config: Config, folder: RunFolder, processes: Processes | None = None,
+        examples: list[Example] | None = None,
+    ) -> None:  # fmt: skip
+        """`examples`: those that `check_training` found for the config; without them it is asked here."""
         self.config, self.folder = config, folder
         self.plan = plan_of(config)
         self.processes = processes or Processes()
         refuse_processes(config, self.processes.world_size)
         self.sharded = self.processes.world_size > 1 and (config.train.shard or self.processes.asks_to_shard)
-        examples = prepared_examples(config, "train")  # before the model: a mistake there is told at once
-        if config.train.teacher_every:
-            check_states_known(config.data.train, examples)
+        examples = check_training(config) if examples is None else examples
         device = self.processes.device
         chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
         self.renderer: Renderer = chat.renderer

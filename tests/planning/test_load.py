@@ -13,6 +13,7 @@ from smopd.data import load_examples
 from smopd.planning.averages import (
     ANSWER_SHARE,
     DEFAULTS,
+    POCKET,
     MIDDLE_SHARE,
     common_prefix,
     find_averages,
@@ -142,8 +143,8 @@ def test_rollout_tokens(pocket):
     assert nothing_kept.sampled.prefilled == pytest.approx(engine.usage.prompt, rel=CLOSE)
 
 
-def test_the_written_down_lengths_of_the_pocket_recipe_are_those_measured(renderer):
-    assert measure(load_examples("pocket:train"), renderer, POCKET.source) == POCKET
+def test_the_written_down_lengths_of_the_pocket_recipe_are_those_measured(pocket_renderer):
+    assert measure(load_examples("pocket:train"), pocket_renderer, POCKET.source) == POCKET
 
 
 def test_the_defaults_are_what_the_command_prints(qwen3):
