@@ -1,10 +1,12 @@
 """Where tensors live: this process's GPU where there is one, else the CPU. The one place that asks."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
+from smopd.lazy import torch
 
 _chosen: list[torch.device] = []
 

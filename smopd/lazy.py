@@ -1,13 +1,16 @@
-"""Names of a package that are imported when they are first asked for: importing the package costs nothing.
+"""What is imported when it is first asked for: the names of a package, and torch.
 
-They stand once, as ordinary imports in the `__init__.pyi` beside `__init__.py`, where type checkers look too.
+The names of a package stand once, as ordinary imports in the `__init__.pyi` beside `__init__.py`, where type
+checkers look too. Importing torch takes seconds; modules that a planner or a writer of pages needs, though
+they never compute with it, do `from smopd.lazy import torch`.
 """
 
 import ast
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 
 def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
@@ -24,3 +27,16 @@ def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], list[str]
         return getattr(import_module(home), name)
 
     return find, sorted(homes)
+
+
+class LazyModule(ModuleType):
+    """Stands for a module until one of its names is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+
+if TYPE_CHECKING:
+    import torch as torch
+else:
+    torch = LazyModule("torch")

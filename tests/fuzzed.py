@@ -90,7 +90,7 @@ def make_run(run: Path, config: str) -> None:
         with EvaluationFolder(run / "eval" / name, identity) as evaluation:
             evaluation.add(outcomes)
             evaluation.finish(outcomes, summarise(outcomes))
-    zeros = {name: torch.zeros(6, dtype=kind) for name, kind in tokens.TYPES.items()}
+    zeros = {name: torch.zeros(6, dtype=getattr(torch, kind)) for name, kind in tokens.TYPES.items()}
     drawn = torch.from_numpy(np.random.default_rng(0).random(6).astype("float32"))
     zeros |= {"entropy": drawn, "student_logp": -drawn, "teacher_logp": -2 * drawn}
     tokens.write(

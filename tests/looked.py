@@ -123,6 +123,11 @@ def _others(ids: np.ndarray, vocabulary: int, draw: np.random.Generator) -> tupl
     return others, torch.tensor(logp, dtype=torch.float32)
 
 
+def typed(values, types):
+    """Columns of a token log in the types it is written in."""
+    return {name: torch.tensor(values[name]).to(getattr(torch, kind)) for name, kind in types.items()}
+
+
 def _log_evaluation(path, view, told, outcomes, pieces, draw):
     ids = np.concatenate([one for replies in told for one in replies])
     places = [(c, t, len(one)) for c, replies in enumerate(told) for t, one in enumerate(replies)]
@@ -133,7 +138,7 @@ def _log_evaluation(path, view, told, outcomes, pieces, draw):
         "position": np.concatenate([np.arange(n) for _, _, n in places]), "token": ids,
         "entropy": draw.uniform(0, 2.5, len(ids)), "logp": logp.numpy(),
     }  # fmt: skip
-    columns = {name: torch.tensor(values[name]).to(kind) for name, kind in evaluation_tokens.TYPES.items()}
+    columns = typed(values, evaluation_tokens.TYPES)
     names = {"ids": [o.id for o in outcomes], "view": view, "run": 0, "pieces": pieces}
     write_tokens(path, columns, {"student": others}, names)
 
@@ -154,7 +159,7 @@ def _made_step(path, step, rollouts, length, pieces, text, draw):
         "kept": draw.random(count) < 0.8, "clipped": draw.random(count) < 0.1,
         "weight": 0.2 + 0.2 * (number // length % turns),
     }  # fmt: skip
-    columns = {name: torch.tensor(values[name]).to(kind) for name, kind in training_tokens.TYPES.items()}
+    columns = typed(values, training_tokens.TYPES)
     columns["view"] = torch.zeros(count, dtype=torch.uint8)
     names = [f"train-{step}-{k}{text}" for k in range(rollouts)]
     log = training_tokens.Columns(

@@ -74,7 +74,7 @@ class Run:
         if not path.exists():
             advice = "tokens are kept with settings={'train.save_tokens': True}"
             raise UserError(f"{self.path}: has no tokens of step {step}; {advice}")
-        columns = tokens.read(path)
+        columns = tokens.read(path, "numpy")
         values = {name: column.tolist() for name, column in columns.values.items()}
         values["id"] = [columns.ids[number] for number in values["rollout"]]
         values["term"] = [columns.terms[number] for number in values.pop("part")]

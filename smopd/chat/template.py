@@ -2,17 +2,21 @@
 in a row, a system message) is found out by rendering a probe, never guessed from a name.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from smopd.chat.messages import Message as Message
 from smopd.chat.messages import user as _user
 from smopd.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 log = logging.getLogger("smopd")
 

@@ -36,7 +36,7 @@ def build(
         raise UserError(f"base build {name}: unknown; there is {', '.join(NAMES)}")
     from smopd.cli.progress import track, training_note
     from smopd.training.base import build_base
-    from smopd.training.loop import Stopped
+    from smopd.training.interrupt import Stopped
 
     try:
         made = build_base(out, set_ or [], track, training_note)

@@ -236,12 +236,14 @@ def methods(
 
     Example: smopd bench methods maigo grpo ogls-sd
     """
-    from smopd.bench.methods import COSTS, Methods, report
-    from smopd.cli.progress import track
+    from smopd.config_io import choices
     from smopd.methods import METHODS
 
     if unknown := [name for name in names or () if name not in METHODS]:
-        raise UserError(f"unknown method {unknown[0]!r}; smopd methods lists them")
+        raise UserError(f"unknown method {unknown[0]!r}{choices(unknown[0], list(METHODS), 'methods')}")
+    from smopd.bench.methods import COSTS, Methods, report
+    from smopd.cli.progress import track
+
     result = report(Methods(examples, steps, reply), reps, names or tuple(METHODS), track)
     if as_json:
         emit(result)

@@ -96,13 +96,13 @@ def evaluate(
     from smopd.models import resolve_adapter
     from smopd.rollout.choice import resolve_engine
 
-    config = resolve_engine(config)
     check_evaluation(config)
     start = config.model.adapter
     wanted = found.adapter or run or start
     chosen = resolve_adapter(wanted) if wanted else None
     of_run = run is not None and chosen is not None and chosen.resolve().parent.parent == run.resolve()
     examples = prepared_examples(config, "eval")
+    config = resolve_engine(config)
     if out is not None:  # a place that will not do is said before the base is played
         EvaluationFolder(out, identity(config, examples, chosen))
     before: tuple[Path, dict[str, Any]] | None = None

@@ -160,7 +160,7 @@ def quickstart(
     out = out or Path(default)
     config = _config(recipe, set_, method, dry_run)
     from smopd.cli.progress import track, training_note
-    from smopd.training.loop import Stopped
+    from smopd.training.interrupt import Stopped
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import quickstart_run
     from smopd.viewer.results import report_run
@@ -206,7 +206,7 @@ def train(
     config = _config(recipe, set_, method, dry_run)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
     from smopd.cli.progress import not_judged, track, training_note
-    from smopd.training.loop import Stopped
+    from smopd.training.interrupt import Stopped
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import train_run
 

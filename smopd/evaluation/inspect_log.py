@@ -23,6 +23,8 @@ def write_inspect_log(folder: Path, out: Path) -> Path:
     """Write the log of the evaluation in `folder`; the ending of `out` decides the format."""
     if out.suffix not in ENDINGS:
         raise UserError(f"{out}: a log of inspect_ai ends in {' or '.join(ENDINGS)}")
+    if load_summary(folder) is None:
+        raise UserError(f"{folder}: is no evaluation (no summary.json)")
     try:
         from inspect_ai.log import write_eval_log
     except ImportError:

@@ -21,8 +21,7 @@ from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
 from smopd.evaluation.tokens import TokenRecorder
 from smopd.files import digest, file_digest, read_python
 from smopd.models.adapter_files import TEACHER_WEIGHTS, WEIGHTS, averaged_teacher
-from smopd.models.loading import weights_digest
-from smopd.rollout.assembly import evaluation_driver
+from smopd.models.loading import check_model, weights_digest
 from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
 from smopd.rollout.engine import traits_of
@@ -83,6 +82,8 @@ def run_evaluation(
 
 @contextmanager
 def _driver(config: Config, adapter: Path | None, as_teacher: bool, track: Track) -> Iterator[Player]:
+    from smopd.rollout.assembly import evaluation_driver
+
     own = averaged_teacher(adapter) if adapter and as_teacher else nullcontext(adapter)
     with own as weights, evaluation_driver(config, weights, track) as driver:
         yield replace(driver, clean=clean_form(config)) if "teacher" in config.eval.views else driver
@@ -123,7 +124,7 @@ def clean_form(config: Config) -> Clean:
 
 
 def check_evaluation(config: Config) -> None:
-    """A UserError for settings that contradict each other."""
+    """A UserError for settings that contradict each other, or a model that cannot be loaded."""
     token_ids = traits_of(config.engine.kind).token_ids
     if config.eval.save_tokens and config.engine.kind not in ("hf", "auto"):
         needs = "the replies are scored once more, by the model in this process"
@@ -134,6 +135,8 @@ def check_evaluation(config: Config) -> None:
     if "simulated" in config.eval.views and not config.user.servers:
         advice = "name its endpoint, e.g. --user-url http://localhost:8000"
         raise UserError(f"eval.views: in the view simulated a model plays the user; {advice}")
+    if token_ids:
+        check_model(config)
 
 
 def evaluate_into(

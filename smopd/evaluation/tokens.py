@@ -9,23 +9,21 @@ that were played together: TOKENS/VIEW-NUMBER.safetensors. An engine tells at mo
 it sampled, so the replies are scored once more, which needs the model in this process.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from smopd.errors import UserError
+from smopd.lazy import torch
 from smopd.rollout.driver import Conversation, Driver
-from smopd.rollout.hf import HFEngine
-from smopd.scoring.alternatives import token_profile
-from smopd.scoring.passes import body_and_head, reply_hidden
-from smopd.scoring.token_log import Others, read_tokens, write_tokens
+from smopd.scoring.token_log import Framework, Others, read_tokens, write_tokens
 
 TYPES = {
-    "conversation": torch.int16, "turn": torch.int16, "position": torch.int32, "token": torch.int32,
-    "entropy": torch.float32, "logp": torch.float32,
+    "conversation": "int16", "turn": "int16", "position": "int32", "token": "int32",
+    "entropy": "float32", "logp": "float32",
 }  # fmt: skip
 MODEL = "student"
 
@@ -46,15 +44,19 @@ class TokenRecorder:
             (c, t, turn) for c, one in enumerate(played) for t, turn in enumerate(one.turns) if turn.reply
         ]
         names = {"ids": [one.example.id for one in played], "view": view, "run": run}
-        columns, others, pieces = self._scored(replies) if replies else _nothing()
+        with torch.no_grad():
+            columns, others, pieces = self._scored(replies) if replies else _nothing()
         self.begin()
         path = self.folder / f"{view}-{number:05d}.safetensors"
         write_tokens(path, columns, {MODEL: others}, {**names, "pieces": pieces})
 
-    @torch.no_grad()
     def _scored(
         self, replies: Sequence[tuple[int, int, Any]]
     ) -> tuple[dict[str, Any], Others, dict[int, str]]:
+        from smopd.rollout.hf import HFEngine
+        from smopd.scoring.alternatives import token_profile
+        from smopd.scoring.passes import body_and_head, reply_hidden
+
         engine = self.driver.engine
         assert isinstance(engine, HFEngine)
         body, head = body_and_head(engine.model.requires_grad_(False))  # nothing is trained here
@@ -69,7 +71,7 @@ class TokenRecorder:
             "conversation": conversation.repeat_interleave(lengths), "turn": turn.repeat_interleave(lengths),
             "position": position, "token": ids, "entropy": found.entropy, "logp": found.logp,
         }  # fmt: skip
-        columns = {name: made[name].cpu().to(kind) for name, kind in TYPES.items()}
+        columns = {name: made[name].cpu().to(getattr(torch, kind)) for name, kind in TYPES.items()}
         others = Others.of(ids.cpu(), found.top.tokens.cpu(), found.top.logps.cpu())
         pieces = self.driver.renderer.pieces(sorted({*ids.unique().tolist(), *others.ids()}))
         return columns, others, pieces
@@ -78,14 +80,14 @@ class TokenRecorder:
 def _nothing() -> tuple[dict[str, Any], Others, dict[int, str]]:
     empty = torch.zeros(0)
     others = Others.of(empty, torch.zeros(0, 1), torch.zeros(0, 1))
-    return {name: empty.to(kind) for name, kind in TYPES.items()}, others, {}
+    return {name: empty.to(getattr(torch, kind)) for name, kind in TYPES.items()}, others, {}
 
 
 @dataclass(frozen=True)
 class Logged:
     """The tokens of one group of conversations."""
 
-    values: dict[str, torch.Tensor]
+    values: dict[str, Any]  # columns, tensors or arrays
     others: Others
     pieces: dict[int, str]
     ids: list[str]
@@ -93,9 +95,9 @@ class Logged:
     run: int
 
 
-def read(path: Path) -> Logged:
+def read(path: Path, framework: Framework = "pt") -> Logged:
     """What a recorder wrote."""
-    values, others, names = read_tokens(path, TYPES, ("ids", "view", "run", "pieces"))
+    values, others, names = read_tokens(path, TYPES, ("ids", "view", "run", "pieces"), framework)
     if MODEL not in others:
         raise UserError(f"{path}: not a token log of an evaluation")
     pieces = {int(token): text for token, text in names["pieces"].items()}

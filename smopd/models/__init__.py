@@ -1,6 +1,5 @@
 """Models: loading a chat model with its template, and the two adapters that are student and teacher."""
 
-from smopd.models.adapter_files import resolve_adapter
-from smopd.models.loading import ChatModel, load_model, load_renderer
+from smopd.lazy import lazy_names
 
-__all__ = ["ChatModel", "load_model", "load_renderer", "resolve_adapter"]
+__getattr__, __all__ = lazy_names(__name__, __file__)

@@ -2,26 +2,28 @@
 PEFT alone fills what is missing with random numbers and says so in a warning.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from peft import LoraConfig, PeftConfig, PeftModel, PeftModelForCausalLM, set_peft_model_state_dict
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from transformers import PreTrainedModel
 
 from smopd.errors import UserError
 from smopd.files import read_json
+from smopd.lazy import torch
 from smopd.models.checksums import WEIGHTS, checkpoints, damage, is_checkpoint
-from smopd.models.mixed_precision import compute_in_base_type
 
-Tensors = dict[str, torch.Tensor]
+if TYPE_CHECKING:
+    from peft import LoraConfig, PeftModel
+    from transformers import PreTrainedModel
+
+Tensors = dict[str, "torch.Tensor"]
 STUDENT = "default"  # the name under which PEFT saves without a subfolder
 CONFIG = "adapter_config.json"
 TEACHER_WEIGHTS = "teacher.safetensors"  # of a checkpoint: the same names as the student's
@@ -74,6 +76,8 @@ def _read_config(folder: Path) -> LoraConfig:
         raise UserError(f"{file}: r and lora_alpha must be positive numbers; {COPY}")
     if tree.get("megatron_config"):  # PEFT would import whatever module `megatron_core` names
         raise UserError(f"{file}: an adapter for Megatron layers, which the models here do not have")
+    from peft import LoraConfig, PeftConfig
+
     try:
         config = PeftConfig.from_pretrained(str(folder))
     except Exception as error:  # whatever PEFT may raise at values of the wrong kind
@@ -86,6 +90,8 @@ def _read_tensors(folder: Path) -> Tensors:
     file = folder / WEIGHTS
     if not file.exists():
         raise UserError(f"{folder}: holds no {WEIGHTS}; expected a PEFT adapter folder")
+    from safetensors.torch import load_file
+
     try:
         tensors = load_file(file)
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
@@ -100,6 +106,10 @@ def _read_tensors(folder: Path) -> Tensors:
 
 def load_adapter(base: PreTrainedModel, folder: Path, trainable: bool = False) -> PeftModel:
     """The base with the adapter of a folder as its student; an error unless each fits the other exactly."""
+    from peft import PeftModelForCausalLM
+
+    from smopd.models.mixed_precision import compute_in_base_type
+
     config, tensors = read_adapter(folder)
     config.inference_mode = not trainable
     try:
@@ -113,6 +123,8 @@ def load_adapter(base: PreTrainedModel, folder: Path, trainable: bool = False) -
 
 def fill_adapter(model: PeftModel, tensors: Tensors, source: Path) -> None:
     """Put tensors into the student's adapter: every one of them, and nothing stays as it was."""
+    from peft import set_peft_model_state_dict
+
     try:
         loaded: Any = set_peft_model_state_dict(model, tensors, adapter_name=STUDENT)
     except (RuntimeError, ValueError, KeyError) as error:

@@ -2,28 +2,30 @@
 Code that a model brings along is never run, and nobody is asked whether it should be.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GenerationConfig
-from transformers.modeling_utils import PreTrainedModel
-from transformers.tokenization_utils_base import PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
+from typing import TYPE_CHECKING, Any
 
 from smopd.chat import Renderer
 from smopd.errors import UserError
+from smopd.lazy import torch
 from smopd.pocket import MODEL_DIR
 from smopd.settings import Settings
 
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
 log = logging.getLogger("smopd")
+HUB_SECONDS = 5.0  # that one question to the hub may take
 # Said at every call: left to itself, transformers asks the person at the terminal.
 NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 
@@ -45,6 +47,8 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
     """Load what `config.model` names; every failure says which setting to mend."""
     path, gguf = _source(config)
     quantized = _quantized(config, device)
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
     # cuDNN's attention makes a plan for every new shape, 20 to 40 ms each, and every turn has a new shape.
     torch.backends.cuda.enable_cudnn_sdp(False)
     with _failures_named(config):
@@ -71,9 +75,17 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
     return ChatModel(model.eval(), Renderer(tokenizer, config.chat.thinking, ends, vocabulary))
 
 
+def check_model(config: Settings) -> None:
+    """A UserError for what `load_model` would refuse before it reads any weights."""
+    _source(config)
+    _check_quantized(config)
+
+
 def load_renderer(config: Settings) -> Renderer:
     """The chat template and end tokens of what `config.model` names, without its weights."""
     path, gguf = _source(config)
+    from transformers import AutoConfig, AutoTokenizer
+
     with _failures_named(config):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         generation = load_generation_config(config)
@@ -85,6 +97,8 @@ def load_renderer(config: Settings) -> Renderer:
 def skeleton(config: Settings) -> PreTrainedModel:
     """The layers of what `config.model` names, without their weights: on the meta device."""
     path, gguf = _source(config)
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     with _failures_named(config), torch.device("meta"):
         settings = AutoConfig.from_pretrained(path, **gguf, **NO_CODE)
         return AutoModelForCausalLM.from_config(settings, **NO_CODE)
@@ -92,8 +106,11 @@ def skeleton(config: Settings) -> PreTrainedModel:
 
 def load_generation_config(config: Settings) -> GenerationConfig | None:
     """How the base's makers sample it; not every model says."""
+    path, _ = _source(config)
+    from transformers import GenerationConfig
+
     try:
-        return GenerationConfig.from_pretrained(_source(config)[0])
+        return GenerationConfig.from_pretrained(path)
     except OSError:
         return None
 
@@ -125,7 +142,6 @@ def weights_digest(config: Settings) -> str | None:
 def _source(config: Settings) -> tuple[str, dict[str, str]]:
     path = str(MODEL_DIR) if config.model.path == "pocket" else config.model.path
     folder = Path(path).expanduser()
-    transformers_logging.disable_progress_bar()
     if folder.suffix == ".gguf" and folder.is_file():
         return str(folder.parent), {"gguf_file": folder.name}
     if folder.is_dir():
@@ -135,7 +151,30 @@ def _source(config: Settings) -> tuple[str, dict[str, str]]:
         return str(folder), {}
     if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") != 1:
         raise UserError(f"model.path: {path}: no such model folder (a hub model is named owner/name)")
+    _ask_hub(path)
     return path, {}
+
+
+@cache
+def _ask_hub(name: str) -> None:
+    """Ask the hub once, and wait a few seconds: transformers would ask for many files, each several times."""
+    from huggingface_hub import errors, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+
+    advice = "check the spelling (owner/name), or give the folder of a model on this machine"
+    try:
+        if try_to_load_from_cache(name, "config.json") is None:
+            get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=HUB_SECONDS)
+        return
+    except errors.EntryNotFoundError:  # there, without such a file: transformers says what it lacks
+        return
+    except errors.GatedRepoError:
+        problem, advice = "is gated on the hub", "accept its terms there and log in: hf auth login"
+    except (errors.RepositoryNotFoundError, errors.HFValidationError):
+        problem = "neither a folder here nor a model on the hub that you may see"
+    except Exception as error:  # no network, a proxy, a server in trouble: each library has its own
+        reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+        problem = f"no such folder here, and the hub cannot be asked ({reason})"
+    raise UserError(f"model.path: {name}: {problem}; {advice}")
 
 
 def _cap_attention(model: PreTrainedModel) -> None:
@@ -148,10 +187,10 @@ def _cap_attention(model: PreTrainedModel) -> None:
         model.set_attn_implementation("eager")
 
 
-def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
+def _check_quantized(config: Settings) -> None:
     kind = config.model.quantize
     if kind == "none":
-        return {}
+        return
     if not torch.cuda.is_available():
         raise UserError(f"model.quantize: {kind} needs a GPU, and torch sees none; --set model.quantize=none")
     both = "leave out one of the two settings"
@@ -164,8 +203,16 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
         raise UserError(f"train.shard: weights in {kind} cannot be split among processes; {both}")
     if find_spec("bitsandbytes") is None:
         raise UserError(f"model.quantize: {kind} needs bitsandbytes: pip install 'smopd[quantized]'")
+
+
+def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
+    _check_quantized(config)
+    if config.model.quantize == "none":
+        return {}
+    from transformers import BitsAndBytesConfig
+
     bits: dict[str, Any] = {"load_in_8bit": True}
-    if kind == "nf4":
+    if config.model.quantize == "nf4":
         bits = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
         bits["bnb_4bit_compute_dtype"] = getattr(torch, config.model.dtype)
     return {"quantization_config": BitsAndBytesConfig(**bits), "device_map": {"": torch.device(device)}}
@@ -173,6 +220,9 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
 
 @contextmanager
 def _failures_named(config: Settings) -> Iterator[None]:
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
     path = config.model.path
     try:
         yield

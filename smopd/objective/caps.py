@@ -1,10 +1,11 @@
 """Caps: how much of a token's cost counts, and whether a token over the cap still has a gradient."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from math import inf
 
-import torch
-
+from smopd.lazy import torch
 from smopd.plugins import is_number
 
 

@@ -4,12 +4,13 @@ It sees vectors of per-token statistics only; where they come from (full logits,
 padded) is not its business. Which tokens count was decided before (`decide`), by whoever made the statistics.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
+from smopd.lazy import torch
 from smopd.objective.plan import Term
 from smopd.objective.tokens import Moment, Tokens, weights_of
 from smopd.objective.turns import Turns

@@ -3,12 +3,13 @@
 The training loop takes the same parts through a plan (smopd/methods/smopd.py).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
-
+from smopd.lazy import torch
 from smopd.objective.caps import Cap, hard, scale
 from smopd.objective.contexts import whole_task
 from smopd.objective.loss import term_loss

@@ -2,10 +2,12 @@
 weighs.
 """
 
+from __future__ import annotations
+
 from math import ceil, floor
 from typing import Literal
 
-import torch
+from smopd.lazy import torch
 
 Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
 

@@ -5,13 +5,14 @@ means that the token carries no loss and costs no gradient. `batch(weight)` show
 step's replies at once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import torch
-
+from smopd.lazy import torch
 from smopd.objective.selection import Interpolation, keep_mask
 from smopd.plugins import calling, check_function, describe_value, is_number, unexpected
 from smopd.rollout.play import Draw, Reply
@@ -91,7 +92,7 @@ class JoinedTokens:
         return torch.cat([getattr(part, name) for part in self.parts])
 
 
-Ranking = Callable[[Any], torch.Tensor]  # Tokens -> [n]; the highest are kept
+Ranking = Callable[[Any], "torch.Tensor"]  # Tokens -> [n]; the highest are kept
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Weight:
         return f"`{self.text}`"
 
 
-TokenWeight = Weight | Callable[[Any], torch.Tensor]
+TokenWeight = Weight | Callable[[Any], "torch.Tensor"]
 
 
 def as_weight(weight: TokenWeight) -> Weight:

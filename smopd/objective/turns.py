@@ -2,12 +2,13 @@
 detached.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-
+from smopd.lazy import torch
 from smopd.objective.selection import reliability, turn_weights
 from smopd.rollout.play import Reply
 from smopd.scoring.stats import TokenStats
@@ -32,7 +33,7 @@ class Turns:
         return torch.stack([(s.student_logp - s.teacher_logp).abs().mean() for s in self.stats])
 
 
-TurnWeight = Callable[[Turns], torch.Tensor]  # -> a weight for each reply
+TurnWeight = Callable[[Turns], "torch.Tensor"]  # -> a weight for each reply
 
 
 def uniform(turns: Turns) -> torch.Tensor:

@@ -7,8 +7,7 @@ import numpy as np
 from smopd.planning.gpus import Gpu
 from smopd.planning.shapes import Shape
 from smopd.scoring.chunks import device_rows
-from smopd.scoring.flex import BLOCK, bucket
-from smopd.scoring.tree import PrefixTree
+from smopd.scoring.tree import BLOCK, bucket
 
 CHUNK_LAUNCHES = 100  # of a chunk of the head: its tests allow no more
 # Launches of one sampled token in one layer, with the adapter beside the projections or merged, and outside
@@ -18,13 +17,13 @@ LAUNCHES, LAUNCHES_MERGED, LAUNCHES_OUTSIDE = 80, 52, 40
 CASTS, ADAPTER_CASTS = 8, 14
 
 
-def block_pairs(tree: PrefixTree) -> int:
+def block_pairs(subtree_end: np.ndarray) -> int:
     """Query-key pairs in the blocks of a packed row that hold one pair to be seen, padding included."""
-    length = len(tree.input_ids)
+    length = len(subtree_end)
     padded = bucket(length)
     # A padding token is seen by nobody but itself.
     ends = np.arange(1, padded + 1)
-    ends[:length] = np.asarray(tree.subtree_end)
+    ends[:length] = subtree_end
     first_n = np.arange(0, padded, BLOCK)
     seen_nn = (first_n < first_n[:, None]) & (ends.reshape(-1, BLOCK).max(1) > first_n[:, None])
     return (int(seen_nn.sum()) + len(first_n)) * BLOCK * BLOCK

@@ -7,6 +7,8 @@ from itertools import count, product
 from math import ceil, prod
 from typing import Literal
 
+import numpy as np
+
 from smopd.chat.messages import Message
 from smopd.chat.views import View, user_turns
 from smopd.config import Config, plan_of
@@ -17,13 +19,11 @@ from smopd.objective.units import Unit, units_of
 from smopd.planning.averages import Averages, common_prefix
 from smopd.planning.device import block_pairs
 from smopd.planning.engines import engine_traits
+from smopd.rollout.buffers import padded_columns
 from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import Stop
 from smopd.rollout.play import Peers, Play, Reply, Rollout
-from smopd.rollout.static import padded_columns
-from smopd.scoring.attention import BLOCK
-from smopd.scoring.flex import bucket
-from smopd.scoring.tree import PrefixTree, rows_within
+from smopd.scoring.tree import QUERIES, bucket, layout, rows_within, segments_of
 from smopd.verify.verdict import Verdict
 
 Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]  # context, reply
@@ -149,26 +149,26 @@ def pack(sequences: Sequences, row_tokens: int, attention: Attention = "segments
     whole = [[*context, *reply] for context, reply in sequences]
     total = Packed()
     for chosen in rows_within(whole, row_tokens) if whole else []:
-        tree = PrefixTree.pack([whole[k] for k in chosen])
-        length = len(tree.input_ids)
+        subtree_end = layout([whole[k] for k in chosen])[2]
+        length = len(subtree_end)
         pairs, paths = length * length, 0
         if attention == "segments":
-            pairs, paths = _attended(tree)
+            pairs, paths = _attended(subtree_end)
         elif attention == "flex":
-            length, pairs = bucket(length), block_pairs(tree)
+            length, pairs = bucket(length), block_pairs(subtree_end)
         total = total.plus(Packed(length, 1, pairs, paths, length))
     return total
 
 
-def _attended(tree: PrefixTree) -> tuple[int, int]:
+def _attended(subtree_end: np.ndarray) -> tuple[int, int]:
     pairs = paths = 0
-    segments = tree.segments()
+    segments = segments_of(subtree_end)
     for segment in segments:
         above = sum(segments[k].stop - segments[k].start for k in segment.ancestors)
         length = segment.stop - segment.start
         paths += above + length
-        for first in range(0, length, BLOCK):
-            size = min(BLOCK, length - first)
+        for first in range(0, length, QUERIES):
+            size = min(QUERIES, length - first)
             pairs += size * (above + first + size)
     return pairs, paths
 

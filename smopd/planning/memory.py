@@ -13,8 +13,7 @@ from smopd.planning.engines import engine_on, engine_traits
 from smopd.planning.gpus import GPUS, Gpu
 from smopd.planning.load import Packed, largest_load
 from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections, find_shape
-from smopd.rollout.kv import GROWTH
-from smopd.rollout.static import padded_columns, padded_rows
+from smopd.rollout.buffers import GROWTH, padded_columns, padded_rows
 from smopd.scoring.chunks import CHUNK_BYTES
 
 FLOAT = 4

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from smopd.config import Config
@@ -86,12 +87,24 @@ SHAPES = {
 }
 
 
+# What `shape_of` reads. A config.json that says all of it, as most do, is read without transformers, whose
+# import takes seconds; where it leaves something out, the defaults of its class count.
+SIZES = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
+    "num_key_value_heads", "head_dim",
+)  # fmt: skip
+EXPLICIT = dict.fromkeys(SIZES, int) | {"model_type": str, "tie_word_embeddings": bool}
+
+
+def _says_all(tree: Any) -> bool:
+    return isinstance(tree, dict) and all(isinstance(tree.get(key), kind) for key, kind in EXPLICIT.items())
+
+
 def shape_of(model: Any, name: str = "this config") -> Shape:
-    """The shape of a transformers config; a UserError where it is no dense decoder's."""
-    model = model.get_text_config()
+    """The shape of a transformers config, or of one's JSON; a UserError where it is no dense decoder's."""
+    model = SimpleNamespace(**model) if isinstance(model, dict) else model.get_text_config()
     experts = getattr(model, "num_experts", None) or getattr(model, "num_local_experts", None)
-    fields = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
-    missing = [field for field in fields if not isinstance(getattr(model, field, None), int)]
+    missing = [field for field in SIZES[:5] if not isinstance(getattr(model, field, None), int)]
     if missing or experts:
         why = f"it has no {missing[0]}" if missing else f"it has {experts} experts"
         raise UserError(f"{name}: not a dense decoder ({why}); smopd plan knows dense decoders only")
@@ -105,8 +118,6 @@ def shape_of(model: Any, name: str = "this config") -> Shape:
 
 def read_shape(path: Path) -> Shape:
     """The shape of a transformers config.json, or of a folder that holds one."""
-    from transformers import AutoConfig
-
     file = path / "config.json" if path.is_dir() else path
     advice = "give a transformers config.json, or the folder of a model that holds one"
     try:
@@ -114,6 +125,10 @@ def read_shape(path: Path) -> Shape:
         check_shape(tree, dict, str(file))
     except UserError as error:
         raise UserError(f"--model-config {error}; {advice}") from None
+    if _says_all(tree):
+        return shape_of(tree, str(path))
+    from transformers import AutoConfig
+
     try:
         model = AutoConfig.for_model(**tree)
     except Exception as error:  # whatever transformers raises at values of the wrong kind
@@ -129,12 +144,32 @@ def model_source(config: Config) -> str:
     return str(path) if path.is_dir() else config.model.path
 
 
+def config_file(config: Config) -> Path | None:
+    """The config.json of what `model.path` names: in its folder, or as it was once downloaded."""
+    source = model_source(config)
+    if Path(source).is_dir():
+        found: Any = Path(source) / "config.json"
+        return found if found.is_file() else None
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        found = try_to_load_from_cache(source, "config.json")
+    except ValueError:  # no name that the hub could have
+        return None
+    return Path(found) if isinstance(found, str) else None
+
+
 def find_shape(config: Config) -> tuple[Shape, str]:
     """The shape of what `model.path` names, and where it was found. Waits for no network."""
-    from transformers import AutoConfig
-
-    name = config.model.path
+    name, file = config.model.path, config_file(config)
     try:
+        tree = read_json(file) if file else {}
+        if _says_all(tree):
+            return shape_of(tree, name), "its config"
+        if file is None:
+            raise FileNotFoundError
+        from transformers import AutoConfig
+
         model = AutoConfig.from_pretrained(
             model_source(config), local_files_only=True, trust_remote_code=False
         )

@@ -1,31 +1,32 @@
 """Puts model, engine and driver together, as the settings name them: for training and for evaluation."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
-from typing import Any
-
-from peft import PeftModel
-from torch.nn import Module
+from typing import TYPE_CHECKING, Any
 
 from smopd.chat import Renderer
 from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.models import load_model, load_renderer
 from smopd.models.adapter_files import CONFIG, WEIGHTS, check_fit, load_adapter
-from smopd.models.adapters import merged
-from smopd.models.loading import skeleton
+from smopd.models.loading import check_model, skeleton
 from smopd.plugins import load_python
 from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
 from smopd.rollout.engine import TRAITS, Engine, Sampling, traits_of
-from smopd.rollout.hf import HFEngine
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
 from smopd.rollout.vllm_shared import adapter_rank
 from smopd.settings import Settings
 from smopd.tracking import Track, quiet
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from torch.nn import Module
 
 
 def refuse_endpoint(settings: Settings) -> None:
@@ -63,6 +64,8 @@ def make_engine(
         return engine
     if traits.in_place:
         assert model is not None
+        from smopd.rollout.hf import HFEngine
+
         return HFEngine(model, renderer.end_ids, batch, settings.engine.cache_mb)
     if traits.remote:
         from smopd.rollout.vllm_http import VLLMServers
@@ -93,6 +96,8 @@ def evaluation_driver(
     settings: Settings, adapter: Path | None = None, track: Track = quiet
 ) -> Iterator[Driver | ChatDriver]:
     """Plays an evaluation's conversations inside this block, with an adapter if given."""
+    if traits_of(settings.engine.kind).token_ids:
+        check_model(settings)
     settings = resolve_engine(settings)
     kind, sampling, limit = settings.engine.kind, evaluation_sampling(settings), settings.eval.middle_tokens
     if not traits_of(kind).token_ids:
@@ -110,6 +115,8 @@ def evaluation_driver(
                 renderer, model = chat.renderer, load_adapter(chat.model, adapter) if adapter else chat.model
             engine = make_engine(settings, renderer, batch, folder, model)
             if adapter and settings.rollout.merge:
+                from smopd.models.adapters import merged
+
                 stack.enter_context(merged(model))
         else:
             renderer = load_renderer(settings)

@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-import torch
-
+from smopd.lazy import torch
 from smopd.settings import AUTO, Settings
 
 log = logging.getLogger("smopd")

@@ -11,7 +11,7 @@ import torch
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-GROWTH = 128  # columns added when a buffer is full
+from smopd.rollout.buffers import GROWTH
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """Base and trained side by side: over one set of weights where the engine samples in this process."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-
-from peft import PeftModel
+from typing import TYPE_CHECKING
 
 from smopd.devices import default_device
 from smopd.errors import UserError
@@ -27,6 +28,9 @@ from smopd.rollout.engine import (
 from smopd.rollout.openai import ChatDriver
 from smopd.settings import Settings
 from smopd.tracking import Track, quiet
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 Player = Driver | ChatDriver
 

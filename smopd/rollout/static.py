@@ -18,21 +18,10 @@ from smopd.rollout.sampler import pick
 log = logging.getLogger("smopd")
 
 LOOK = 8  # tokens sampled between two looks: a row that ended computes at most so many for nothing
-WIDTH = 512  # columns of a cache come in multiples of this: few shapes, so few graphs
 
 # Logits [B, V] of tokens [B, 1] that stand at the cache's column, in rows that begin at `starts` [B, 1].
 Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, StaticCache], torch.Tensor]
 Capture = Callable[["StaticStep"], Callable[[], None]]
-
-
-def padded_rows(count: int) -> int:
-    """The rows of a static batch: the next power of two."""
-    return 1 << max(0, count - 1).bit_length()
-
-
-def padded_columns(count: int) -> int:
-    """The columns of a static cache: the next multiple of WIDTH."""
-    return -(-count // WIDTH) * WIDTH
 
 
 class StaticStep:

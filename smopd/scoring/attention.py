@@ -19,11 +19,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from smopd.scoring import flex
-from smopd.scoring.tree import Segment
-
-# Queries taken at once. Smaller blocks compare fewer pairs that causality then hides, larger ones make fewer
-# calls.
-BLOCK = 256
+from smopd.scoring.tree import QUERIES, Segment
 
 
 def install() -> None:
@@ -71,7 +67,7 @@ def tree_attention(
     heads, kv_heads, width = query.shape[1], key.shape[1], query.shape[-1]
     group = heads // kv_heads
     lengths = [segment.stop - segment.start for segment in segments]
-    blocks = [[min(BLOCK, length - first) for first in range(0, length, BLOCK)] for length in lengths]
+    blocks = [[min(QUERIES, length - first) for first in range(0, length, QUERIES)] for length in lengths]
     # Splitting once and joining runs, rather than picking rows, keeps the backward pass to the rows that were
     # used. A group's queries stand one after the other before the head they share, which need not be repeated
     # for them.

@@ -1,10 +1,12 @@
 """Which rows are computed at once: whole replies where they fit."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-import torch
+from smopd.lazy import torch
 
 CHUNK_BYTES = 400_000_000  # for the logit buffers of a chunk on the CPU
 # At most, for all that a chunk needs on a device. Rows beyond these make nothing faster.

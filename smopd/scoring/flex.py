@@ -17,20 +17,13 @@ import torch.nn.functional as F
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.utils._triton import has_triton
 
-from smopd.scoring.tree import PrefixTree, upload
+from smopd.scoring.tree import BLOCK, SMALLEST, PrefixTree, upload
+from smopd.scoring.tree import bucket as bucket
 
 log = logging.getLogger("smopd")
 
-BLOCK = 128  # queries and keys of one block of the mask, which is flex_attention's default
-SMALLEST = 2 * BLOCK  # torch would compile once more for a single block: a size of 1 is special to it
 NARROWEST = 16  # the smallest head width that flex_attention compiles
 TOLERANCE = {torch.float32: 1e-2, torch.bfloat16: 4e-2, torch.float16: 1e-2}  # float32 products may be TF32
-
-
-def bucket(length: int) -> int:
-    """The padded length of a row: whole blocks, and above 1,024 tokens eight lengths for each doubling."""
-    step = max(BLOCK, 2 ** (length.bit_length() - 1) // 8)
-    return max(SMALLEST, -(-length // step) * step)
 
 
 def block_mask(tree: PrefixTree, moved: PrefixTree) -> BlockMask:

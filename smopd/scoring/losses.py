@@ -5,19 +5,21 @@ gradient. The kernel (kernel.py) knows the closed form of `Divergence` and of `s
 entries only on CUDA. Natural logarithm; shapes: n rows of a chunk, V vocabulary.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import log
 from typing import Any, Literal, NamedTuple, Protocol
 
-import torch
-
+from smopd.lazy import torch
 from smopd.plugins import calling
 from smopd.scoring.stats import checked_vector
 
 Kind = Literal["gjs", "rkl", "fkl"]
-LogitLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # student and teacher logits [n, V] -> [n]
+# Student and teacher logits [n, V] -> [n].
+LogitLoss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 
 class Rows(NamedTuple):

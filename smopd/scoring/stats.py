@@ -1,11 +1,12 @@
 """What is known of every reply token once student and teacher have scored it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
-import torch
-
+from smopd.lazy import torch
 from smopd.plugins import Unexpected, unexpected
 
 
@@ -30,13 +31,13 @@ class TokenStats:
     top_tokens: torch.Tensor | None = None
     top_logps: torch.Tensor | None = None
 
-    def split(self, lengths: Sequence[int]) -> list["TokenStats"]:
+    def split(self, lengths: Sequence[int]) -> list[TokenStats]:
         """Cut into consecutive pieces, one a reply."""
         columns = [getattr(self, field.name) for field in fields(self)]
         pieces = [[None] * len(lengths) if c is None else torch.split(c, list(lengths)) for c in columns]
         return [TokenStats(*piece) for piece in zip(*pieces, strict=True)]
 
-    def detached(self) -> "TokenStats":
+    def detached(self) -> TokenStats:
         """The same without a graph."""
         return replace(self, divergence=self.divergence.detach())
 

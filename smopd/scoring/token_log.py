@@ -5,46 +5,52 @@ many of them a row has, and all of them one after the other. Only those of at le
 as many as were asked for: where a model is sure there is nothing to write, and that is most of a reply.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping
 from math import log
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
 from smopd.errors import UserError
 from smopd.files import write_bytes
+from smopd.lazy import torch
 
+Framework = Literal["pt", "numpy"]
 LEAST = log(0.01)  # log-probability of an alternative that is worth writing
-OTHERS = {"counts": torch.uint8, "tokens": torch.int32, "logps": torch.float16}
+OTHERS = {"counts": "uint8", "tokens": "int32", "logps": "float16"}
 
 
 class Others(NamedTuple):
     """The likely tokens other than the sampled ones, row after row, the likeliest first."""
 
-    counts: torch.Tensor  # [N] how many belong to a row
-    tokens: torch.Tensor  # [M] ids
-    logps: torch.Tensor  # [M]
+    counts: Any  # [N] how many belong to a row
+    tokens: Any  # [M] ids
+    logps: Any  # [M]
 
     @classmethod
-    def of(cls, tokens_N: torch.Tensor, top_tokens_Nk: torch.Tensor, top_logps_Nk: torch.Tensor) -> "Others":
+    def of(cls, tokens_N: torch.Tensor, top_tokens_Nk: torch.Tensor, top_logps_Nk: torch.Tensor) -> Others:
         """Those of the k likeliest that were not sampled and are worth writing."""
         worth = (top_tokens_Nk != tokens_N[:, None]) & (top_logps_Nk >= LEAST)
         found = worth.sum(1), top_tokens_Nk[worth], top_logps_Nk[worth]
-        return cls(*(part.to(kind) for part, kind in zip(found, OTHERS.values(), strict=True)))
+        kinds = (getattr(torch, kind) for kind in OTHERS.values())
+        return cls(*(part.to(kind) for part, kind in zip(found, kinds, strict=True)))
 
     def ids(self) -> list[int]:
         """The tokens that occur."""
-        return self.tokens.unique().tolist()
+        found: list[int] = self.tokens.unique().tolist()
+        return found
 
 
 def write_tokens(
     path: Path, columns: Mapping[str, torch.Tensor], others: Mapping[str, Others], names: Mapping[str, Any]
 ) -> None:
     """Write the file, whole or not at all; `names` is what JSON can hold of what the numbers stand for."""
+    from safetensors.torch import save
+
     tensors = {name: column.contiguous() for name, column in columns.items()}
     for model, found in others.items():
         tensors |= {f"{model}_others/{name}": part for name, part in found._asdict().items()}
@@ -52,11 +58,14 @@ def write_tokens(
 
 
 def read_tokens(
-    path: Path, wanted: Iterable[str], named: Iterable[str]
-) -> tuple[dict[str, torch.Tensor], dict[str, Others], dict[str, Any]]:
-    """The columns `wanted`, every model's likely tokens, and all names, those `named` among them."""
+    path: Path, wanted: Iterable[str], named: Iterable[str], framework: Framework = "pt"
+) -> tuple[dict[str, Any], dict[str, Others], dict[str, Any]]:
+    """The columns `wanted`, every model's likely tokens, and all names, those `named` among them.
+
+    Columns are tensors; with `framework="numpy"` they are arrays, and torch is not imported.
+    """
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework=framework) as file:
             names = {key: json.loads(value) for key, value in file.metadata().items()}
             columns = {name: file.get_tensor(name) for name in wanted}
             models = [key.removesuffix("_others/counts") for key in file.keys() if key.endswith("/counts")]  # noqa: SIM118

@@ -7,13 +7,21 @@ common prefix, and what follows it is new. Sequences that share nothing are sepa
 and cannot see each other by the same comparison.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import torch
-import torch.nn.functional as F
+
+from smopd.lazy import torch
+
+BLOCK = 128  # queries and keys of one block of flex_attention's mask, which is its default
+# Queries that attention.py takes at once. Smaller blocks compare fewer pairs that causality then hides,
+# larger ones make fewer calls.
+QUERIES = 256
+SMALLEST = 2 * BLOCK  # torch would compile once more for a single block: a size of 1 is special to it
 
 
 @dataclass(frozen=True)
@@ -35,59 +43,29 @@ class PrefixTree:
     index: list[torch.Tensor]
 
     @staticmethod
-    def pack(sequences: Sequence[Sequence[int]]) -> "PrefixTree":
+    def pack(sequences: Sequence[Sequence[int]]) -> PrefixTree:
         """Pack any sequences, duplicates and prefixes of one another included, in near-linear time."""
-        arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
-        nothing = np.empty(0, dtype=np.int64)
-        ids, depths, index = [nothing], [nothing], [nothing] * len(arrays)
-        closed: list[
-            tuple[np.ndarray, int]
-        ] = []  # nodes that get no further descendant, and where the row stood then
-        length, path, previous = 0, nothing, nothing
-        for k in _sorted(arrays):
-            tokens = arrays[k]
-            common = _common(previous, tokens)
-            closed.append((path[common:], length))
-            path = np.concatenate([path[:common], np.arange(length, length + len(tokens) - common)])
-            ids.append(tokens[common:])
-            depths.append(np.arange(common, len(tokens)))
-            index[k] = path
-            length += len(tokens) - common
-            previous = tokens
-        subtree_end = np.full(length, length)
-        for nodes, end in closed:
-            subtree_end[nodes] = end
-        joined_ids, joined_depths = (torch.from_numpy(np.concatenate(parts)) for parts in (ids, depths))
-        return PrefixTree(
-            joined_ids, joined_depths, torch.from_numpy(subtree_end), [torch.from_numpy(p) for p in index]
-        )
+        *arrays, index = layout(sequences)
+        ids, positions, subtree_end = map(torch.from_numpy, arrays)
+        return PrefixTree(ids, positions, subtree_end, list(map(torch.from_numpy, index)))
 
-    def to(self, device: torch.device | str) -> "PrefixTree":
+    def to(self, device: torch.device | str) -> PrefixTree:
         """The same row on another device (`index` stays: it is used to pick rows, wherever they are)."""
         ids, positions, ends = (
             upload(t, device) for t in (self.input_ids, self.position_ids, self.subtree_end)
         )
         return PrefixTree(ids, positions, ends, self.index)
 
-    def padded(self, length: int) -> "PrefixTree":
+    def padded(self, length: int) -> PrefixTree:
         """The same row with padding up to `length` behind it, which sees itself and which nobody sees."""
         more = length - len(self.input_ids)
-        ids, positions = (F.pad(t, (0, more)) for t in (self.input_ids, self.position_ids))
+        ids, positions = (torch.nn.functional.pad(t, (0, more)) for t in (self.input_ids, self.position_ids))
         own = torch.arange(length - more, length, device=self.subtree_end.device) + 1
         return PrefixTree(ids, positions, torch.cat([self.subtree_end, own]), self.index)
 
     def segments(self) -> list[Segment]:
         """The row cut where branches begin and end; a segment's tokens all have the same last descendant."""
-        ends = self.subtree_end.numpy(force=True)
-        starts = np.flatnonzero(np.diff(ends, prepend=0))
-        found: list[Segment] = []
-        path: list[int] = []
-        for start, stop in pairwise([*starts.tolist(), len(ends)]):
-            while path and ends[found[path[-1]].start] <= start:
-                path.pop()
-            found.append(Segment(start, stop, tuple(path)))
-            path.append(len(found) - 1)
-        return found
+        return segments_of(self.subtree_end.numpy(force=True))
 
     def attention_mask(self) -> torch.Tensor:
         """[L, L] True where the row's token (first axis) sees the column's: its ancestors and itself."""
@@ -109,6 +87,50 @@ class PrefixTree:
             return (key <= query) & (query < end[key])
 
         return visible
+
+
+def layout(sequences: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]:
+    """A packed row as arrays: the fields of `PrefixTree`, in their order."""
+    arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
+    nothing = np.empty(0, dtype=np.int64)
+    ids, depths, index = [nothing], [nothing], [nothing] * len(arrays)
+    closed: list[
+        tuple[np.ndarray, int]
+    ] = []  # nodes that get no further descendant, and where the row stood then
+    length, path, previous = 0, nothing, nothing
+    for k in _sorted(arrays):
+        tokens = arrays[k]
+        common = _common(previous, tokens)
+        closed.append((path[common:], length))
+        path = np.concatenate([path[:common], np.arange(length, length + len(tokens) - common)])
+        ids.append(tokens[common:])
+        depths.append(np.arange(common, len(tokens)))
+        index[k] = path
+        length += len(tokens) - common
+        previous = tokens
+    subtree_end = np.full(length, length)
+    for nodes, end in closed:
+        subtree_end[nodes] = end
+    return np.concatenate(ids), np.concatenate(depths), subtree_end, index
+
+
+def segments_of(ends: np.ndarray) -> list[Segment]:
+    """The segments of a packed row, from its subtree ends."""
+    starts = np.flatnonzero(np.diff(ends, prepend=0))
+    found: list[Segment] = []
+    path: list[int] = []
+    for start, stop in pairwise([*starts.tolist(), len(ends)]):
+        while path and ends[found[path[-1]].start] <= start:
+            path.pop()
+        found.append(Segment(start, stop, tuple(path)))
+        path.append(len(found) - 1)
+    return found
+
+
+def bucket(length: int) -> int:
+    """The padded length of a row: whole blocks, and above 1,024 tokens eight lengths for each doubling."""
+    step = max(BLOCK, 2 ** (length.bit_length() - 1) // 8)
+    return max(SMALLEST, -(-length // step) * step)
 
 
 def upload(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:

@@ -36,11 +36,11 @@ def load_tokens(run: Path, term: str | None = None) -> Tokens:
     columns: dict[str, list[np.ndarray]] = {}
     rollouts = 0
     for path in files:
-        logged = read(path)
+        logged = read(path, "numpy")
         wanted = term or [*logged.selecting, *logged.terms][0]
         if wanted not in logged.terms:
             raise UserError(f"{path}: has no term {wanted!r}; its terms are {', '.join(logged.terms)}")
-        values = {name: column.numpy() for name, column in logged.values.items()}
+        values = dict(logged.values)
         chosen = values["part"] == logged.terms.index(wanted)
         values["rollout"] = values["rollout"].astype(np.int64) + rollouts
         step = int(path.name.removeprefix("step-").removesuffix(".safetensors"))

@@ -8,18 +8,18 @@ that keeps every token it is the paper's 80% by entropy, asked as a question. It
 nothing.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from smopd.config import load_config, plan_of
 from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.evaluation.prepare import prepared_examples
+from smopd.lazy import torch
 from smopd.models import load_model, resolve_adapter
-from smopd.models.adapters import attach, merged, student_parameters
 from smopd.objective.loss import decide, survey, term_loss
 from smopd.objective.plan import Plan, Term
 from smopd.objective.tokens import Moment, Tokens, entropy, every_token, top
@@ -29,7 +29,6 @@ from smopd.scoring.stats import TokenStats
 from smopd.seeds import rng
 from smopd.tracking import Track, quiet
 from smopd.training import checkpoint
-from smopd.training.scores import score, without_graph
 from smopd.verify.verifiers import verify_all
 
 KEEP = 0.8  # asked of runs that keep every token
@@ -47,6 +46,9 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     found = sorted((run / "checkpoints").glob(at or "step-*"))
     if not found:
         raise UserError(f"{run}: has no checkpoint {at or 'yet'}")
+    from smopd.models.adapters import attach, merged, student_parameters
+    from smopd.training.scores import score, without_graph
+
     device = default_device()
     with track(f"loading {config.model.path} with {found[-1].name}"):
         chat = load_model(config, device)

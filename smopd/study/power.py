@@ -11,9 +11,7 @@ from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 from scipy.special import stdtrit
-from scipy.stats import chi2, norm
 
 from smopd.study.statistics import FLOOR, arms, components
 
@@ -83,6 +81,8 @@ def detectable(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[
     most = se
     while _power(most, se, critical) < power:
         most *= 2
+    from scipy.optimize import brentq
+
     return float(brentq(lambda effect: _power(effect, se, critical) - power, 0.0, most, xtol=1e-9 * most))
 
 
@@ -138,8 +138,12 @@ def _thresholds(
 
 def _spreads(df: int, count: int) -> np.ndarray:
     """Equally likely values of a sample variance whose expectation is 1."""
+    from scipy.stats import chi2
+
     return np.asarray(chi2.ppf((np.arange(count) + 0.5) / count, df)) / df
 
 
 def _power(effect: float, se: float, critical: np.ndarray) -> float:
+    from scipy.stats import norm
+
     return float(np.mean(norm.sf((critical - effect) / se) + norm.sf((critical + effect) / se)))

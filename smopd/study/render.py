@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smopd.formatting import esc
 from smopd.pages import html_page, section, style_sheet
-from smopd.study.drawing import Figure
 from smopd.study.results import Cell, Results
 from smopd.study.table_parts import VERDICTS, Entry, Number, Table, point_label
+
+if TYPE_CHECKING:
+    from smopd.study.drawing import Figure
 
 _HASH = re.compile(r"\b[0-9a-f]{16,}\b")
 NEAR = ",\u00a0"  # keeps what follows a comma in a head on its line
@@ -28,7 +30,7 @@ class Document:
 
     results: Results
     tables: list[Table]
-    figures: list[Figure]
+    figures: list["Figure"]
     summary: list[str]  # what the study found, see tables.verdict_lines
     sentences: list[str]  # one a comparison
 
@@ -122,7 +124,7 @@ def render_html(document: Document) -> str:
     return html_page(results.title or results.name, head, "".join(sections), style)
 
 
-def inline_svg(figure: Figure) -> str:
+def inline_svg(figure: "Figure") -> str:
     """The drawing inside a page: no prolog, no style sheet of its own, ids that no other drawing has."""
     text = figure.svg[figure.svg.index("<svg") :].strip()
     text = re.sub(r"<(metadata|style)\b[^>]*>.*?</\1>\s*", "", text, flags=re.DOTALL)
@@ -187,7 +189,7 @@ def _entry(entry: Entry, document: Document) -> str:
     return html
 
 
-def _figure(figure: Figure) -> str:
+def _figure(figure: "Figure") -> str:
     drawing = f'<div class="plate">{inline_svg(figure)}</div>'
     width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg)
     css = ' class="wide"' if width and float(width[1]) > WIDE else ""

@@ -10,12 +10,15 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from smopd.formatting import visible
-from smopd.study.drawing import Figure
 from smopd.study.render import Document, short
 from smopd.study.results import json_by_rows
 from smopd.study.table_parts import Number, Table
+
+if TYPE_CHECKING:
+    from smopd.study.drawing import Figure
 
 _MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # what would begin a code, a link, another column
 _TAG = re.compile(r"<(?=[\w/!?])|&(?=[#\w]+;)")
@@ -75,7 +78,7 @@ def markdown_tables(tables: Sequence[Table]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def markdown_figures(figures: Sequence[Figure], folder: str) -> str:
+def markdown_figures(figures: Sequence["Figure"], folder: str) -> str:
     """Figures as links into a folder."""
     parts = []
     for figure in figures:

@@ -13,7 +13,6 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.files import require_writable, write_bytes
 from smopd.study.collect import collect
-from smopd.study.figures import make_figures
 from smopd.study.render import Document, render_html
 from smopd.study.render_text import latex_table, render_json, render_markdown
 from smopd.study.results import Results, load_results, save_results
@@ -66,6 +65,8 @@ def audit_studies(path: Path, track: Track = quiet) -> list[str]:
 
 def make_document(results: Results) -> Document:
     """The report before it takes a form."""
+    from smopd.study.figures import make_figures
+
     effects = Maker(results).effects
     # The forms name missing cells themselves.
     words = verdict_lines(replace(results, missing=[]), effects), comparison_sentences(results, effects)

@@ -3,25 +3,27 @@ adapter_*: the student, in plain PEFT format; teacher.safetensors; optimizer.*: 
 state.json: step, hash of the settings, version; checksums.json, written last. Nothing is pickled.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from peft import PeftModel
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from smopd.code_version import code_version
 from smopd.config import Config, settings_hash
 from smopd.errors import UserError
 from smopd.files import sync, write_json
+from smopd.lazy import torch
 from smopd.models.adapter_files import STUDENT, TEACHER_WEIGHTS, fill_adapter, read_adapter
-from smopd.models.adapters import load_parameters, save_teacher, teacher_parameters
 from smopd.models.checksums import seal
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 
 def save_adapter(model: PeftModel, folder: Path) -> None:
@@ -33,6 +35,8 @@ def save_adapter(model: PeftModel, folder: Path) -> None:
 
 def write(final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config) -> None:
     """Write a checkpoint beside its place, see it on disk, then move it there in place of an older one."""
+    from smopd.models.adapters import save_teacher
+
     partial = final.with_name(f".partial-{final.name}")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -79,6 +83,8 @@ def load(
 
     `earlier`: settings that the run had before it was changed, which its older checkpoints name.
     """
+    from smopd.models.adapters import load_parameters, teacher_parameters
+
     state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     if state["settings"] not in {settings_hash(known) for known in (config, *earlier)}:
         there = f"hash {state['settings']}, smopd {state['smopd']}"
@@ -98,6 +104,8 @@ def load(
 
 
 def _save_optimizer(optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    from safetensors.torch import save_file
+
     state = optimizer.state_dict()
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, dict[str, Any]] = {}
@@ -112,6 +120,8 @@ def _save_optimizer(optimizer: torch.optim.Optimizer, folder: Path) -> None:
 
 
 def _load_optimizer(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
     plain = json.loads((folder / "optimizer.json").read_text(encoding="utf-8"))
     state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in plain["values"].items()}
     for key, tensor in load_file(folder / "optimizer.safetensors").items():

@@ -2,24 +2,27 @@
 adapter alone, as PEFT and vLLM load it.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import torch
-from transformers import GenerationConfig, PreTrainedModel
+from typing import TYPE_CHECKING, Any
 
 from smopd.config import Config, load_config
 from smopd.errors import UserError
 from smopd.files import read_json, require_writable, write_json, write_text
+from smopd.lazy import torch
 from smopd.models.adapter_files import CONFIG, WEIGHTS, load_adapter, resolve_adapter
 from smopd.models.checksums import checkpoints
 from smopd.models.loading import load_generation_config, load_model
 from smopd.tracking import Track, quiet
 from smopd.training.model_card import base_name, model_card
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -71,6 +74,8 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
         chat = load_model(config.model_copy(update={"model": config.model.model_copy(update=plain)}))
     with track(f"folding in {adapter}"):
         model = _folded(chat.model, adapter).to(getattr(torch, wanted))
+    from transformers import GenerationConfig
+
     generation = load_generation_config(config) or GenerationConfig(eos_token_id=list(chat.renderer.end_ids))
 
     def write(folder: Path) -> None:

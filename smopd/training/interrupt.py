@@ -12,6 +12,14 @@ from typing import Any
 HANGUP = getattr(signal, "SIGHUP", None)  # not every system has it
 
 
+class Stopped(Exception):
+    """Ctrl-C: everything up to `step` is saved."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"stopped after step {step}")
+        self.step = step
+
+
 class Interrupt:
     """The signals that came; `asked`: the run should stop."""
 

@@ -19,9 +19,9 @@ from peft import PeftModel
 
 from smopd.chat import Renderer
 from smopd.config import Config, plan_of
+from smopd.data import Example
 from smopd.devices import free_cache
 from smopd.errors import EngineLost, UserError, is_out_of_memory
-from smopd.evaluation.prepare import prepared_examples
 from smopd.methods import in_file
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
@@ -37,9 +37,10 @@ from smopd.seeds import derive
 from smopd.settings import Optim
 from smopd.training import sharding
 from smopd.training.balance import TermGradients
+from smopd.training.check import check_training
 from smopd.training.guards import Guards
 from smopd.training.hooks import Hooks
-from smopd.training.interrupt import interruptible
+from smopd.training.interrupt import Stopped, interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
 from smopd.training.player import StepPlayer
@@ -47,34 +48,28 @@ from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 from smopd.training.scores import FAST, score, without_graph
 from smopd.training.tokens import teacher_contexts, token_columns
-from smopd.training.turn_accuracy import check_states_known, turn_accuracy
+from smopd.training.turn_accuracy import turn_accuracy
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
 
 
-class Stopped(Exception):
-    """Ctrl-C: everything up to `step` is saved."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(f"stopped after step {step}")
-        self.step = step
-
-
 class Trainer:
     """One run: model, data, engine, optimizer and folder, taken one step at a time."""
 
-    def __init__(self, config: Config, folder: RunFolder, processes: Processes | None = None) -> None:
+    def __init__(
+        self, config: Config, folder: RunFolder, processes: Processes | None = None,
+        examples: list[Example] | None = None,
+    ) -> None:  # fmt: skip
+        """`examples`: those that `check_training` found for the config; without them it is asked here."""
         self.config, self.folder = config, folder
         self.plan = plan_of(config)
         self.processes = processes or Processes()
         refuse_processes(config, self.processes.world_size)
         self.sharded = self.processes.world_size > 1 and (config.train.shard or self.processes.asks_to_shard)
-        examples = prepared_examples(config, "train")  # before the model: a mistake there is told at once
-        if in_file(config.method):
+        examples = check_training(config) if examples is None else examples
+        if in_file(config.method):  # before the model is loaded
             try_parts(plan_of(config), config.train.steps, examples)
-        if config.train.teacher_every:
-            check_states_known(config.data.train, examples)
         device = self.processes.device
         chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
         self.renderer: Renderer = chat.renderer

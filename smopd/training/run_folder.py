@@ -5,23 +5,22 @@ tokens/ (on request), checkpoints/, eval/ and evaluated.jsonl (before and after)
 report`), view/ (`smopd view`).
 """
 
+from __future__ import annotations
+
 import logging
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from peft import PeftModel
 from safetensors import SafetensorError
-from torch.optim import Optimizer
 
 from smopd.config import Config, load_config, to_toml
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.models.checksums import checkpoints, damage, step_of
-from smopd.models.handover import StudentAdapter
 from smopd.rollout.engine import SaveAdapter
 from smopd.shape import STEP
 from smopd.training import checkpoint, tokens
@@ -33,6 +32,10 @@ from smopd.training.continuing import (
     recorded,
     refused,
 )
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from torch.optim import Optimizer
 
 log = logging.getLogger("smopd")
 LOCK = ".lock"
@@ -181,6 +184,8 @@ class RunFolder:
     @staticmethod
     def adapter_saver(model: PeftModel) -> SaveAdapter:
         """What hands the student's adapter to an engine: in memory, or a folder in plain PEFT format."""
+        from smopd.models.handover import StudentAdapter
+
         return StudentAdapter(model)
 
     def save_checkpoint(self, step: int, model: PeftModel, optimizer: Optimizer, keep: int) -> Path:

@@ -14,12 +14,10 @@ from smopd.evaluation.store import load_identity
 from smopd.files import file_digest
 from smopd.models import resolve_adapter
 from smopd.models.adapter_files import WEIGHTS
-from smopd.rollout.assembly import refuse_endpoint
 from smopd.rollout.choice import resolve_engine
 from smopd.tracking import Track, quiet
+from smopd.training.check import check_training
 from smopd.training.hooks import Hooks
-from smopd.training.loop import Trainer
-from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
 
 log = logging.getLogger("smopd")
@@ -31,12 +29,15 @@ def train_run(
     hooks: Hooks | None = None,
 ) -> None:  # fmt: skip
     """Train to the end, or from where an earlier start of the same run stopped."""
+    examples = check_training(config)
+    from smopd.training.loop import Trainer
+    from smopd.training.processes import Processes
+
     config = resolve_engine(config)  # the folder keeps what was asked for
-    refuse_endpoint(config)
     processes = Processes()
     with folder.lock() if processes.first else nullcontext():
         with track(f"loading {config.model.path} and {config.data.train}"):
-            trainer = Trainer(config, folder, processes)
+            trainer = Trainer(config, folder, processes, examples)
         if processes.first and trainer.step < config.train.steps:
             where = {"device": str(processes.device), "processes": processes.world_size}
             begun = {"step": trainer.step, "steps": config.train.steps, "engine": config.engine.kind}
@@ -55,9 +56,9 @@ def quickstart_run(
     config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: ""
 ) -> dict[str, Any]:
     """Base accuracy, training, accuracy after; each part is skipped when the folder already holds it."""
-    config = resolve_engine(config)
-    refuse_endpoint(config)
+    check_training(config)
     examples = prepared_examples(config, "eval")
+    config = resolve_engine(config)
     run, base, trained = folder.path, folder.path / "eval" / "base", folder.path / "eval" / "trained"
     with folder.lock():
         _, before, _ = evaluate_side(run, BASE, config, examples, None, base, (), folder.begin, track)

@@ -16,25 +16,26 @@ file of JSON lines beside it, a row a rollout. What is made of the log is in smo
 smopd/viewer/.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from smopd.chat import Renderer
+from smopd.lazy import torch
 from smopd.objective.loss import RolloutLoss
 from smopd.objective.plan import Plan
 from smopd.objective.units import teacher_contexts as contexts_of
 from smopd.rollout.play import Peers
-from smopd.scoring.token_log import Others, read_tokens, write_tokens
+from smopd.scoring.token_log import Framework, Others, read_tokens, write_tokens
 
 TYPES = {
-    "rollout": torch.int16, "turn": torch.int16, "part": torch.uint8, "position": torch.int32,
-    "token": torch.int32, "entropy": torch.float32, "teacher_entropy": torch.float32,
-    "divergence": torch.float32, "student_logp": torch.float32, "teacher_logp": torch.float32,
-    "kept": torch.uint8, "clipped": torch.uint8, "weight": torch.float32,
+    "rollout": "int16", "turn": "int16", "part": "uint8", "position": "int32",
+    "token": "int32", "entropy": "float32", "teacher_entropy": "float32",
+    "divergence": "float32", "student_logp": "float32", "teacher_logp": "float32",
+    "kept": "uint8", "clipped": "uint8", "weight": "float32",
 }  # fmt: skip
 VIEW = "view"  # a column that earlier versions did not write
 MODELS = ("student", "teacher")
@@ -44,7 +45,7 @@ MODELS = ("student", "teacher")
 class Columns:
     """The tokens of one step."""
 
-    values: dict[str, torch.Tensor]
+    values: dict[str, Any]  # tensors, or arrays as `read` was asked for them
     ids: list[str]  # of the rollouts
     terms: list[str]
     selecting: list[str]  # the terms that choose among their tokens
@@ -52,7 +53,7 @@ class Columns:
     others: dict[str, Others] = field(default_factory=dict)  # by model
     pieces: dict[int, str] = field(default_factory=dict)  # the text of every token that occurs
 
-    def with_pieces(self, renderer: Renderer) -> "Columns":
+    def with_pieces(self, renderer: Renderer) -> Columns:
         """The same with the texts of its tokens, so that nobody needs the tokenizer to read it."""
         ids = {
             *self.values["token"].unique().tolist(),
@@ -92,8 +93,8 @@ def token_columns(ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan)
                 for column, values in columns.items():
                     rows[column].append(values.cpu())
     empty = [torch.zeros(0)]
-    types = {**TYPES, VIEW: torch.uint8}
-    made = {name: torch.cat(rows[name] or empty).to(kind) for name, kind in types.items()}
+    types = {**TYPES, VIEW: "uint8"}
+    made = {name: torch.cat(rows[name] or empty).to(getattr(torch, kind)) for name, kind in types.items()}
     others = {}
     if rows["top_tokens"]:
         top_tokens, top_logps = torch.cat(rows["top_tokens"]), torch.cat(rows["top_logps"])
@@ -132,14 +133,14 @@ def write(path: Path, columns: Columns) -> None:
     )
 
 
-def read(path: Path) -> Columns:
+def read(path: Path, framework: Framework = "pt") -> Columns:
     """What `write` wrote; of an earlier version, without what that did not write."""
-    values, others, names = read_tokens(path, TYPES, ("ids", "terms", "selecting"))
+    values, others, names = read_tokens(path, TYPES, ("ids", "terms", "selecting"), framework)
     views = names.get("views") or ["sharded", "full"]
     if names.get("views"):
-        values[VIEW] = read_tokens(path, [VIEW], ())[0][VIEW]
+        values[VIEW] = read_tokens(path, [VIEW], (), framework)[0][VIEW]
     else:
-        full = [k for k, term in enumerate(names["terms"]) if term == "full"]
-        values[VIEW] = torch.isin(values["part"], torch.tensor(full, dtype=torch.uint8)).to(torch.uint8)
+        terms = names["terms"]
+        values[VIEW] = values["part"] == (terms.index("full") if "full" in terms else len(terms))
     pieces = {int(token): text for token, text in names.get("pieces", {}).items()}
     return Columns(values, names["ids"], names["terms"], names["selecting"], views, others, pieces)

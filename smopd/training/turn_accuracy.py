@@ -9,8 +9,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from smopd.data import Example
-from smopd.errors import UserError
 from smopd.evaluation.evaluate import expected_so_far, told_so_far
 from smopd.models.adapters import teacher_weights
 from smopd.rollout import Conversation
@@ -35,15 +33,6 @@ def turn_accuracy(trainer: "Trainer", everyone: Sequence[Rollout], step: int) ->
         found["teacher/turn_accuracy"] = _teachers(trainer, everyone, step)
     shares = {name: trainer.processes.gather(right) for name, right in found.items()}
     return {name: sum(right) / len(right) for name, right in shares.items() if right}
-
-
-def check_states_known(source: str, examples: Sequence[Example]) -> None:
-    """A UserError where the teacher's middle replies could not be judged."""
-    if not any(told_so_far(example, 0) for example in examples):
-        unknown = f"no task of {source} knows what a middle reply should say"
-        raise UserError(
-            f"train.teacher_every: {unknown}; set it to 0, or train on such tasks (everyday:train)"
-        )
 
 
 def _right(conversations: Sequence[Conversation]) -> list[bool]:

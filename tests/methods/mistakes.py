@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Natural mistakes in a method file, as small changes of one that is right: (a part of it, what stands there
 instead, a text in the line that is to be named, what is to be said). An empty line text: the file alone.
 """

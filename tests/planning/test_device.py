@@ -28,16 +28,16 @@ def test_block_pairs_are_those_of_the_blocks_with_something_to_see(turns, scale)
     seen = torch.eye(padded, dtype=torch.bool)
     seen[:length, :length] = tree.attention_mask()
     blocks = seen.view(padded // 128, 128, padded // 128, 128).any(3).any(1)
-    assert device.block_pairs(tree) == blocks.sum() * 128 * 128
+    assert device.block_pairs(tree.subtree_end.numpy()) == blocks.sum() * 128 * 128
     packed = pack(branching(turns, scale=scale), 10**6, "flex")
-    assert (packed.tokens, packed.pairs) == (padded, device.block_pairs(tree))
+    assert (packed.tokens, packed.pairs) == (padded, device.block_pairs(tree.subtree_end.numpy()))
 
 
 def test_branches_do_not_see_each_other():
     """Three branches of 1,024 tokens under a short trunk: a third of what one long path computes."""
     branches = [[0, *range(1 + 1024 * k, 1025 + 1024 * k)] for k in range(3)]
     tree, path = PrefixTree.pack(branches), PrefixTree.pack([list(range(3073))])
-    assert device.block_pairs(tree) < 0.5 * device.block_pairs(path)
+    assert device.block_pairs(tree.subtree_end.numpy()) < 0.5 * device.block_pairs(path.subtree_end.numpy())
 
 
 def test_a_head_of_4096_rows_takes_at_most_200_launches():

@@ -14,6 +14,7 @@ from smopd.planning.averages import (
     ANSWER_SHARE,
     DEFAULTS,
     MIDDLE_SHARE,
+    POCKET,
     common_prefix,
     find_averages,
     measure,
@@ -140,6 +141,10 @@ def test_rollout_tokens(pocket):
         load_config("pocket", ["train.rollouts=12", "objective.rho=0.0", "engine.cache_mb=0"]), lengths
     )
     assert nothing_kept.sampled.prefilled == pytest.approx(engine.usage.prompt, rel=CLOSE)
+
+
+def test_the_written_down_lengths_of_the_pocket_recipe_are_those_measured(pocket_renderer):
+    assert measure(load_examples("pocket:train"), pocket_renderer, POCKET.source) == POCKET
 
 
 def test_the_defaults_are_what_the_command_prints(qwen3):

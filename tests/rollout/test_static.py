@@ -9,7 +9,7 @@ from smopd.chat import Renderer, full_context
 from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.models.adapters import attach, merged
-from smopd.rollout import Driver, HFEngine, Sampling, Session, static
+from smopd.rollout import Driver, HFEngine, Sampling, Session, buffers, static
 from smopd.rollout.kv import Arena, StaticCache
 
 NUCLEUS = Sampling(temperature=1.0, max_tokens=40, top_p=0.95, top_k=20)
@@ -21,7 +21,7 @@ SAMPLINGS = pytest.mark.parametrize(
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
     """Few columns, so that short replies fill them."""
-    monkeypatch.setattr(static, "WIDTH", 32)
+    monkeypatch.setattr(buffers, "WIDTH", 32)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_prompts_at_the_borders_of_a_cache(pocket, prompts):
 
 def test_little_room_splits_a_padded_batch(pocket, prompts, monkeypatch):
     growing, fixed = engines(pocket, batch=11)
-    cells, sampling = static.padded_columns(max(map(len, prompts)) + 8) * 4, Sampling(1.0, 8)
+    cells, sampling = buffers.padded_columns(max(map(len, prompts)) + 8) * 4, Sampling(1.0, 8)
     fixed.limit = 2 * cells * fixed._token_bytes()
     widths, real = [], fixed._sample
     monkeypatch.setattr(fixed, "_sample", lambda rows, s: (widths.append(len(rows)), real(rows, s)))
@@ -193,8 +193,8 @@ def test_the_growing_cache_is_the_default_on_a_cpu(pocket):
 
 
 def test_shapes_come_in_few_sizes():
-    assert [static.padded_rows(n) for n in (1, 2, 3, 4, 5, 64, 65)] == [1, 2, 4, 4, 8, 64, 128]
-    assert [static.padded_columns(n) for n in (1, 32, 33)] == [32, 32, 64]
+    assert [buffers.padded_rows(n) for n in (1, 2, 3, 4, 5, 64, 65)] == [1, 2, 4, 4, 8, 64, 128]
+    assert [buffers.padded_columns(n) for n in (1, 32, 33)] == [32, 32, 64]
 
 
 def test_an_arena_keeps_rows_through_a_change_of_shape():

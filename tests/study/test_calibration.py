@@ -113,7 +113,7 @@ def test_a_log_on_disk_is_read_by_part_with_rollouts_numbered_through(tmp_path):
     import torch
 
     for step in (1, 2):
-        columns = {name: torch.arange(6).to(kind) for name, kind in TYPES.items()}
+        columns = {name: torch.arange(6).to(getattr(torch, kind)) for name, kind in TYPES.items()}
         columns |= {
             "part": torch.tensor([0, 0, 0, 1, 2, 0], dtype=torch.uint8),
             "rollout": torch.tensor([0, 0, 1, 1, 1, 1]).short(),

@@ -69,7 +69,7 @@ def test_it_is_compact(run):
     log = read(file)
     count, row = (
         len(log.values["token"]),
-        sum(torch.empty(0, dtype=kind).element_size() for kind in TYPES.values()),
+        sum(torch.empty(0, dtype=getattr(torch, kind)).element_size() for kind in TYPES.values()),
     )
     others = sum(2 * count + 6 * len(some.tokens) for some in log.others.values())
     assert others < 2 * 3 * 6 * count  # most tokens have hardly a rival

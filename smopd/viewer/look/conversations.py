@@ -34,10 +34,8 @@ class Likely(NamedTuple):
     @classmethod
     def of(cls, others: Others) -> "Likely":
         """As the log has them."""
-        counts = others.counts.numpy()
-        return cls(
-            counts, others.tokens.numpy(), others.logps.float().numpy(), np.cumsum(counts, dtype=np.int64)
-        )
+        logps = others.logps.astype(np.float32)
+        return cls(others.counts, others.tokens, logps, np.cumsum(others.counts, dtype=np.int64))
 
     def rows(self, first: int, last: int) -> "Likely":
         """Those of some rows."""
@@ -225,8 +223,8 @@ Parts = dict[int, list[Part]]
 def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]]:
     found: dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        log = evaluation_tokens.read(path)
-        values = {name: column.numpy() for name, column in log.values.items()}
+        log = evaluation_tokens.read(path, "numpy")
+        values = dict(log.values)
         values["student_logp"] = values.pop("logp")
         rows = {evaluation_tokens.MODEL: Likely.of(log.others)}
         for first, last in _segments(values, ("conversation", "turn")):
@@ -237,8 +235,8 @@ def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, M
 
 
 def _training_parts(path: Path) -> tuple[dict[tuple[int, str], Parts], Mapping[int, str]]:
-    log = training_tokens.read(path)
-    values = {name: column.numpy() for name, column in log.values.items()}
+    log = training_tokens.read(path, "numpy")
+    values = log.values
     rows = {model: Likely.of(others) for model, others in log.others.items()}
     found: dict[tuple[int, str], Parts] = {}
     for first, last in _segments(values, ("rollout", "view", "turn", "part")):
