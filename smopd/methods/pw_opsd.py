@@ -44,7 +44,7 @@ METHODS = [
         "L = mean over replies of (1/n) sum w_i sum_v min(T_v log(T_v/S_v), 0.05), both at temperature 1.1.",
         choices="Privileged context: what the clean teacher sees, and the reference answer (theirs: a whole "
         "solution). Examples without one are left out. Every reply is a sequence. The released code's u_i, "
-        "the middle of the token. Its own training: lr 5e-6, 100 steps, 32 rollouts, 1,024 tokens, sampled at "
-        "temperature 1.1 (rollout.temperature; here the recipe's, as for every method).",
+        "the middle of the token. Its own training: lr 5e-6, 100 steps, 32 rollouts, 1,024 tokens, sampled "
+        "at temperature 1.1 (rollout.temperature; here the recipe's, as for every method).",
     )
 ]  # fmt: skip
