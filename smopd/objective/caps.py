@@ -35,8 +35,8 @@ class Cap:
         return cost > self.limit
 
     def moves(self, cost: torch.Tensor) -> torch.Tensor:
-        """Which tokens keep a gradient."""
-        return torch.ones_like(cost, dtype=torch.bool) if self.keeps_direction else cost <= self.limit
+        """Which tokens keep a gradient. A cost that is not a number does: it must be seen in the gradient."""
+        return torch.ones_like(cost, dtype=torch.bool) if self.keeps_direction else ~self.over(cost)
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,6 @@ class RelativeCap(Cap):
     def over(self, cost: torch.Tensor) -> torch.Tensor:
         """Which tokens cost more than the reply's own limit."""
         return cost > self._of(cost)
-
-    def moves(self, cost: torch.Tensor) -> torch.Tensor:
-        """Which tokens keep a gradient."""
-        return cost <= self._of(cost)
 
 
 no_cap = Cap()

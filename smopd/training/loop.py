@@ -43,6 +43,7 @@ from smopd.training.hooks import Hooks
 from smopd.training.interrupt import Stopped, interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
+from smopd.training.no_gradient import explain
 from smopd.training.player import StepPlayer
 from smopd.training.processes import Processes
 from smopd.training.run_folder import RunFolder
@@ -89,6 +90,7 @@ class Trainer:
             weight_decay=config.optim.weight_decay,
         )
         self.by_term: TermGradients | None = None
+        self.cause = ""  # why the last step that had no gradient had none
         if self.plan.balance and self.sharded:
             raise UserError("method: terms are balanced on whole weights only; train without train.shard")
         self.row_tokens = config.train.row_tokens
@@ -215,7 +217,11 @@ class Trainer:
                 step, row["rollout/logp_gap"], self.config.engine.gap_warning,
             )  # fmt: skip
         with protect():
-            row |= self._update(step)
+            row |= self._update(step, row["loss"] or 0.0)
+            if row["skipped"] or row["empty"]:
+                self.cause, stops = explain(everyone, losses, self.plan, moment, not row["skipped"])
+                row["skipped"] = int(stops)
+                log.warning("step %d: no gradient, the step changed nothing: %s", step, self.cause)
             self.step = step
             ended = time.perf_counter()
             row |= {
@@ -359,42 +365,39 @@ class Trainer:
             return sharding.unsharded(self.model)
         return merged(self.model) if self.config.rollout.merge else nullcontext()
 
-    def _update(self, step: int) -> dict[str, Any]:
-        """Clip, optimizer step, teacher average. A zero or non-finite gradient changes nothing."""
+    def _update(self, step: int, loss: float) -> dict[str, Any]:
+        """Clip, optimizer step, teacher average. No gradient, or one or a loss that is not finite, changes
+        nothing.
+        """
         optim = self.config.optim
         norm = torch.nn.utils.clip_grad_norm_(self.student, optim.grad_clip or inf).item()
         rate = learning_rate(step, self.config.train.steps, optim)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        finite = isfinite(norm)
+        finite = isfinite(norm) and isfinite(loss)
         if finite and norm > 0:
             self.optimizer.step()
             if step % self.config.teacher.every == 0:
                 update_teacher(self.model, self.config.teacher.decay)
-        elif finite:
-            log.warning(
-                "step %d: no reply gave a gradient (all empty, or all capped); the step changed nothing", step
-            )
-        else:
-            log.warning("step %d: the gradient is not finite; the step changed nothing", step)
         self.optimizer.zero_grad(set_to_none=True)
         return {
-            "grad_norm": norm if finite else None,
+            "grad_norm": norm if isfinite(norm) else None,
             "lr": rate,
             "skipped": int(not finite),
             "empty": int(norm == 0),
         }
 
     def _check_skipped(self) -> None:
-        """Stop where one step after the other has no finite gradient: more of the same would not mend it."""
+        """Stop where one step after the other has no gradient: more of the same would not mend it."""
         most = self.config.train.max_skipped
         rows = self.processes.broadcast(self.folder.metrics()[-most:] if self.processes.first else None) or []
         if len(rows) == most and all(row["skipped"] for row in rows):
             self.save()
             raise UserError(
-                f"{most} steps in a row had no finite gradient, the last of them step {self.step}; their "
-                f"conversations, with their losses, are in {self.folder.path / 'rollouts'}. Lower optim.lr, "
-                "set model.dtype to float32, or raise train.max_skipped to go on"
+                f"{most} steps in a row had no gradient (method {self.config.method}), the last of them step "
+                f"{self.step}: {self.cause}.\nTheir conversations, with their losses, are in "
+                f"{self.folder.path / 'rollouts'}. Mend that term's part in the method's file; if a loss is "
+                "not finite, lower optim.lr or set model.dtype to float32. Raise train.max_skipped to go on"
             )
 
 

@@ -67,7 +67,8 @@ def sdpo(step: Step, s: Any, moment: Moment) -> torch.Tensor:
 def sod(step: Step, s: Any, moment: Moment) -> torch.Tensor:
     """One advantage a token, the sum of both, and one divisor."""
     total, tokens = torch.zeros((), dtype=torch.float64), 0
-    for group, replies in [(g, replies) for g in prompts(step, s.samples) for replies in g]:
+    of_prompt = [(replies, prompt) for prompt in prompts(step, s.samples) for replies in prompt]
+    for replies, group in of_prompt:
         outcomes = [float(others[0].rollout.correct) for others in group]
         spread = np.std(outcomes)
         grpo = (float(replies[0].rollout.correct) - np.mean(outcomes)) / (spread + 1e-6) if spread else 0.0

@@ -148,14 +148,78 @@ def test_it_stops_after_several_such_steps_in_a_row_also_over_a_restart(tmp_path
     assert patient.step == 4
 
 
+BROKEN = """
+import torch
+
+from smopd.methods import Method
+from smopd.objective import Plan, Term, every, hard, whole_task
+from smopd.rollout.play import Play
+from smopd.scoring import reverse_kl
+from smopd.settings import Section
+
+
+class Nan:
+    name = "nan"
+
+    def value(self, rows):
+        return rows.student.sum(-1) + float("nan")
+
+
+def nothing(tokens):
+    return torch.zeros_like(tokens.entropy)
+
+
+def plan(s):
+    return Plan((Play(),), (Term("broken", PARTS),))
+
+
+METHODS = [Method("broken", "broken", "broken", "none", Section, plan)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "cause"),
+    [
+        ("every, whole_task, Nan(), cap=hard(0.5)", "the loss is not finite on {n} of {n} tokens"),
+        ("every, lambda reply, peers: [], reverse_kl()", "the teacher had no context for any of its "),
+        ("every, whole_task, reverse_kl(), nothing", "the token weight kept none of {n} tokens (nothing)"),
+    ],
+    ids=["nan", "no context", "kept nothing"],
+)
+def test_a_method_that_cannot_give_a_gradient_is_stopped_with_the_cause(tmp_path, caplog, parts, cause):
+    """What else can be the cause: test_no_gradient.py."""
+    (tmp_path / "mine.py").write_text(BROKEN.replace("PARTS", parts))
+    run = trainer(tmp_path / "a", f"method={tmp_path / 'mine.py'}", "train.max_skipped=2")
+    before = weights(run)
+    with caplog.at_level(logging.WARNING, "smopd"), pytest.raises(UserError) as stopped:
+        run.train()
+    assert same(before, weights(run))
+    assert [row["skipped"] for row in run.folder.metrics()] == [1, 1]
+    tokens = [row["tokens/sampled"] for row in run.folder.metrics()]
+    told = [f"term 'broken': {cause.format(n=n)}" for n in tokens]
+    assert f"mine.py), the last of them step 2: {told[1]}" in str(stopped.value)
+    for step, words in enumerate(told, 1):
+        assert f"step {step}: no gradient, the step changed nothing: {words}" in caplog.text
+
+
+def test_groups_that_are_all_wrong_do_not_stop_a_run(tmp_path, caplog):
+    small = ("method=grpo", "objective.samples=2", "train.rollouts=2", "train.max_skipped=2", "train.steps=3")
+    run = trainer(tmp_path / "a", *small)
+    run.engine.generate = lambda prompts, *_: [Sampled((5, 6), Stop.LENGTH)] * len(prompts)
+    with caplog.at_level(logging.WARNING, "smopd"):
+        run.train()
+    assert [(row["empty"], row["skipped"]) for row in run.folder.metrics()] == [(1, 0)] * 3
+    assert "term 'policy': all advantages are 0" in caplog.text
+
+
 def test_a_batch_of_empty_replies_changes_nothing_and_the_run_goes_on(tmp_path, caplog):
     run = trainer(tmp_path / "a", "objective.rho=1.0")
     before, real = weights(run), run.engine.generate
     run.engine.generate = lambda prompts, *_: [Sampled((), Stop.LENGTH)] * len(prompts)
     with caplog.at_level(logging.WARNING, "smopd"):
         row = take_step(run, 1)
-    assert (row["empty"], row["skipped"], row["loss"], row["eligible_turns"]) == (1, 0, 0.0, 0)
-    assert "no reply gave a gradient" in caplog.text
+    assert (row["empty"], row["skipped"], row["loss"], row["eligible_turns"]) == (1, 1, 0.0, 0)
+    assert "term 'full': all of its 3 replies are empty" in caplog.text
     assert same(before, weights(run))
     run.engine.generate = real
     assert take_step(run, 2)["empty"] == 0

@@ -1,0 +1,105 @@
+"""Why a step gave no gradient: the cause by term, and whether it lies in how its answers were judged."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from smopd.objective.loss import RolloutLoss, decide, key_of
+from smopd.objective.plan import Plan, Term, part_name
+from smopd.objective.tokens import Moment, Tokens
+from smopd.objective.units import units_of
+from smopd.rollout.play import Peers, Reply, Rollout
+from smopd.scoring.stats import TokenStats
+from smopd.training.player import grade_groups
+
+Scored = list[tuple[Reply, TokenStats]]  # the replies of one term
+
+
+def explain(
+    rollouts: Sequence[Rollout], losses: Sequence[RolloutLoss], plan: Plan, moment: Moment, finite: bool
+) -> tuple[str, bool]:
+    """The cause, and whether more such steps should stop the run. `finite`: loss and gradient are.
+
+    They should not where other verdicts would have given the step a gradient (groups that are all right or
+    all wrong, no right answer to learn from), nor where conversations are cut short and longer ones follow.
+    """
+    not_finite = {term.name: _not_finite(losses, term, finite) for term in plan.scored}
+    if any(not_finite.values()):
+        return _by_term({name: cause for name, cause in not_finite.items() if cause}), True
+    if not finite:
+        return "every term's loss is finite, but the gradient is not", True
+    scored = {term.name: _scored(losses, term) for term in plan.scored}
+    moving = _moving(rollouts, scored, plan, moment)
+    missing = {t.name: _missing(rollouts, scored[t.name], t, plan, moment) for t in plan.scored}
+    for name in moving:
+        if any(loss.terms[name].turn_weights.any() for loss in losses):
+            missing[name] = f"student and teacher agree on all {_kept(scored[name])} tokens that it keeps"
+        else:
+            missing[name] = "its turn weight is 0 for every reply"
+    cause = _by_term(missing)
+    if moving and any(play.turns for play in plan.plays):
+        return cause, False
+    judged = any(_moving(_judged(rollouts, plan, k), scored, plan, moment) - moving for k in (0, 1))
+    return cause, not judged
+
+
+def _by_term(causes: dict[str, str]) -> str:
+    return "; ".join(f"term {name!r}: {cause}" for name, cause in causes.items())
+
+
+def _scored(losses: Sequence[RolloutLoss], term: Term) -> Scored:
+    parts = [loss.terms[term.name] for loss in losses]
+    return [pair for part in parts for pair in zip(part.replies, part.stats, strict=True)]
+
+
+def _kept(scored: Scored) -> int:
+    return sum(int((stats.weight != 0).sum()) for _, stats in scored if stats.weight is not None)
+
+
+def _not_finite(losses: Sequence[RolloutLoss], term: Term, finite: bool) -> str:
+    """What of a term is no number; unless the sum is finite, infinity counts too (a cap makes it finite)."""
+    for name, what in (("divergence", "loss"), ("weight", f"token weight ({part_name(term.tokens)})")):
+        columns = [column for _, s in _scored(losses, term) if (column := getattr(s, name)) is not None]
+        if bad := sum(int((c.isnan() if finite else ~c.isfinite()).sum()) for c in columns):
+            return f"the {what} is not finite on {bad} of {sum(map(len, columns))} tokens"
+    whole = all(loss.terms[term.name].value.isfinite() for loss in losses)
+    return "" if whole else f"the turn weight ({part_name(term.turns)}) is not finite"
+
+
+def _missing(rollouts: Sequence[Rollout], scored: Scored, term: Term, plan: Plan, moment: Moment) -> str:
+    """Which part of a term left nothing to learn from."""
+    if not scored:
+        chosen = [reply for r in rollouts for reply in term.replies(r.replies(), moment)]
+        given = sum(bool(reply.tokens) for reply in chosen)
+        if not given:
+            return f"all of its {len(chosen)} replies are empty" if chosen else "no reply is chosen for it"
+        parts = ", ".join(part_name(part) for part in (term.teacher, term.auxiliary) if part)
+        return f"the teacher had no context for any of its {given} replies ({parts})"
+    if kept := _kept(scored):
+        return f"all {kept} tokens that it keeps are over its cap {term.cap}"
+    if plan.grade and not any(r.advantage for r in rollouts):
+        return "all advantages are 0"
+    tokens = sum(len(stats.entropy) for _, stats in scored)
+    return f"the token weight kept none of {tokens} tokens ({part_name(term.tokens)})"
+
+
+def _moving(rollouts: Sequence[Rollout], scored: dict[str, Scored], plan: Plan, moment: Moment) -> set[str]:
+    """The terms with a token that counts and is not over the cap, or with a reply that was not scored."""
+    replies = [r.replies() for r in rollouts]
+    _, _, wanted = units_of(replies, plan, moment, Peers(rollouts, moment.draw, moment.done))
+    by_key = {key_of(reply): reply for of_rollout in replies for reply in of_rollout}
+    moving = set()
+    for term in plan.scored:
+        found = [Tokens(stats, by_key[key_of(reply)], moment) for reply, stats in scored[term.name]]
+        replies_now = sum(len(numbers) for (_, name), numbers in wanted.items() if name == term.name)
+        if replies_now > len(found) or any(d.moves.any() for d in (decide(term, found) if found else ())):
+            moving.add(term.name)
+    return moving
+
+
+def _judged(rollouts: Sequence[Rollout], plan: Plan, right: int) -> list[Rollout]:
+    """The same, every other one of them right."""
+    other = [
+        replace(r, verdicts=tuple(v and replace(v, correct=number % 2 == right) for v in r.verdicts))
+        for number, r in enumerate(rollouts)
+    ]
+    return grade_groups(other, plan.grade) if plan.grade else other
