@@ -16,9 +16,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from smopd.config import load_config
 from smopd.errors import UserError
+from smopd.evaluation.of_run import BASE, evaluations_of
 from smopd.evaluation.store import load_identity, load_outcomes, load_summary
 from smopd.formatting import esc, visible
+from smopd.models.checksums import step_of
 from smopd.study.run import StudyFolder, study_folders
 from smopd.tracking import Track, quiet
 from smopd.viewer.look.conversations import Shown, evaluated, rollouts
@@ -132,7 +135,7 @@ def _read(
             run["name"] = f"{folders[number].resolve().parent.name}/{run['name']}"
     if studies:
         sources = [source for source in sources if source.kind != "training"]
-    rows = _Rows()
+    rows, steps = _Rows(), _steps(folders)
     written, texts = [], []
     for number, batch in enumerate(_batches(sources)):
         for place, (source, shown, _) in enumerate(batch):
@@ -151,14 +154,30 @@ def _read(
                 "kind": s.kind,
                 "name": s.name,
                 "data": s.data,
+                "step": steps.get(s.folder.resolve()),
+                "views": _accuracies(s),
             }
             for s in sources
         ],
         "rows": rows.columns(),
         "studies": [read_study(study, numbers) for study in studies],
-        "summaries": [] if studies else list(_summaries(runs, sources)),
+        "summaries": [] if studies else list(_summaries(runs, sources, steps, rows.logged)),
     }
     return index, written
+
+
+def _steps(folders: Sequence[Path]) -> dict[Path, int]:
+    """The step of the checkpoint that an evaluation played, by the evaluation's folder."""
+    trained = [path for path in folders if (path / "config.toml").exists()]
+    found = [e for path in trained for e in evaluations_of(path, load_config(path / "config.toml"))[0]]
+    return {e.folder.resolve(): step_of(Path(e.side)) for e in found if e.side != BASE}
+
+
+def _accuracies(source: Source) -> dict[str, list[float]]:
+    """Accuracy and the ends of its interval by view, of an evaluation."""
+    summary = load_summary(source.folder) if source.kind != "training" else None
+    views = (summary or {}).get("views", {})
+    return {view: [v[name] for name in ("accuracy", "low", "high")] for view, v in views.items()}
 
 
 def _batches(sources: Sequence[Source]) -> Iterator[list[tuple[int, Shown, bytes]]]:
@@ -182,8 +201,11 @@ class _Rows:
     def __init__(self) -> None:
         self.words: dict[str, dict[str, int]] = {"view": {}, "task": {}, "status": {}}
         self.told: dict[str, list[Any]] = {}
+        self.logged: dict[int, list[str]] = {}  # ids that have a token log, by source
 
     def add(self, source: int, shown: Shown, number: int, place: int) -> None:
+        if shown.parts:
+            self.logged.setdefault(source, []).append(shown.id)
         known = [turn["right"] for turn in shown.turns if turn.get("right") is not None]
         row = {
             "source": source, "id": shown.id[:500], "shards": shown.shards, "number": shown.number,
@@ -200,16 +222,19 @@ class _Rows:
         return {**self.told, "words": {name: list(words) for name, words in self.words.items()}}
 
 
-def _summaries(runs: list[dict[str, Any]], sources: Sequence[Source]) -> Iterator[dict[str, Any]]:
+def _summaries(
+    runs: list[dict[str, Any]], sources: Sequence[Source], steps: dict[Path, int],
+    logged: dict[int, list[str]],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Every trained model against the untrained one on the same examples: of its own run, else of another."""
-    for after in (s for s in sources if s.kind == "after"):
+    for number, after in ((k, s) for k, s in enumerate(sources) if s.kind == "after"):
         same = [s for s in sources if s.kind == "before" and s.data == after.data]
         same.sort(key=lambda s: (s.run != after.run, runs[s.run]["model"] != runs[after.run]["model"]))
         if same:
             before = same[0]
-            told = improved(
-                runs[after.run], before, after, load_outcomes(before.folder), load_outcomes(after.folder)
-            )
+            outcomes = load_outcomes(before.folder), load_outcomes(after.folder)
+            more = steps.get(after.folder.resolve()), set(logged.get(number, ()))
+            told = improved(runs[after.run], before, after, *outcomes, *more)
             keys = [f"{runs[s.run]['name']}:{s.name}" for s in (before, after)]
             yield {**told, "before": keys[0], "after": keys[1]}
 
