@@ -134,8 +134,8 @@ def item_tests(make: Maker, view: str) -> Table:
 
     heads = ("better", "worse", "difference", "items 95%", "p", "test", "clustered 95%", "p, clustered")
     caption = (
-        f"Better, worse: items that were correct more and less often than with {make.results.reference}. Their "
-        "test and interval (exact for one seed each, else a bootstrap) hold for these very runs; the "
+        f"Better, worse: items that were correct more and less often than with {make.results.reference}. "
+        "Their test and interval (exact for one seed each, else a bootstrap) hold for these very runs; the "
         "clustered ones count seeds and items, or the items alone where a side has a single seed. Not "
         "corrected."
     )

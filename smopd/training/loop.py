@@ -20,10 +20,12 @@ from peft import PeftModel
 from smopd.chat import Renderer
 from smopd.config import Config, plan_of
 from smopd.devices import free_cache
-from smopd.errors import EngineLost, UserError
+from smopd.errors import EngineLost, UserError, is_out_of_memory
 from smopd.evaluation.prepare import prepared_examples
+from smopd.methods import in_file
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
+from smopd.objective.dry_run import try_parts
 from smopd.objective.loss import RolloutLoss, Survey, survey
 from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
@@ -69,6 +71,8 @@ class Trainer:
         refuse_processes(config, self.processes.world_size)
         self.sharded = self.processes.world_size > 1 and (config.train.shard or self.processes.asks_to_shard)
         examples = prepared_examples(config, "train")  # before the model: a mistake there is told at once
+        if in_file(config.method):
+            try_parts(plan_of(config), config.train.steps, examples)
         if config.train.teacher_every:
             check_states_known(config.data.train, examples)
         device = self.processes.device
@@ -291,7 +295,7 @@ class Trainer:
             try:
                 return self._attempt(part, peers, moment, decided)
             except (MemoryError, RuntimeError) as error:
-                if not _no_memory(error):
+                if not is_out_of_memory(error):
                     raise
                 reason = str(error).splitlines()[0]
             free_cache()
@@ -400,11 +404,6 @@ class Trainer:
 
 
 SMALLEST_ROW = 64  # packed tokens
-
-
-def _no_memory(error: Exception) -> bool:
-    """Whether an error says that memory ran out; on a CPU torch has no class of its own for that."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
 
 
 def learning_rate(step: int, total: int, optim: Optim) -> float:

@@ -16,12 +16,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from smopd.config import load_config
 from smopd.errors import UserError
-from smopd.evaluation.of_run import BASE, evaluations_of
 from smopd.evaluation.store import load_identity, load_outcomes, load_summary
 from smopd.formatting import esc, visible
-from smopd.models.checksums import step_of
 from smopd.study.run import StudyFolder, study_folders
 from smopd.tracking import Track, quiet
 from smopd.viewer.look.conversations import Shown, evaluated, rollouts
@@ -135,7 +132,7 @@ def _read(
             run["name"] = f"{folders[number].resolve().parent.name}/{run['name']}"
     if studies:
         sources = [source for source in sources if source.kind != "training"]
-    rows, steps = _Rows(), _steps(folders)
+    rows = _Rows()
     written, texts = [], []
     for number, batch in enumerate(_batches(sources)):
         for place, (source, shown, _) in enumerate(batch):
@@ -154,30 +151,19 @@ def _read(
                 "kind": s.kind,
                 "name": s.name,
                 "data": s.data,
-                "step": steps.get(s.folder.resolve()),
-                "views": _accuracies(s),
+                "step": s.step,
+                "views": {
+                    view: [v[name] for name in ("accuracy", "low", "high")]
+                    for view, v in s.summary.get("views", {}).items()
+                },
             }
             for s in sources
         ],
         "rows": rows.columns(),
         "studies": [read_study(study, numbers) for study in studies],
-        "summaries": [] if studies else list(_summaries(runs, sources, steps, rows.logged)),
+        "summaries": [] if studies else list(_summaries(runs, sources, rows.logged)),
     }
     return index, written
-
-
-def _steps(folders: Sequence[Path]) -> dict[Path, int]:
-    """The step of the checkpoint that an evaluation played, by the evaluation's folder."""
-    trained = [path for path in folders if (path / "config.toml").exists()]
-    found = [e for path in trained for e in evaluations_of(path, load_config(path / "config.toml"))[0]]
-    return {e.folder.resolve(): step_of(Path(e.side)) for e in found if e.side != BASE}
-
-
-def _accuracies(source: Source) -> dict[str, list[float]]:
-    """Accuracy and the ends of its interval by view, of an evaluation."""
-    summary = load_summary(source.folder) if source.kind != "training" else None
-    views = (summary or {}).get("views", {})
-    return {view: [v[name] for name in ("accuracy", "low", "high")] for view, v in views.items()}
 
 
 def _batches(sources: Sequence[Source]) -> Iterator[list[tuple[int, Shown, bytes]]]:
@@ -223,9 +209,8 @@ class _Rows:
 
 
 def _summaries(
-    runs: list[dict[str, Any]], sources: Sequence[Source], steps: dict[Path, int],
-    logged: dict[int, list[str]],
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+    runs: list[dict[str, Any]], sources: Sequence[Source], logged: dict[int, list[str]]
+) -> Iterator[dict[str, Any]]:
     """Every trained model against the untrained one on the same examples: of its own run, else of another."""
     for number, after in ((k, s) for k, s in enumerate(sources) if s.kind == "after"):
         same = [s for s in sources if s.kind == "before" and s.data == after.data]
@@ -233,8 +218,7 @@ def _summaries(
         if same:
             before = same[0]
             outcomes = load_outcomes(before.folder), load_outcomes(after.folder)
-            more = steps.get(after.folder.resolve()), set(logged.get(number, ()))
-            told = improved(runs[after.run], before, after, *outcomes, *more)
+            told = improved(runs[after.run], before, after, *outcomes, set(logged.get(number, ())))
             keys = [f"{runs[s.run]['name']}:{s.name}" for s in (before, after)]
             yield {**told, "before": keys[0], "after": keys[1]}
 
@@ -252,8 +236,9 @@ def _evaluation_alone(path: Path) -> dict[str, Any]:
 
 
 def _source_alone(number: int, path: Path) -> list[Source]:
-    if load_summary(path) is None:
+    if (summary := load_summary(path)) is None:
         return []
     identity = load_identity(path)
     kind = "after" if identity.get("adapter") else "before"
-    return [Source(number, kind, path.resolve().name, path, str(identity.get("examples", "")))]
+    examples = str(identity.get("examples", ""))
+    return [Source(number, kind, path.resolve().name, path, examples, summary=summary)]

@@ -39,17 +39,16 @@ DISTILLED = (
 
 def improved(
     run: dict[str, Any], before: Source, after: Source, old: Sequence[Outcome], new: Sequence[Outcome],
-    step: int | None = None, logged: Collection[str] = (),
+    logged: Collection[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The page of one run: its untrained and its trained model on the same tasks.
 
-    `step`: of the checkpoint that was evaluated; `logged`: ids that have a token log, shown before others.
+    `logged`: ids that have a token log; they are shown before others.
     """
     rows = _changes(old, new)
     full = next((row["before"] for row in rows if row["view"] == "full"), None)
-    steps = f"{step or run['done']} steps" + (
-        f" (the run itself came to step {run['done']})" if step and step < run["done"] else ""
-    )
+    step = after.step or run["done"]
+    steps = f"{step} steps" + (f" (the run came to step {run['done']})" if step < run["done"] else "")
     return {
         "run": run["name"],
         "before": before.name,
@@ -97,7 +96,7 @@ def _split(
 def _row(
     what: str, view: str, only: dict[str, Any], old: list[Outcome], new: list[Outcome], level: float
 ) -> dict[str, Any]:
-    change = against(old, new, level)
+    change = against(old, new, level=level)
     told = ("n", "gained", "lost", "difference", "low", "high")
     sides = [accuracy(scores(some))["accuracy"] for some in (old, new)]
     clear = "better" if change["low"] > 0 else "worse" if change["high"] < 0 else "unclear"
