@@ -182,7 +182,11 @@ class Eval(Section):
         "method", description="view teacher: how it is told the user turns; method = as in training"
     )
     runs: int = Field(1, ge=1, description="how often each conversation is played, with other seeds")
-    save_tokens: bool = Field(False, description="hf: write every reply token's statistics, see docs/view.md")
+    save_tokens: bool | int = Field(
+        False,
+        ge=0,
+        description="hf: write every reply token's statistics, see docs/view.md; N: of the first N examples",
+    )
     alternatives: int = Field(5, ge=1, description="with them: likely tokens at each, at most")
 
 

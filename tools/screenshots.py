@@ -64,7 +64,7 @@ def main(run: Path, out: Path, prefix: str = "") -> None:
         shot(window, page, "#page=run", WIDE, "dark", out / "run.png", False)
         shot(window, page, training, WIDE, "light", out / "tokens.png", False)
         shot(window, page, training + "&by=difference", WIDE, "dark", out / "tokens-dark.png", False)
-        shot(window, page, after + "&change=found", WIDE, "light", out / "before-after.png", True)
+        shot(window, page, after + "&change=gained", WIDE, "light", out / "before-after.png", True)
         shot(window, page, training, PHONE, "light", out / "phone.png", False)
 
 

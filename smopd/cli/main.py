@@ -185,7 +185,7 @@ def quickstart(
 
     if data.conversations:
         show_conversation_pair(console(), data.conversations[0])
-    show(accuracy_table(data.accuracies, data.comparisons))
+    show(accuracy_table(data.accuracies, data.comparisons, data.notices))
     say(f"Report: {report.resolve()}\n\n{NEXT}")
 
 
@@ -286,7 +286,7 @@ def report(
 
         say(page)
         if data.accuracies:
-            show(accuracy_table(data.accuracies, data.comparisons))
+            show(accuracy_table(data.accuracies, data.comparisons, data.notices))
         for what, command in data.missing:
             say(f"missing: {what}", f"  {command}")
         return

@@ -102,7 +102,7 @@ def training_note(row: dict[str, Any]) -> str:
     """The few numbers of a step that a person watches."""
     shown = [f"loss {row['loss']:.3f}"]
     if row.get("outcome") is not None:
-        shown.append(f"right {row['outcome']:.0%}")
+        shown.append(f"correct {row['outcome']:.0%}")
     if console.is_terminal and console.width < 100:
         return "  ".join(shown)
     shown += [", ".join(f"{count} {status}" for status, count in not_judged([row]).items())]

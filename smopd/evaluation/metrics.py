@@ -1,7 +1,8 @@
 """From outcomes to numbers: accuracies with intervals, LiC's A90 and U over runs, and differences.
 
-Every interval is over items: with one run Wilson's for an accuracy and McNemar's test for a difference, with
-several a bootstrap that draws whole items. It leaves out the spread over training seeds.
+Every interval is over items (see `accuracy_interval`): with one run Wilson's for an accuracy and McNemar's
+test for a difference, with several a bootstrap that draws whole items. It leaves out the spread over training
+seeds.
 """
 
 from collections import Counter
@@ -14,7 +15,7 @@ import numpy as np
 from smopd.config_io import flatten
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
-from smopd.evaluation.statistics import bootstrap, paired, paired_bootstrap, wilson
+from smopd.evaluation.statistics import LEVEL, accuracy_interval, paired, paired_bootstrap
 from smopd.evaluation.store import conditions, load_identity, load_outcomes
 from smopd.verify.verdict import FAILED
 
@@ -37,14 +38,14 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return summary
 
 
-def against(before: Iterable[Outcome], after: Iterable[Outcome]) -> dict[str, Any]:
+def against(before: Iterable[Outcome], after: Iterable[Outcome], *, level: float = LEVEL) -> dict[str, Any]:
     """The change from `before` to `after` on the items both have, paired by item."""
     first, second = scores(before), scores(after)
     items = [item for item in first if item in second]
     once = all(len(first[item]) == len(second[item]) == 1 for item in items)
     old, new = ([float(np.mean(s[item])) for item in items] for s in (first, second))
-    result = paired([v > 0.5 for v in old], [v > 0.5 for v in new]) if once else None
-    low, high, p = paired_bootstrap(old, new)
+    result = paired([v > 0.5 for v in old], [v > 0.5 for v in new], level) if once else None
+    low, high, p = paired_bootstrap(old, new, level)
     drawn = {"low": low, "high": high, "p": p}
     return {
         **_moved(old, new),
@@ -84,9 +85,7 @@ def _middle_turns(rows: Sequence[Outcome]) -> dict[str, Any]:
     if not (known := _known_turns(rows)):
         return {}
     means = np.array([np.mean(right) for right in known.values()])
-    # As for accuracies: where all went alike, a bootstrap has no width.
-    alike = means.max() == 0 or means.min() == 1
-    low, high = wilson(int(means.sum()), len(means)) if alike else bootstrap(means)
+    low, high = accuracy_interval(means)
     counts = {"correct": sum(map(sum, known.values())), "total": sum(map(len, known.values()))}
     return {"middle_turns": {"accuracy": float(means.mean()), **counts, "low": low, "high": high}}
 
@@ -133,19 +132,14 @@ def accuracy(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
     runs = max((len(r) for r in right.values()), default=1)
     means = np.array([np.mean(r) for r in right.values()])
     correct, total = sum(map(sum, right.values())), sum(map(len, right.values()))
-    # Where every run of every item went alike, a bootstrap has no width; the items are still only so many.
-    alike = correct in (0, total)
-    if runs == 1 or alike:
-        low, high = wilson(correct if runs == 1 else len(means) * bool(correct), len(means))
-    else:
-        low, high = bootstrap(means)
+    low, high = accuracy_interval(means)
     mean = float(means.mean()) if len(means) else 0.0
     found = {"accuracy": mean, "correct": correct, "total": total, "low": low, "high": high}
     if runs > 1:
         by_item = [np.asarray(r, float) for r in right.values()]
         best, worst = (np.array([np.percentile(r, q) for r in by_item]) for q in (90, 10))
         for name, values in (("a90", best), ("unreliability", best - worst)):
-            low, high = bootstrap(values)
+            low, high = accuracy_interval(values)
             found |= {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high}
     return found
 

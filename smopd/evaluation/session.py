@@ -73,11 +73,17 @@ def run_evaluation(
                 if tokens and config.eval.save_tokens:
                     assert isinstance(driver, Driver)
                     kept = config.eval.alternatives, config.train.row_tokens
-                    watch = TokenRecorder(tokens, driver, *kept, begin)
+                    watch = TokenRecorder(tokens, driver, *kept, begin, _logged_ids(config, examples))
                 for view in chosen:
                     old = [o for o in known if o.view == view]
                     found[view] = _play(driver, config, examples, view, old, record, label, track, watch)
     return [outcome for view in views for outcome in found[view]]
+
+
+def _logged_ids(config: Config, examples: Sequence[Example]) -> frozenset[str]:
+    """Examples whose tokens are logged: all, or as many as eval.save_tokens says."""
+    wanted = config.eval.save_tokens
+    return frozenset(example.id for example in (examples if wanted is True else examples[:wanted]))
 
 
 @contextmanager

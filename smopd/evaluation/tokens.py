@@ -11,7 +11,7 @@ it sampled, so the replies are scored once more, which needs the model in this p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,14 @@ class TokenRecorder:
     alternatives: int
     row_tokens: int
     begin: Callable[[], None] = lambda: None  # makes the folders around ours, where they are to be new
+    only: Container[str] | None = None  # ids of the examples that are logged; None: all
 
     def __call__(self, view: str, run: int, number: int, played: Sequence[Conversation]) -> None:
-        """Write the group with this number."""
+        """Write the group with this number; no file where none of it is logged."""
+        if self.only is not None:
+            played = [one for one in played if one.example.id in self.only]
+        if not played:
+            return
         replies = [
             (c, t, turn) for c, one in enumerate(played) for t, turn in enumerate(one.turns) if turn.reply
         ]

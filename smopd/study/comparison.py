@@ -18,7 +18,7 @@ from smopd.study import statistics
 from smopd.study.statistics import Clustered, ItemTest, Welch, mean_sd
 
 Names = tuple[str, str]
-Verdict = Literal["gain", "loss", "inside run-to-run variation", "single seed"]
+Verdict = Literal["gain", "loss", "inside run-to-run variation", "no spread over seeds", "single seed"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Comparison:
     clustered: Clustered | None
     item_test: ItemTest | None
     run_to_run: float  # standard deviation over seeds, pooled over the arms that have more than one
-    # What decides: Welch's two-sided p (without spread over seeds the clustered p, or 1), after Holm.
+    # What decides: Welch's two-sided p, after Holm; without any spread over seeds the clustered p, if any.
     p_adjusted: float = nan
     verdict: Verdict = "single seed"
     sentence: str = ""
@@ -57,8 +57,8 @@ def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: flo
     """Compare treatment a with reference b: one accuracy a seed, or arrays [seeds, items] on the same items.
 
     Accuracies of 1 and less are read as fractions, larger ones as percent; that only matters for the
-    sentence. Accuracies alone that have no spread over seeds in either arm are never a gain or a loss: they
-    are counts, so equal ones only say that the spread was too small for these seeds to show.
+    sentence. Accuracies alone that have no spread over seeds in either arm get no interval and no verdict:
+    they are counts, so equal ones only say that the spread was too small for these seeds to show.
     """
     x, y = statistics.numbers(a), statistics.numbers(b)
     if x.ndim != y.ndim or x.ndim not in (1, 2):
@@ -88,10 +88,8 @@ def family(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _deciding(one: Comparison) -> float:
-    """Welch's two-sided p, or the clustered p, or 1: without spread Welch's is a 0 made out of nothing."""
-    if one.spreadless:
-        return one.clustered.p if one.clustered else 1.0
-    return one.welch.p_two_sided
+    """Welch's two-sided p; where no seeds differ there is none, and the clustered p decides, if any."""
+    return one.clustered.p if one.spreadless and one.clustered else one.welch.p_two_sided
 
 
 def _judged(one: Comparison, p: float, size: int) -> Comparison:
@@ -101,7 +99,7 @@ def _judged(one: Comparison, p: float, size: int) -> Comparison:
     if min(one.seeds) < 2:
         verdict, reason = "single seed", "it cannot be told from run-to-run variation"
     elif one.clustered is None and one.spreadless:
-        reason = "no spread over seeds to judge by" if one.delta else ""
+        verdict, reason = "no spread over seeds", "nothing to judge by"
     elif not p < one.alpha:
         pass
     elif one.clustered and one.clustered.low <= 0 <= one.clustered.high:
@@ -118,16 +116,13 @@ def _sentence(one: Comparison, reason: str) -> str:
     single = min(one.seeds) < 2
     low, high = (one.clustered.low, one.clustered.high) if one.clustered else (one.welch_low, one.welch_high)
     text = f"{one.names[0]} against {one.names[1]}: {points(one.delta * one.scale)} points"
-    nothing = one.clustered is None and one.spreadless  # to make an interval or a p of
-    if not (isnan(low) or nothing):
+    if not isnan(low):
         text += f" [{points(low * one.scale)}, {points(high * one.scale)}]"
         text += (" over items alone" if single else " over seeds and items") if one.clustered else ""
     n_a, n_b = one.seeds
     counts = ("1 seed each" if single else f"{n_a} seeds each") if n_a == n_b else f"{n_a} and {n_b} seeds"
     text += f", {counts}" + (f" on {one.items} items" if one.items else "")
-    if nothing:
-        pass
-    elif not single:
+    if not isnan(one.p_adjusted):
         test = "clustered" if one.spreadless else "Welch"
         text += f", p {p_value(one.p_adjusted)} ({test}{f', Holm of {one.family}' if one.family > 1 else ''})"
     elif one.item_test:

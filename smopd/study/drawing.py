@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from scipy.special import stdtrit
 
 from smopd.charts import styled, svg_text
-from smopd.formatting import visible
+from smopd.formatting import finite, visible
 from smopd.methods import PAPERS_OWN
 from smopd.study.paper import PaperRow, find
 from smopd.study.results import Cell, Results
@@ -68,7 +68,7 @@ class Figure:
 
 
 class Spread(NamedTuple):
-    """A mean over seeds and its 95% interval; no interval for a single seed."""
+    """A mean over seeds and its 95% interval; no interval for a single seed, or where all seeds agree."""
 
     mean: float
     low: float | None
@@ -90,7 +90,7 @@ class Plot:
     def __init__(self, results: Results) -> None:
         self.results = results
         self.numbers: list[tuple[str, float]] = []
-        self.single = self.whisker = self.paper = False
+        self.single = self.agreeing = self.whisker = self.paper = False
         others = [arm for arm in results.arms if arm not in ARM_COLOURS]
         self.colours = ARM_COLOURS | dict(zip(others, OTHER_COLOURS * len(others), strict=False))
         # For readers and printers without colour.
@@ -114,7 +114,7 @@ class Plot:
         if not a or not b or arm == self.results.reference:
             return None
         difference, seeds = mean_sd(a)[0] - mean_sd(b)[0], min(len(a), len(b))
-        low, high = welch_interval(a, b) if seeds > 1 else (None, None)
+        low, high = map(finite, welch_interval(a, b))
         return Spread(difference, low, high, seeds)
 
     def printed(self, spot: Spot, arm: str) -> PaperRow | None:
@@ -142,7 +142,7 @@ class Plot:
         self, axes: Axes, name: str, found: Spread, at: float, colour: str, marker: str, size: float = 5,
         upright: bool = False,
     ) -> float:  # fmt: skip
-        """Draw a mean with its whisker, hollow and bare for a single seed; returns the far end of it."""
+        """Draw a mean with its whisker, if any, hollow for a single seed; returns the far end of it."""
         x, y = (at, found.mean) if upright else (found.mean, at)
         end = found.mean
         if found.low is not None and found.high is not None:
@@ -151,8 +151,10 @@ class Plot:
             errors: Any = {"yerr" if upright else "xerr": error}
             axes.errorbar(x, y, **errors, fmt="none", ecolor=ink, elinewidth=0.9, capsize=2, zorder=2.5)
             end, self.whisker = found.high, True
-        else:
+        elif found.seeds == 1:
             self.single = True
+        else:
+            self.agreeing = True
         fill = "white" if found.seeds == 1 else colour
         axes.plot(x, y, marker=marker, ms=size, mfc=fill, mec=colour, mew=1.1, ls="none", zorder=3)
         self.add(name, found)
@@ -213,7 +215,10 @@ class Plot:
             FigureCanvasPdf(sheet).print_pdf(pdf, metadata=metadata)
         single = "Hollow points are a single seed and have no interval over seeds."
         paper = "Hollow diamonds are the numbers printed in the paper."
-        drawn = ((whisker, self.whisker), (single, self.single), (paper, self.paper))
+        agreeing = "A filled point without a whisker: its seeds all agree, which gives no interval."
+        drawn = (
+            (whisker, self.whisker), (single, self.single), (agreeing, self.agreeing), (paper, self.paper)
+        )  # fmt: skip
         caption = visible(" ".join([lead, *(note for note, there in drawn if there and note)]))
         return Figure(name, heading, caption, svg, pdf.getvalue(), self.numbers)
 
@@ -246,8 +251,8 @@ def spread(values: Sequence[float]) -> Spread | None:
     if not values:
         return None
     mean, sd = mean_sd(values)
-    if len(values) < 2:
-        return Spread(mean, None, None, 1)
+    if len(values) < 2 or sd == 0:
+        return Spread(mean, None, None, len(values))
     half = float(stdtrit(len(values) - 1, 0.975)) * sd / sqrt(len(values))
     return Spread(mean, mean - half, mean + half, len(values))
 

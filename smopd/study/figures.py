@@ -67,7 +67,7 @@ def ablation(results: Results) -> Figure | None:
 
     keys = [Patch(lw=0, label=view.upper(), **plot.bar_style(MUTED, view)) for view in results.views]
     height = max(2.4, 1.1 + len(names) * (0.16 * count + 0.12))
-    caption = f"Share of right answers by arm in {listed(results.views)}."
+    caption = f"Share of correct answers by arm in {listed(results.views)}."
     return plot.panels("ablation", "Accuracy by arm", caption, plot.spots, panel, height, keys, sharey=True)
 
 

@@ -6,16 +6,15 @@ comes first, the reference second. It leaves out seeds that are paired between a
 """
 
 from collections.abc import Sequence
-from math import inf, isnan, nan, sqrt
+from math import isnan, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 
-from smopd.evaluation.statistics import LEVEL, check_level, paired, paired_bootstrap
+from smopd.evaluation.statistics import LEVEL, ROUNDING, check_level, paired, paired_bootstrap
 
-ROUNDING = 1e-12  # relative; what differs by less differs by floating-point sums only
 FLOOR = 0.5  # of the items' part; see clustered()
 
 
@@ -78,32 +77,27 @@ def mean_sd(values: ArrayLike) -> tuple[float, float]:
 def welch(a: ArrayLike, b: ArrayLike) -> Welch:
     """Welch's t test of treatment a against reference b, one number a seed.
 
-    With fewer than two values on a side t, df and p are nan. Where neither side has any spread, equal means
-    give t 0 and p 1 (one-sided 0.5), unequal means t +-inf and p 0 (one-sided 0 or 1), df n_a + n_b - 2.
+    With fewer than two values on a side, or without any spread on either, there is no test: t, df and p are
+    nan.
     """
     x, y = numbers(a), numbers(b)
     (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)
     if min(len(x), len(y)) < 2:
         return Welch(mean_a - mean_b, nan, nan, nan, nan)
     if sd_a == sd_b == 0:
-        delta, df = _constant_difference(x, y), len(x) + len(y) - 2.0
-        t = inf * delta if delta else 0.0
-    else:
-        delta, (se, df) = mean_a - mean_b, _error_and_df(sd_a, len(x), sd_b, len(y))
-        t = delta / se
+        return Welch(_constant_difference(x, y), nan, nan, nan, nan)
+    delta, (se, df) = mean_a - mean_b, _error_and_df(sd_a, len(x), sd_b, len(y))
+    t = delta / se
     return Welch(delta, t, df, float(2 * stdtr(df, -abs(t))), float(stdtr(df, -t)))
 
 
 def welch_interval(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of mean(a) - mean(b) that belongs to `welch`; nan where a side has a single value."""
+    """Interval of mean(a) - mean(b) that belongs to `welch`; nan where there is no test."""
     x, y = numbers(a), numbers(b)
     check_level(level)
     (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)
-    if min(len(x), len(y)) < 2:
+    if min(len(x), len(y)) < 2 or sd_a == sd_b == 0:
         return nan, nan
-    if sd_a == sd_b == 0:
-        delta = _constant_difference(x, y)
-        return delta, delta
     delta, (se, df) = mean_a - mean_b, _error_and_df(sd_a, len(x), sd_b, len(y))
     half = float(stdtrit(df, (1 + level) / 2)) * se
     return delta - half, delta + half

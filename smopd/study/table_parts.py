@@ -7,16 +7,16 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from smopd.formatting import finite, p_value, percent, points
-from smopd.study.comparison import Comparison, compare, family
+from smopd.study.comparison import Comparison, Verdict, compare, family
 from smopd.study.results import Cell, Results
 from smopd.study.statistics import Clustered, clustered, mean_sd
 
-VERDICTS = ("gain", "loss", "inside run-to-run variation", "single seed")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 NONE = "\u2013"  # where a row has nothing to print
 
 

@@ -107,7 +107,8 @@ def seed_tests(make: Maker, view: str) -> Table:
     heads = ("difference", "Welch 95%", "t", "df", "p two-sided", "p one-sided", "run-to-run sd")
     caption = (
         f"Welch's test on the accuracies of the seeds, each arm against {make.results.reference}, not "
-        "corrected; one-sided: for the arm being better. Run-to-run: standard deviation over seeds, pooled "
+        "corrected; one-sided: for the arm being better. Where all seeds of both agree, or one has a single "
+        "seed, there is no such test or interval (n/a). Run-to-run: standard deviation over seeds, pooled "
         "over both."
     )
     return _compared(make, view, entries, "seeds", caption, heads)
@@ -133,8 +134,8 @@ def item_tests(make: Maker, view: str) -> Table:
 
     heads = ("better", "worse", "difference", "items 95%", "p", "test", "clustered 95%", "p, clustered")
     caption = (
-        f"Better, worse: items that were right more and less often than with {make.results.reference}. Their "
-        "test and interval (exact for one seed each, else a bootstrap) hold for these very runs; the "
+        f"Better, worse: items that were correct more and less often than with {make.results.reference}. "
+        "Their test and interval (exact for one seed each, else a bootstrap) hold for these very runs; the "
         "clustered ones count seeds and items, or the items alone where a side has a single seed. Not "
         "corrected."
     )
@@ -190,6 +191,7 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
         "gain": f"gain over {results.reference}",
         "loss": f"loss against {results.reference}",
         "inside run-to-run variation": f"inside run-to-run variation of {results.reference}",
+        "no spread over seeds": f"no spread over seeds to judge by (against {results.reference})",
         "single seed": f"single seed, so nothing can be said beyond these runs (against {results.reference})",
     }
     for view in make.views:
@@ -259,7 +261,7 @@ def _brief(make: Maker, place: Place, found: Comparison, short: bool) -> str:
     if short:
         return text
     interval = f" [{points(found.clustered.low)}, {points(found.clustered.high)}]" if found.clustered else ""
-    test = "" if found.verdict == "single seed" else f", adjusted p {p_value(found.p_adjusted)}"
+    test = "" if math.isnan(found.p_adjusted) else f", adjusted p {p_value(found.p_adjusted)}"
     return f"{text} points{interval}{test}"
 
 

@@ -21,6 +21,7 @@ from smopd.training.hooks import Hooks
 from smopd.training.run_folder import RunFolder
 
 log = logging.getLogger("smopd")
+LOGGED = 10  # examples of the quickstart, in every view before and after, whose tokens are kept
 Note = Callable[[dict[str, Any]], str]  # a few words on a step's metrics
 
 
@@ -58,7 +59,7 @@ def quickstart_run(
     """Base accuracy, training, accuracy after; each part is skipped when the folder already holds it."""
     check_training(config)
     examples = prepared_examples(config, "eval")
-    config = resolve_engine(config)
+    config = _with_some_tokens(resolve_engine(config))
     run, base, trained = folder.path, folder.path / "eval" / "base", folder.path / "eval" / "trained"
     with folder.lock():
         _, before, _ = evaluate_side(run, BASE, config, examples, None, base, (), folder.begin, track)
@@ -69,3 +70,10 @@ def quickstart_run(
         place = trained if same else None
         _, after, _ = evaluate_side(run, adapter.name, config, examples, adapter, place, track=track)
     return {"base": before, "trained": after}
+
+
+def _with_some_tokens(config: Config) -> Config:
+    """With a token log of the first evaluated examples, so that the pages can show tokens."""
+    if config.eval.save_tokens or config.engine.kind != "hf":
+        return config
+    return config.model_copy(update={"eval": config.eval.model_copy(update={"save_tokens": LOGGED})})

@@ -25,6 +25,7 @@ from smopd.viewer.report import (
     Missing,
     ShownConversation,
     accuracies_of,
+    notices,
     verdict_notes,
 )
 
@@ -64,6 +65,12 @@ class Group:
         """The views in which a side was played."""
         played = [view for e in self.finished if e.side == side for view in (e.summary or {})["views"]]
         return list(dict.fromkeys(played))
+
+    def notices(self, train: str) -> list[str]:
+        """What to know before its numbers are read, of a run trained on these data."""
+        base = [e.summary["views"] for e in self.finished if e.side == BASE and e.summary]
+        full = next((views["full"]["accuracy"] for views in base if "full" in views), None)
+        return notices(full, train, str(self.evaluations[0].identity.get("data", "")))
 
     def measured(self) -> Measured:
         """Accuracies of all sides, base against the newest checkpoint, conversations of both."""
@@ -161,7 +168,7 @@ def _comparisons(before: Sequence[Outcome], after: Sequence[Outcome]) -> list[Co
 
 
 def _pairs(base: Sequence[Outcome], trained: Sequence[Outcome]) -> list[ConversationPair]:
-    """Conversations to look at: two that training mended, of two tasks if it can be, and one it did not."""
+    """Conversations to look at: two that were gained, of two tasks if it can be, and one that is wrong."""
     before, after = ({o.id: o for o in rows if o.view == "sharded" and not o.run} for rows in (base, trained))
     shared = [i for i in before if i in after]
     mended = [i for i in shared if after[i].correct and not before[i].correct]

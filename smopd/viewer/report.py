@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from smopd.charts import CHART_CSS, Bar, bar_chart, line_chart, smooth, swatch
 from smopd.config_io import flatten
-from smopd.files import write_text
+from smopd.files import file_digest, write_text
 from smopd.formatting import cut, esc, finite, html_text, interval, p_value, percent, points
 from smopd.pages import html_page, section
 
 ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
+NEAR_ZERO = 0.05  # an accuracy of FULL below which there is nothing to distil
 LABEL = 500  # characters of a name or an answer that are shown
 
 
@@ -44,7 +45,7 @@ def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
 
 
 class Comparison(NamedTuple):
-    """A paired comparison: tasks that became right and wrong, the difference and its interval."""
+    """A paired comparison: tasks that became correct and wrong, the difference and its interval."""
 
     label: str
     gained: int
@@ -107,6 +108,7 @@ class ReportData:
     warnings: list[dict[str, Any]] = field(default_factory=list)  # step, warning
     more: list[Measured] = field(default_factory=list)  # on further data, or with other settings
     missing: list[Missing] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)  # see notices()
 
 
 class Panel(NamedTuple):
@@ -122,7 +124,7 @@ class Panel(NamedTuple):
 PANELS = (
     Panel("Loss", "loss"),
     Panel("Correct final answers", "outcome", most=1.0, percent=True),
-    Panel("Middle replies right for what was told so far", "turn_accuracy", most=1.0, percent=True),
+    Panel("Middle replies correct for what was told so far", "turn_accuracy", most=1.0, percent=True),
     Panel("The same of the teacher's own", "teacher", most=1.0, percent=True),
     Panel("Positions clipped", "clipped", percent=True),
     Panel("Positions kept by the entropy mask", "kept", most=1.0, percent=True),
@@ -136,7 +138,7 @@ PANELS = (
 # What stands below a table or a row of charts.
 VIEWS = """<p class="aside">FULL: the whole task in one message. SHARDED: the same task told over several
 turns, judged by the last reply. TEACHER: each turn answered in the teacher's own context.</p>"""
-PAIRED = """<p class="aside">Paired by task. Gained: tasks that became right; lost: tasks that became wrong.
+PAIRED = """<p class="aside">Paired by task. Gained: wrong before, correct after; lost: the other way round.
 Differences in percentage points.</p>"""
 STEPS = """<p class="aside">Faint: each step. Strong: a moving mean, whose first and last values stand beside
 the names.</p>"""
@@ -166,6 +168,22 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
         if failure := v.get("first_failure"):
             first = f"{failure['id']}, {failure['status']}: {failure['detail']}"
             yield f"{view.upper()}: the verifier failed, first on {first}", True
+
+
+def notices(full: float | None, train: str, evaluated: str) -> list[str]:
+    """What lets the numbers of a run say less than they seem to. `full`: accuracy of FULL before training."""
+    made = []
+    if full is not None and full < NEAR_ZERO:
+        either = "the model does not solve the whole task either"
+        made.append(f"FULL is {percent(full)} before training: nothing to distil, {either}.")
+    if train and (train == evaluated or _same_content(Path(train), Path(evaluated))):
+        learnt = "an accuracy after training may be learnt by heart"
+        made.append(f"Training and evaluation have the same examples ({train}): {learnt}.")
+    return made
+
+
+def _same_content(a: Path, b: Path) -> bool:
+    return a.is_file() and b.is_file() and file_digest(a) == file_digest(b)
 
 
 TEACHERS = {
@@ -220,6 +238,7 @@ def render_report(data: ReportData) -> str:
     head = f"<h1>{html_text(data.title, LABEL)}</h1>"
     head += f'<p class="subtitle">{html_text(data.subtitle, LABEL)}</p>' if data.subtitle else ""
     head += f'<p class="lede">{esc(lede)}</p>' if lede else ""
+    head += "".join(f'<p class="notice">{html_text(line, LABEL)}</p>' for line in data.notices)
     sections = (
         _accuracy(data.accuracies, data.notes),
         _comparisons(data.comparisons),

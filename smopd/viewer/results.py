@@ -46,6 +46,7 @@ def report_data(run: Path) -> ReportData:
         warnings=read_jsonl(run / "warnings.jsonl"),
         more=more,
         missing=missing(run, config, len(metrics), groups, gone),
+        notices=list(dict.fromkeys(line for group in groups for line in group.notices(config.data.train))),
     )
 
 

@@ -46,8 +46,10 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     side_by_side(console, verdicts)
 
 
-def accuracy_table(accuracies: Sequence[Accuracy], comparisons: Sequence[Comparison]) -> Table:
-    """Stage x view with 95% intervals and counts, and below it the paired comparisons."""
+def accuracy_table(
+    accuracies: Sequence[Accuracy], comparisons: Sequence[Comparison], notices: Sequence[str] = ()
+) -> Table:
+    """Stage x view with 95% intervals and counts, and below it the paired comparisons and what to know."""
     whole, views = Table.grid(), list(dict.fromkeys(a.view for a in accuracies))
     found = {(a.stage, a.view): a for a in accuracies}
     if accuracies:
@@ -64,6 +66,8 @@ def accuracy_table(accuracies: Sequence[Accuracy], comparisons: Sequence[Compari
             cells = (str(c.gained), str(c.lost), points(c.difference), ends, p_value(c.p))
             table.add_row(Text(visible(c.label)), *map(Text, cells))
         whole.add_row(table)
+    for line in notices:
+        whole.add_row(Text(f"  {visible(line)}", style="yellow", overflow="fold"))
     return whole
 
 

@@ -120,7 +120,7 @@ def _place(name: str) -> int:
 
 
 def _conversation(shown: Shown) -> list[RenderableType]:
-    verdict = {True: "right", False: "wrong", None: "not judged"}[shown.verdict]
+    verdict = {True: "correct", False: "wrong", None: "not judged"}[shown.verdict]
     title = Text(visible(f"step {shown.number}, {shown.id}, {shown.view.upper()}: {verdict}")[:200])
     lines: list[RenderableType] = [Rule(title, align="left", style="dim")]
     for number, turn in enumerate(shown.turns):

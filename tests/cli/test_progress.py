@@ -52,22 +52,22 @@ def test_a_terminal_of_eighty_columns_shows_everything(screen):
     with Progress("training (entropy)", 120) as work:
         work.update(37, training_note(ROW))
     assert "37/120" in out.getvalue()
-    assert "right 50%" in out.getvalue()
+    assert "correct 50%" in out.getvalue()
     assert "…" not in out.getvalue()
 
 
 def test_replies_without_a_verdict_are_counted_beside_the_accuracy(screen):
     screen(False)
     row = ROW | {"verdict/ok": 5, "verdict/no_answer": 2, "verdict/timeout": 0, "verdict/error": 1}
-    assert "right 50%  2 no_answer, 1 error  clipped" in training_note(row)
+    assert "correct 50%  2 no_answer, 1 error  clipped" in training_note(row)
     assert not_judged([row, row]) == {"no_answer": 4, "error": 2}
     assert not_judged([ROW]) == {}
 
 
 def test_the_note_says_more_where_there_is_room(screen):
     screen(True, 80)
-    assert training_note(ROW) == "loss 0.123  right 50%"
+    assert training_note(ROW) == "loss 0.123  correct 50%"
     screen(True, 120)
     both = {**ROW, "clipped/answer": 0.78, "clipped/full": None}
-    assert training_note(both) == "loss 0.123  right 50%  clipped middle 2%, answer 78%  4.2 s/step"
+    assert training_note(both) == "loss 0.123  correct 50%  clipped middle 2%, answer 78%  4.2 s/step"
     assert training_note({**ROW, "outcome": None, "clipped/middle": None}) == "loss 0.123  4.2 s/step"

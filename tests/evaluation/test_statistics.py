@@ -6,8 +6,9 @@ from math import comb, erfc, sqrt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
-from smopd.evaluation.statistics import paired, wilson
+from smopd.evaluation.statistics import accuracy_interval, bootstrap, paired, paired_bootstrap, wilson
 
 counts = st.integers(0, 40)
 
@@ -38,6 +39,40 @@ def test_wilson_holds_the_estimate_solves_its_equation_and_mirrors(total: int, d
             )
     assert low == 0 or correct > 0
     assert high == 1 or correct < total
+
+
+@given(st.integers(1, 60), st.data())
+def test_wilson_is_scipys_and_that_of_equal_shares(total: int, data: st.DataObject) -> None:
+    correct = data.draw(st.integers(0, total))
+    theirs = binomtest(correct, total).proportion_ci(0.95, method="wilson")
+    assert wilson(correct, total) == pytest.approx((theirs.low, theirs.high), rel=1e-12, abs=1e-15)
+    assert bootstrap([correct / total] * total) == pytest.approx(wilson(correct, total))
+
+
+def test_one_interval_over_items_for_every_accuracy() -> None:
+    assert accuracy_interval([1] * 12) == pytest.approx((0.757506, 1.0), abs=1e-6)
+    assert accuracy_interval([1] * 3 + [0] * 9) == wilson(3, 12)
+    assert accuracy_interval([1] * 3 + [0] * 9) == pytest.approx((0.088940, 0.532305), abs=1e-6)
+    shares = [1, 0.5, 0, 0.5, 1, 1]
+    assert accuracy_interval(shares) == bootstrap(shares)
+    assert accuracy_interval([0.5] * 6) == wilson(3, 6)  # no draw differs from another
+    assert accuracy_interval([]) == (0.0, 1.0)
+
+
+def test_where_every_item_changes_alike_the_interval_still_has_a_width() -> None:
+    for change in (0.0, 0.5, 1.0):
+        low, high, p = paired_bootstrap([0.0] * 4, [change] * 4)
+        assert low < change
+        assert high > change or change == high == 1
+        assert p == (1.0 if change == 0 else 2 / 2**4)
+    same = paired([True] * 4, [True] * 4)
+    assert paired_bootstrap([1] * 4, [1] * 4) == (same.low, same.high, same.p)
+
+
+def test_a_level_widens_the_interval_and_leaves_p() -> None:
+    plain, wide = (paired(*outcomes(4, 6, 1, 4), level) for level in (0.95, 0.995))
+    assert wide.low < plain.low < plain.high < wide.high
+    assert wide.p == plain.p
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,8 @@ def test_welch_against_scipy_and_statsmodels(a: list[float], b: list[float]) -> 
 def test_welch_under_swap_order_shift_and_scale(
     a: list[float], b: list[float], shift: int, scale: float
 ) -> None:
+    if len({*a}) == len({*b}) == 1:  # no test
+        return
     found, swapped = welch(a, b), welch(b, a)
     assert (swapped.delta, swapped.t) == pytest.approx((-found.delta, -found.t))
     assert (swapped.df, swapped.p_two_sided) == pytest.approx((found.df, found.p_two_sided))
@@ -110,10 +112,9 @@ def test_welch_at_its_edges() -> None:
     assert single.delta == -1.5
     assert all(map(isnan, single[1:]))
     assert all(map(isnan, welch_interval([1.0], [2.0, 3.0])))
-    assert welch([0.1] * 3, [0.1] * 4) == (0.0, 0.0, 5.0, 1.0, 0.5)
-    assert welch([2, 2], [1, 1]) == (1.0, inf, 2.0, 0.0, 0.0)
-    assert welch([1, 1], [2, 2]) == (-1.0, -inf, 2.0, 0.0, 1.0)
-    assert welch_interval([2, 2], [1, 1]) == (1.0, 1.0)
+    for a, b, delta in (([0.1] * 3, [0.1] * 4, 0.0), ([2, 2], [1, 1], 1.0)):  # no spread at all: no test
+        assert welch(a, b).delta == delta
+        assert all(map(isnan, (*welch(a, b)[1:], *welch_interval(a, b))))
     assert welch([2, 2, 2], [1, 0, 1]).df == pytest.approx(2.0)  # one side without spread: the other one's
 
 

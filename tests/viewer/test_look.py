@@ -86,7 +86,7 @@ def test_the_same_folder_gives_the_same_bytes_and_stale_data_go(run, page):
 def test_what_improved_is_told_with_its_conversations(page):
     (summary,) = index_of(page)["summaries"]
     assert [row["what"] for row in summary["rows"] if not row["only"]] == [
-        "Tasks told over several messages", "Tasks told in one message",
+        "Tasks told over several turns", "Tasks told in one turn",
     ]  # fmt: skip
     assert {row["clear"] for row in summary["rows"]} <= {"better", "worse", "perhaps", "unclear"}
     assert len(summary["examples"]) == 3

@@ -151,12 +151,17 @@ def _read(
                 "kind": s.kind,
                 "name": s.name,
                 "data": s.data,
+                "step": s.step,
+                "views": {
+                    view: [v[name] for name in ("accuracy", "low", "high")]
+                    for view, v in s.summary.get("views", {}).items()
+                },
             }
             for s in sources
         ],
         "rows": rows.columns(),
         "studies": [read_study(study, numbers) for study in studies],
-        "summaries": [] if studies else list(_summaries(runs, sources)),
+        "summaries": [] if studies else list(_summaries(runs, sources, rows.logged)),
     }
     return index, written
 
@@ -182,8 +187,11 @@ class _Rows:
     def __init__(self) -> None:
         self.words: dict[str, dict[str, int]] = {"view": {}, "task": {}, "status": {}}
         self.told: dict[str, list[Any]] = {}
+        self.logged: dict[int, list[str]] = {}  # ids that have a token log, by source
 
     def add(self, source: int, shown: Shown, number: int, place: int) -> None:
+        if shown.parts:
+            self.logged.setdefault(source, []).append(shown.id)
         known = [turn["right"] for turn in shown.turns if turn.get("right") is not None]
         row = {
             "source": source, "id": shown.id[:500], "shards": shown.shards, "number": shown.number,
@@ -200,16 +208,17 @@ class _Rows:
         return {**self.told, "words": {name: list(words) for name, words in self.words.items()}}
 
 
-def _summaries(runs: list[dict[str, Any]], sources: Sequence[Source]) -> Iterator[dict[str, Any]]:
+def _summaries(
+    runs: list[dict[str, Any]], sources: Sequence[Source], logged: dict[int, list[str]]
+) -> Iterator[dict[str, Any]]:
     """Every trained model against the untrained one on the same examples: of its own run, else of another."""
-    for after in (s for s in sources if s.kind == "after"):
+    for number, after in ((k, s) for k, s in enumerate(sources) if s.kind == "after"):
         same = [s for s in sources if s.kind == "before" and s.data == after.data]
         same.sort(key=lambda s: (s.run != after.run, runs[s.run]["model"] != runs[after.run]["model"]))
         if same:
             before = same[0]
-            told = improved(
-                runs[after.run], before, after, load_outcomes(before.folder), load_outcomes(after.folder)
-            )
+            outcomes = load_outcomes(before.folder), load_outcomes(after.folder)
+            told = improved(runs[after.run], before, after, *outcomes, set(logged.get(number, ())))
             keys = [f"{runs[s.run]['name']}:{s.name}" for s in (before, after)]
             yield {**told, "before": keys[0], "after": keys[1]}
 
@@ -227,8 +236,9 @@ def _evaluation_alone(path: Path) -> dict[str, Any]:
 
 
 def _source_alone(number: int, path: Path) -> list[Source]:
-    if load_summary(path) is None:
+    if (summary := load_summary(path)) is None:
         return []
     identity = load_identity(path)
     kind = "after" if identity.get("adapter") else "before"
-    return [Source(number, kind, path.resolve().name, path, str(identity.get("examples", "")))]
+    examples = str(identity.get("examples", ""))
+    return [Source(number, kind, path.resolve().name, path, examples, summary=summary)]

@@ -3,7 +3,7 @@ of.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class Source:
     name: str
     folder: Path
     data: str = ""  # a hash of the examples that were played
+    step: int | None = None  # of the checkpoint that was evaluated
+    summary: dict[str, Any] = field(default_factory=dict)
 
 
 def sources_of(number: int, run: Path) -> list[Source]:
@@ -37,6 +39,7 @@ def sources_of(number: int, run: Path) -> list[Source]:
             number, "before" if e.side == BASE else "after",
             "base" if e.where == "eval" else e.where.removeprefix("eval/"),
             e.folder, str(e.identity.get("examples", "")),
+            None if e.side == BASE else step_of(Path(e.side)), e.summary,
         )
         for e in evaluations if e.summary is not None
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from smopd.evaluation.statistics import bootstrap
+from smopd.evaluation.statistics import accuracy_interval
 from smopd.study.collect import collect
 from smopd.study.results import Cell, Results
 from smopd.study.run import StudyFolder
@@ -79,7 +79,7 @@ def _cells(
 ) -> dict[str, Any]:
     """Mean, its interval over items, and every seed with the run it is of."""
     matrix = results.matrix(cells, view)
-    low, high = bootstrap(matrix.mean(axis=0))
+    low, high = accuracy_interval(matrix.mean(axis=0))
     seeds = [
         {"seed": cell.seed, "value": float(row.mean()),
          "run": numbers.get(str((folder / cell.source.folder).resolve()))}

@@ -1,29 +1,35 @@
 """What improved and why, for somebody who has a minute: what was trained on what, what got better, what got
 worse, three conversations that show it.
 
-A change counts as clear where its p, corrected after Holm for every row of the table, is below 0.05. A loss
-is flagged as possible where its own p is: a false alarm costs a look, a loss that nobody saw costs more.
+A change counts as clear where its interval leaves out 0. A view as a whole is a comparison planned before
+anybody looked: it has its own 95% interval. Its parts, by task and by number of turns, are looked at
+together: their intervals are as wide as it takes for all of them to hold at once (Bonferroni). A part's loss
+is flagged as possible where its plain 95% interval is below 0: a false alarm costs a look, a loss that nobody
+saw costs more.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import accuracy, against, scores
+from smopd.evaluation.statistics import LEVEL
+from smopd.evaluation.store import load_identity
 from smopd.formatting import percent, points
 from smopd.methods import find_method
-from smopd.study.statistics import holm
 from smopd.viewer.look.runs import Source
+from smopd.viewer.report import notices
 
 NAMES = {
-    "sharded": "Tasks told over several messages", "full": "Tasks told in one message",
-    "concat": "All messages put into one", "recap": "Several messages and a recap",
-    "snowball": "Messages repeated as they come", "simulated": "A model plays the user",
+    "sharded": "Tasks told over several turns", "full": "Tasks told in one turn",
+    "concat": "All turns put into one", "recap": "Several turns and a recap",
+    "snowball": "Turns that repeat the earlier ones", "simulated": "A model plays the user",
 }  # fmt: skip
 WORDS = {
     "better": "clearly better", "worse": "clearly worse", "perhaps": "perhaps worse",
     "unclear": "no clear change",
 }  # fmt: skip
+Compared = tuple[str, str, dict[str, Any], list[Outcome], list[Outcome]]  # what, view, only, before, after
 DISTILLED = (
     "The model played conversations itself, with its own replies in the history. A slow copy of it read the "
     "same replies with a clean view of the task, without those earlier replies, and the model was moved "
@@ -32,64 +38,73 @@ DISTILLED = (
 
 
 def improved(
-    run: dict[str, Any], before: Source, after: Source, old: Sequence[Outcome], new: Sequence[Outcome]
-) -> dict[str, Any]:
-    """The page of one run: its untrained and its trained model on the same tasks."""
+    run: dict[str, Any], before: Source, after: Source, old: Sequence[Outcome], new: Sequence[Outcome],
+    logged: Collection[str] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """The page of one run: its untrained and its trained model on the same tasks.
+
+    `logged`: ids that have a token log; they are shown before others.
+    """
     rows = _changes(old, new)
-    adjusted = holm([row["p"] for row in rows])
-    for row, p in zip(rows, adjusted, strict=True):
-        up = row["difference"] > 0
-        row["clear"] = ("better" if up else "worse") if p < 0.05 else "unclear"
-        if not up and row["clear"] == "unclear" and row["p"] < 0.05:
-            row["clear"] = "perhaps"
+    full = next((row["before"] for row in rows if row["view"] == "full"), None)
+    step = after.step or run["done"]
+    steps = f"{step} steps" + (f" (the run came to step {run['done']})" if step < run["done"] else "")
     return {
         "run": run["name"],
         "before": before.name,
         "after": after.name,
-        "trained": f"{run['model']} was trained with the method {run['method']} for {run['done']} steps on "
+        "trained": f"{run['model']} was trained with the method {run['method']} for {steps} on "
         f"{run['data']}, {run['rollouts']} conversations a step.",
+        "notices": notices(full, run["data"], str(load_identity(after.folder).get("data", ""))),
         "sentence": _sentence(rows),
         "rows": rows,
+        "parts": sum(1 for row in rows if row["only"]),
         "facts": [*_facts(old, new), *_training(run)],
         "how": _how(run["method"]),
-        "examples": _examples(old, new),
+        "examples": _examples(old, new, logged),
     }
 
 
 def _changes(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Every view as a whole, then by task and by number of messages, where there are several."""
-    rows = []
+    """Every view as a whole, then by task and by number of turns, where there are several."""
+    compared: list[Compared] = []
     views = [v for v in dict.fromkeys(o.view for o in old) if any(o.view == v for o in new)]
     for view in sorted(views, key=lambda v: v != "sharded"):
         pair = [o for o in old if o.view == view], [o for o in new if o.view == view]
         name = NAMES.get(view, view)
-        rows.append(_row(name, view, {}, *pair))
-        rows += _split(name, view, "task", lambda o: o.task, *pair)
+        compared.append((name, view, {}, *pair))
+        compared += _split(name, view, "task", lambda o: o.task, *pair)
         if view != "full":
-            rows += _split(name, view, "shards", lambda o: o.shards, *pair)
-    return [row for row in rows if row["n"]]
+            compared += _split(name, view, "shards", lambda o: o.shards, *pair)
+    compared = [one for one in compared if {o.id for o in one[3]} & {o.id for o in one[4]}]
+    parts = sum(1 for one in compared if one[2])
+    return [_row(*one, level=1 - (1 - LEVEL) / (parts if one[2] else 1)) for one in compared]
 
 
 def _split(
     name: str, view: str, by: str, of: Callable[[Outcome], Any], old: list[Outcome], new: list[Outcome]
-) -> list[dict[str, Any]]:
+) -> list[Compared]:
     values = sorted({of(o) for o in old})
-    words = {value: f"{value} messages" if by == "shards" else str(value) for value in values}
+    words = {value: f"{value} turns" if by == "shards" else str(value) for value in values}
+    sides = {value: [[o for o in some if of(o) == value] for some in (old, new)] for value in values}
     return [
-        _row(f"{name}: {words[v]}", view, {by: v}, *([o for o in some if of(o) == v] for some in (old, new)))
+        (f"{name}: {words[v]}", view, {by: v}, sides[v][0], sides[v][1])
         for v in (values if len(values) > 1 else [])
     ]
 
 
 def _row(
-    what: str, view: str, only: dict[str, Any], old: list[Outcome], new: list[Outcome]
+    what: str, view: str, only: dict[str, Any], old: list[Outcome], new: list[Outcome], level: float
 ) -> dict[str, Any]:
-    change = against(old, new)
-    told = ("n", "gained", "lost", "difference", "low", "high", "p")
+    change = against(old, new, level=level)
+    told = ("n", "gained", "lost", "difference", "low", "high")
     sides = [accuracy(scores(some))["accuracy"] for some in (old, new)]
+    clear = "better" if change["low"] > 0 else "worse" if change["high"] < 0 else "unclear"
+    if only and clear == "unclear" and change["difference"] < 0 and against(old, new)["high"] < 0:
+        clear = "perhaps"
     return {
         "what": what, "view": view, "only": only, "before": sides[0], "after": sides[1],
-        **{name: change[name] for name in told},
+        **{name: change[name] for name in told}, "clear": clear,
     }  # fmt: skip
 
 
@@ -98,7 +113,7 @@ def _sentence(rows: Sequence[dict[str, Any]]) -> str:
     said = []
     for row in rows:
         if not row["only"]:
-            moved = f"{percent(row['before'])} right before, {percent(row['after'])} after"
+            moved = f"{percent(row['before'])} correct before, {percent(row['after'])} after"
             said.append(
                 f"{row['what']}: {moved} ({WORDS[row['clear']]}, {points(row['difference'])} points)."
             )
@@ -126,7 +141,7 @@ def _facts(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[str]:
 def _training(run: dict[str, Any]) -> list[str]:
     """What the training itself saw, from its first and last tenth."""
     words = {
-        "outcome": ("Right final answers while training", percent),
+        "outcome": ("Correct final answers while training", percent),
         "delta": ("Distance between model and copy, nats a token", lambda v: f"{v:.3f}"),
     }
     said = []
@@ -139,19 +154,22 @@ def _training(run: dict[str, Any]) -> list[str]:
     return said
 
 
-def _examples(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Two that were mended, of two tasks if it can be, and one that was lost, or is still wrong."""
+def _examples(
+    old: Sequence[Outcome], new: Sequence[Outcome], logged: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Two that were gained, of two tasks if it can be, and one that was lost, or is still wrong."""
     view = "sharded" if any(o.view == "sharded" for o in new) else (new[0].view if new else "")
     was, now = ({o.id: o for o in some if o.view == view and not o.run} for some in (old, new))
-    shared = [i for i in was if i in now]
-    mended = [i for i in shared if now[i].correct and not was[i].correct]
+    shared = sorted((i for i in was if i in now), key=lambda i: i not in logged)
+    gained = [i for i in shared if now[i].correct and not was[i].correct]
     lost = [i for i in shared if was[i].correct and not now[i].correct]
     wrong = [i for i in shared if not was[i].correct and not now[i].correct]
-    first_of_task = list({was[i].task: i for i in reversed(mended)}.values())
-    chosen = [(i, "Wrong before, right after.") for i in dict.fromkeys([*first_of_task, *mended])][:2]
-    chosen += [(i, "Right before, wrong after: it got worse.") for i in lost[:1]]
-    chosen += [(i, "Still wrong.") for i in wrong[: 3 - len(chosen)]]
-    chosen += [(i, "Right before and after.") for i in shared if i not in dict(chosen)][: 3 - len(chosen)]
+    first_of_task = list({was[i].task: i for i in reversed(gained)}.values())
+    best = list(dict.fromkeys([*first_of_task, *gained]))[:2]
+    chosen = [(i, "Gained: wrong before, correct after.") for i in best]
+    chosen += [(i, "Lost: correct before, wrong after.") for i in lost[:1]]
+    chosen += [(i, "Wrong before and after.") for i in wrong[: 3 - len(chosen)]]
+    chosen += [(i, "Correct before and after.") for i in shared if i not in dict(chosen)][: 3 - len(chosen)]
     return [
         {"id": i, "view": view, "task": was[i].task, "why": why, "user": was[i].turns[-1]["user"],
          "before": was[i].turns[-1]["reply"], "after": now[i].turns[-1]["reply"],

@@ -31,13 +31,24 @@ async function conversationPage(state, row) {
       h("button", { type: "button", class: "quiet", onclick: () => walk(-1), title: "k" }, "previous"), h("button", { type: "button", class: "quiet", onclick: () => walk(1), title: "j" }, "next")),
     h("h2", {}, short(row.id, 120)),
     h("p", { class: "muted" }, sourceLabel(row.source) + (index.sources[row.source].kind === "training" ? ", step " + row.number : "") + ", " + row.view.toUpperCase() + (row.task ? ", task " + short(row.task, 60) : "")),
-    h("p", {}, verdictMark(row.verdict), " ", record.extracted === null || record.extracted === undefined ? "no answer found" : "answered " + short(record.extracted, 200),
-      record.expected ? "; expected " + short(record.expected, 200) : "", record.status && record.status !== "ok" ? "; " + record.status.replace("_", " ") : ""),
+    record.expected ? h("p", {}, "expected " + short(record.expected, 200)) : null,
+    against ? inOrder(row, against, answerLine(row, record, sourceLabel(row.source)), answerLine(against.row, against.record, sourceLabel(against.row.source))) : answerLine(row, record, ""),
     record.system || record.full ? h("details", {}, h("summary", {}, "The task in full"),
       record.system ? [h("p", { class: "label" }, "system prompt"), textBlock(record.system)] : null, record.full ? [h("p", { class: "label" }, "all in one message"), textBlock(record.full)] : null) : null,
     controls, logged ? h("div", { id: "legend" }, legend(quantity, trained)) : h("p", { class: "muted" }, "No token log: make it with --set " + (index.sources[row.source].kind === "training" ? "train" : "eval") + ".save_tokens=true."),
     trained ? turnBars(record) : null,
     record.turns.map((turn, k) => turnBlock(turn, k, row, record, beside, against)));
+}
+
+// Two things side by side, that of the earlier model left.
+function inOrder(row, against, own, other) {
+  return h("div", { class: "pair" }, standsLeft(row.source, against.row.source) ? [own, other] : [other, own]);
+}
+
+function answerLine(row, record, name) {
+  const none = record.extracted === null || record.extracted === undefined;
+  return h("p", { class: "answer" }, name ? name + ": " : "", verdictMark(row.verdict), none ? "" : ", answered " + short(record.extracted, 200),
+    record.status && record.status !== "ok" ? ", " + record.status.replace("_", " ") : "");
 }
 
 // Weight and distance of every turn: which replies the training trusted.
@@ -61,22 +72,20 @@ function replyBlock(turn, k, row, record, name, place) {
   if (part?.term) words.push("term " + part.term + (turn.parts.length > 1 ? " (also " + turn.parts.slice(1).map((other) => other.term).join(", ") + ")" : ""));
   if (turn.stop === "length") words.push("cut at the token limit");
   return h("div", { class: "reply" }, h("p", { class: "label" }, words.join(", "), " ", turnVerdict(turn, k, row, record)),
-    part ? tokenBlock(part.tokens, place + k, name + " to message " + (k + 1)) : textBlock(turn.reply));
+    part ? tokenBlock(part.tokens, place + k, name + ", turn " + (k + 1)) : textBlock(turn.reply));
 }
 
 function turnBlock(turn, k, row, record, beside, against) {
-  const left = replyBlock(turn, k, row, record, "reply", "");
-  let right = null, user = null;
-  if (beside === "teacher") right = teacherBlock(turn);
-  else if (against) {
-    const other = against.record.turns[k];
-    right = other ? replyBlock(other, k, against.row, against.record, "reply " + sourceLabel(against.row.source), "o") : h("div", { class: "reply muted" }, "(no such turn)");
-    if (other && other.user !== turn.user) user = other.user;
+  const named = (source) => (against ? ", " + sourceLabel(source) : "");
+  const said = (text, more) => h("div", { class: "user" }, h("p", { class: "label" }, "user, turn " + (k + 1) + more), textBlock(text));
+  const own = replyBlock(turn, k, row, record, "reply" + named(row.source), "");
+  let user = said(turn.user, ""), replies = h("div", { class: beside === "teacher" ? "pair" : "" }, own, beside === "teacher" ? teacherBlock(turn) : null);
+  if (against) {
+    const other = against.record.turns[k], name = named(against.row.source);
+    replies = inOrder(row, against, own, other ? replyBlock(other, k, against.row, against.record, "reply" + name, "o") : h("div", { class: "reply muted" }, "(no such turn)"));
+    if (other && other.user !== turn.user) user = inOrder(row, against, said(turn.user, named(row.source)), said(other.user, name));
   }
-  return h("section", { class: "turn", "aria-label": "Turn " + (k + 1) },
-    h("div", { class: user ? "pair" : "" }, h("div", { class: "user" }, h("p", { class: "label" }, "user, message " + (k + 1)), textBlock(turn.user)),
-      user ? h("div", { class: "user" }, h("p", { class: "label" }, "user there"), textBlock(user)) : null),
-    h("div", { class: right ? "pair" : "" }, left, right));
+  return h("section", { class: "turn", "aria-label": "Turn " + (k + 1) }, user, replies);
 }
 
 function teacherBlock(turn) {

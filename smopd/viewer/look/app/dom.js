@@ -74,6 +74,10 @@ function pValue(p) {
   return p === null || p === undefined ? "n/a" : p < 0.001 ? "< 0.001" : p.toFixed(p < 0.1 ? 3 : 2);
 }
 
+function range(low, high) {
+  return low === null || low === undefined ? "–" : "[" + percent(low).slice(0, -1) + ", " + percent(high).slice(0, -1) + "]";
+}
+
 function number(value) {
   if (value === null || value === undefined) return "n/a";
   const size = Math.abs(value);
@@ -82,7 +86,7 @@ function number(value) {
 }
 
 function verdictMark(value) {
-  const known = value === 1 || value === true ? ["right", "✓ right"] : value === 0 || value === false ? ["wrong", "✗ wrong"] : ["open", "– not judged"];
+  const known = value === 1 || value === true ? ["right", "✓ correct"] : value === 0 || value === false ? ["wrong", "✗ wrong"] : ["open", "– not judged"];
   return h("span", { class: "verdict " + known[0] }, known[1]);
 }
 

@@ -5,9 +5,10 @@ let said = null; // what was said in every conversation, in lower case, once som
 let room = PAGE;
 
 function changeOf(row, other) {
-  const before = other < 0 ? null : byItem.get(itemOf(row, other));
-  if (!before || row.verdict < 0 || before.verdict < 0) return "";
-  return row.verdict === before.verdict ? "same" : row.verdict ? "found" : "lost";
+  const there = other < 0 ? null : byItem.get(itemOf(row, other));
+  if (!there || row.verdict < 0 || there.verdict < 0) return "";
+  const later = standsLeft(row.source, other) ? there : row;
+  return row.verdict === there.verdict ? "same" : later.verdict ? "gained" : "lost";
 }
 
 function besideSource(state, row) {
@@ -41,19 +42,19 @@ function filterBar(state) {
     any("source", index.sources.map((s, k) => [s.key, sourceLabel(k)]), "from"),
     any("view", distinct("view").map((v) => [v, v.toUpperCase()]), "told as"),
     any("task", distinct("task").map((v) => [v, short(v, 40)]), "task"),
-    any("verdict", distinct("verdict").map((v) => [v, v === 1 ? "right" : v === 0 ? "wrong" : "not judged"]), "verdict"),
-    index.sources.length > 1 ? choice("change", state.change, [["", "all"], ["found", "found: wrong there, right here"], ["lost", "lost: right there, wrong here"], ["same", "the same"]], set("change"), { id: "filter-change" }) : null,
-    any("shards", distinct("shards").map((v) => [v, v + " messages"]), "messages"),
+    any("verdict", distinct("verdict").map((v) => [v, v === 1 ? "correct" : v === 0 ? "wrong" : "not judged"]), "verdict"),
+    index.sources.length > 1 ? choice("change", state.change, [["", "all"], ["gained", "gained: from wrong to correct"], ["lost", "lost: from correct to wrong"], ["same", "the same"]], set("change"), { id: "filter-change" }) : null,
+    any("shards", distinct("shards").map((v) => [v, v + (v === 1 ? " turn" : " turns")]), "turns"),
     FILTERS.some((name) => state[name]) ? h("button", { type: "button", class: "quiet", onclick: () => go(Object.fromEntries(FILTERS.map((name) => [name, ""])), true) }, "clear") : null);
 }
 
 function rowLine(row, state) {
   const source = index.sources[row.source], change = changeOf(row, besideSource(state, row));
   const where = (index.sources.length > 1 ? sourceLabel(row.source) + ", " : "") + (source.kind === "training" ? "step " + row.number + ", " : row.number ? "run " + (row.number + 1) + ", " : "");
-  const marks = [verdictMark(row.verdict), change === "found" ? h("span", { class: "tag found" }, "found") : change === "lost" ? h("span", { class: "tag lost" }, "lost") : null];
+  const marks = [verdictMark(row.verdict), change === "gained" ? h("span", { class: "tag gained" }, "gained") : change === "lost" ? h("span", { class: "tag lost" }, "lost") : null];
   return h("li", {}, h("a", { href: linkTo({ c: keyOf(row), t: "", page: "conversations" }, state), id: "row-" + row.i, "aria-current": state.c === keyOf(row) ? "true" : null },
     h("span", { class: "line-top" }, h("b", {}, short(row.id, 44)), ...marks),
-    h("span", { class: "line-more" }, where + row.view.toUpperCase() + (row.task ? ", " + short(row.task, 24) : "") + ", " + row.tokens + " tokens" + (row.known ? ", turns right " + row.right + "/" + row.known : ""))));
+    h("span", { class: "line-more" }, where + row.view.toUpperCase() + (row.task ? ", " + short(row.task, 24) : "") + ", " + row.tokens + " tokens" + (row.known ? ", turns correct " + row.right + "/" + row.known : ""))));
 }
 
 function fillList(list, state) {

@@ -1,6 +1,6 @@
 // Which page is shown, the bar above it, keys, light and dark.
 const KEYS = [["j, k", "next and previous conversation"], ["/", "search"], ["c, C", "colour by the next, the previous quantity"], ["b", "put the next thing beside it"],
-  ["← → ↑ ↓", "inside a reply: from token to token"], ["1 to 4", "the pages"], ["t", "light, dark, or as the system"], ["?", "this help"], ["Esc", "close it; leave a field"]];
+  ["← → ↑ ↓", "inside a reply: from token to token"], ["1 to 3", "the pages"], ["t", "light, dark, or as the system"], ["?", "this help"], ["Esc", "close it; leave a field"]];
 const SCROLLED = ["list", "detail"]; // boxes that scroll by themselves
 let drawn = { page: "", link: "" };
 
@@ -68,6 +68,12 @@ async function shown() {
     drawn.page = page;
   }
   const row = byKey.get(state.c);
+  // The first one is opened at once, but not where it would hide the list.
+  if (!listed.includes(row) && listed.length && !matchMedia("(max-width: 44rem)").matches) {
+    history.replaceState(null, "", linkTo({ c: keyOf(listed[0]), t: "" }, state));
+    await shown();
+    return;
+  }
   main.className = "looking" + (row ? " open" : ""); // first, since it decides what scrolls
   keepingFocus(() => drawSide(state));
   if (row) await drawConversation(state, row, link);

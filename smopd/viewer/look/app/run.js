@@ -1,6 +1,6 @@
 // The run page: curves of every metric with all runs in one picture, what their settings differ in, how they ended.
 const TITLES = {
-  loss: "Loss", outcome: "Right final answers", clipped: "Tokens over the cap", kept: "Tokens that carry loss", entropy: "Student entropy, nats",
+  loss: "Loss", outcome: "Correct final answers", clipped: "Tokens over the cap", kept: "Tokens that carry loss", entropy: "Student entropy, nats",
   divergence: "Divergence, nats", delta: "Distance |log s − log t|, nats", weight: "Turn weight", reply_tokens: "Tokens of a reply",
   grad_norm: "Gradient norm", lr: "Learning rate", seconds: "Seconds a step, by stage", stop: "How replies ended", verdict: "Verdicts",
   tokens: "Tokens a step", rollout: "Rollouts", eligible_turns: "Middle turns",
@@ -10,6 +10,7 @@ function runPage() {
   const trained = index.runs.filter((run) => run.step.length);
   const page = h("div", { class: "page" }, h("h1", {}, index.runs.length > 1 ? index.runs.length + " runs" : "The run " + index.runs[0].name));
   page.append(runTable());
+  if (accuracyRows().length) page.append(section("Accuracy before and after training", accuracyTable()));
   if (trained.length) {
     page.append(section("Curves", h("p", { class: "muted" }, "Faint: every step. Strong: a moving mean. ", trained.length > 1 ? "One line a run:" : "One line a part:"),
       trained.length > 1 ? h("ul", { class: "key" }, trained.map((run, k) => h("li", {}, swatch(k), run.name))) : null, curves(trained)));
@@ -25,6 +26,27 @@ function runPage() {
 function runTable() {
   return table(["run", "model", "method", "seed", "steps", "how it ended"], index.runs.map((run) => [run.name, run.model, run.method || "–", run.seed,
     run.done + " of " + run.steps, run.ended]), "Runs");
+}
+
+// A line for every trained model, beside the untrained one on the same tasks; for an untrained one alone, a line too.
+function accuracyRows() {
+  const of = (kind) => index.sources.map((s, k) => [s, k]).filter(([s]) => s.kind === kind);
+  const used = new Set(), lines = of("after").map(([after, k]) => {
+    const other = counterpart(k), before = other >= 0 && index.sources[other].kind === "before" ? index.sources[other] : null;
+    used.add(before);
+    return { run: index.runs[after.run], before, after, name: after.name };
+  });
+  return [...lines, ...of("before").filter(([s]) => !used.has(s)).map(([before]) => ({ run: index.runs[before.run], before, after: null, name: before.name }))];
+}
+
+function accuracyTable() {
+  const lines = accuracyRows(), views = [...new Set(index.sources.flatMap((s) => Object.keys(s.views)))];
+  const cell = (source, view) => { const v = source?.views[view]; return v ? [percent(v[0]), " ", h("span", { class: "muted" }, range(v[1], v[2]))] : "–"; };
+  const twice = (line) => lines.filter((other) => other.run === line.run).length > 1;
+  return h("div", {}, table(["run", "method", "steps", ...views.flatMap((view) => [view.toUpperCase() + " before", view.toUpperCase() + " after"])],
+    lines.map((line) => [line.run.name + (twice(line) ? ", " + line.name : ""), line.run.method || "–", line.after ? line.after.step ?? line.run.done : 0,
+      ...views.flatMap((view) => [cell(line.before, view), cell(line.after, view)])]), "Accuracy before and after training"),
+    h("p", { class: "muted" }, "In brackets: 95% intervals over the evaluated tasks. Steps: of the checkpoint that was evaluated."));
 }
 
 // One run: a chart for every group of metrics, a line a part. Several runs: a chart for every metric, a line a run.

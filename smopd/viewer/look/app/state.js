@@ -75,6 +75,12 @@ function sourceNumber(key) {
   return index.sources.findIndex((source) => source.key === key);
 }
 
+// Before training stands left, after training right; of two alike, the one that was named first stands left.
+function standsLeft(number, other) {
+  const order = (k) => ["before", "after", "training"].indexOf(index.sources[k].kind);
+  return (order(number) - order(other) || number - other) < 0;
+}
+
 // With which source a conversation is compared when nobody chose: before with after, else the same task of another run.
 function counterpart(number) {
   const own = index.sources[number];

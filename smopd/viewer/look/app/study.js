@@ -12,14 +12,14 @@ function studyPage() {
 }
 
 function armSection(study, view) {
-  const rowsOf = view.arms.map((a) => [a.arm, percent(a.mean), "[" + percent(a.low) + ", " + percent(a.high) + "]",
+  const rowsOf = view.arms.map((a) => [a.arm, percent(a.mean), range(a.low, a.high),
     h("span", { class: "seeds" }, a.seeds.map((s) => [seedLink(s, view.view), " "])), a.difference === undefined ? (a.reference ? "reference" : "–") : points(a.difference),
     a.low_difference === undefined || a.low_difference === null ? "–" : "[" + points(a.low_difference) + ", " + points(a.high_difference) + "]", a.verdict || "–"]);
   const flips = view.arms.filter((a) => a.flips.length);
   return section(view.view.toUpperCase(),
     armChart(view.view.toUpperCase() + ", accuracy of every arm", view.arms, (seed) => { const link = seedHref(seed, view.view); if (link) location.hash = link; }),
-    h("p", { class: "muted" }, "Line: 95% interval over items. Bar: mean over seeds. Dots: single seeds; each leads to its conversations."),
-    table(["arm", "accuracy", "95% interval", "seeds", "difference", "95% interval", "verdict"], rowsOf, view.view.toUpperCase() + ": arms"),
+    h("p", { class: "muted" }, "Bar: mean over seeds. Line: its 95% interval over items for these very runs (Wilson's where every item went the same way in all of them, else a bootstrap over items); it leaves out the chance of other seeds. Dots: single seeds; each leads to its conversations. The interval of a difference counts seeds and items."),
+    table(["arm", "accuracy", "95% over items", "seeds", "difference", "95% over seeds and items", "verdict"], rowsOf, view.view.toUpperCase() + ": arms"),
     flips.map((a) => h("details", { class: "flips" }, h("summary", {}, "Items that flip: " + a.arm + " against " + study.reference + " (" + a.flips.length + ")"),
       table(["item", study.reference, a.arm, "conversations"], a.flips.map((f) => [short(f.id, 60), percent(f.from, 0), percent(f.to, 0), flipLinks(a, f, view.view)]), "Items that flip"))));
 }

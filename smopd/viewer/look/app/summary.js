@@ -6,6 +6,7 @@ function summaryPage() {
       h("p", {}, "Make both, then these pages again: smopd eval RUN --base, smopd eval RUN, smopd view RUN."));
     return page;
   }
+  if (index.summaries.length > 1) page.append(accuracyTable());
   for (const told of index.summaries) page.append(...oneSummary(told));
   return page;
 }
@@ -15,7 +16,7 @@ function oneSummary(told) {
   const kindOf = (row) => (row.clear === "perhaps" ? "worse" : row.clear);
   const whole = told.rows.filter((row) => !Object.keys(row.only).length);
   const parts = [index.summaries.length > 1 ? h("h2", {}, told.run + ": " + told.after.split(":").pop()) : null];
-  parts.push(h("p", { class: "lede" }, told.trained));
+  parts.push(h("p", { class: "lede" }, told.trained), ...told.notices.map((line) => h("p", { class: "notice" }, line)));
   parts.push(h("div", { class: "cards" }, whole.map((row) => h("div", { class: "card " + row.clear },
     h("h3", {}, row.what),
     h("p", { class: "big" }, percent(row.before), h("span", { class: "arrow", "aria-hidden": "true" }, " → "), h("span", { class: "hidden" }, " to "), percent(row.after)),
@@ -26,12 +27,13 @@ function oneSummary(told) {
     const some = told.rows.filter((row) => kindOf(row) === kind);
     if (kind === "worse" && !some.length) parts.push(section(title, h("p", {}, "Nothing, as far as these conversations can show.")));
     if (!some.length) continue;
-    parts.push(section(title, table(["", "before", "after", "points", "95% interval", "found", "lost"],
+    parts.push(section(title, table(["", "before", "after", "points", "interval", "gained", "lost"],
       some.map((row) => [row.clear === "perhaps" ? row.what + " (perhaps)" : row.what, percent(row.before), percent(row.after), points(row.difference),
-        "[" + points(row.low) + ", " + points(row.high) + "]", linkCount(told, row, "found", row.gained), linkCount(told, row, "lost", row.lost)]), title)));
+        "[" + points(row.low) + ", " + points(row.high) + "]", linkCount(told, row, "gained", row.gained), linkCount(told, row, "lost", row.lost)]), title)));
   }
   parts.push(section("Three conversations that show it", told.examples.map((example) => oneExample(told, example))));
-  parts.push(h("p", { class: "muted" }, "Each row compares the same tasks before and after training. A change is called clear where its p, corrected for all rows of this page, is below 0.05; a loss is called possible where its own p is below 0.05. Found: wrong before, right after. Lost: the other way round."));
+  parts.push(h("p", { class: "muted" }, "Each row compares the same tasks before and after training. A change is called clear where its interval leaves out 0. Tasks as a whole were to be compared from the beginning: each has its own 95% interval. "
+    + (told.parts ? "The parts, by task and by number of turns, were looked at together: their " + told.parts + " intervals are wider, so that all of them hold at once with 95% (Bonferroni). A loss of a part is called possible where its plain 95% interval is below 0. " : "") + "Gained: wrong before, correct after. Lost: the other way round."));
   return parts.filter(Boolean);
 }
 
@@ -40,7 +42,7 @@ function clearWords(row) {
 }
 
 function changeLinks(told, row) {
-  return [row.n + " tasks: ", linkCount(told, row, "found", row.gained + " found"), ", ", linkCount(told, row, "lost", row.lost + " lost")];
+  return [row.n + " tasks: ", linkCount(told, row, "gained", row.gained + " gained"), ", ", linkCount(told, row, "lost", row.lost + " lost")];
 }
 
 function linkCount(told, row, change, words) {
@@ -53,7 +55,7 @@ function oneExample(told, example) {
   const side = (name, text, right) => h("div", {}, h("p", { class: "label" }, name, " ", verdictMark(right)), textBlock(text.slice(0, 1200)));
   return h("article", { class: "example" },
     h("h3", {}, example.why, " ", h("span", { class: "muted" }, short(example.task + ", " + example.id, 60))),
-    h("div", { class: "user" }, h("p", { class: "label" }, "the last message"), textBlock(example.user.slice(0, 1200))),
+    h("div", { class: "user" }, h("p", { class: "label" }, "user, the last turn"), textBlock(example.user.slice(0, 1200))),
     h("div", { class: "pair" }, side("last reply before", example.before, example.was), side("last reply after", example.after, example.now)),
-    row ? h("p", {}, h("a", { href: freshLink({ page: "conversations", c: keyOf(row), beside: told.before }) }, "The whole conversation, token by token")) : null);
+    row ? h("p", {}, h("a", { href: freshLink({ page: "conversations", c: keyOf(row), beside: told.before }) }, row.logged ? "The whole conversation, token by token" : "The whole conversation")) : null);
 }
