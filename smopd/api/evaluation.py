@@ -7,7 +7,7 @@ from typing import Any
 from smopd.api.inputs import judged_examples, placed, verifier_facts
 from smopd.api.objects import EVERY
 from smopd.api.tables import messages, table
-from smopd.api.training import Call, slug, telling
+from smopd.api.training import Call, join_processes, slug, telling
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
@@ -91,7 +91,7 @@ def evaluate(
 
     `examples`: as in `smopd.train`; by default those the run or recipe names for evaluation. `verifier`: by
     default the run's own. `base`: the run's model before training. `out`: by default a folder in the run, or
-    under runs/.
+    under runs/. Of several processes the first one plays; all of them get its result.
     """
     given = {
         "eval.views": list(views) if views else None,
@@ -115,16 +115,21 @@ def evaluate(
 
     wanted = config.model.adapter if base or not call.run else call.run
     adapter = resolve_adapter(wanted) if wanted else None
-    folder = Path(out) if out is not None else _folder(call, config, adapter, base)
+    processes = join_processes()
+    folder = processes.broadcast(Path(out) if out is not None else _folder(call, config, adapter, base))
     own.unload_verifiers()
-    with placed(folder, call.inputs) as files:
+    with placed(folder, call.inputs, processes) as files:
         if "data.verifiers" in files:
             files["data.verifiers"] = [files["data.verifiers"]]
         config = resolve_engine(call.config(files))
         check_evaluation(config)
         label = adapter.name if adapter else "base" if base else "eval"
         track, _ = telling(progress)
-        evaluate_into(folder, config, prepared_examples(config, "eval"), label, adapter, track=track)
+        processes.on_first(
+            lambda: evaluate_into(
+                folder, config, prepared_examples(config, "eval"), label, adapter, track=track
+            )
+        )
     return Evaluation(folder)
 
 
