@@ -98,6 +98,8 @@ class SMOPDConfig:
         """The same as transformers' TrainingArguments, which callbacks expect."""
         from transformers import TrainingArguments
 
+        from smopd.devices import default_device
+
         train, optim = config.train, config.optim
         return TrainingArguments(
             output_dir=output_dir,
@@ -121,4 +123,6 @@ class SMOPDConfig:
             metric_for_best_model=self.metric_for_best_model,
             greater_is_better=True if self.metric_for_best_model else None,
             report_to="none",
+            # Without it transformers would give up accelerate's process group on a machine without a GPU.
+            use_cpu=default_device().type == "cpu",
         )

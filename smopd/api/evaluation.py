@@ -7,7 +7,7 @@ from typing import Any
 from smopd.api.inputs import judged_examples, placed, verifier_facts
 from smopd.api.objects import EVERY
 from smopd.api.tables import messages, table
-from smopd.api.training import Call, slug, telling, toml
+from smopd.api.training import Call, join_processes, slug, telling, toml
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
@@ -89,7 +89,7 @@ def evaluate(
 
     `examples`: as in `smopd.train`; by default those the run or recipe names for evaluation. `verifier`: by
     default the run's own. `base`: the run's model before training. `out`: by default a folder in the run, or
-    under runs/.
+    under runs/. Of several processes the first one plays; all of them get its result.
     """
     given = {
         "eval.views": list(views) if views else None,
@@ -115,20 +115,26 @@ def evaluate(
 
     wanted = config.model.adapter if base or not call.run else call.run
     adapter = resolve_adapter(wanted) if wanted else None
-    folder = Path(out) if out is not None else _folder(call, config, adapter, base)
+    processes = join_processes()
+    folder = processes.broadcast(Path(out) if out is not None else _folder(call, config, adapter, base))
     own.unload_verifiers()
-    with placed(folder, call.inputs) as files:
+    with placed(folder, call.inputs, processes) as files:
         if "data.verifiers" in files:
             files["data.verifiers"] = [files["data.verifiers"]]
         config = resolve_engine(call.config(files))
         check_evaluation(config)
         prepared, (track, _) = prepared_examples(config, "eval"), telling(progress)
         if not call.run:
-            evaluate_into(folder, config, prepared, adapter.name if adapter else "eval", adapter, track=track)
+            label = adapter.name if adapter else "eval"
+            processes.on_first(
+                lambda: evaluate_into(folder, config, prepared, label, adapter, track=track)
+            )
             return Evaluation(folder)
-        side = BASE if base or adapter is None else adapter.name
+        run, side = call.run, BASE if base or adapter is None else adapter.name
         asked = [f"{key}={toml(key, value)}" for key, value in {**call.settings, **files}.items()]
-        evaluate_side(call.run, side, config, prepared, adapter, folder, asked, track=track)
+        processes.on_first(
+            lambda: evaluate_side(run, side, config, prepared, adapter, folder, asked, track=track)
+        )
     return Evaluation(folder, side)
 
 

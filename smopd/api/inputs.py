@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smopd.api.objects import PLAIN, Judges, Written, judges_of, method_file
 from smopd.data import Example
-from smopd.data.columns import FIELD, as_examples, plain_answers
+from smopd.data.columns import FIELD, as_examples, plain_answers, rereadable
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, jsonl, write_text
@@ -24,6 +24,9 @@ from smopd.methods import Method
 from smopd.plugins import stands_for
 from smopd.verify import own, tasks
 from smopd.verify.task import Task
+
+if TYPE_CHECKING:
+    from smopd.training.processes import Processes
 
 log = logging.getLogger("smopd")
 BEGUN = ("config.toml", "evaluation.json")  # one of them is there once a folder's work has begun
@@ -82,7 +85,7 @@ def judged_examples(
     """The examples by split, as ones of the verifier's task if it has one; `known`: the task that judges what
     names none, or `every` example, where no verifier is passed.
     """
-    given = {split: part for split, part in rows.items() if part is not None}
+    given = {split: rereadable(part, split) for split, part in rows.items() if part is not None}
     plain = any(plain_answers(part) or _were_plain(part) for part in given.values())
     judges = judges_of(verifier, plain) if verifier is not None else None
     if judges is None and known and plain and len(known.fields) != 1:
@@ -127,21 +130,17 @@ def _nobody() -> Any:
 
 
 @contextmanager
-def placed(
-    out: Path, inputs: Inputs, first: bool = True, wait: Callable[[], None] = lambda: None
-) -> Iterator[dict[str, Any]]:
+def placed(out: Path, inputs: Inputs, processes: "Processes") -> Iterator[dict[str, Any]]:
     """Inside, the files are in OUT/inputs; the settings that name them. Work that does not begin leaves none.
 
-    With several processes the `first` writes, and all `wait` for it.
+    With several processes the first one writes, and the others wait for it.
     """
     folder = out / INPUTS
     begun = any((out / name).exists() for name in BEGUN)
     made = [p for p in (folder, *folder.parents) if not p.exists()]
     new: list[Path] = []
     try:
-        if first:
-            _write(folder, inputs, begun, new)
-        wait()
+        processes.on_first(lambda: _write(folder, inputs, begun, new))
         for name, hold in inputs.held.items():
             hold(folder / name)
             if begun:
@@ -150,7 +149,7 @@ def placed(
         settings: dict[str, Any] = {key: str(folder / name) for key, name in inputs.settings.items()}
         yield settings
     except BaseException:
-        if first and (begun or not any((out / name).exists() for name in BEGUN)):
+        if processes.first and (begun or not any((out / name).exists() for name in BEGUN)):
             for path in new:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
             for path in made:

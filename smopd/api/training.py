@@ -1,10 +1,11 @@
 """`smopd.train`: from a recipe or a model and Python objects to a run folder, by the one training loop."""
 
+import atexit
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smopd.api.inputs import Inputs, judged_examples, model_settings, placed
 from smopd.api.run import Run
@@ -16,6 +17,9 @@ from smopd.files import digest
 from smopd.methods import Method
 from smopd.training.hooks import Hooks
 from smopd.verify import load_verifiers, own
+
+if TYPE_CHECKING:
+    from smopd.training.processes import Processes
 
 OnStep = Callable[[dict[str, Any]], Any]
 
@@ -125,30 +129,39 @@ def run_training(call: Call, rows: dict[str, Any], verifier: Any, hooks: Hooks, 
         call.inputs.add_verifier(judges)
     for split, part in examples.items():
         call.inputs.add_examples(split, part)
-    out = call.folder(base)
     own.unload_verifiers()
 
     from smopd.training.loop import Stopped
-    from smopd.training.processes import Processes
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import train_run
 
     track, note = telling(progress)
-    processes = Processes()
-    with placed(out, call.inputs, processes.first, processes.barrier) as settings:
+    processes = join_processes()
+    out = processes.broadcast(call.folder(base))
+    with placed(out, call.inputs, processes) as settings:
         if "data.verifiers" in settings:
             ours = settings["data.verifiers"]
             settings["data.verifiers"] = [*(f for f in base.data.verifiers if f != ours), ours]
         config = call.config(settings)
         folder = RunFolder(out, config)
         try:
-            train_run(config, folder, track, note, hooks)
+            train_run(config, folder, track, note, hooks, processes)
         except Stopped as stopped:
             said = (
                 f"stopped after step {stopped.step}; everything is saved in {out}, and the same call goes on"
             )
             raise KeyboardInterrupt(said) from None
     return Run(out)
+
+
+def join_processes() -> "Processes":
+    """The processes of a launcher, in a group that stays until this script ends."""
+    from smopd.training.processes import Processes
+
+    processes = Processes()
+    if processes.world_size > 1:
+        atexit.register(processes.close)
+    return processes
 
 
 def toml(key: str, value: Any) -> str:

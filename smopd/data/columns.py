@@ -1,4 +1,5 @@
-"""Examples from Python objects: a list of dicts or `Example`s, a `datasets.Dataset`, a pandas DataFrame.
+"""Examples from Python objects: a list or generator of dicts or `Example`s, a dict of columns, a
+`datasets.Dataset`, a pandas DataFrame.
 
     shards      the user's messages in their order, a list of texts; or
     messages    the same as chat messages: a `system` message is the system prompt, `user` messages are the
@@ -12,7 +13,7 @@ A dict with another key is refused; further columns of a table are left out, as 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,27 @@ from smopd.verify.task import Record
 
 FIELD = "value"  # what a plain answer is kept as
 COLUMNS = ("id", "task", "system", "shards", "messages", "full", "answer", "source")
+
+
+def rereadable(rows: Any, name: str) -> Any:
+    """The rows in a form that can be read more than once: a generator or a dict of columns becomes a list."""
+    if isinstance(rows, Iterator):
+        return list(rows)
+    return _columns_to_rows(rows, name) if isinstance(rows, Mapping) else rows
+
+
+def _columns_to_rows(columns: Mapping[Any, Any], name: str) -> list[dict[str, Any]]:
+    if unknown := [key for key in columns if key not in COLUMNS]:
+        raise UserError(f"{name}: unknown column {unknown[0]!r}; the columns are {', '.join(COLUMNS)}")
+    for key, column in columns.items():
+        if isinstance(column, str | Mapping) or not hasattr(column, "__len__"):
+            expected = f"expected a list with a value for every example, found {type(column).__name__}"
+            raise UserError(f"{name}, column '{key}': {expected}; a single example goes into a list")
+    lengths = {key: len(column) for key, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"'{key}' has {length}" for key, length in lengths.items())
+        raise UserError(f"{name}: the columns differ in length: {counts}")
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def plain_answers(rows: Any) -> bool:
@@ -64,7 +86,7 @@ def as_examples(
 
 
 def _rows(rows: Any) -> Iterable[Any]:
-    if isinstance(rows, str | Path | Mapping):
+    if isinstance(rows, str | Path):
         return ()
     if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a pandas DataFrame
         return [{str(k): v for k, v in row.items() if v == v or v is None} for row in rows.to_dict("records")]
@@ -72,8 +94,8 @@ def _rows(rows: Any) -> Iterable[Any]:
         return list(rows)
     except TypeError:
         raise UserError(
-            f"examples: expected a list of dicts, a datasets.Dataset, a DataFrame or a file, "
-            f"found {type(rows).__name__}"
+            f"examples: expected a list of dicts, a dict of columns, a datasets.Dataset, a DataFrame or a "
+            f"file, found {type(rows).__name__}"
         ) from None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from math import cos, inf, isfinite, pi
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -106,15 +107,17 @@ class Trainer:
         self.driver = training_driver(config, self.renderer, self.model, adapters)
         self.engine = self.driver.engine
         self.player = StepPlayer(config, self.plan, examples, self.driver, self.processes)
-        if self.processes.first:
-            folder.begin()
-        saved = self.processes.broadcast(folder.soundest() if self.processes.first else None)
+        saved = self.processes.on_first(self._begin)
         self.step = folder.restore(self.model, self.optimizer, saved) if saved else 0
         if self.processes.first:
             folder.cut_metrics(self.step)
         self.processes.barrier()
         self.monitor = Monitor(self)
         self.guards = Guards(config, self.plan, folder, len(self.monitor.examples))
+
+    def _begin(self) -> Path | None:
+        self.folder.begin()
+        return self.folder.soundest()
 
     def train(self, report: Report | None = None, hooks: Hooks | None = None) -> None:
         """Run to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""

@@ -3,7 +3,9 @@
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -11,17 +13,26 @@ import torch.distributed as dist
 from accelerate import PartialState
 
 from smopd.devices import default_device
+from smopd.errors import UserError
 
 T = TypeVar("T")
+PATIENCE = timedelta(days=30)  # an evaluation may take longer than a collective's usual limit of half an hour
 
 
 class Processes:
     """This process among those of the run. Collective methods must be called by all processes together."""
 
     def __init__(self) -> None:
-        self._state = PartialState(cpu=default_device().type != "cuda")
-        self.rank, self.world_size = self._state.process_index, self._state.num_processes
         self.device = default_device()
+        if not dist.is_initialized():
+            if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+                # A state made before this one without a process group, as Accelerator() is on a CPU.
+                PartialState._reset_state()
+            PartialState(cpu=self.device.type != "cuda")
+        grouped = dist.is_initialized()
+        self.rank, self.world_size = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
+        if self.world_size > 1 and self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
         # What `accelerate launch --use_fsdp` sets.
         self.asks_to_shard = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 
@@ -51,6 +62,27 @@ class Processes:
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
+    def on_first(self, work: Callable[[], T]) -> T:
+        """The result of `work` on the first process, which alone does it while the others wait; on every
+        process. What it raises is raised on the others too, as a UserError. Collective.
+        """
+        if self.world_size == 1:
+            return work()
+        box: list[Any] = [None, None]
+        try:
+            if self.first:
+                box[0] = work()
+        except BaseException as error:
+            failed = UserError(f"the first process failed: {type(error).__name__}: {error}")
+            box[1] = error if isinstance(error, UserError) else failed
+            raise
+        finally:
+            dist.broadcast_object_list(box, src=0, group=_patient_group(dist.group.WORLD))
+        if box[1]:
+            raise box[1]
+        result: T = box[0]
+        return result
+
     def any_of(self, flag: bool) -> bool:
         """Whether the flag is set on any process. Collective."""
         return any(self.gather([flag]))
@@ -71,9 +103,14 @@ class Processes:
 
     def barrier(self) -> None:
         """Wait until all processes are here. Collective."""
-        self._state.wait_for_everyone()
+        self.gather([None])
 
     def close(self) -> None:
         """Leave the group, after the last collective call: gloo's threads may abort one that just exits."""
-        if self.world_size > 1:
-            self._state.destroy_process_group()
+        if self.world_size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+@cache
+def _patient_group(world: Any) -> Any:
+    return dist.new_group(backend="gloo", timeout=PATIENCE)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from smopd.code_version import versions
@@ -27,16 +27,21 @@ Note = Callable[[dict[str, Any]], str]  # a few words on a step's metrics
 
 def train_run(
     config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: "",
-    hooks: Hooks | None = None,
+    hooks: Hooks | None = None, processes: Processes | None = None,
 ) -> None:  # fmt: skip
-    """Train to the end, or from where an earlier start of the same run stopped."""
+    """Train to the end, or from where an earlier start of the same run stopped.
+
+    Without `processes`, the process group is left at the end.
+    """
     examples = check_training(config)
     from smopd.training.loop import Trainer
     from smopd.training.processes import Processes
 
     config = resolve_engine(config)  # the folder keeps what was asked for
-    processes = Processes()
-    with folder.lock() if processes.first else nullcontext():
+    close = (processes := Processes()).close if processes is None else lambda: None
+    processes.barrier()  # all of them have looked at the folder; from here on the first one changes it
+    with ExitStack() as held:
+        processes.on_first(lambda: held.enter_context(folder.lock()))
         with track(f"loading {config.model.path} and {config.data.train}"):
             trainer = Trainer(config, folder, processes, examples)
         if processes.first and trainer.step < config.train.steps:
@@ -50,7 +55,7 @@ def train_run(
         if trainer.monitor.enough():
             why = f"no better SHARDED in {config.train.patience} evaluations (train.patience)"
             log.info("ended after step %d: %s; --set train.patience=0 goes on", trainer.step, why)
-        processes.close()
+        close()
 
 
 def quickstart_run(

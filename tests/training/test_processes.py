@@ -2,6 +2,7 @@
 split among them.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import python_processes
 import pytest
 import torch
 from runs import COMMAND, checkpoint, free_port, metrics, rows, set_words, take_step, train, trainer_of
@@ -212,6 +214,25 @@ def test_a_tied_head_is_the_embedding_and_split_with_it(tmp_path):
         [COMMAND[0], *words, tmp_path / "tied.py"], capture_output=True, text=True, timeout=300
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_python_gives_the_same_on_two_processes(tmp_path):
+    """The trainer, `smopd.train` and `smopd.evaluate`, after the script made an Accelerator of its own."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    alone = python_processes.work(one)
+    two.mkdir()
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    ended = subprocess.run(
+        [COMMAND[0], *words, python_processes.__file__, two], capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert len(alone["refused"]) == 3
+    for rank in (0, 1):
+        assert json.loads((two / f"process-{rank}.json").read_text()) == json.loads(json.dumps(alone))
+    for name in ("trainer", "run"):
+        assert read_jsonl(two / name / "starts.jsonl")[0]["processes"] == 2
+        assert_same(one / name, two / name, 2)
 
 
 @pytest.mark.slow
