@@ -11,35 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from smopd.errors import UserError
+from smopd.trainer_names import MAPPING, explain_name
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
     from smopd.methods import Method
-
-MAPPING = {
-    "max_steps": "train.steps",
-    "learning_rate": "optim.lr",
-    "lr_scheduler_type": "optim.schedule",
-    "warmup_steps": "optim.warmup_steps",
-    "weight_decay": "optim.weight_decay",
-    "adam_beta1": "optim.beta1",
-    "adam_beta2": "optim.beta2",
-    "adam_epsilon": "optim.eps",
-    "max_grad_norm": "optim.grad_clip",
-    "seed": "seed",
-    "per_device_train_batch_size": "train.micro_batch",
-    "gradient_checkpointing": "train.recompute",
-    "save_steps": "train.checkpoint_every",
-    "save_total_limit": "train.keep_checkpoints",
-    "eval_steps": "train.eval_every",
-    "report_to": "train.trackers",
-    "temperature": "rollout.temperature",
-    "top_p": "rollout.top_p",
-    "top_k": "rollout.top_k",
-    "max_completion_length": "rollout.answer_tokens",
-    "dtype": "model.dtype",
-}
 
 
 @dataclass(kw_only=True)
@@ -74,6 +51,13 @@ class SMOPDConfig:
     metric_for_best_model: str | None = None  # for callbacks such as EarlyStoppingCallback: sharded or full
     hub_model_id: str | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __new__(cls, **given: Any) -> "SMOPDConfig":
+        """Point from a name that is no field to what it is called here; the rest is `__init__`'s."""
+        for name in sorted(set(given) - set(cls.__dataclass_fields__)):
+            if words := explain_name(name, given[name], as_field):
+                raise UserError(words)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         if self.logging_steps < 1:
@@ -126,3 +110,9 @@ class SMOPDConfig:
             # Without it transformers would give up accelerate's process group on a machine without a GPU.
             use_cpu=default_device().type == "cpu",
         )
+
+
+def as_field(key: str, value: Any) -> str:
+    """A setting as `SMOPDConfig` takes it."""
+    field = next((name for name, setting in MAPPING.items() if setting == key), None)
+    return f"{field}={value!r}" if field else f"overrides={{{key!r}: {value!r}}}"

@@ -7,7 +7,7 @@ from typing import Any
 from smopd.api.inputs import judged_examples, placed, verifier_facts
 from smopd.api.objects import EVERY
 from smopd.api.tables import messages, table
-from smopd.api.training import Call, join_processes, slug, telling, toml
+from smopd.api.training import Call, slug, telling, toml
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
@@ -112,10 +112,11 @@ def evaluate(
     from smopd.evaluation.session import check_evaluation, evaluate_into
     from smopd.models import resolve_adapter
     from smopd.rollout.choice import resolve_engine
+    from smopd.training.processes import Processes
 
     wanted = config.model.adapter if base or not call.run else call.run
     adapter = resolve_adapter(wanted) if wanted else None
-    processes = join_processes()
+    processes = Processes()
     folder = processes.broadcast(Path(out) if out is not None else _folder(call, config, adapter, base))
     own.unload_verifiers()
     with placed(folder, call.inputs, processes) as files:
@@ -126,9 +127,7 @@ def evaluate(
         prepared, (track, _) = prepared_examples(config, "eval"), telling(progress)
         if not call.run:
             label = adapter.name if adapter else "eval"
-            processes.on_first(
-                lambda: evaluate_into(folder, config, prepared, label, adapter, track=track)
-            )
+            processes.on_first(lambda: evaluate_into(folder, config, prepared, label, adapter, track=track))
             return Evaluation(folder)
         run, side = call.run, BASE if base or adapter is None else adapter.name
         asked = [f"{key}={toml(key, value)}" for key, value in {**call.settings, **files}.items()]

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smopd.api.arguments import SMOPDConfig as SMOPDConfig
+from smopd.api.arguments import as_field
 from smopd.api.evaluation import Evaluation, evaluate
 from smopd.api.run import Run
-from smopd.api.training import Call, join_processes, run_training
+from smopd.api.training import Call, run_training
 from smopd.data.columns import rereadable
 from smopd.errors import UserError
+from smopd.trainer_names import explain_name
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
@@ -35,7 +37,11 @@ class SMOPDTrainer:
         callbacks: Sequence[Any] = (),
         verifier: Any = None,
         peft_config: "LoraConfig | None" = None,
+        **more: Any,
     ) -> None:
+        for name, value in more.items():
+            words = explain_name(name, value, lambda *pair: f"args=smopd.SMOPDConfig({as_field(*pair)})")
+            raise UserError(words or f"{name}: SMOPDTrainer has no such argument; settings go into args=")
         from transformers import TrainerState
 
         from smopd.api.callbacks import CallbackHooks
@@ -112,16 +118,54 @@ class SMOPDTrainer:
 
     def save_model(self, output_dir: str | Path | None = None) -> Path:
         """Write the trained adapter, in PEFT's format, with tokenizer and model card."""
+        from smopd.training.processes import Processes
+
         run = self._trained("save_model")
-        return join_processes().on_first(lambda: _save_adapter(run, Path(output_dir or run.path)))
+        return Processes().on_first(lambda: self._save(run, Path(output_dir or run.path)))
+
+    def _save(self, run: Run, out: Path) -> Path:
+        from smopd.models import load_renderer
+        from smopd.training.model_card import model_card
+
+        adapter, config = run.adapter, run.config
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            for name in ("adapter_config.json", "adapter_model.safetensors"):
+                shutil.copyfile(adapter / name, out / name)
+            load_renderer(config).tokenizer.save_pretrained(out)
+            card = model_card(run.path.name, config, adapter, run.path, dtype="")
+            (out / "README.md").write_text(card, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
+        return out
 
     def push_to_hub(
         self, repo_id: str | None = None, *, private: bool = True, token: str | None = None
     ) -> str:
         """Upload what `save_model` writes to the Hugging Face hub; the commit's address."""
+        from smopd.training.processes import Processes
+
+        return Processes().on_first(lambda: self._push(repo_id, private, token))
+
+    def _push(self, repo_id: str | None, private: bool, token: str | None) -> str:
+        from tempfile import TemporaryDirectory
+
+        from huggingface_hub import HfApi
+
         run = self._trained("push_to_hub")
         name = repo_id or self.args.hub_model_id or run.path.name
-        return join_processes().on_first(lambda: _push(run, name, private, token))
+        with TemporaryDirectory(prefix="smopd-") as folder:
+            self._save(run, Path(folder))
+            try:
+                api = HfApi(token=token)
+                made = api.create_repo(name, private=private, exist_ok=True)
+                message = "Trained with smopd"
+                commit = api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message=message)
+            except Exception as error:  # whatever the hub or the way there may answer with
+                first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                advice = "log in with `hf auth login`, or pass token="
+                raise UserError(f"push_to_hub: {name} was not uploaded: {first}; {advice}") from None
+        return str(commit.commit_url)
 
     def _trained(self, verb: str) -> Run:
         if self.run is None:
@@ -146,42 +190,6 @@ class SMOPDTrainer:
         if own.chat_template != given.chat_template or own.get_vocab() != given.get_vocab():
             advice = "load the model too and pass both, so that the run keeps them"
             raise UserError(f"processing_class: is not the tokenizer of {self._model}; {advice}")
-
-
-def _save_adapter(run: Run, out: Path) -> Path:
-    from smopd.models import load_renderer
-    from smopd.training.model_card import model_card
-
-    adapter, config = run.adapter, run.config
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name in ("adapter_config.json", "adapter_model.safetensors"):
-            shutil.copyfile(adapter / name, out / name)
-        load_renderer(config).tokenizer.save_pretrained(out)
-        card = model_card(run.path.name, config, adapter, run.path, dtype="")
-        (out / "README.md").write_text(card, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
-    return out
-
-
-def _push(run: Run, name: str, private: bool, token: str | None) -> str:
-    from tempfile import TemporaryDirectory
-
-    from huggingface_hub import HfApi
-
-    with TemporaryDirectory(prefix="smopd-") as folder:
-        _save_adapter(run, Path(folder))
-        try:
-            api = HfApi(token=token)
-            made = api.create_repo(name, private=private, exist_ok=True)
-            message = "Trained with smopd"
-            commit = api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message=message)
-        except Exception as error:  # whatever the hub or the way there may answer with
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            advice = "log in with `hf auth login`, or pass token="
-            raise UserError(f"push_to_hub: {name} was not uploaded: {first}; {advice}") from None
-    return str(commit.commit_url)
 
 
 def _lora(config: "LoraConfig | None") -> dict[str, Any]:

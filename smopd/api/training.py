@@ -1,11 +1,10 @@
 """`smopd.train`: from a recipe or a model and Python objects to a run folder, by the one training loop."""
 
-import atexit
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smopd.api.inputs import Inputs, judged_examples, model_settings, placed
 from smopd.api.run import Run
@@ -15,11 +14,9 @@ from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest
 from smopd.methods import Method
+from smopd.trainer_names import explain_name
 from smopd.training.hooks import Hooks
 from smopd.verify import load_verifiers, own
-
-if TYPE_CHECKING:
-    from smopd.training.processes import Processes
 
 OnStep = Callable[[dict[str, Any]], Any]
 
@@ -48,6 +45,9 @@ def train(
     `on_step` gets the metrics of every step; the run ends where it returns False. `settings`, and keywords
     such as **{"lora.r": 8}: any setting of docs/configuration.md.
     """
+    for name, value in more.items():
+        if words := explain_name(name, value, lambda key, shown: f"**{{{key!r}: {shown!r}}}"):
+            raise UserError(words)
     given = {"train.steps": steps, "seed": seed, **flatten(settings or {}), **more}
     call = Call(model, method, tokenizer, {k: v for k, v in given.items() if v is not None}, out)
     return run_training(call, {"train": train, "eval": eval}, verifier, _OnStep(on_step), progress)
@@ -132,11 +132,12 @@ def run_training(call: Call, rows: dict[str, Any], verifier: Any, hooks: Hooks, 
     own.unload_verifiers()
 
     from smopd.training.loop import Stopped
+    from smopd.training.processes import Processes
     from smopd.training.run_folder import RunFolder
     from smopd.training.runs import train_run
 
     track, note = telling(progress)
-    processes = join_processes()
+    processes = Processes()
     out = processes.broadcast(call.folder(base))
     with placed(out, call.inputs, processes) as settings:
         if "data.verifiers" in settings:
@@ -145,23 +146,13 @@ def run_training(call: Call, rows: dict[str, Any], verifier: Any, hooks: Hooks, 
         config = call.config(settings)
         folder = RunFolder(out, config)
         try:
-            train_run(config, folder, track, note, hooks, processes)
+            train_run(config, folder, track, note, hooks)
         except Stopped as stopped:
             said = (
                 f"stopped after step {stopped.step}; everything is saved in {out}, and the same call goes on"
             )
             raise KeyboardInterrupt(said) from None
     return Run(out)
-
-
-def join_processes() -> "Processes":
-    """The processes of a launcher, in a group that stays until this script ends."""
-    from smopd.training.processes import Processes
-
-    processes = Processes()
-    if processes.world_size > 1:
-        atexit.register(processes.close)
-    return processes
 
 
 def toml(key: str, value: Any) -> str:

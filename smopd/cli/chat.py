@@ -222,14 +222,14 @@ def _play(talk: "Talk", screen: _Screen) -> None:
         screen.user(f"user, {number} of {len(shards)}", shard)
         with _stoppable(screen):
             screen.replies(talk.say(shard, number == len(shards)))
+    from smopd.verify.verdict import describe_verdict
     from smopd.viewer.measured import expected
 
     right = expected(dict(talk.example.answer))
     screen.verdicts = _verdicts(talk)
     for name, verdict in screen.verdicts.items():
-        answer = "no answer found" if verdict["extracted"] is None else f"answered {verdict['extracted']}"
-        word = "correct" if verdict["correct"] else "wrong"
-        screen.console.print(f"{name}: {word}, {answer}, expected {right}")
+        words = describe_verdict(verdict["correct"], verdict["extracted"], verdict["status"])
+        screen.console.print(f"{name}: {', '.join(filter(None, words))}, expected {right}")
 
 
 def _converse(talk: "Talk", screen: _Screen) -> None:

@@ -30,23 +30,18 @@ COLUMNS = ("id", "task", "system", "shards", "messages", "full", "answer", "sour
 
 def rereadable(rows: Any, name: str) -> Any:
     """The rows in a form that can be read more than once: a generator or a dict of columns becomes a list."""
-    if isinstance(rows, Iterator):
-        return list(rows)
-    return _columns_to_rows(rows, name) if isinstance(rows, Mapping) else rows
-
-
-def _columns_to_rows(columns: Mapping[Any, Any], name: str) -> list[dict[str, Any]]:
-    if unknown := [key for key in columns if key not in COLUMNS]:
+    if not isinstance(rows, Mapping):
+        return list(rows) if isinstance(rows, Iterator) else rows
+    if unknown := [key for key in rows if key not in COLUMNS]:
         raise UserError(f"{name}: unknown column {unknown[0]!r}; the columns are {', '.join(COLUMNS)}")
-    for key, column in columns.items():
+    for key, column in rows.items():
         if isinstance(column, str | Mapping) or not hasattr(column, "__len__"):
             expected = f"expected a list with a value for every example, found {type(column).__name__}"
             raise UserError(f"{name}, column '{key}': {expected}; a single example goes into a list")
-    lengths = {key: len(column) for key, column in columns.items()}
-    if len(set(lengths.values())) > 1:
-        counts = ", ".join(f"'{key}' has {length}" for key, length in lengths.items())
+    if len({len(column) for column in rows.values()}) > 1:
+        counts = ", ".join(f"'{key}' has {len(column)}" for key, column in rows.items())
         raise UserError(f"{name}: the columns differ in length: {counts}")
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
 
 
 def plain_answers(rows: Any) -> bool:

@@ -18,6 +18,7 @@ from smopd.errors import UserError
 from smopd.objective.caps import Cap
 from smopd.objective.plan import Plan
 from smopd.training.run_folder import RunFolder
+from smopd.verify.verdict import FAILED
 
 log = logging.getLogger("smopd")
 Row = Mapping[str, Any]
@@ -28,6 +29,7 @@ PARTLY = 0.25  # ... and where nothing is learnt, a quarter is enough to be name
 CLIPPED_STEPS = 3  # one step may have odd examples; waiting for more would waste a short run
 WINDOW = 5  # steps in a mean of the first or the last ones: 40 rollouts at 8 a step
 ZERO_STEPS = 10  # steps without a right answer ...
+FAILED_VERDICTS = 4  # the first verdicts: a verifier that fails on all of them rarely recovers
 ZERO_VERDICTS = 64  # ... and answers: were 5% of them right, so many wrong ones in a row had a chance of 4%
 SHRUNK = 1 / 3  # of the first steps' length; a student that learns to be brief rarely goes below
 LEAST_TOKENS = 8.0  # replies that were as short as that to begin with have no third to fall to
@@ -144,6 +146,15 @@ def _unrewarded(watched: Watched) -> Iterator[Due]:
         yield "never right", f"{words}: {way}"
 
 
+def _verifier_fails(watched: Watched) -> Iterator[Due]:
+    counts = {s: sum(row.get(f"verdict/{s}") or 0 for row in watched.rows[:2]) for s in STATUSES}
+    total = sum(counts.values())
+    if total >= FAILED_VERDICTS and total == sum(counts[status] for status in FAILED):
+        words = ", ".join(f"{counts[status]} {status}" for status in FAILED if counts[status])
+        way = "no reply counts as right, whatever it says; mend the verifier and start again"
+        yield "verifier fails", f"the verifier failed on all of the first {total} replies ({words}): {way}"
+
+
 def _shrunk(watched: Watched) -> Iterator[Due]:
     for term in watched.plan.scored:
         if found := watched.ends(f"reply_tokens/{term.name}"):
@@ -224,5 +235,5 @@ def _mean(values: Sequence[float]) -> float:
 
 STATUSES = ("ok", "no_answer", "timeout", "error")
 GUARDS: tuple[Callable[[Watched], Iterator[Due]], ...] = (
-    _clipped, _unrewarded, _shrunk, _cut, _loops, _entropy, _full_falls,
+    _clipped, _unrewarded, _verifier_fails, _shrunk, _cut, _loops, _entropy, _full_falls,
 )  # fmt: skip

@@ -21,6 +21,7 @@ from peft import PeftModel
 from smopd.chat import Renderer
 from smopd.config import Config, plan_of
 from smopd.data import Example
+from smopd.data.trial import refuse_failing_verifiers
 from smopd.devices import free_cache
 from smopd.errors import EngineLost, UserError, is_out_of_memory
 from smopd.methods import in_file
@@ -70,6 +71,7 @@ class Trainer:
         refuse_processes(config, self.processes.world_size)
         self.sharded = self.processes.world_size > 1 and (config.train.shard or self.processes.asks_to_shard)
         examples = check_training(config) if examples is None else examples
+        self.processes.on_first(lambda: refuse_failing_verifiers(examples))
         if in_file(config.method):  # before the model is loaded
             try_parts(plan_of(config), config.train.steps, examples)
         device = self.processes.device

@@ -2,6 +2,7 @@
 `torchrun` or `accelerate launch` starts them; without a launcher a collective returns what it was given.
 """
 
+import atexit
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -31,8 +32,10 @@ class Processes:
             PartialState(cpu=self.device.type != "cuda")
         grouped = dist.is_initialized()
         self.rank, self.world_size = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
-        if self.world_size > 1 and self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
+        if self.world_size > 1:
+            atexit.register(self.close)
+            if self.device.type == "cuda":
+                torch.cuda.set_device(self.device)
         # What `accelerate launch --use_fsdp` sets.
         self.asks_to_shard = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 
@@ -106,8 +109,9 @@ class Processes:
         self.gather([None])
 
     def close(self) -> None:
-        """Leave the group, after the last collective call: gloo's threads may abort one that just exits."""
-        if self.world_size > 1 and dist.is_initialized():
+        """Leave the group when the program ends: gloo's threads may abort one that just exits."""
+        if dist.is_initialized():
+            _patient_group.cache_clear()  # or its threads would outlive the group
             dist.destroy_process_group()
 
 

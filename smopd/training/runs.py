@@ -27,18 +27,15 @@ Note = Callable[[dict[str, Any]], str]  # a few words on a step's metrics
 
 def train_run(
     config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: "",
-    hooks: Hooks | None = None, processes: Processes | None = None,
+    hooks: Hooks | None = None,
 ) -> None:  # fmt: skip
-    """Train to the end, or from where an earlier start of the same run stopped.
-
-    Without `processes`, the process group is left at the end.
-    """
+    """Train to the end, or from where an earlier start of the same run stopped."""
     examples = check_training(config)
     from smopd.training.loop import Trainer
     from smopd.training.processes import Processes
 
     config = resolve_engine(config)  # the folder keeps what was asked for
-    close = (processes := Processes()).close if processes is None else lambda: None
+    processes = Processes()
     processes.barrier()  # all of them have looked at the folder; from here on the first one changes it
     with ExitStack() as held:
         processes.on_first(lambda: held.enter_context(folder.lock()))
@@ -55,7 +52,6 @@ def train_run(
         if trainer.monitor.enough():
             why = f"no better SHARDED in {config.train.patience} evaluations (train.patience)"
             log.info("ended after step %d: %s; --set train.patience=0 goes on", trainer.step, why)
-        close()
 
 
 def quickstart_run(

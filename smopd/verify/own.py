@@ -6,12 +6,13 @@
     def units(answer, reply):
         return f"{answer['value']} {answer['unit']}" in reply
 
-A function gets the example's answer and the reply without its think blocks; it returns True or False, None
-where the reply holds no answer, or a `Verdict`. It runs in a worker process, with the text the file had when
-it was loaded. It is the user's own code: nothing here keeps it from doing harm. A function without a text
-that a worker could run (`keep_here`) is called in this process: one call at a time, and without limits.
+A function gets the example's answer and the reply without its think blocks; it returns True or False (1 or
+0), None where the reply holds no answer, or a `Verdict`. It runs in a worker process, with the text the file
+had when it was loaded. It is the user's own code: nothing here keeps it from doing harm. A function without a
+text that a worker could run (`keep_here`) is called in this process: one call at a time, and without limits.
 """
 
+import linecache
 import re
 import sys
 import threading
@@ -165,6 +166,7 @@ def _execute(file: str, source: str) -> list[_Marked]:
     name = "smopd_verifiers_" + re.sub(r"\W", "_", Path(file).stem)
     module, before, first = types.ModuleType(name), sys.modules.get(name), len(_marked)
     module.__file__, folder = file, str(Path(file).parent)
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file  # for messages
     sys.modules[name] = module  # dataclasses look their module up
     sys.path.append(folder)  # a file may import what stands beside it
     try:
@@ -193,10 +195,13 @@ def worker(file: str, source: str) -> Callable[..., Verdict]:
 def _verdict(value: Any) -> Verdict:
     if value is None:
         return Verdict(False, None, "no_answer", "the verifier found no answer")
-    if type(value).__name__ in ("bool", "bool_"):  # numpy's too
+    if getattr(value, "ndim", None) == 0:  # a number of numpy's or torch's
+        value = value.item()
+    if isinstance(value, bool | int | float) and value in (0, 1):
         return Verdict(bool(value), None, "ok", "")
     if not isinstance(value, Verdict):
-        raise TypeError(f"a verifier returns True, False, None or a Verdict, not {type(value).__name__}")
+        expected = "True or False (1 or 0), None where the reply holds no answer, or a Verdict"
+        raise TypeError(f"the verifier returned {value!r:.80} ({type(value).__name__}); expected {expected}")
     texts = isinstance(value.extracted, (str, type(None))) and isinstance(value.detail, str)
     sound = texts and isinstance(value.correct, bool) and value.status in STATUSES
     if not sound or (value.correct and value.status != "ok"):

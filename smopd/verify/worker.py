@@ -1,11 +1,13 @@
 """Inside a worker process: reads jobs from a pipe and answers each with a verdict, until the pipe closes.
 
-It imports only the module that judges its kind of job. What is printed goes nowhere. The parent enforces the
-time limit (`workers.py`); an alarm ends a process whose parent is gone.
+It imports only the module that judges its kind of job. The beginning of what a job prints goes back with its
+verdict. The parent enforces the time limit (`workers.py`); an alarm ends a process whose parent is gone.
 """
 
 import contextlib
+import io
 import json
+import linecache
 import os
 import signal
 import sys
@@ -19,7 +21,19 @@ from smopd.errors import UserError
 from smopd.verify.sandbox_wire import receive, send
 from smopd.verify.verdict import Verdict
 
+_PRINTED = 1000  # bytes of what a job prints that are kept
 _ORPHAN = 30.0  # seconds past a time limit after which the parent must be gone
+
+
+class _Printed(io.BytesIO):
+    """Keeps the beginning of what is written to it."""
+
+    def fileno(self) -> int:
+        return 1  # the null device, for whoever insists on a file
+
+    def write(self, data: Any) -> int:
+        super().write(bytes(data)[: max(0, _PRINTED - self.tell())])
+        return len(data)
 
 
 def main() -> None:
@@ -35,7 +49,8 @@ def main() -> None:
     except (Exception, SystemExit) as error:
         send(answers, json.dumps({"failed": said(error, start["file"])}).encode())
         return
-    sys.stdout = sys.stderr = open(null, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - for good
+    printed = _Printed()
+    sys.stdout = sys.stderr = io.TextIOWrapper(printed, "utf-8", "replace", write_through=True)
     taken = 0  # bytes of address space in use: large libraries reserve more than they touch
     with contextlib.suppress(OSError, ValueError, IndexError):
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
@@ -61,12 +76,19 @@ def main() -> None:
         except BaseException as error:
             answer["verdict"] = asdict(Verdict(False, None, "error", said(error, start["file"])))
         signal.setitimer(signal.ITIMER_REAL, 0)
+        with contextlib.suppress(ValueError):  # it may have been closed
+            answer["printed"] = printed.getvalue().decode("utf-8", "replace")
+            printed.seek(0)
+            printed.truncate()
         send(answers, json.dumps(answer).encode())
 
 
 def said(error: BaseException, file: str) -> str:
     """An exception in a line, with the deepest line of the user's file that it passed."""
-    where = f" ({Path(file).name}, line {line})" if (line := line_in(error, file)) else ""
+    where = ""
+    if line := line_in(error, file):
+        code = linecache.getline(file, line).strip()
+        where = f" ({Path(file).name}, line {line}{': ' if code else ''}{code[:100]})"
     try:
         text = str(error)
     except Exception:

@@ -9,6 +9,7 @@ import atexit
 import collections
 import contextlib
 import json
+import logging
 import os
 import select
 import signal
@@ -24,9 +25,11 @@ from functools import partial
 from typing import Any
 
 from smopd.errors import UserError
+from smopd.formatting import visible
 from smopd.verify.sandbox_wire import receive
 from smopd.verify.verdict import Verdict
 
+log = logging.getLogger("smopd")
 MEMORY_MB = 2048  # for a job, beyond what its process takes when it is ready
 GRACE = 2.0  # seconds after a time limit within which the verdict on it is there
 _START_LIMIT = 120.0  # seconds to import what the jobs need
@@ -61,6 +64,7 @@ def width() -> int:
 
 
 _idle: dict[Kind, list["_Worker"]] = collections.defaultdict(list)
+_shown: dict[tuple[Kind, str], Job] = {}  # the job whose prints were shown, by verifier
 _places = threading.BoundedSemaphore(width())
 
 
@@ -135,6 +139,7 @@ class _Worker:
                 return Verdict(False, job.extracted, "timeout", f"no verdict within {job.timeout:g} s")
             return Verdict(False, job.extracted, "error", f"the verifier's process was lost: {ending}")
         self.number += 1
+        _show_printed(job, answer.get("printed"))
         if "user_error" in answer:
             raise UserError(answer["user_error"])
         return Verdict(**answer["verdict"])
@@ -180,6 +185,14 @@ class _Worker:
         ending = "it closed its pipe" if code is None else f"exit code {code}"
         ending = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else ending
         return f"{ending}{': ' if last else ''}{last}"
+
+
+def _show_printed(job: Job, text: Any) -> None:
+    """Show what a verifier of the user's printed, of the first reply for which it prints something."""
+    name = str(job.call.get("task"))
+    if job.kind.file and text and _shown.setdefault((job.kind, name), job) is job:
+        lines = "".join(f"\n  {name}: {line}" for line in visible(str(text)).splitlines()[:10])
+        log.warning("the verifier %s prints; its first lines, shown once:%s", name, lines)
 
 
 def _await(fd: int, event: int, deadline: float) -> None:

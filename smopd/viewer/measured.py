@@ -181,7 +181,7 @@ def _pairs(base: Sequence[Outcome], trained: Sequence[Outcome]) -> list[Conversa
         sides = []
         for outcome in (before[i], after[i]):
             turns = [(turn["user"], turn["reply"]) for turn in outcome.turns]
-            sides.append(ShownConversation(turns, outcome.correct, outcome.extracted))
+            sides.append(ShownConversation(turns, outcome.correct, outcome.extracted, outcome.status))
         task = (before[i].system, before[i].full, expected(before[i].answer))
         made.append(ConversationPair(i, *task, *sides))
     return made

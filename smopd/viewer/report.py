@@ -16,6 +16,7 @@ from smopd.config_io import flatten
 from smopd.files import file_digest, write_text
 from smopd.formatting import cut, esc, finite, html_text, interval, p_value, percent, points
 from smopd.pages import html_page, section
+from smopd.verify.verdict import describe_verdict
 
 ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
 NEAR_ZERO = 0.05  # an accuracy of FULL below which there is nothing to distil
@@ -62,6 +63,7 @@ class ShownConversation(NamedTuple):
     turns: list[tuple[str, str]]
     correct: bool
     extracted: str | None
+    status: str = "ok"
 
 
 class ConversationPair(NamedTuple):
@@ -145,9 +147,9 @@ the names.</p>"""
 
 
 def verdict_words(conversation: ShownConversation) -> tuple[str, str]:
-    """("correct" or "wrong", what was found as the answer)."""
-    found = "no answer found" if conversation.extracted is None else f"answered {conversation.extracted}"
-    return ("correct" if conversation.correct else "wrong"), found
+    """("correct" or "wrong", what was answered, with a comma behind it; empty where that is not known)."""
+    word, answer = describe_verdict(conversation.correct, conversation.extracted, conversation.status)
+    return word, answer and f"{answer}, "
 
 
 def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
@@ -359,7 +361,7 @@ def _article(pair: ConversationPair) -> str:
     ends = ""
     for name, side in (("before", pair.before), ("after", pair.after)):
         word, found = verdict_words(side)
-        words = html_text(f" {name} training: {found}, expected {cut(pair.expected, LABEL)}", 2 * LABEL)
+        words = html_text(f" {name} training: {found}expected {cut(pair.expected, LABEL)}", 2 * LABEL)
         ends += f'<div class="verdict {word}"><b>{"✓" if side.correct else "✗"} {word}</b>{words}</div>'
     return f'{html}<div class="pair">{ends}</div>\n</article>\n'
 

@@ -40,7 +40,7 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     verdicts = []
     for name, side in (("before", pair.before), ("after", pair.after)):
         word, found = report.verdict_words(side)
-        answer = visible(cut(f", {found}, expected {cut(pair.expected, report.LABEL)}", 2 * report.LABEL))
+        answer = visible(cut(f", {found}expected {cut(pair.expected, report.LABEL)}", 2 * report.LABEL))
         judged = (word, "bold green" if side.correct else "bold red")
         verdicts.append(Text.assemble(f"{name}: ", judged, answer, overflow="fold"))
     side_by_side(console, verdicts)

@@ -55,7 +55,7 @@ def test_tables_lose_empty_cells_and_columns_of_others():
     [
         ([], "train: holds no examples"),
         ([3], "train, example 1: expected a dict or an Example, found int"),
-        (3, "examples: expected a list of dicts, a datasets.Dataset, a DataFrame or a file, found int"),
+        (3, "examples: expected a list of dicts, a dict of columns, a datasets.Dataset, a DataFrame or a "),
         ([{**ROW, "note": 1}], "train, example 1, field 'note': unknown; an example has id, task, system,"),
         ([ROW, {**ROW, "id": "1"}], "train: example 2 and example 1 have the same id '1'; ids must differ"),
         ([{"shards": ["a"], "full": "b"}], "train, example 1, field 'answer': missing"),
