@@ -112,26 +112,31 @@ def making_at() -> str:
     return f"{_shown[frame.f_code.co_filename]}:{frame.f_lineno}" if frame is not None else ""
 
 
+def require(fine: bool, what: str, value: Any, expected: str) -> None:
+    """Refuse a value that is not fine."""
+    if not fine:
+        raise ValueError(f"{what} is {describe_value(value)}, expected {expected}")
+
+
 def check_word(what: str, word: Any, words: tuple[str, ...]) -> None:
     """Refuse a word that is none of these, with the nearest one."""
-    if not isinstance(word, str) or word not in words:
+    if word not in words:
         raise ValueError(f"{what} = {word!r}{choices(str(word), list(words), 'known ones')}")
 
 
 def check_function(what: str, part: Any, *arguments: str) -> None:
     """Refuse what cannot be called with these arguments."""
-    expected = f"expected a function of ({', '.join(arguments)})"
-    if isinstance(part, type) or not callable(part):
-        raise ValueError(f"{what} is {describe_value(part)}, {expected}")
+    expected = f"a function of ({', '.join(arguments)})"
+    require(callable(part) and not isinstance(part, type), what, part, expected)
     try:
         signature = inspect.signature(part)
-    except (TypeError, ValueError):  # some of C's functions do not tell
+    except ValueError:  # some of C's functions do not tell what they take
         return
     try:
         signature.bind(*arguments)
     except TypeError:
         name = getattr(part, "__name__", type(part).__name__)
-        raise ValueError(f"{what} is {name}{signature}, {expected}") from None
+        raise ValueError(f"{what} is {name}{signature}, expected {expected}") from None
 
 
 def is_number(value: Any) -> bool:
@@ -147,13 +152,10 @@ def describe_value(value: Any) -> str:
     if hasattr(value, "shape"):
         return f"a {kind} of shape {list(value.shape)} and type {value.dtype}"
     if value is None or isinstance(value, (bool, int, float, str)):
-        text = repr(value)
-        return text if len(text) <= 60 else f"{text[:57]}..."
+        return repr(value)[:60]
     if isinstance(value, (list, tuple, dict, set)):
         return f"a {kind} of {len(value)}"
-    if inspect.isroutine(value):
-        return f"the function {getattr(value, '__name__', kind)}, not called"
-    return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
+    return f"the function {value.__name__}, not called" if inspect.isroutine(value) else f"a {kind}"
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -64,7 +64,7 @@ def test_the_settings_of_a_file_are_strict(tmp_path, monkeypatch, smopd):
     (tmp_path / "my_selector.py").write_text("METHODS = [1 / 0]\n")
     code, _, err = smopd(*command[1:])
     assert code == 2
-    assert "my_selector.py, line 1: ZeroDivisionError: division by zero" in err
+    assert "my_selector.py:1: ZeroDivisionError: division by zero" in err
     assert "Traceback" not in err
 
 

@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from smopd.config_io import check, choices, flatten, scalar
+from smopd.config_io import check, choices, flatten
 from smopd.errors import UserError
-from smopd.plugins import check_function, describe_value, load_python, making_at
+from smopd.plugins import check_function, describe_value, load_python, making_at, require
 from smopd.settings import Section
 
 if TYPE_CHECKING:
@@ -51,21 +51,14 @@ class Method:
 
     def __post_init__(self) -> None:
         for name in ("name", "title", "summary", "paper", "formula", "choices"):
-            if not isinstance(text := getattr(self, name), str):
-                raise ValueError(f"a Method's {name} is {describe_value(text)}, expected a text")
-        if not self.name:
-            raise ValueError("a Method's name is empty")
+            text = getattr(self, name)
+            require(isinstance(text, str), f"a Method's {name}", text, "a text")
         here = f"method '{self.name}': "
-        if not isinstance(self.section, type) or not issubclass(self.section, Section):
-            what = describe_value(self.section)
-            raise ValueError(
-                f"{here}section is {what}, expected a class of settings, a smopd.settings.Section"
-            )
+        known = isinstance(self.section, type) and issubclass(self.section, Section)
+        require(known, f"{here}section", self.section, "a class of settings, a smopd.settings.Section")
         check_function(f"{here}plan", self.plan, "settings")
-        if not isinstance(self.settings, dict) or not all(isinstance(key, str) for key in self.settings):
-            raise ValueError(
-                f"{here}settings is {describe_value(self.settings)}, expected a dict of config keys"
-            )
+        keys = isinstance(self.settings, dict) and all(isinstance(key, str) for key in self.settings)
+        require(keys, f"{here}settings", self.settings, "a dict of config keys")
         object.__setattr__(self, "made_at", making_at())
 
 
@@ -121,12 +114,7 @@ def _check_defaults(section: type[Section], place: str) -> None:
         raise ValueError(f"{place}: {lacking[0]} has no default")
     values = section().model_dump(warnings=False)
     for key, value in flatten(values).items():
-        try:
-            scalar(value)
-        except TypeError:
-            what = describe_value(value)
-            raise ValueError(
-                f"{place}: {key} is {what}, expected a text, a number, a bool or a list"
-            ) from None
+        simple = isinstance(value, (bool, int, float, str, list))
+        require(simple, f"{place}: {key}", value, "a text, a number, a bool or a list")
     if problems := check(section, values, place):
         raise ValueError("\n".join(problems))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from smopd.lazy import torch
-from smopd.plugins import is_number
+from smopd.plugins import is_number, require
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Cap:
     keeps_direction: bool = False
 
     def __post_init__(self) -> None:
-        if (not is_number(self.limit) and self.limit != inf) or self.limit < 0:
-            raise ValueError(f"a cap's limit = {self.limit!r}: expected a number that is not negative")
+        fine = (is_number(self.limit) or self.limit == inf) and self.limit >= 0
+        require(fine, "a cap's limit", self.limit, "a number that is not negative")
 
     def __str__(self) -> str:
         return f"{'scale' if self.keeps_direction else 'hard'}({self.limit:g})"

@@ -97,8 +97,7 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
 
 
 def _check_finite(values: torch.Tensor, lacking: str = "") -> None:
-    bad = values[~values.isfinite()]
-    if len(bad):
+    if len(bad := values[~values.isfinite()]):
         count = f"{len(bad)} of {len(values)} numbers"
         raise Unexpected(f"returned {bad[0].item()} in {count}, expected finite ones{lacking}")
 

@@ -21,7 +21,7 @@ from smopd.objective.caps import Cap, no_cap
 from smopd.objective.grades import Grade
 from smopd.objective.tokens import Moment, TokenWeight, Weight, as_weight, every_token
 from smopd.objective.turns import TurnWeight, uniform
-from smopd.plugins import calling, check_function, check_word, describe_value, is_number, making_at
+from smopd.plugins import calling, check_function, check_word, is_number, making_at, require
 from smopd.rollout.play import Peers, Play, Reply
 from smopd.scoring.losses import RowLoss, needs_teacher
 
@@ -75,8 +75,8 @@ class Term:
     made_at: str = field(default="", init=False, repr=False, compare=False)  # file and line, if a user's
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"the name of a term is {describe_value(self.name)}, expected a text")
+        named = isinstance(self.name, str) and bool(self.name)
+        require(named, "the name of a term", self.name, "a text")
         here = f"term '{self.name}': "
         check_function(f"{here}replies", self.replies, "replies", "moment")
         if self.teacher is not None:
@@ -84,27 +84,22 @@ class Term:
         if not isinstance(self.tokens, Weight):
             check_function(f"{here}tokens", self.tokens, "tokens")
         check_function(f"{here}turns", self.turns, "turns")
-        if not all(callable(getattr(self.cap, name, None)) for name in ("apply", "over", "moves")):
-            raise ValueError(f"{here}cap is {describe_value(self.cap)}, expected a cap such as hard(0.5)")
+        caps = all(callable(getattr(self.cap, name, None)) for name in ("apply", "over", "moves"))
+        require(caps, f"{here}cap", self.cap, "a cap such as hard(0.5)")
         check_word(f"{here}mean_over", self.mean_over, get_args(MeanOver))
         check_word(f"{here}per", self.per, get_args(Per))
         check_word(f"{here}weights", self.weights, get_args(Weights))
-        if not is_number(self.scale):
-            raise ValueError(f"{here}scale is {describe_value(self.scale)}, expected a finite number")
-        if self.auxiliary is not None and not isinstance(self.auxiliary, Auxiliary):
-            raise ValueError(f"{here}auxiliary is {describe_value(self.auxiliary)}, expected an Auxiliary")
-        self._check_loss(here)
+        require(is_number(self.scale), f"{here}scale", self.scale, "a finite number")
+        known = self.auxiliary is None or isinstance(self.auxiliary, Auxiliary)
+        require(known, f"{here}auxiliary", self.auxiliary, "an Auxiliary")
+        costs = hasattr(self.loss, "name") and callable(getattr(self.loss, "value", None))
+        expected = "a row loss such as reverse_kl(), or a function marked with @row_loss"
+        require(costs and not isinstance(self.loss, type), f"{here}loss", self.loss, expected)
+        hashed = type(self.loss).__hash__ is not None
+        require(hashed, f"{here}loss", self.loss, "something that can be hashed: a frozen dataclass")
+        if self.teacher is None and needs_teacher(self.loss):
+            raise ValueError(f"{here}loss {self.loss.name!r} compares with a teacher, and teacher is None")
         object.__setattr__(self, "made_at", making_at())
-
-    def _check_loss(self, here: str) -> None:
-        loss = self.loss
-        if isinstance(loss, type) or not (hasattr(loss, "name") and callable(getattr(loss, "value", None))):
-            hint = "reverse_kl(), or a function marked with @row_loss"
-            raise ValueError(f"{here}loss is {describe_value(loss)}, expected a row loss such as {hint}")
-        if type(loss).__hash__ is None:
-            raise ValueError(f"{here}loss {loss.name!r} cannot be hashed: make its class a frozen dataclass")
-        if self.teacher is None and needs_teacher(loss):
-            raise ValueError(f"{here}loss {loss.name!r} compares with a teacher, and teacher is None")
 
     def calling(self, part: str) -> AbstractContextManager[None]:
         """Names the term and a part of it in what goes wrong inside."""
@@ -147,15 +142,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         for what, kind in (("plays", Play), ("terms", Term)):
-            given = getattr(self, what)
-            if isinstance(given, kind):
-                one = f"{kind.__name__}(...)"
-                raise ValueError(f"the {what} of a plan are one {kind.__name__}, expected a tuple: ({one},)")
-            if not isinstance(given, (tuple, list)):
-                raise ValueError(f"the {what} of a plan are {describe_value(given)}, expected a tuple")
+            given, one = getattr(self, what), kind.__name__
+            require(isinstance(given, (tuple, list)), f"a plan's {what}", given, f"a tuple: ({one}(...),)")
             for part in given:
-                if not isinstance(part, kind):
-                    raise ValueError(f"among a plan's {what} is {describe_value(part)}, no {kind.__name__}")
+                require(isinstance(part, kind), f"one of a plan's {what}", part, f"a {one}")
             object.__setattr__(self, what, tuple(given))
         if self.grade is not None:
             check_function("the grade of a plan", self.grade, "rollouts")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from smopd.lazy import torch
 from smopd.objective.selection import Interpolation, keep_mask
-from smopd.plugins import calling, check_function, describe_value, is_number, unexpected
+from smopd.plugins import calling, check_function, is_number, require, unexpected
 from smopd.rollout.play import Draw, Reply
 from smopd.scoring.stats import TokenStats, checked_vector
 from smopd.seeds import torch_generator
@@ -109,10 +109,6 @@ class Weight:
     def __str__(self) -> str:
         return self.text
 
-    def quoted(self) -> str:
-        """For messages."""
-        return f"`{self.text}`"
-
 
 TokenWeight = Weight | Callable[[Any], "torch.Tensor"]
 
@@ -121,8 +117,8 @@ def as_weight(weight: TokenWeight) -> Weight:
     """The same with everything known of it."""
     if isinstance(weight, Weight):
         return weight
-    if isinstance(weight, type) or not callable(weight):
-        raise ValueError(f"a token weight is a function of the tokens, not {describe_value(weight)}")
+    fine = callable(weight) and not isinstance(weight, type)
+    require(fine, "a token weight", weight, "a function of (tokens)")
     return Weight(
         getattr(weight, "__name__", "function"),
         lambda replies: [weight(reply) for reply in replies],
@@ -133,7 +129,7 @@ def as_weight(weight: TokenWeight) -> Weight:
 def weights_of(weight: TokenWeight, replies: Sequence[Tokens]) -> list[torch.Tensor]:
     """The weights of each of the replies, in the type of their statistics."""
     known = as_weight(weight)
-    with calling(known.function, known.quoted):
+    with calling(known.function, lambda: f"`{known.text}`"):
         found = known.over(replies)
         if not isinstance(found, (list, tuple)) or len(found) != len(replies):
             raise unexpected(found, f"a list of tensors, one for each of {len(replies)} replies")
@@ -199,8 +195,8 @@ def _min_max(values: torch.Tensor) -> torch.Tensor:
 def top(ranking: Ranking, keep: float, interpolation: Interpolation = "linear") -> Weight:
     """1 for the tokens at or above the (1 - keep) quantile of a ranking, 0 for the others."""
     check_function("the ranking of top(ranking, keep)", ranking, "tokens")
-    if not is_number(keep) or not 0 < keep <= 1:
-        raise ValueError(f"top(ranking, keep) with keep = {keep!r}: expected a number in (0, 1]")
+    fine = is_number(keep) and 0 < keep <= 1
+    require(fine, "keep in top(ranking, keep)", keep, "a number over 0 and at most 1")
 
     def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
         ranks = [checked_vector(ranking(reply), len(reply.entropy)) for reply in replies]
@@ -234,8 +230,7 @@ def importance(cap: float) -> Weight:
 
 def after(share: float, weight: TokenWeight, before: TokenWeight = every_token) -> Weight:
     """`before` for the first `share` of the run (default: every token counts once); then `weight` begins."""
-    if not is_number(share):
-        raise ValueError(f"after(share, weight) with share = {describe_value(share)}: expected a number")
+    require(is_number(share), "share in after(share, weight)", share, "a number")
     later, early = as_weight(weight), as_weight(before)
 
     def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:

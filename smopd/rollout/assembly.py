@@ -15,7 +15,7 @@ from smopd.errors import UserError
 from smopd.models import load_model, load_renderer
 from smopd.models.adapter_files import CONFIG, WEIGHTS, check_fit, load_adapter
 from smopd.models.loading import check_model, skeleton
-from smopd.plugins import load_python
+from smopd.plugins import calling, load_python, unexpected
 from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
 from smopd.rollout.engine import TRAITS, Engine, Sampling, traits_of
@@ -60,7 +60,10 @@ def make_engine(
         make = getattr(load_python(Path(kind)), "make_engine", None)
         if not callable(make):
             raise UserError(f"engine.kind: {kind} has no function make_engine(settings, renderer, model)")
-        engine: Engine = make(settings, renderer, model)
+        with calling(make, lambda: f"make_engine of {kind}"):
+            engine: Engine = make(settings, renderer, model)
+            if not callable(getattr(engine, "generate", None)):
+                raise unexpected(engine, "an engine, with a method generate")
         return engine
     if traits.in_place:
         assert model is not None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from smopd.chat.views import VIEWS, View
 from smopd.data.example import Example
-from smopd.plugins import calling, check_function, check_word, is_number, unexpected
+from smopd.plugins import calling, check_function, check_word, is_number, require, unexpected
 from smopd.seeds import rng
 from smopd.verify.verdict import Verdict
 
@@ -41,10 +41,10 @@ class Play:
 
     def __post_init__(self) -> None:
         check_word("a play's view", self.view, VIEWS)
-        if type(self.samples) is not int or self.samples < 1:
-            raise ValueError(f"a play's samples = {self.samples!r}: expected a whole number of at least 1")
-        if not is_number(self.share) or not 0 <= self.share <= 1:
-            raise ValueError(f"a play's share = {self.share!r}: expected a number from 0 to 1")
+        whole = type(self.samples) is int and self.samples >= 1
+        require(whole, "a play's samples", self.samples, "a whole number of at least 1")
+        fine = is_number(self.share) and 0 <= self.share <= 1
+        require(fine, "a play's share", self.share, "a number from 0 to 1")
         if self.turns is not None:
             check_function("a play's turns", self.turns, "step")
         if self.reference and self.view != "full":

@@ -38,6 +38,9 @@ class RowLoss(Protocol):
     def name(self) -> str:
         """For messages and metrics."""
 
+    def __hash__(self) -> int:
+        """Equal losses are computed once."""
+
     def value(self, rows: Rows) -> torch.Tensor:
         """[n], each row from its own logits alone."""
 

@@ -119,7 +119,8 @@ def _chunk(
         entropies = [_entropy(logp_NV) for logp_NV in logps]
         sampled = [logp_NV.gather(-1, tokens[:, None])[:, 0] for logp_NV in logps]
     rows = Rows(student_logits_NV, teacher_logits_NV, tokens, auxiliary)
-    hidden = Rows(*(h.to(student_logits_NV.dtype) for h in (student_hidden, teacher_hidden)), tokens)
+    wide = student_logits_NV.dtype
+    hidden = Rows(student_hidden.to(wide), teacher_hidden.to(wide), tokens)
     values = [row_values(loss, hidden if isinstance(loss, HiddenLoss) else rows) for loss in losses]
     likeliest: list[torch.Tensor] = []
     if alternatives:

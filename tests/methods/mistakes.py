@@ -2,6 +2,7 @@
 """Natural mistakes in a method file, as small changes of one that is right: (a part of it, what stands there
 instead, a text in the line that is to be named, what is to be said). An empty line text: the file alone.
 """
+# ruff: noqa: E501 - a mistake a line
 
 RIGHT = """\
 import numpy as np
@@ -255,8 +256,8 @@ MISTAKES = {
     "play of turns as a float": file(PLAY, "Play(samples=settings.samples, turns=lambda step: step / 2)", "play 'sharded', turns: returned 0.5, expected a whole number of at least 1", "turns=lambda"),
     "play of no turns at first": file(PLAY, "Play(samples=settings.samples, turns=lambda step: step - 1)", "play 'sharded', turns: returned 0", "turns=lambda"),
     "play of an unknown view": made(PLAY, 'Play("sharted")', "ValueError: a play's view = 'sharted'; did you mean 'sharded'?"),
-    "play of no samples": made(PLAY, "Play(samples=0)", "ValueError: a play's samples = 0: expected a whole number of at least 1"),
-    "play of a share over 1": made(PLAY, 'Play("full", share=20)', "ValueError: a play's share = 20: expected a number from 0 to 1"),
+    "play of no samples": made(PLAY, "Play(samples=0)", "ValueError: a play's samples is 0, expected a whole number of at least 1"),
+    "play of a share over 1": made(PLAY, 'Play("full", share=20)', "ValueError: a play's share is 20, expected a number from 0 to 1"),
     "play of a misspelt keyword": made(PLAY, "Play(sample=2)", "TypeError: Play.__init__() got an unexpected keyword argument 'sample'"),
     "play of references in shards": made(PLAY, "Play(reference=True)", "ValueError: there are references for the whole task only"),
     # Words and parts of a term.
@@ -273,12 +274,12 @@ MISTAKES = {
     "loss not called": made("seen, cost, selected", "seen, reverse_kl, selected", "ValueError: term 'middle': loss is the function reverse_kl, not called", "middle = "),
     "cap not called": made("turns=weigh)", "cap=hard)", "ValueError: term 'middle': cap is the function hard, not called, expected a cap such as hard(0.5)"),
     "cap as a number": made("turns=weigh)", "cap=0.5)", "ValueError: term 'middle': cap is 0.5, expected a cap"),
-    "cap negative": made("turns=weigh)", "cap=hard(-0.5))", "ValueError: a cap's limit = -0.5"),
+    "cap negative": made("turns=weigh)", "cap=hard(-0.5))", "ValueError: a cap's limit is -0.5"),
     "top not called": made("cost, selected", "cost, top", "ValueError: term 'middle': tokens is top(ranking", "middle = "),
     "top the other way round": made("cost, selected", "cost, top(0.5, entropy)", "ValueError: the ranking of top(ranking, keep) is 0.5", "middle = "),
-    "top of more than all": made("cost, selected", "cost, top(entropy, 80)", "ValueError: top(ranking, keep) with keep = 80", "middle = "),
-    "after the other way round": made("cost, selected", "cost, after(top(entropy, 0.5), 0.3)", "ValueError: after(share, weight) with share = a Weight", "middle = "),
-    "product of a number": made("cost, selected", "cost, product(0.5, entropy)", "ValueError: a token weight is a function of the tokens, not 0.5", "middle = "),
+    "top of more than all": made("cost, selected", "cost, top(entropy, 80)", "ValueError: keep in top(ranking, keep) is 80", "middle = "),
+    "after the other way round": made("cost, selected", "cost, after(top(entropy, 0.5), 0.3)", "ValueError: share in after(share, weight) is a Weight", "middle = "),
+    "product of a number": made("cost, selected", "cost, product(0.5, entropy)", "ValueError: a token weight is 0.5, expected a function of (tokens)", "middle = "),
     "UsersOnly not made": made("early, seen", "early, UsersOnly", "ValueError: term 'middle': teacher is the class UsersOnly itself", "middle = "),
     "UsersOnly misspelt": made("early, seen", 'early, UsersOnly("merge")', "ValueError: the form of user turns = 'merge'; did you mean 'merged'?", "middle = "),
     "auxiliary weights misspelt": made("turns=weigh)", 'auxiliary=Auxiliary(seen, "bse"))', "ValueError: the weights of an Auxiliary = 'bse'; did you mean 'base'?"),
@@ -295,9 +296,9 @@ MISTAKES = {
     "plan of settings as a dict": made("settings.samples", 'settings["samples"]', "TypeError: 'Settings' object is not subscriptable", "play = "),
     "plan of a missing key": made(PLAY, "Play(samples=table['samples'])", "KeyError: 'samples'"),
     "plan of a name unknown": made("early, seen", "middle_replies, seen", "NameError: name 'middle_replies' is not defined", "middle = "),
-    "one term without a tuple": made(PLAN, "Plan((play,), (middle), grade=grade)", "ValueError: the terms of a plan are one Term, expected a tuple: (Term(...),)", "return Plan"),
-    "one play without a tuple": made(PLAN, "Plan(play, (middle, policy), grade=grade)", "ValueError: the plays of a plan are one Play, expected a tuple: (Play(...),)", "return Plan"),
-    "terms first": made(PLAN, "Plan((middle, policy), (play,), grade=grade)", "ValueError: among a plan's plays is a Term, no Play", "return Plan"),
+    "one term without a tuple": made(PLAN, "Plan((play,), (middle), grade=grade)", "ValueError: a plan's terms is a Term, expected a tuple: (Term(...),)", "return Plan"),
+    "one play without a tuple": made(PLAN, "Plan(play, (middle, policy), grade=grade)", "ValueError: a plan's plays is a Play, expected a tuple: (Play(...),)", "return Plan"),
+    "terms first": made(PLAN, "Plan((middle, policy), (play,), grade=grade)", "ValueError: one of a plan's plays is a Term", "return Plan"),
     "no terms": made(PLAN, "Plan((play,), (), grade=grade)", "ValueError: a plan needs terms", "return Plan"),
     "no plays": made(PLAN, "Plan((), (middle, policy), grade=grade)", "ValueError: a plan needs plays", "return Plan"),
     "terms of one name": made('"policy"', '"middle"', "ValueError: a plan needs terms, each with a name of its own; found ['middle', 'middle']", "return Plan"),
@@ -336,4 +337,14 @@ MISTAKES = {
     "a part unknown": file("    every, first,", "    evry, first,", "ImportError: cannot import name 'evry'", "from smopd.objective"),
     "a mistake at the top": file("table = {}", "table = {}['floor']", "KeyError: 'floor'", "table = {}"),
     "an exit": file("table = {}", "raise SystemExit(3)", "SystemExit: 3", "SystemExit(3)"),
+}  # fmt: skip
+
+# What only a run's own replies show: after a time, a part fails.
+LATER = {
+    "loss": (LOSS, "    table[len(table)] = 0\n    return (log_s if len(table) < 6 else log_x).sum(-1)\n", "log_x", "term 'middle', loss `cost`: NameError: name 'log_x' is not defined"),
+    "loss of a wrong shape": (LOSS, "    return (log_s - log_t).square().sum(-1 if rows.student.shape[1] == 4096 else 0)\n", "@row_loss", "term 'middle', loss `cost`: returned a Tensor of shape ["),
+    "tokens": (SELECT, "    return tokens.entropy if tokens.reply.text == 'It is 2.' else None\n", "def selected", "term 'middle', tokens `selected`: returned None, expected a tensor of"),
+    "teacher": (SEEN, "    return [(1.0, messages)] if reply.text == 'It is 2.' else [messages]\n", "def seen", "term 'middle', teacher `seen`: returned a list with a list of"),
+    "turns": (WEIGH, "    return torch.ones(len(turns.replies) if turns.replies[0].text == 'It is 2.' else 9)\n", "def weigh", "term 'middle', turns `weigh`: returned a Tensor of shape [9]"),
+    "grade": (GRADE, "    return [{'It is 2.': 1.0}[r.conversations[0].final_text] for r in group]\n", "{'It is 2.'", "grade `grade`: KeyError: "),
 }  # fmt: skip

@@ -6,7 +6,7 @@ model is loaded wherever a dry run can show them.
 import re
 
 import pytest
-from methods.mistakes import GRADE, LOSS, MISTAKES, RIGHT, SEEN, SELECT, WEIGH
+from methods.mistakes import LATER, MISTAKES, RIGHT, SEEN
 
 FILE = "my_method.py"
 FEW = ["data.train=pocket:train:3", "train.rollouts=2", "train.micro_batch=2", "train.steps=2",
@@ -112,17 +112,6 @@ def test_the_own_frames_of_an_exception_are_told(train, no_model):
         f"  {FILE}:{second}, in helped: return [(1 / 0, messages)]",
         "",
     ]
-
-
-# What only a run's own replies show: after a time, a part fails.
-LATER = {
-    "loss": (LOSS, "    table[len(table)] = 0\n    return LATER(log_s).sum(-1)\n".replace("LATER(log_s)", "(log_s if len(table) < 6 else log_x)"), "log_x", "term 'middle', loss `cost`: NameError: name 'log_x' is not defined"),
-    "loss of a wrong shape": (LOSS, "    return (log_s - log_t).square().sum(-1 if rows.student.shape[1] == 4096 else 0)\n", "@row_loss", "term 'middle', loss `cost`: returned a Tensor of shape ["),
-    "tokens": (SELECT, "    return tokens.entropy if tokens.reply.text == 'It is 2.' else None\n", "def selected", "term 'middle', tokens `selected`: returned None, expected a tensor of"),
-    "teacher": (SEEN, "    return [(1.0, messages)] if reply.text == 'It is 2.' else [messages]\n", "def seen", "term 'middle', teacher `seen`: returned a list with a list of"),
-    "turns": (WEIGH, "    return torch.ones(len(turns.replies) if turns.replies[0].text == 'It is 2.' else 9)\n", "def weigh", "term 'middle', turns `weigh`: returned a Tensor of shape [9]"),
-    "grade": (GRADE, "    return [{'It is 2.': 1.0}[r.conversations[0].final_text] for r in group]\n", "{'It is 2.'", "grade `grade`: KeyError: "),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("part", LATER)

@@ -1,5 +1,6 @@
 """Model, engine and driver put together from settings."""
 
+import re
 import threading
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ from smopd.data import load_examples
 from smopd.errors import UserError
 from smopd.models.adapters import attach
 from smopd.rollout import HFEngine, Sampling, assembly
-from smopd.rollout.assembly import evaluation_driver, evaluation_sampling, training_driver
+from smopd.rollout.assembly import evaluation_driver, evaluation_sampling, make_engine, training_driver
 from smopd.rollout.engine import TRAITS
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
 from smopd.rollout.vllm_http import VLLMServers
@@ -135,3 +136,22 @@ def test_an_endpoint_takes_no_adapter(saved):
         assert isinstance(driver, ChatDriver)
     with pytest.raises(UserError, match="load the adapter there"), evaluation_driver(config, saved):
         pass
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            "raise KeyError('port')",
+            ":7, make_engine of {0}: KeyError: 'port'\n  {0}:7, in make_engine: raise",
+        ),
+        ("pass", ":6, make_engine of {0}: returned None, expected an engine, with a method generate"),
+    ],
+)
+def test_an_engine_file_that_fails_is_named_with_its_line(body, says, tmp_path):
+    file = tmp_path / "my_engine.py"
+    imports = "from smopd.rollout.engine import Traits\n\nTRAITS = Traits(in_place=True)\n\n\n"
+    file.write_text(f"{imports}def make_engine(settings, renderer, model):\n    {body}\n")
+    config = load_config("pocket", [f"engine.kind={file}"])
+    with pytest.raises(UserError, match=re.escape(f"{file}{says.format(file)}")):
+        make_engine(config, None, 1, tmp_path)
