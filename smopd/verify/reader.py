@@ -4,7 +4,8 @@ A declared answer counts: a box, "#### 18", "the answer is 18", "Answer: 18", <a
 the last, unless the reply takes it back ("Wait, ..."). Where none is declared, the last sentence with a
 number counts. Which of several numbers of such a place is meant, the question decides (`choice`): by default
 the first of a declaration and the last of a sentence. A new question that the reply goes on to ask is not
-read, nor are the numbers of lists and steps. Numbers in words count where they are declared or conclude.
+read, nor are the numbers of lists and steps. Numbers in words count where they are declared or conclude. A
+reply that ends by asking back ("I assume 18?") has no answer, unless it declared one before or boxed it.
 """
 
 import re
@@ -30,14 +31,16 @@ def value(written: str) -> Fraction | None:
 
 
 def read(question: str, text: str) -> Reading | None:
-    """The answer to a question in a reply; None where the reply holds no number."""
+    """The answer to a question in a reply; None where it holds no number, or ends by asking for it."""
     wanted = asked(question)
     cues = list(_CUE.finditer(text))
     text = text[: _run_on(text, cues)]
     declared = _declared(text, [cue for cue in cues if cue.end() <= len(text)], wanted)
     if declared is None:
-        return _closing(text, wanted)
+        return None if _asks_back(text) else _closing(text, wanted)
     reading, end = declared
+    if reading.how == "declared" and _QUESTION_MARK.match(text, end):
+        return None
     back = _TAKEN_BACK.search(text, end)
     return (back and _closing(text[back.start() :], wanted)) or reading
 
@@ -146,6 +149,18 @@ _COURTESY = re.compile(
 _CONCLUDES = re.compile(
     r"\W*(?:so|thus|therefore|hence|in (?:total|all|conclusion)|altogether|consequently)\b", re.IGNORECASE
 )
+
+
+_QUESTION_MARK = re.compile(r"\?[\s)\]\"'*_}$]*+\Z")
+
+
+def _asks_back(text: str) -> bool:
+    """Whether the last sentence is a question with a number in it."""
+    last = _BOUNDARY.split(text.strip()[-_WINDOW:])[-1]
+    if not _QUESTION_MARK.search(last) or _COURTESY.match(last):
+        return False
+    digitless = not re.search(r"[0-9]", text)  # beside digits "one" is hardly a number
+    return bool(numbers.find(plain(last)) or (digitless and numbers.find_words(plain(last))))
 
 
 def _closing(text: str, wanted: Asked) -> Reading | None:

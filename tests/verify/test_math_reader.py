@@ -86,6 +86,35 @@ def test_which_number_is_read(text: str, value: int | None, how: str | None) -> 
     assert (reading and reading.value, reading and reading.how) == (value, how)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Is it 18?", "I assume 18?", "You did not say how many. I assume 18?", "16 - 7 = 9.\nI assume $18?",
+        "So she makes 18 dollars, right?", "Is the answer 18?", "I think the answer is 18?", "**Is it 18?**",
+        "Is it eighteen?", "How many eggs are left? Is it 18?",
+    ],
+)  # fmt: skip
+def test_a_reply_that_ends_by_asking_back_has_no_answer(text: str) -> None:
+    example = Example("e", "math", "", ("goal",), "How many dollars does she make?", {"value": "18"})
+    verdict = verify(example, text)
+    assert (verdict.correct, verdict.status) == (False, "no_answer")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How many are left? 18.", "How much is 9 * 2? 18", "How many dollars?\n18", "How many? Eighteen.",
+        "How much does she make for 9 eggs? She makes 18 dollars.", "Is it \\boxed{18}?",
+        "The answer is 18. Does 18 sound right?", "She makes 18 dollars. Is that right?",
+        "She makes 18 dollars. Is that the one you meant?",
+        "She makes 18 dollars. Would you like to see steps 1 to 3?",
+    ],
+)  # fmt: skip
+def test_a_question_that_the_reply_answers_or_adds_takes_no_answer_away(text: str) -> None:
+    example = Example("e", "math", "", ("goal",), "How many dollars does she make?", {"value": "18"})
+    assert verify(example, text).correct
+
+
 def test_the_verdict_says_how_the_answer_was_taken() -> None:
     example = Example("t", "math", "", ("goal",), TURTLE, {"value": "120"})
     verdict = verify(example, "The answer is 12. 120 would be too much.")

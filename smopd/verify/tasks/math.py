@@ -52,7 +52,7 @@ def judge(example: Judged, text: str) -> Verdict | workers.Job:
     if (right := reader.value(reference)) is None:
         return Verdict(False, None, "error", "the reference answer holds no number")
     if (reading := reader.read(str(getattr(example, "full", "")), text)) is None:
-        return Verdict(False, None, "no_answer", "no number in the reply")
+        return Verdict(False, None, "no_answer", "no number in the reply, or it asks back")
     correct = reading.value == right
     took = (
         f"took the {reading.how} answer" if reading.value is not None else "several numbers, a range or a sum"
