@@ -22,15 +22,13 @@ OPEN = "document.querySelectorAll('.tokens .k').length"
 
 
 def shot(
-    window: Browser, page: Path, where: str, size: tuple[int, int], scheme: str, file: Path, walk: bool
+    window: Browser, page: Path, where: str, size: tuple[int, int], scheme: str, file: Path, opened: bool
 ) -> None:
-    """One picture; `walk`: of the first conversation that the filters leave."""
+    """One picture; `opened`: of a conversation, the first that the filters leave where none is named."""
     window.scheme(scheme)
     window.size(*size)
     window.open(page, where)
-    if walk:
-        window.press("j")
-    if walk or "&c=" in where:
+    if opened:
         window.until(OPEN)
     window.driver.save_screenshot(str(file))
     print(f"{file} {file.stat().st_size // 1000} kB")
@@ -57,15 +55,15 @@ def main(run: Path, out: Path, prefix: str = "") -> None:
     after = f"#page=conversations&source={name}%3Atrained&view=sharded"
     with browser() as window:
         if prefix:
-            shot(window, page, training, WIDE, "light", out / f"{prefix}tokens.png", False)
+            shot(window, page, training, WIDE, "light", out / f"{prefix}tokens.png", True)
             shot(window, page, after, WIDE, "dark", out / f"{prefix}before-after.png", True)
             return
         shot(window, page, "", WIDE, "light", out / "improved.png", False)
         shot(window, page, "#page=run", WIDE, "dark", out / "run.png", False)
-        shot(window, page, training, WIDE, "light", out / "tokens.png", False)
-        shot(window, page, training + "&by=difference", WIDE, "dark", out / "tokens-dark.png", False)
+        shot(window, page, training, WIDE, "light", out / "tokens.png", True)
+        shot(window, page, training + "&by=difference", WIDE, "dark", out / "tokens-dark.png", True)
         shot(window, page, after + "&change=gained", WIDE, "light", out / "before-after.png", True)
-        shot(window, page, training, PHONE, "light", out / "phone.png", False)
+        shot(window, page, training, PHONE, "light", out / "phone.png", True)
 
 
 if __name__ == "__main__":

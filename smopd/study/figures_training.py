@@ -21,7 +21,7 @@ from smopd.study.results import Cell, Results
 
 # Metric, also of a term of the loss (`metric/term`), and the title of its panel.
 METRICS = {
-    "loss": "loss", "outcome": "correct final answers, share", "clipped": "clipped tokens, {} turns",
+    "loss": "loss", "outcome": "right final answers, share", "clipped": "clipped tokens, {} turns",
     "kept": "kept tokens, {} turns", "entropy": "entropy, {} turns, nats",
     "divergence": "divergence, {} turns, nats", "grad_norm": "gradient norm",
 }  # fmt: skip

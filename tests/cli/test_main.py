@@ -15,6 +15,8 @@ from conftest import shared
 from runs import set_words
 
 from smopd.data import load_examples
+from smopd.evaluation.tokens import read
+from smopd.training.runs import LOGGED
 
 FAST = ["--set", "train.steps=2", "--set", "train.rollouts=2", "--set", "train.micro_batch=2"]
 
@@ -235,6 +237,8 @@ def test_quickstart_small(smopd, tmp_path):
     assert "smopd train qwen3-1.7b" in out
     page = (tmp_path / "q" / "report.html").read_text()
     assert page.count("SHARDED") > 3
+    logged = [read(file).ids for file in (tmp_path / "q").glob("eval/*/tokens/*.safetensors")]
+    assert [len(ids) for ids in logged] == [LOGGED] * 4  # FULL and SHARDED, before and after
     code, out, err = smopd(*words, "--json")
     assert code == 0, err
     shown = json.loads(out)

@@ -53,6 +53,18 @@ def test_it_holds_every_reply_token_and_changes_nothing(played):
     assert same[0] == same[1]
 
 
+def test_only_the_first_examples_are_logged_where_a_number_is_asked_for(tmp_path, played):
+    examples = load_examples("pocket:eval:3")
+    config = load_config("pocket", ["eval.batch=2", 'eval.views=["sharded"]', "eval.save_tokens=1"])
+    evaluate_into(tmp_path / "some", config, examples, "base")
+    (file,) = (tmp_path / "some" / "tokens").iterdir()  # of the other group nothing was asked for
+    (whole,) = (played / "logged" / "tokens").iterdir()
+    some, everything = read(file), read(whole)
+    assert some.ids == [examples[0].id]
+    own = everything.values["conversation"] == everything.ids.index(examples[0].id)
+    assert some.values["token"].tolist() == everything.values["token"][own].tolist()
+
+
 def test_an_engine_elsewhere_cannot_score():
     config = load_config(None, ["eval.save_tokens=true", "engine.kind=vllm-http"])
     assert "engine.kind=hf" in complaint(config, call=check_evaluation)

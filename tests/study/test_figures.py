@@ -274,6 +274,16 @@ def test_single_seeds_have_no_interval_and_the_caption_says_so(drawn: Any) -> No
         assert not any(label.endswith(("/low", "/high")) for label, _ in figures[name].numbers)
 
 
+def test_seeds_that_all_agree_have_no_interval_and_the_caption_says_so() -> None:
+    study = make(chances=("baseline", "entropy"), seeds=(1, 2), measured=False)
+    same = replace(study, cells=[replace(cell, right=study.cells[0].right) for cell in study.cells])
+    for figure in (ablation(same), effects(same)):
+        assert not any(label.endswith(("/low", "/high")) for label in numbers(figure))
+        assert figure is not None
+        assert "its seeds all agree" in figure.caption
+        assert "single seed" not in figure.caption
+
+
 def test_the_papers_numbers_stand_beside_ours_only_where_they_are_of_the_same_configuration(
     drawn: Any,
 ) -> None:

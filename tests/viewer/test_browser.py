@@ -67,7 +67,6 @@ def test_every_page_opens_without_a_complaint(quiet, page):
 
 def test_colours_follow_the_selector_and_a_link_restores_them(quiet, page):
     quiet.open(page, TRAINING)
-    quiet.press("j")
     quiet.until("document.querySelectorAll('.tokens .k').length == 24")
     seen = {}
     for by in quiet.run("[...document.getElementById('by').options].map(o => o.value)"):
@@ -96,7 +95,6 @@ def test_colours_follow_the_selector_and_a_link_restores_them(quiet, page):
 
 def test_a_token_tells_its_values_and_what_both_models_would_say(quiet, page):
     quiet.open(page, TRAINING)
-    quiet.press("j")
     quiet.until("document.querySelector('.tokens')")
     quiet.run("document.querySelector('.tokens').focus()")
     quiet.press("\ue014", "\ue014")  # arrow right
@@ -114,7 +112,8 @@ def test_a_token_tells_its_values_and_what_both_models_would_say(quiet, page):
 
 def test_the_keyboard_is_enough(quiet, page):
     quiet.open(page, LIST + "&view=sharded&source=run%3Atrained")
-    quiet.press("j", "j")
+    quiet.until("document.querySelector('.conversation h2')?.textContent == 'item-0'")  # opened at once
+    quiet.press("j")
     quiet.until("document.querySelector('.conversation h2')?.textContent == 'item-1'")
     quiet.press("k")
     quiet.until("document.querySelector('.conversation h2')?.textContent == 'item-0'")
@@ -145,11 +144,46 @@ def test_filters_and_before_beside_after(quiet, page):
         quiet.run("document.getElementById('count').textContent")
         == f"{summary['gained']} of 526 conversations"
     )
-    quiet.press("j")
     quiet.until("document.querySelector('.conversation')")
     assert quiet.run("document.querySelectorAll('.turn .pair .tokens').length") % 2 == 0
-    assert "✓ right" in quiet.run("document.querySelector('.conversation > p .verdict').textContent")
-    assert "reply before training" in quiet.run("document.querySelector('.turn').textContent")
+    words = "[...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
+    sides = ["before training: ✗ wrong, answered 3", "after training: ✓ correct, answered 3"]
+    assert quiet.run(words, ".answer") == sides
+    replies = [
+        label.split("  ")[0].strip() for label in quiet.run(words, ".turn:first-of-type .reply > .label")
+    ]
+    assert [label.split(" ✗")[0].split(" ✓")[0] for label in replies] == [
+        "reply, before training", "reply, after training",
+    ]  # fmt: skip
+    quiet.open(page, LIST + "&view=sharded&change=gained&source=run%3Abase")
+    quiet.until("document.querySelector('.conversation')")
+    assert quiet.run(words, ".answer") == sides  # whichever of the two was opened
+    assert quiet.run("document.getElementById('count').textContent").startswith(f"{summary['gained']} of")
+
+
+def test_token_by_token_leads_to_the_tokens(quiet, page):
+    quiet.open(page)
+    links = "[...document.querySelectorAll('.example a')]"
+    assert quiet.run(f"{links}.map(a => a.textContent)") == ["The whole conversation, token by token"] * 3
+    quiet.run(f"{links}[0].click()")
+    quiet.until("document.querySelectorAll('.tokens .k').length")
+
+
+def test_runs_stand_in_one_table(quiet, tmp_path):
+    runs = [made_run(tmp_path / name, items=12, seed=seed) for seed, name in enumerate(("one", "two"))]
+    pages = make_view(runs, tmp_path / "pages")
+    index = index_of(pages)["sources"]
+    for place in ("", "#page=run"):
+        quiet.open(pages, place)
+        cells = quiet.run(
+            "[...document.querySelector('[aria-label=\"Accuracy before and after training\"]')"
+            ".querySelectorAll('tr')].map(r => [...r.children].map(c => c.textContent))"
+        )
+        views = ["FULL before", "FULL after", "SHARDED before", "SHARDED after"]
+        assert cells[0] == ["run", "method", "steps", *views]
+        assert [row[:3] for row in cells[1:]] == [["one", "entropy", "3"], ["two", "entropy", "3"]]
+        value, low, high = (f"{100 * n:.1f}" for n in index[4]["views"]["sharded"])
+        assert cells[2][6] == f"{value}% [{low}, {high}]"
 
 
 def test_a_study_shows_its_verdict_first(quiet, page, tmp_path):
@@ -183,7 +217,6 @@ def test_hostile_text_does_nothing(quiet, tmp_path):
     hostile = make_view([made_run(tmp_path / "run", items=2, steps=1, text=HOSTILE)])
     for place in ("", "#page=run", LIST, TRAINING):
         quiet.open(hostile, place)
-        quiet.press("j")
         quiet.until("document.querySelector('main').textContent.length > 100")
     quiet.until("document.querySelector('.tokens')")
     quiet.open(hostile, "#page=<script>window.hit=1</script>&c=%E0%A4%A&by=__proto__&t=constructor")
@@ -193,9 +226,8 @@ def test_hostile_text_does_nothing(quiet, tmp_path):
 
 def test_a_word_of_a_megabyte_does_not_hang_it(quiet, tmp_path):
     long = make_view([made_run(tmp_path / "run", items=1, steps=1, rollouts=1, text="x" * 1_000_000)])
-    quiet.open(long, LIST)
     began = time.monotonic()
-    quiet.press("j")
+    quiet.open(long, LIST)
     quiet.until("document.querySelector('.conversation .more')", 30)
     print(f"opened after {time.monotonic() - began:.1f} s")
     assert quiet.run("document.querySelector('main').textContent.length") < 400_000
@@ -257,7 +289,6 @@ def test_axe_finds_no_serious_violation(quiet, page, scheme):
     for place in ("", "#page=run", TRAINING):
         quiet.open(page, place)
         if place == TRAINING:
-            quiet.press("j")
             quiet.until("document.querySelectorAll('.tokens .k').length")
             quiet.run("document.getElementById('by').value = 'difference'")
             quiet.press("c")
@@ -284,5 +315,4 @@ def test_two_thousand_conversations_of_a_million_tokens_paint_within_a_second(wi
     assert paint < 1000
     assert ready < 1000
     window.open(big, LIST)
-    window.press("j")
     window.until("document.querySelectorAll('.tokens .k').length > 200", 10)

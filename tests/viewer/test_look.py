@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from synthetic_study import study
 
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
+from smopd.evaluation.metrics import accuracy
+from smopd.evaluation.statistics import paired
+from smopd.files import read_jsonl, write_jsonl
 from smopd.formatting import visible
 from smopd.training.tokens import read
 from smopd.viewer.look.build import make_view
@@ -18,6 +22,7 @@ from smopd.viewer.look.packing import SCALE, fixed, json_bytes
 from smopd.viewer.look.runs import Source
 from smopd.viewer.look.studies import told
 from smopd.viewer.look.summary import improved
+from smopd.viewer.report import notices
 
 
 @pytest.fixture(scope="module")
@@ -90,25 +95,83 @@ def test_what_improved_is_told_with_its_conversations(page):
     ]  # fmt: skip
     assert {row["clear"] for row in summary["rows"]} <= {"better", "worse", "perhaps", "unclear"}
     assert len(summary["examples"]) == 3
-    assert summary["examples"][0]["why"] == "Wrong before, right after."
+    assert summary["examples"][0]["why"] == "Gained: wrong before, correct after."
+    assert "for 3 steps on" in summary["trained"]
 
 
-def outcomes(view, right):
-    """Forty conversations, the first so many of them right."""
+def test_the_steps_told_are_those_of_the_checkpoint_that_was_evaluated(tmp_path):
+    run = made_run(tmp_path / "run")
+    rows = read_jsonl(run / "evaluated.jsonl")
+    write_jsonl(run / "evaluated.jsonl", [row | {"side": row["side"].replace("3", "2")} for row in rows])
+    index = index_of(make_view([run]))
+    assert "for 2 steps (the run came to step 3) on" in index["summaries"][0]["trained"]
+    assert [source["step"] for source in index["sources"]] == [None, 2, None]
+
+
+def test_conversations_with_a_token_log_show_it_first(tmp_path):
+    sides = ([*outcomes("sharded", right), *outcomes("full", 40)] for right in (20, 40))
+    source = Source(0, "after", "s", tmp_path)
+    page = improved(RUN, source, source, *sides, logged={"i30", "i31"})
+    assert [example["id"] for example in page["examples"]] == ["i30", "i31", "i0"]
+
+
+RUN = {"name": "r", "model": "m", "method": "x", "done": 1, "data": "d", "rollouts": 1, "metrics": {}}
+
+
+def outcomes(view, right, tasks=1, count=40):
+    """Conversations, the first so many of them right, in blocks of as many tasks."""
     turn = [{"user": "u", "reply": "r", "stop": "end", "tokens": 1}]
     return [
-        Outcome(f"i{k}", view, 0, "t", 1, turn, k < right, k < right, None, "ok", "", "", "", {})
-        for k in range(40)
-    ]
+        Outcome(f"i{k}", view, 0, f"t{k * tasks // count}", 1, turn, k < right, k < right, None, "ok", "", "",
+                "", {})
+        for k in range(count)
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("after", "word"), [(10, "worse"), (34, "perhaps"), (40, "unclear")])
-def test_a_loss_is_flagged(tmp_path, after, word):
-    run = {"name": "r", "model": "m", "method": "x", "done": 1, "data": "d", "rollouts": 1, "metrics": {}}
+@pytest.mark.parametrize(("after", "word"), [(10, "worse"), (34, "worse"), (37, "unclear"), (40, "unclear")])
+def test_a_whole_view_is_called_by_its_own_interval(tmp_path, after, word):
     source = Source(0, "before", "s", tmp_path)
     same, full = outcomes("sharded", 20), outcomes("full", 40)
-    page = improved(run, source, source, [*same, *full], [*same, *outcomes("full", after)])
+    page = improved(RUN, source, source, [*same, *full], [*same, *outcomes("full", after)])
     assert [(row["view"], row["clear"]) for row in page["rows"]] == [("sharded", "unclear"), ("full", word)]
+    assert page["parts"] == 0
+    row = page["rows"][1]
+    plain = paired([True] * 40, [k < after for k in range(40)])
+    assert (row["low"], row["high"]) == (plain.low, plain.high)
+
+
+def test_the_words_of_every_row_are_those_of_its_interval(tmp_path):
+    """Twelve tasks of ten: half of them are lost, which is clear as a whole whatever its parts are."""
+    source = Source(0, "before", "s", tmp_path)
+    old, new = (outcomes("sharded", right, 12, 120) for right in (114, 54))
+    new = [replace(o, correct=True) if o.task == "t5" else o for o in new]
+    page = improved(RUN, source, source, old, new)
+    whole, *parts = page["rows"]
+    assert page["parts"] == len(parts) == 12
+    assert whole["clear"] == "worse"
+    assert whole["high"] < 0
+    assert {row["clear"] for row in parts} == {"worse", "perhaps", "unclear"}
+    for row in page["rows"]:
+        holds = row["low"] <= 0 <= row["high"]
+        assert holds == (row["clear"] in ("unclear", "perhaps"))
+
+
+def test_what_lets_the_numbers_say_less_is_said(tmp_path):
+    lines = [notices(full, "a:train", "a:eval") for full in (None, 0.5, 0.02)]
+    assert lines[:2] == [[], []]
+    assert lines[2] == [
+        "FULL is 2.0% before training: nothing to distil, the model does not solve the whole task either."
+    ]
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text("another" if name == "c" else "the same")
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    assert "same examples" in notices(1.0, a, a)[0]
+    assert "same examples" in notices(1.0, a, b)[0]
+    assert "same examples" in notices(1.0, "pocket:eval", "pocket:eval")[0]
+    assert notices(1.0, a, c) == []
+    source = Source(0, "before", "s", tmp_path)
+    page = improved(RUN, source, source, outcomes("full", 1), outcomes("full", 1))
+    assert page["notices"] == [lines[2][0].replace("2.0%", "2.5%")]
 
 
 def test_nothing_said_gets_into_page_or_script(tmp_path):
@@ -138,6 +201,8 @@ def test_several_runs_lie_over_each_other(run, tmp_path):
     assert [r["name"] for r in index["runs"]] == ["run", "other"]
     assert index["runs"][1]["settings"]["seed"] == 1
     assert len({s["key"] for s in index["sources"]}) == 6
+    summary = json.loads((other / "eval" / "trained" / "summary.json").read_text())["views"]["sharded"]
+    assert index["sources"][4]["views"]["sharded"] == [summary[key] for key in ("accuracy", "low", "high")]
     folder = index_of(make_view([tmp_path], tmp_path / "pages"))
     assert [r["name"] for r in folder["runs"]] == ["other"]
 
@@ -159,6 +224,17 @@ def test_a_study_tells_verdict_arms_seeds_and_flips(tmp_path):
     assert entropy["verdict"] == "gain"
     assert all(abs(flip["to"] - flip["from"]) >= 0.5 for flip in entropy["flips"])
     assert sharded["arms"][0]["arm"] == "untrained pocket"
+
+
+def test_a_studys_accuracies_have_the_intervals_of_an_evaluation(tmp_path):
+    results = study({"baseline": 0.4}, seeds=[1], views=["sharded"], items=12)
+    (cell,) = results.cells
+    for right in ("1" * 12, "111" + "0" * 9):
+        one = replace(results, cells=[replace(cell, right={"sharded": right})])
+        arm = told(one, tmp_path, {})["views"][0]["arms"][1]
+        evaluated = accuracy({str(k): [digit == "1"] for k, digit in enumerate(right)})
+        assert (arm["low"], arm["high"]) == (evaluated["low"], evaluated["high"])
+    assert (round(arm["low"], 3), round(arm["high"], 3)) == (0.089, 0.532)
 
 
 def test_a_study_on_disk_leads_down_to_its_conversations(tmp_path):

@@ -105,6 +105,11 @@ def test_result_in_one_sentence() -> None:
     assert result_sentence([Accuracy("base", "FULL", 0, 0, 0.0, 1.0)]) == ""
 
 
+def test_a_notice_stands_above_the_numbers() -> None:
+    text = render_report(replace(sample(), notices=["nothing to distil <b>"]))
+    assert text.index("nothing to distil &lt;b&gt;") < text.index("<section>")
+
+
 def test_hostile_text_is_shown_and_does_nothing() -> None:
     text = render_report(sample(HOSTILE))
     page = Page(text)

@@ -93,11 +93,12 @@ def test_odd_conversations() -> None:
 
 
 def test_accuracy_table() -> None:
-    table = accuracy_table(ACCURACIES, COMPARISONS)
+    table = accuracy_table(ACCURACIES, COMPARISONS, ["nothing to [bold]distil[/bold]"])
     assert isinstance(table, Table)
     screen, out = console(120)
     screen.print(table)
     lines = out.getvalue().splitlines()
+    assert any("nothing to [bold]distil[/bold]" in line for line in lines)
     assert any("trained" in line and "61.3% [56.4, 66.0] (245/400)" in line for line in lines)
     base = ("base", "41.0% [36.3, 45.9] (164/400)", "75.3% [70.8, 79.2] (301/400)")
     assert any(all(words in line for words in base) for line in lines)
