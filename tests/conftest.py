@@ -1,10 +1,11 @@
 """What several test files share: where the public data stand, a small random model, the pocket model."""
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -35,8 +36,16 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow ones first: one that comes last would leave the other process with nothing to do."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """The slow ones first: one that comes last would leave the other process with nothing to do. Of the long
+    ones, those that have no parameters are the longest.
+    """
+
+    def place(item: pytest.Item) -> int:
+        if item.get_closest_marker("long"):
+            return 2 if hasattr(item, "callspec") else 0
+        return 1 if item.get_closest_marker("slow") else 3
+
+    items.sort(key=place)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -61,6 +70,29 @@ def forgotten() -> Iterator[None]:
     """Verifiers of one's own that a test loaded are not there for the next."""
     yield
     own.unload_verifiers()
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Folders that tests only read, one for all processes of a session: the first test that asks for a folder
+    makes it, the others wait for that.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+
+    def get(name: str, make: Callable[[Path], object]) -> Path:
+        folder, ready = base / name, base / f"{name}.ready"
+        with (base / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not ready.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                ready.touch()
+        return folder
+
+    return get
 
 
 @pytest.fixture(scope="session")

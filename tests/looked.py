@@ -13,8 +13,9 @@ from smopd.config import load_config, to_toml
 from smopd.evaluation import tokens as evaluation_tokens
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import summarise
-from smopd.evaluation.store import EvaluationFolder
-from smopd.files import file_digest, write_jsonl, write_text
+from smopd.evaluation.run_evaluations import list_evaluation
+from smopd.evaluation.store import EvaluationFolder, load_identity
+from smopd.files import digest, file_digest, write_jsonl, write_text
 from smopd.scoring.token_log import Others, write_tokens
 from smopd.study.plan import load_study
 from smopd.study.run import StudyFolder
@@ -50,6 +51,9 @@ def made_run(
     for stage, chance in (("base", 0.4), ("trained", 0.8)):
         adapter = "a" if stage == "trained" else None
         made_evaluation(path / "eval" / stage, items, chance, length, pieces, text, draw, adapter)
+        side = "base" if stage == "base" else f"step-{steps:06d}"
+        of = digest(load_identity(path / "eval" / stage))
+        list_evaluation(path, path / "eval" / stage, side, of, ())
     for step in range(1, steps + 1):
         _made_step(path, step, rollouts, length, pieces, text, draw)
     return path

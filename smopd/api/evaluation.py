@@ -7,7 +7,7 @@ from typing import Any
 from smopd.api.inputs import judged_examples, placed, verifier_facts
 from smopd.api.objects import EVERY
 from smopd.api.tables import messages, table
-from smopd.api.training import Call, slug, telling
+from smopd.api.training import Call, slug, telling, toml
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
@@ -18,10 +18,13 @@ from smopd.verify import load_verifiers, own, tasks
 
 
 class Evaluation(dict[str, Any]):
-    """A finished evaluation: the summary of each view by its name; the rest as attributes."""
+    """A finished evaluation: the summary of each view by its name; the rest as attributes.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    `side`: of a run's evaluation "base" or the checkpoint's name, else None.
+    """
+
+    def __init__(self, path: str | Path, side: str | None = None) -> None:
+        self.path, self.side = Path(path), side
         found = load_summary(self.path)
         if found is None:
             raise UserError(f"{self.path}: is no finished evaluation (no summary.json)")
@@ -32,11 +35,6 @@ class Evaluation(dict[str, Any]):
     def examples_digest(self) -> str:
         """A hash of the examples it was played on."""
         return str(load_identity(self.path).get("examples"))
-
-    @property
-    def of_run(self) -> bool:
-        """Whether a trained adapter was evaluated."""
-        return load_identity(self.path).get("adapter") is not None
 
     def conversations(self, view: str | None = None) -> Any:
         """Every conversation with its verdict, a row each: a DataFrame (without pandas, a list of dicts)."""
@@ -108,7 +106,9 @@ def evaluate(
     if examples is not None or verifier is not None:
         _add(call, config, config.data.eval if examples is None else examples, verifier)
 
+    from smopd.evaluation.evaluate_run import evaluate_side
     from smopd.evaluation.prepare import prepared_examples
+    from smopd.evaluation.run_evaluations import BASE
     from smopd.evaluation.session import check_evaluation, evaluate_into
     from smopd.models import resolve_adapter
     from smopd.rollout.choice import resolve_engine
@@ -122,10 +122,14 @@ def evaluate(
             files["data.verifiers"] = [files["data.verifiers"]]
         config = resolve_engine(call.config(files))
         check_evaluation(config)
-        label = adapter.name if adapter else "base" if base else "eval"
-        track, _ = telling(progress)
-        evaluate_into(folder, config, prepared_examples(config, "eval"), label, adapter, track=track)
-    return Evaluation(folder)
+        prepared, (track, _) = prepared_examples(config, "eval"), telling(progress)
+        if not call.run:
+            evaluate_into(folder, config, prepared, adapter.name if adapter else "eval", adapter, track=track)
+            return Evaluation(folder)
+        side = BASE if base or adapter is None else adapter.name
+        asked = [f"{key}={toml(key, value)}" for key, value in {**call.settings, **files}.items()]
+        evaluate_side(call.run, side, config, prepared, adapter, folder, asked, track=track)
+    return Evaluation(folder, side)
 
 
 def _add(call: Call, config: Config, rows: Any, verifier: Any) -> None:

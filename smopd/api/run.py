@@ -58,11 +58,13 @@ class Run:
 
     @property
     def evaluations(self) -> "list[Evaluation]":
-        """The finished evaluations in the run folder, in the order they were finished."""
+        """The finished evaluations of the run, wherever they are, in the order they were finished."""
         from smopd.api.evaluation import Evaluation
+        from smopd.evaluation.run_evaluations import evaluations_of
 
-        done = sorted((self.path / "eval").glob("*/summary.json"), key=lambda f: f.stat().st_mtime_ns)
-        return [Evaluation(file.parent) for file in done]
+        listed, _ = evaluations_of(self.path, self.config)
+        done = [Evaluation(e.folder, e.side) for e in listed if e.summary is not None]
+        return sorted(done, key=lambda e: (e.path / "summary.json").stat().st_mtime_ns)
 
     def tokens(self, step: int) -> Any:
         """What is known of every scored token of a step: a row each, with its rollout's id and its term."""
@@ -104,11 +106,11 @@ class Run:
 
         "base": against the run's own model before training.
         """
-        mine = [e for e in self.evaluations if e.of_run]
-        theirs = [e for e in self.evaluations if not e.of_run]
+        mine = [e for e in self.evaluations if e.side != "base"]
+        theirs = [e for e in self.evaluations if e.side == "base"]
         if other != "base":
             other = Run(other)
-            theirs = [e for e in other.evaluations if e.of_run]
+            theirs = [e for e in other.evaluations if e.side != "base"]
         for after in reversed(mine):
             for before in reversed(theirs):
                 if before.examples_digest == after.examples_digest:

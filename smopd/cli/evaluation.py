@@ -87,8 +87,9 @@ def evaluate(
     permit(allow_unsandboxed)
 
     from smopd.cli.progress import track
-    from smopd.evaluation.of_run import BASE, evaluate_side, slug
+    from smopd.evaluation.evaluate_run import evaluate_side
     from smopd.evaluation.prepare import prepared_examples
+    from smopd.evaluation.run_evaluations import BASE, slug
     from smopd.evaluation.session import check_evaluation, evaluate_into, identity
     from smopd.evaluation.store import EvaluationFolder
     from smopd.files import digest

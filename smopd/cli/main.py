@@ -116,12 +116,18 @@ def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_ru
     config = load_config(recipe, overrides or [], method)
     if dry_run:
         from smopd.config import plan_of
+        from smopd.methods import in_file
         from smopd.verify import load_verifiers
 
         load_verifiers(config.data.verifiers)
         from smopd.planning.memory import memory_comment
         from smopd.rollout.choice import engine_line
 
+        if in_file(config.method):
+            from smopd.evaluation.prepare import examples_at_hand
+            from smopd.objective.dry_run import try_parts
+
+            try_parts(plan_of(config), config.train.steps, examples_at_hand(config))
         plan = "".join(f"# {line}\n" for line in plan_of(config).describe())
         engine = f"# {line}\n" if (line := engine_line(config)) else ""
         comments = f"# The plan of {config.method}:\n{plan}{engine}{memory_comment(config)}"

@@ -49,6 +49,8 @@ CONVERSATION = {
     "any_correct": bool, "extracted": (str, None), "status": str, "detail": str, "system": str, "full": str,
     "answer": dict,
 }  # fmt: skip
+# Which model was evaluated and how it was computed, as an evaluation's identity names it.
+MODEL_KEYS = ("model", "weights", "adapter", "dtype", "quantize", "engine")
 INPUTS = "inputs"  # what was passed as Python objects, as files
 
 
@@ -145,6 +147,15 @@ def load_summary(folder: Path) -> dict[str, Any] | None:
 def load_identity(folder: Path) -> dict[str, Any]:
     """What an evaluation is of."""
     return _read(folder / "evaluation.json", dict) or {}
+
+
+def conditions(identity: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same in two evaluations that are compared: everything but the model and the views."""
+    kept = {key: value for key, value in identity.items() if key not in MODEL_KEYS}
+    for section, name in (("eval", "views"), ("teacher", "weights")):
+        if isinstance(kept.get(section), dict):
+            kept[section] = {key: value for key, value in kept[section].items() if key != name}
+    return kept
 
 
 def load_outcomes(folder: Path) -> list[Outcome]:

@@ -13,8 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from smopd.config_io import check, choices, flatten, scalar
 from smopd.errors import UserError
-from smopd.plugins import load_python
+from smopd.plugins import check_function, describe_value, load_python, making_at
 from smopd.settings import Section
 
 if TYPE_CHECKING:
@@ -46,6 +47,26 @@ class Method:
     group: Group = "yours"
     formula: str = ""
     choices: str = ""
+    made_at: str = field(default="", init=False, repr=False, compare=False)  # file and line, if a user's
+
+    def __post_init__(self) -> None:
+        for name in ("name", "title", "summary", "paper", "formula", "choices"):
+            if not isinstance(text := getattr(self, name), str):
+                raise ValueError(f"a Method's {name} is {describe_value(text)}, expected a text")
+        if not self.name:
+            raise ValueError("a Method's name is empty")
+        here = f"method '{self.name}': "
+        if not isinstance(self.section, type) or not issubclass(self.section, Section):
+            what = describe_value(self.section)
+            raise ValueError(
+                f"{here}section is {what}, expected a class of settings, a smopd.settings.Section"
+            )
+        check_function(f"{here}plan", self.plan, "settings")
+        if not isinstance(self.settings, dict) or not all(isinstance(key, str) for key in self.settings):
+            raise ValueError(
+                f"{here}settings is {describe_value(self.settings)}, expected a dict of config keys"
+            )
+        object.__setattr__(self, "made_at", making_at())
 
 
 def _declared() -> dict[str, Method]:
@@ -74,17 +95,38 @@ def find_method(name: str) -> Method:
     path = in_file(name)
     if path is None:
         if name not in METHODS:
-            raise ValueError(f"unknown method {name!r}")
+            raise ValueError(f"unknown method {name!r}{choices(name, list(METHODS), 'methods')}")
         return METHODS[name]
     try:
         declared = getattr(load_python(path), "METHODS", None)
     except UserError as error:
         raise ValueError(str(error)) from None
     if not isinstance(declared, list) or not declared or not all(isinstance(m, Method) for m in declared):
-        raise ValueError(f"{path} declares no METHODS, a list of smopd.methods.Method")
-    wanted = name.partition(".py:")[2] or declared[0].name
-    if wanted not in [m.name for m in declared]:
-        raise ValueError(
-            f"{path} has no method {wanted!r}; its methods are {', '.join(m.name for m in declared)}"
-        )
-    return next(m for m in declared if m.name == wanted)
+        found = "" if declared is None else f"; METHODS is {describe_value(declared)}"
+        raise ValueError(f"{path} declares no METHODS, a list of smopd.methods.Method{found}")
+    names = [m.name for m in declared]
+    if twice := [m for k, m in enumerate(declared) if m.name in names[:k]]:
+        raise ValueError(f"{twice[0].made_at or path}: a second method with the name {twice[0].name!r}")
+    wanted = name.partition(".py:")[2] or names[0]
+    if wanted not in names:
+        raise ValueError(f"{path} has no method {wanted!r}{choices(wanted, names, 'methods')}")
+    method = declared[names.index(wanted)]
+    _check_defaults(method.section, f"{method.made_at or path}, settings of '{method.name}'")
+    return method
+
+
+def _check_defaults(section: type[Section], place: str) -> None:
+    """Refuse settings whose defaults are missing, or are not what they are declared to be."""
+    if lacking := [key for key, field in section.model_fields.items() if field.is_required()]:
+        raise ValueError(f"{place}: {lacking[0]} has no default")
+    values = section().model_dump(warnings=False)
+    for key, value in flatten(values).items():
+        try:
+            scalar(value)
+        except TypeError:
+            what = describe_value(value)
+            raise ValueError(
+                f"{place}: {key} is {what}, expected a text, a number, a bool or a list"
+            ) from None
+    if problems := check(section, values, place):
+        raise ValueError("\n".join(problems))

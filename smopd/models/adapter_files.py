@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from smopd.errors import UserError
 from smopd.files import read_json
 from smopd.lazy import torch
-from smopd.models.checksums import checkpoints, damage, is_checkpoint
+from smopd.models.checksums import WEIGHTS, checkpoints, damage, is_checkpoint
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, "torch.Tensor"]
 STUDENT = "default"  # the name under which PEFT saves without a subfolder
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
 TEACHER_WEIGHTS = "teacher.safetensors"  # of a checkpoint: the same names as the student's
 COPY = "copy the adapter anew from where it was made"
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from smopd.files import file_digest, sync, write_json
 
 CHECKSUMS = "checksums.json"
-REQUIRED = ("adapter_config.json", "adapter_model.safetensors", "optimizer.json", "optimizer.safetensors",
+WEIGHTS = "adapter_model.safetensors"
+REQUIRED = ("adapter_config.json", WEIGHTS, "optimizer.json", "optimizer.safetensors",
             "state.json", "teacher.safetensors")  # fmt: skip
 
 

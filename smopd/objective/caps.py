@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from smopd.lazy import torch
+from smopd.plugins import is_number
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,10 @@ class Cap:
 
     limit: float = inf
     keeps_direction: bool = False
+
+    def __post_init__(self) -> None:
+        if (not is_number(self.limit) and self.limit != inf) or self.limit < 0:
+            raise ValueError(f"a cap's limit = {self.limit!r}: expected a number that is not negative")
 
     def __str__(self) -> str:
         return f"{'scale' if self.keeps_direction else 'hard'}({self.limit:g})"

@@ -5,9 +5,11 @@ other rollouts; an empty list leaves the reply out of its term.
 """
 
 from dataclasses import dataclass
+from typing import get_args
 
 from smopd.chat.messages import Clean, Message, full_messages, system_messages, user, users_messages
 from smopd.objective.plan import Context, Contexts, TeacherContext
+from smopd.plugins import check_word
 from smopd.rollout.play import Peers, Reply
 from smopd.seeds import rng
 from smopd.verify import tasks
@@ -18,6 +20,9 @@ class UsersOnly:
     """The user turns up to the reply's, and no reply at all: a message each, or told in another form."""
 
     form: Clean = "separate"
+
+    def __post_init__(self) -> None:
+        check_word("the form of user turns", self.form, get_args(Clean))
 
     def __str__(self) -> str:
         return "users_only" + (f"({self.form})" if self.form != "separate" else "")

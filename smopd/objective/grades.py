@@ -1,9 +1,14 @@
 """Grades: from the verdicts of a group, the rollouts of one example, to their advantages."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from statistics import fmean, pstdev, stdev
+from typing import Any
 
-from smopd.rollout.play import Rollout
+from smopd.plugins import calling, is_number, unexpected
+from smopd.rollout.play import Rollout, graded
+
+Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one example -> their advantages
 
 
 def centred(
@@ -26,3 +31,27 @@ def outcomes(rollouts: Sequence[Rollout]) -> list[float]:
 def group_centred(rollouts: Sequence[Rollout]) -> list[float]:
     """The outcome, centred and scaled within the group."""
     return centred(outcomes(rollouts))
+
+
+def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
+    """Every rollout with its advantage among the rollouts of the same example, in their order."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for number, rollout in enumerate(rollouts):
+        groups[rollout.example.id].append(number)
+    advantages = [0.0] * len(rollouts)
+    for numbers in groups.values():
+        with calling(grade, lambda: f"grade `{getattr(grade, '__name__', 'grade')}`"):
+            values = _advantages(grade([rollouts[k] for k in numbers]), len(numbers))
+        for number, advantage in zip(numbers, values, strict=True):
+            advantages[number] = advantage
+    return graded(rollouts, advantages)
+
+
+def _advantages(given: Any, count: int) -> list[float]:
+    values = given.tolist() if hasattr(given, "tolist") else given  # a tensor or an array of numbers
+    if not isinstance(values, (list, tuple)) or len(values) != count:
+        raise unexpected(given, f"{count} numbers, one for each rollout of the group")
+    for value in values:
+        if not is_number(value):
+            raise unexpected(value, "a finite number for each rollout")
+    return [float(value) for value in values]

@@ -54,4 +54,5 @@ def group_advantage(reward: Callable[[Tokens], float], eps: float = 1e-6, unbias
                 weights[k] = replies[k].entropy.new_full(replies[k].entropy.shape, value)
         return weights
 
-    return Weight(f"group_advantage({getattr(reward, '__name__', 'reward')})", over, "batch")
+    name = getattr(reward, "__name__", "reward")
+    return Weight(f"group_advantage({name})", over, "batch", function=reward)

@@ -14,7 +14,7 @@ from smopd.objective.plan import Term
 from smopd.objective.tokens import Moment, Tokens, weights_of
 from smopd.objective.turns import Turns
 from smopd.rollout.play import Reply
-from smopd.scoring.stats import Decision, TokenStats
+from smopd.scoring.stats import Decision, TokenStats, checked_vector
 
 
 def decide(term: Term, replies: Sequence[Tokens]) -> list[Decision]:
@@ -22,10 +22,11 @@ def decide(term: Term, replies: Sequence[Tokens]) -> list[Decision]:
 
     Called with one reply, or with all of the step's where the term looks at more than one.
     """
-    decided = []
-    for weight, tokens in zip(weights_of(term.tokens, replies), replies, strict=True):
-        decided.append(Decision(weight, (weight != 0) & term.cap.moves(tokens.divergence)))
-    return decided
+    with term.calling("tokens"):
+        weights = weights_of(term.tokens, replies)
+    with term.calling("cap"):
+        moving = (checked_vector(term.cap.moves(t.divergence), len(t.divergence)) for t in replies)
+        return [Decision(w, (w != 0) & moves) for w, moves in zip(weights, moving, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def term_loss(
     if not stats:
         return TermLoss(zero)
     turns = Turns(replies, stats, correct)
-    weights = term.turns(turns).to(stats[0].divergence)
+    with term.calling("turns"):
+        weights = checked_vector(term.turns(turns), len(stats)).to(stats[0].divergence)
     sums = []
     for turn_weight, reply in zip(weights, stats, strict=True):
         carried = turn_weight * _carried(term, reply)
@@ -90,7 +92,9 @@ def term_loss(
 def _carried(term: Term, reply: TokenStats) -> torch.Tensor:
     """The weighted sum of what counts of the kept tokens' costs."""
     assert reply.weight is not None, "decide comes before the loss"
-    counted, kept = term.cap.apply(reply.divergence), reply.weight != 0
+    with term.calling("cap"):
+        counted = checked_vector(term.cap.apply(reply.divergence), len(reply.weight), of_floats=True)
+    kept = reply.weight != 0
     if kept.is_cpu:
         return (counted[kept] * reply.weight[kept]).sum()
     # To pick the kept ones, the host would have to wait for their number.

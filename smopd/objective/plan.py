@@ -12,22 +12,26 @@ parts:
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal, get_args
 
 from smopd.chat.messages import Clean, Message
 from smopd.objective.caps import Cap, no_cap
-from smopd.objective.tokens import Moment, TokenWeight, as_weight, every_token
+from smopd.objective.grades import Grade
+from smopd.objective.tokens import Moment, TokenWeight, Weight, as_weight, every_token
 from smopd.objective.turns import TurnWeight, uniform
-from smopd.rollout.play import Peers, Play, Reply, Rollout
-from smopd.scoring.losses import RowLoss
+from smopd.plugins import calling, check_function, check_word, describe_value, is_number, making_at
+from smopd.rollout.play import Peers, Play, Reply
+from smopd.scoring.losses import RowLoss, needs_teacher
 
 Replies = Callable[[Sequence[Reply], Moment], Sequence[Reply]]  # all of a rollout's -> the term's
 Context = list[Message] | tuple[int, ...]  # messages for the chat template, or token ids as they are
 Contexts = Sequence[tuple[float, Context]]  # teacher hidden states are the sum of weight * hidden
 TeacherContext = Callable[[Reply, Peers], Contexts]
 Weights = Literal["ema", "base", "student"]  # averaged, without an adapter, the student's as they are
-Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one example -> their advantages
+MeanOver = Literal["kept", "all", "weight", "sum"]
+Per = Literal["reply", "batch"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,10 @@ class Auxiliary:
 
     contexts: Callable[[Reply, Peers], Sequence[Context]]
     weights: Weights = "ema"
+
+    def __post_init__(self) -> None:
+        check_function("the contexts of an Auxiliary", self.contexts, "reply", "peers")
+        check_word("the weights of an Auxiliary", self.weights, get_args(Weights))
 
 
 @dataclass(frozen=True)
@@ -58,11 +66,55 @@ class Term:
     tokens: TokenWeight = every_token
     cap: Cap = no_cap
     turns: TurnWeight = uniform
-    mean_over: Literal["kept", "all", "weight", "sum"] = "kept"
-    per: Literal["reply", "batch"] = "reply"
+    mean_over: MeanOver = "kept"
+    per: Per = "reply"
     scale: float = 1.0
     weights: Weights = "ema"  # of the teacher
     auxiliary: Auxiliary | None = None
+    made_at: str = field(default="", init=False, repr=False, compare=False)  # file and line, if a user's
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"the name of a term is {describe_value(self.name)}, expected a text")
+        here = f"term '{self.name}': "
+        check_function(f"{here}replies", self.replies, "replies", "moment")
+        if self.teacher is not None:
+            check_function(f"{here}teacher", self.teacher, "reply", "peers")
+        if not isinstance(self.tokens, Weight):
+            check_function(f"{here}tokens", self.tokens, "tokens")
+        check_function(f"{here}turns", self.turns, "turns")
+        if not all(callable(getattr(self.cap, name, None)) for name in ("apply", "over", "moves")):
+            raise ValueError(f"{here}cap is {describe_value(self.cap)}, expected a cap such as hard(0.5)")
+        check_word(f"{here}mean_over", self.mean_over, get_args(MeanOver))
+        check_word(f"{here}per", self.per, get_args(Per))
+        check_word(f"{here}weights", self.weights, get_args(Weights))
+        if not is_number(self.scale):
+            raise ValueError(f"{here}scale is {describe_value(self.scale)}, expected a finite number")
+        if self.auxiliary is not None and not isinstance(self.auxiliary, Auxiliary):
+            raise ValueError(f"{here}auxiliary is {describe_value(self.auxiliary)}, expected an Auxiliary")
+        self._check_loss(here)
+        object.__setattr__(self, "made_at", making_at())
+
+    def _check_loss(self, here: str) -> None:
+        loss = self.loss
+        if isinstance(loss, type) or not (hasattr(loss, "name") and callable(getattr(loss, "value", None))):
+            hint = "reverse_kl(), or a function marked with @row_loss"
+            raise ValueError(f"{here}loss is {describe_value(loss)}, expected a row loss such as {hint}")
+        if type(loss).__hash__ is None:
+            raise ValueError(f"{here}loss {loss.name!r} cannot be hashed: make its class a frozen dataclass")
+        if self.teacher is None and needs_teacher(loss):
+            raise ValueError(f"{here}loss {loss.name!r} compares with a teacher, and teacher is None")
+
+    def calling(self, part: str) -> AbstractContextManager[None]:
+        """Names the term and a part of it in what goes wrong inside."""
+        whole = function = getattr(self, part)
+        if part == "tokens":
+            function = as_weight(whole).function
+        elif part == "auxiliary":
+            whole = function = whole.contexts
+        elif part == "loss":
+            whole, function = whole.name, getattr(whole, "of_hidden", whole.value)
+        return calling(function, lambda: f"term '{self.name}', {part} `{part_name(whole)}`", self.made_at)
 
     @property
     def selects(self) -> bool:
@@ -93,14 +145,25 @@ class Plan:
     balance: bool = False
 
     def __post_init__(self) -> None:
+        for what, kind in (("plays", Play), ("terms", Term)):
+            given = getattr(self, what)
+            if isinstance(given, kind):
+                one = f"{kind.__name__}(...)"
+                raise ValueError(f"the {what} of a plan are one {kind.__name__}, expected a tuple: ({one},)")
+            if not isinstance(given, (tuple, list)):
+                raise ValueError(f"the {what} of a plan are {describe_value(given)}, expected a tuple")
+            for part in given:
+                if not isinstance(part, kind):
+                    raise ValueError(f"among a plan's {what} is {describe_value(part)}, no {kind.__name__}")
+            object.__setattr__(self, what, tuple(given))
+        if self.grade is not None:
+            check_function("the grade of a plan", self.grade, "rollouts")
         for what, names in (("plays", [p.view for p in self.plays]), ("terms", [t.name for t in self.terms])):
             if not names or len(set(names)) < len(names):
                 raise ValueError(f"a plan needs {what}, each with a name of its own; found {names}")
         first = self.plays[0]
-        if first.share != 1 or first.instead or first.samples < 1:
-            raise ValueError(
-                "the first play of a plan is everybody's: share 1, at least one sample, in nobody's place"
-            )
+        if first.share != 1 or first.instead:
+            raise ValueError("the first play of a plan is everybody's: share 1, in nobody's place")
 
     @property
     def scored(self) -> tuple[Term, ...]:
@@ -129,9 +192,11 @@ class Plan:
         lines = [f"plays {plays}" + (f", graded by {part_name(self.grade)}" if self.grade else "")]
         lines[0] += ", terms balanced by their gradient norms" if self.balance else ""
         for term in self.terms:
-            usual = {f.name: f.default for f in fields(term)}
+            usual = {f.name: f.default for f in fields(term) if f.init}
             unusual = {
-                name: part for name, part in vars(term).items() if name != "name" and part != usual[name]
+                name: getattr(term, name)
+                for name in usual
+                if name != "name" and getattr(term, name) != usual[name]
             }
             words = ", ".join(f"{name} {part_name(part)}" for name, part in unusual.items())
             lines.append(f"{term.name}: {words}" if term.scale else f"{term.name}: off")

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 from smopd.lazy import torch
 from smopd.objective.selection import Interpolation, keep_mask
+from smopd.plugins import calling, check_function, describe_value, is_number, unexpected
 from smopd.rollout.play import Draw, Reply
-from smopd.scoring.stats import TokenStats
+from smopd.scoring.stats import TokenStats, checked_vector
 from smopd.seeds import torch_generator
 
 
@@ -103,9 +104,14 @@ class Weight:
     scope: Literal["reply", "batch"] = "reply"  # looks at one reply, or at all of the step's
     selects: bool = True  # whether it may drop tokens
     logged: Callable[[Moment], dict[str, float]] = lambda moment: {}  # what it wants to see in the metrics
+    function: Any = None  # the one that it was made of, to be named where it fails
 
     def __str__(self) -> str:
         return self.text
+
+    def quoted(self) -> str:
+        """For messages."""
+        return f"`{self.text}`"
 
 
 TokenWeight = Weight | Callable[[Any], "torch.Tensor"]
@@ -115,15 +121,24 @@ def as_weight(weight: TokenWeight) -> Weight:
     """The same with everything known of it."""
     if isinstance(weight, Weight):
         return weight
+    if isinstance(weight, type) or not callable(weight):
+        raise ValueError(f"a token weight is a function of the tokens, not {describe_value(weight)}")
     return Weight(
-        getattr(weight, "__name__", "function"), lambda replies: [weight(reply) for reply in replies]
+        getattr(weight, "__name__", "function"),
+        lambda replies: [weight(reply) for reply in replies],
+        function=weight,
     )
 
 
 def weights_of(weight: TokenWeight, replies: Sequence[Tokens]) -> list[torch.Tensor]:
     """The weights of each of the replies, in the type of their statistics."""
-    found = as_weight(weight).over(replies)
-    return [w.to(reply.entropy) for w, reply in zip(found, replies, strict=True)]
+    known = as_weight(weight)
+    with calling(known.function, known.quoted):
+        found = known.over(replies)
+        if not isinstance(found, (list, tuple)) or len(found) != len(replies):
+            raise unexpected(found, f"a list of tensors, one for each of {len(replies)} replies")
+        pairs = zip(found, replies, strict=True)
+        return [checked_vector(w, len(reply.entropy)).to(reply.entropy) for w, reply in pairs]
 
 
 every_token = Weight(
@@ -183,11 +198,16 @@ def _min_max(values: torch.Tensor) -> torch.Tensor:
 
 def top(ranking: Ranking, keep: float, interpolation: Interpolation = "linear") -> Weight:
     """1 for the tokens at or above the (1 - keep) quantile of a ranking, 0 for the others."""
-    return Weight(
-        f"top({getattr(ranking, '__name__', 'ranking')}, {keep:g})",
-        lambda replies: [keep_mask(ranking(reply), keep, interpolation) for reply in replies],
-        logged=lambda moment: {"keep": keep},
-    )
+    check_function("the ranking of top(ranking, keep)", ranking, "tokens")
+    if not is_number(keep) or not 0 < keep <= 1:
+        raise ValueError(f"top(ranking, keep) with keep = {keep!r}: expected a number in (0, 1]")
+
+    def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
+        ranks = [checked_vector(ranking(reply), len(reply.entropy)) for reply in replies]
+        return [keep_mask(rank, keep, interpolation) for rank in ranks]
+
+    text = f"top({getattr(ranking, '__name__', 'ranking')}, {keep:g})"
+    return Weight(text, over, logged=lambda moment: {"keep": keep}, function=ranking)
 
 
 def gate(condition: Callable[[Any], torch.Tensor]) -> Weight:
@@ -214,6 +234,8 @@ def importance(cap: float) -> Weight:
 
 def after(share: float, weight: TokenWeight, before: TokenWeight = every_token) -> Weight:
     """`before` for the first `share` of the run (default: every token counts once); then `weight` begins."""
+    if not is_number(share):
+        raise ValueError(f"after(share, weight) with share = {describe_value(share)}: expected a number")
     later, early = as_weight(weight), as_weight(before)
 
     def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
@@ -272,8 +294,11 @@ def batch(weight: TokenWeight) -> Weight:
     inner = as_weight(weight)
 
     def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
-        joined: Any = JoinedTokens(replies) if replies else None
-        return list(inner.over([joined])[0].split([len(r.entropy) for r in replies])) if replies else []
+        if not replies:
+            return []
+        joined: Any = JoinedTokens(replies)
+        lengths = [len(r.entropy) for r in replies]
+        return list(checked_vector(inner.over([joined])[0], sum(lengths)).split(lengths))
 
     return replace(inner, text=f"batch({inner.text})", over=over, scope="batch")
 
@@ -288,7 +313,7 @@ def clipped_ratio(advantage: Ranking, clip: float) -> Weight:
         left = torch.where(gain > 0, ratio > 1 + clip, ratio < 1 - clip)
         return torch.where(left, 0.0, ratio * gain)
 
-    return replace(as_weight(weight), text=f"clipped_ratio({clip:g})")
+    return replace(as_weight(weight), text=f"clipped_ratio({clip:g})", function=advantage)
 
 
 def agreement(gain: float, quantile: float = 0.95, most: float = 10.0, floor: float = 0.01) -> Weight:

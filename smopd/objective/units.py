@@ -3,16 +3,20 @@ about it.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from smopd.config_io import choices
 from smopd.objective.loss import key_of
 from smopd.objective.plan import Context, Contexts, Plan, Term
 from smopd.objective.tokens import Moment
+from smopd.plugins import Unexpected, describe_value, is_number, unexpected
 from smopd.rollout.play import Peers, Reply
 from smopd.scoring.losses import RowLoss
 
 NO_TEACHER = "none"
+ROLES = ["system", "user", "assistant", "tool"]
 
 
 @dataclass
@@ -49,16 +53,16 @@ def units_of(
     units: list[Unit] = []
     wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
     for number, played in enumerate(rollouts):
-        chosen = {term.name: {key_of(r) for r in term.replies(played, moment)} for term in plan.scored}
+        chosen = {term.name: _chosen(term, played, moment) for term in plan.scored}
         for reply in played:
             of_reply: list[Unit] = []
             for term in plan.scored if reply.tokens else ():
                 if key_of(reply) not in chosen[term.name]:
                     continue
-                contexts = list(term.teacher(reply, peers)) if term.teacher else []
+                contexts = teacher_contexts(term, reply, peers)
                 if term.teacher and not contexts:
                     continue
-                more = list(term.auxiliary.contexts(reply, peers)) if term.auxiliary else []
+                more = _further_contexts(term, reply, peers)
                 if term.auxiliary and not more:
                     continue
                 wanted_unit = Unit(
@@ -74,6 +78,63 @@ def units_of(
                 replies.append(reply)
                 units += of_reply
     return replies, units, wanted
+
+
+def _chosen(term: Term, played: Sequence[Reply], moment: Moment) -> set[tuple[str, int, str, int]]:
+    """Which of a rollout's replies a term is about."""
+    with term.calling("replies"):
+        found = term.replies(played, moment)
+        expected = "a list of replies out of those it was given"
+        if not isinstance(found, (list, tuple)) or not all(isinstance(reply, Reply) for reply in found):
+            raise unexpected(found, expected)
+        keys = {key_of(reply) for reply in found}
+        if not keys <= {key_of(reply) for reply in played}:
+            raise Unexpected(f"returned replies of another rollout, expected {expected}")
+    return keys
+
+
+def teacher_contexts(term: Term, reply: Reply, peers: Peers) -> list[tuple[float, Context]]:
+    """What the term's teacher sees for a reply; empty without a teacher."""
+    if term.teacher is None:
+        return []
+    with term.calling("teacher"):
+        pairs = _listed(term.teacher(reply, peers), "(weight, messages) pairs")
+        for pair in pairs:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not is_number(pair[0]):
+                what = describe_value(pair)
+                raise Unexpected(f"returned a list with {what} in it, expected (weight, messages) pairs")
+            _check_context(pair[1])
+        return [(weight, context) for weight, context in pairs]
+
+
+def _further_contexts(term: Term, reply: Reply, peers: Peers) -> list[Context]:
+    if term.auxiliary is None:
+        return []
+    with term.calling("auxiliary"):
+        contexts = _listed(term.auxiliary.contexts(reply, peers), "contexts")
+        for context in contexts:
+            _check_context(context)
+        return contexts
+
+
+def _listed(found: Any, items: str) -> list[Any]:
+    if isinstance(found, (str, Mapping)) or not isinstance(found, Iterable):
+        raise unexpected(found, f"a list of {items}")
+    return list(found)
+
+
+def _check_context(context: Any) -> None:
+    """Refuse what is neither messages nor token ids; of many ids, one is looked at."""
+    if isinstance(context, tuple) and context and type(context[0]) is int:
+        return
+    if not isinstance(context, list) or not context:
+        what = describe_value(context)
+        raise Unexpected(f"returned the context {what}, expected a list of messages or a tuple of token ids")
+    for message in context:
+        if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
+            raise Unexpected(f"returned the message {message!r:.80}, expected a role and a content (text)")
+        if (role := message.get("role")) not in ROLES:
+            raise Unexpected(f"returned a message of the role {role!r}{choices(str(role), ROLES, 'roles')}")
 
 
 def batch_divisors(

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from smopd.chat.views import View
+from smopd.chat.views import VIEWS, View
 from smopd.data.example import Example
+from smopd.plugins import calling, check_function, check_word, is_number, unexpected
 from smopd.seeds import rng
 from smopd.verify.verdict import Verdict
 
@@ -39,8 +40,25 @@ class Play:
     reference: bool = False  # the reply is the reference of the example's task: nothing is sampled
 
     def __post_init__(self) -> None:
+        check_word("a play's view", self.view, VIEWS)
+        if type(self.samples) is not int or self.samples < 1:
+            raise ValueError(f"a play's samples = {self.samples!r}: expected a whole number of at least 1")
+        if not is_number(self.share) or not 0 <= self.share <= 1:
+            raise ValueError(f"a play's share = {self.share!r}: expected a number from 0 to 1")
+        if self.turns is not None:
+            check_function("a play's turns", self.turns, "step")
         if self.reference and self.view != "full":
             raise ValueError("there are references for the whole task only: Play('full', reference=True)")
+
+    def turns_at(self, step: int) -> int | None:
+        """How many turns are played at most at this step; None: all of them."""
+        if self.turns is None:
+            return None
+        with calling(self.turns, lambda: f"play '{self.view}', turns"):
+            most = self.turns(step)
+            if type(most) is not int or most < 1:
+                raise unexpected(most, "a whole number of at least 1")
+        return most
 
     def __str__(self) -> str:
         often = f" for {self.share:.0%}{' instead' if self.instead else ''}" if self.share < 1 else ""

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import log
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from smopd.lazy import torch
+from smopd.plugins import calling
+from smopd.scoring.stats import checked_vector
 
 Kind = Literal["gjs", "rkl", "fkl"]
 # Student and teacher logits [n, V] -> [n].
@@ -123,7 +125,7 @@ def row_loss(function: Callable[[Rows], torch.Tensor]) -> FunctionLoss:
 
 @cache
 def sampled_nll() -> FunctionLoss:
-    """-log s(y) of the sampled token. With the weight -A it is a policy gradient of advantage A."""
+    """-log s(y) of the sampled token. With the advantage as its weight it is a policy gradient."""
     return FunctionLoss("nll", lambda rows: -_sampled(rows.student.log_softmax(-1), rows)[:, 0])
 
 
@@ -195,8 +197,8 @@ class HiddenLoss:
         return self.name
 
     def value(self, rows: Rows) -> torch.Tensor:
-        """There is none by logits."""
-        raise TypeError(f"{self.name} is a loss of hidden states")
+        """Of rows that hold hidden states in the place of logits."""
+        return self.of_hidden(rows.student, rows.teacher)
 
 
 @cache
@@ -219,6 +221,31 @@ def drkl(gamma: float = 0.5) -> FunctionLoss:
         return _kl_terms(*pairs).sum(-1) + gamma * apart
 
     return FunctionLoss(f"drkl({gamma:g})", value)
+
+
+def row_values(loss: RowLoss, rows: Rows) -> torch.Tensor:
+    """[n] what a row loss makes of some rows; anything else that it returns is refused."""
+    with calling(getattr(loss, "of_hidden", loss.value), lambda: f"loss `{loss.name}`"):
+        return checked_vector(loss.value(rows), len(rows.student), of_floats=True)
+
+
+@cache
+def needs_teacher(loss: Any) -> bool:
+    """Whether a row loss depends on the teacher: it is tried with two of them."""
+    try:
+        first, second = (row_values(loss, random_rows(seed, auxiliary=3)) for seed in (1, 2))
+    except Exception:  # told when it is called in earnest
+        return False
+    return not torch.equal(first, second)
+
+
+def random_rows(seed: int, count: int = 8, vocabulary: int = 4096, auxiliary: int = 0) -> Rows:
+    """Rows to try a loss on. The seed changes the teacher alone."""
+    same, other = (torch.Generator().manual_seed(number) for number in (0, seed))
+    student, teacher = (torch.randn(count, vocabulary, generator=g) * 2 for g in (same, other))
+    tokens = torch.randint(vocabulary, (count,), generator=same)
+    further = torch.rand(count, auxiliary, generator=same).log() if auxiliary else None
+    return Rows(student.requires_grad_(), teacher, tokens, further)
 
 
 def _sampled(log_p: torch.Tensor, rows: Rows) -> torch.Tensor:

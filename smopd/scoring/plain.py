@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from smopd.errors import UserError
-from smopd.scoring.losses import HiddenLoss, RowLoss, Rows
+from smopd.scoring.losses import HiddenLoss, RowLoss, Rows, row_values
 from smopd.scoring.products import wide_linear
 from smopd.scoring.stats import Decide, TokenStats, check_rows
 
@@ -119,12 +119,8 @@ def _chunk(
         entropies = [_entropy(logp_NV) for logp_NV in logps]
         sampled = [logp_NV.gather(-1, tokens[:, None])[:, 0] for logp_NV in logps]
     rows = Rows(student_logits_NV, teacher_logits_NV, tokens, auxiliary)
-    values = [
-        loss.of_hidden(student_hidden.to(student_logits_NV.dtype), teacher_hidden.to(student_logits_NV.dtype))
-        if isinstance(loss, HiddenLoss)
-        else loss.value(rows)
-        for loss in losses
-    ]
+    hidden = Rows(*(h.to(student_logits_NV.dtype) for h in (student_hidden, teacher_hidden)), tokens)
+    values = [row_values(loss, hidden if isinstance(loss, HiddenLoss) else rows) for loss in losses]
     likeliest: list[torch.Tensor] = []
     if alternatives:
         best = [logp_NV.detach().topk(min(alternatives, logp_NV.shape[1]), -1) for logp_NV in logps]

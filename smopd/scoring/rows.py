@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from smopd.scoring.losses import Divergence, HiddenLoss, Kind, RowLoss, Rows, sampled_nll
+from smopd.scoring.losses import Divergence, HiddenLoss, Kind, RowLoss, Rows, row_values, sampled_nll
 
 # dL/dz of the student [n, V] and a factor it still needs; or dL/dh [n, d] and None.
 Gradient = tuple[torch.Tensor, float | None]
@@ -69,12 +69,11 @@ def by_autograd(chunk: Chunk, loss: RowLoss, with_gradient: bool) -> tuple[torch
     """Value and gradient of any row loss; the logits themselves stay as they are."""
     of_hidden = isinstance(loss, HiddenLoss)
     with torch.enable_grad():
-        if isinstance(loss, HiddenLoss):
+        if of_hidden:
             moved, teacher = (h.detach().to(chunk.student.dtype) for h in chunk.hidden)
-            value = loss.of_hidden(moved.requires_grad_(), teacher)
         else:
-            moved = chunk.student.clone().requires_grad_()
-            value = loss.value(Rows(moved, chunk.teacher.clone(), chunk.tokens, chunk.auxiliary))
+            moved, teacher = chunk.student.clone(), chunk.teacher.clone()
+        value = row_values(loss, Rows(moved.requires_grad_(), teacher, chunk.tokens, chunk.auxiliary))
         if not with_gradient:
             return value.detach(), (chunk.student, 1.0)
         (slope,) = torch.autograd.grad(value.sum(), moved)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from smopd.lazy import torch
+from smopd.plugins import Unexpected, unexpected
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,18 @@ class Decision(NamedTuple):
 
 # Number of the reply, its statistics under each row loss (detached) -> a decision for each row loss.
 Decide = Callable[[int, Sequence[TokenStats]], Sequence[Decision]]
+
+
+def checked_vector(value: Any, count: int, of_floats: bool = False) -> torch.Tensor:
+    """What a part returned, where it is a tensor of so many numbers: nothing is broadcast or converted."""
+    expected = f"a tensor of {count} {'floats' if of_floats else 'numbers'}"
+    if not isinstance(value, torch.Tensor) or value.shape != (count,) or value.is_complex():
+        raise unexpected(value, expected)
+    if of_floats and not value.is_floating_point():
+        raise unexpected(value, expected)
+    if not of_floats and value.requires_grad:
+        raise Unexpected("returned numbers with a gradient, which nobody follows: return them .detach()ed")
+    return value
 
 
 def check_rows(student: torch.Tensor, teacher: torch.Tensor, tokens: torch.Tensor) -> None:

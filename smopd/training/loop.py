@@ -21,7 +21,7 @@ from smopd.chat import Renderer
 from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.devices import free_cache
-from smopd.errors import EngineLost, UserError
+from smopd.errors import EngineLost, UserError, is_out_of_memory
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
 from smopd.objective.loss import RolloutLoss, Survey, survey
@@ -286,7 +286,7 @@ class Trainer:
             try:
                 return self._attempt(part, peers, moment, decided)
             except (MemoryError, RuntimeError) as error:
-                if not _no_memory(error):
+                if not is_out_of_memory(error):
                     raise
                 reason = str(error).splitlines()[0]
             free_cache()
@@ -395,11 +395,6 @@ class Trainer:
 
 
 SMALLEST_ROW = 64  # packed tokens
-
-
-def _no_memory(error: Exception) -> bool:
-    """Whether an error says that memory ran out; on a CPU torch has no class of its own for that."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
 
 
 def learning_rate(step: int, total: int, optim: Optim) -> float:

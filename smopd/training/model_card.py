@@ -12,7 +12,7 @@ from smopd.config import Config, to_toml
 from smopd.data import load_examples
 from smopd.data.reading import generated
 from smopd.evaluation.metrics import against
-from smopd.evaluation.of_run import BASE, Evaluated, evaluations_of
+from smopd.evaluation.run_evaluations import BASE, Evaluated, evaluations_of
 from smopd.evaluation.store import data_digest, load_outcomes
 from smopd.files import file_digest, read_json, read_jsonl
 from smopd.formatting import interval, p_value, percent, points

@@ -3,16 +3,15 @@
 Each process plays its share; which rollouts there are does not depend on how many processes there are.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from smopd.config import Config
 from smopd.data import Example
 from smopd.errors import UserError
-from smopd.objective.plan import Grade, Plan
+from smopd.objective.grades import grade_groups
+from smopd.objective.plan import Plan
 from smopd.rollout import Conversation, Driver
-from smopd.rollout.play import Play, Rollout, drawn_plays, graded, samples_of
+from smopd.rollout.play import Play, Rollout, drawn_plays, samples_of
 from smopd.seeds import rng
 from smopd.training.processes import Processes
 from smopd.verify import tasks
@@ -41,7 +40,7 @@ class StepPlayer:
         for play in self.plan.plays:
             now = [item for item, plays in zip(played, chosen, strict=True) if play in plays]
             examples, samples = [example for example, _, _ in now], [sample for _, sample, _ in now]
-            most = play.turns(step) if play.turns else None
+            most = play.turns_at(step)
             if play.reference:
                 conversations = self.driver.recite(examples, [reference_reply(e) for e in examples])
             else:
@@ -91,15 +90,3 @@ def reference_reply(example: Example) -> str:
         return text
     known = f"tasks of the kind {example.task!r} have no reference replies"
     raise UserError(f"{example.id}: {known}; train on others, or on sampled replies")
-
-
-def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
-    """Every rollout with its advantage among the rollouts of the same example, in their order."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for number, rollout in enumerate(rollouts):
-        groups[rollout.example.id].append(number)
-    advantages = [0.0] * len(rollouts)
-    for numbers in groups.values():
-        for number, advantage in zip(numbers, grade([rollouts[k] for k in numbers]), strict=True):
-            advantages[number] = float(advantage)
-    return graded(rollouts, advantages)

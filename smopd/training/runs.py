@@ -7,8 +7,9 @@ from typing import Any
 
 from smopd.code_version import versions
 from smopd.config import Config
-from smopd.evaluation.of_run import BASE, evaluate_side
+from smopd.evaluation.evaluate_run import evaluate_side
 from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.run_evaluations import BASE
 from smopd.evaluation.store import load_identity
 from smopd.files import file_digest
 from smopd.models import resolve_adapter

@@ -8,6 +8,7 @@ method.
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from smopd.objective.loss import RolloutLoss, Survey, TermLoss, decide, key_of, 
 from smopd.objective.plan import Context, Plan, Term
 from smopd.objective.tokens import Moment, Tokens
 from smopd.objective.units import Unit, units_of
+from smopd.plugins import calling
 from smopd.rollout.play import Peers, Reply, Rollout
 from smopd.scoring import kernel, passes, plain
 from smopd.scoring.logps import sampled_logps
@@ -135,17 +137,18 @@ class _MicroBatch:
                 return [_decision(term, Tokens(column, reply, moment), decided) for term, column in pairs]
 
             rows = [lengths[unit.reply] for unit in units]
-            columns = self.path.token_stats(
-                torch.cat([students[unit.reply] for unit in units]),
-                torch.cat([teachers.get(k, students[self.units[k].reply]).detach() for k in numbers]),
-                self.head,
-                torch.cat([tokens[unit.reply] for unit in units]),
-                list(losses),
-                lengths=rows,
-                decide=decisions,
-                auxiliary=torch.cat([auxiliary[k] for k in numbers]) if numbers[0] in auxiliary else None,
-                alternatives=self.alternatives,
-            )
+            with calling(None, partial(_term_words, units[0])):
+                columns = self.path.token_stats(
+                    torch.cat([students[unit.reply] for unit in units]),
+                    torch.cat([teachers.get(k, students[self.units[k].reply]).detach() for k in numbers]),
+                    self.head,
+                    torch.cat([tokens[unit.reply] for unit in units]),
+                    list(losses),
+                    lengths=rows,
+                    decide=decisions,
+                    auxiliary=torch.cat([auxiliary[k] for k in numbers]) if numbers[0] in auxiliary else None,
+                    alternatives=self.alternatives,
+                )
             for column_number, column in enumerate(columns):
                 for unit, of_reply in zip(units, column.split(rows), strict=True):
                     stats[unit.reply, unit.terms[column_number].name] = of_reply
@@ -198,6 +201,10 @@ class _MicroBatch:
     def hidden(self, sequences: Sequence[Scored]) -> torch.Tensor:
         """[N, d] hidden states that predict the sequences' reply tokens."""
         return self.path.reply_hidden(self.body, sequences, self.head.device, self.row_tokens)
+
+
+def _term_words(unit: Unit) -> str:
+    return f"term {', '.join(repr(term.name) for term in unit.terms)}"
 
 
 def _decision(term: Term, tokens: Tokens, decided: Survey | None) -> Decision:

@@ -27,6 +27,7 @@ from smopd.chat import Renderer
 from smopd.lazy import torch
 from smopd.objective.loss import RolloutLoss
 from smopd.objective.plan import Plan
+from smopd.objective.units import teacher_contexts as contexts_of
 from smopd.rollout.play import Peers
 from smopd.scoring.token_log import Framework, Others, read_tokens, write_tokens
 
@@ -112,9 +113,8 @@ def teacher_contexts(
         replies = []
         for term in plan.terms:
             for reply in loss.terms[term.name].replies if term.teacher and term.name in loss.terms else ():
-                assert term.teacher is not None
                 seen: list[dict[str, Any]] = []
-                for weight, context in term.teacher(reply, peers):
+                for weight, context in contexts_of(term, reply, peers):
                     if isinstance(context, tuple):  # token ids
                         seen.append({"weight": weight, "text": renderer.tokenizer.decode(list(context))})
                     else:

@@ -14,7 +14,7 @@ from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import against
-from smopd.evaluation.of_run import BASE, Evaluated, Gone, eval_command, evaluations_of
+from smopd.evaluation.run_evaluations import BASE, Evaluated, Gone, eval_command, evaluations_of
 from smopd.evaluation.store import load_outcomes
 from smopd.files import digest
 from smopd.models.checksums import checkpoints

@@ -11,8 +11,8 @@ from pathlib import Path
 from smopd.config import load_config
 from smopd.errors import UserError
 from smopd.evaluation.metrics import summarise
-from smopd.evaluation.of_run import evaluations_of
 from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.run_evaluations import evaluations_of
 from smopd.evaluation.store import load_outcomes
 from smopd.files import read_jsonl, read_text, require_writable
 from smopd.shape import STEP

@@ -62,7 +62,8 @@ def test_an_evaluation_is_its_views(apples, evaluated):
     assert trained["sharded"]["total"] == 2
     assert trained.path.parent == apples.path / "eval"
     assert trained.summary["views"] == dict(trained)
-    assert (trained.of_run, base.of_run) == (True, False)
+    assert (trained.side, base.side) == ("step-000002", "base")
+    assert [e.path for e in apples.evaluations] == [trained.path, base.path]
     frame = trained.conversations("full")
     assert frame.iloc[0]["messages"][0] == {"role": "user", "content": EXAMPLES[0]["full"]}
     assert "SHARDED" in repr(trained)

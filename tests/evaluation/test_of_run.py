@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from runs import replies, rows, set_words
 
+from smopd import Run
 from smopd.config import load_config
-from smopd.evaluation.of_run import eval_command, evaluations_of
+from smopd.evaluation.run_evaluations import eval_command, evaluations_of
+from smopd.viewer.look.runs import sources_of
 from smopd.viewer.results import report_data
 
 
@@ -42,6 +44,8 @@ def test_before_and_after_wherever_they_are_and_what_is_missing(smopd, run, tmp_
     assert "What is missing" in page
     assert f"<code>{same}</code>" in page
     assert "../after" in page  # where it is from
+    assert [(e.side, e.path.name) for e in Run(run).evaluations] == [("step-000002", "after")]
+    assert [(s.kind, s.name) for s in sources_of(0, run)] == [("after", "../after"), ("training", "training")]
 
     # The command it names mends it. The base comes too, and is played once.
     code, out, err = smopd(*shlex.split(commands(out)[1])[1:], "--json")
@@ -128,6 +132,27 @@ def test_a_quickstart_that_is_lengthened_shows_its_newest_checkpoint(smopd, tmp_
     assert {a.stage for a in data.accuracies} == {"base", "step-000001", "trained"}
     assert not data.missing
     assert len(data.conversations) == 2
+
+
+def test_the_base_of_a_run_that_starts_from_an_adapter_is_before_everywhere(smopd, run):
+    again = ("--set", "model.adapter=run", "--set", "train.rollouts=2", "--set", "data.eval=pocket:eval:2")
+    short = set_words(
+        ("train.steps=1", "rollout.answer_tokens=8", "rollout.middle_tokens=8", "eval.tokens=8")
+    )
+    code, _, err = smopd("train", "pocket", "--out", "second", *again, *short)
+    assert code == 0, err
+    assert smopd("eval", "second", "--views", "full,teacher")[0] == 0
+    second = run.parent / "second"
+    for listed in (True, False):
+        if not listed:
+            (second / "evaluated.jsonl").unlink()
+        made = Run(second)
+        assert sorted(e.side for e in made.evaluations) == ["base", "step-000001"]
+        assert [s.kind for s in sources_of(0, second) if s.kind != "training"] == ["before", "after"]
+        comparison = made.compare("base")
+        assert "/base-" in comparison["a"]
+        assert not comparison["warnings"]  # the averaged teacher of a checkpoint belongs to the model
+        assert not [one for one in report_data(second).missing if "before training" in one.what]
 
 
 @pytest.mark.parametrize(

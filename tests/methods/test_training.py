@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from methods.train_all import settings_of
+from methods.train_all import HALF, STEPS, settings_of
 from runs import checkpoint, free_port, metrics, set_words, trainer_of
 
 from smopd.methods import METHODS
@@ -20,22 +20,25 @@ from smopd.training import loop
 from smopd.training.scores import PLAIN
 
 pytestmark = pytest.mark.long
-STEPS, HALF = 20, 10
+TOGETHER = 4  # steps on two processes, of which two are compared
 SCRIPT = Path(__file__).parent / "train_all.py"
 
 
 @pytest.fixture(scope="module")
-def two_processes(tmp_path_factory, request) -> Path:
-    """The runs of all methods that are asked about on two processes."""
-    out = tmp_path_factory.mktemp("two")
+def two_processes(made_once, request) -> Path:
+    """The runs of all methods that are asked about on two processes: one launch for all of them."""
     here = [item for item in request.session.items if item.path == Path(__file__)]
     methods = [item.callspec.params["method"] for item in here]
     share = ["--nproc-per-node", "2", "--master-port", str(free_port())]
-    words = [sys.executable, "-m", "torch.distributed.run", *share, str(SCRIPT), str(out), str(STEPS), "hf"]
+    launch = [sys.executable, "-m", "torch.distributed.run", *share, str(SCRIPT)]
     where = os.environ | {"PYTHONPATH": str(SCRIPT.parents[2])}
-    ran = subprocess.run([*words, *methods], capture_output=True, text=True, timeout=3600, env=where)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    return out
+
+    def train(out: Path) -> None:
+        words = [*launch, str(out), str(TOGETHER), "hf", *methods]
+        ran = subprocess.run(words, capture_output=True, text=True, timeout=3600, env=where)
+        assert ran.returncode == 0, ran.stderr[-3000:]
+
+    return made_once("two-processes", train)
 
 
 def files(run: Path) -> dict[str, bytes]:
@@ -59,7 +62,7 @@ def assert_alike(a: list[dict], b: list[dict]) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_trains(method, smopd, tmp_path, two_processes, monkeypatch):
-    sets = settings_of(method, STEPS)
+    sets = settings_of(method)
     words = ["train", "pocket", "--method", method, "--out", str(tmp_path / "run"), *set_words(sets)]
     code, _, said = smopd(*words)
     assert code == 0, said
@@ -80,7 +83,7 @@ def test_a_method_trains(method, smopd, tmp_path, two_processes, monkeypatch):
 
     # Rounding may flip a sampled token sooner or later, and from there on runs differ.
     both = metrics(two_processes / method)
-    assert [row["step"] for row in both] == list(range(1, STEPS + 1))
+    assert [row["step"] for row in both] == list(range(1, TOGETHER + 1))
     assert not any(row["skipped"] for row in both)
     assert_alike(both[:2], found[:2])
 

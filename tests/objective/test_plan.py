@@ -1,12 +1,33 @@
 """Plans: what may be declared, what is computed of it, and how it is told."""
 
+import re
+from dataclasses import replace
+from math import inf
+
 import pytest
+import torch
 
 from smopd.config import load_config, plan_of
 from smopd.methods import METHODS
-from smopd.objective import Plan, Term, batch, entropy, every, top, whole_task
+from smopd.objective import (
+    Auxiliary,
+    Plan,
+    Term,
+    UsersOnly,
+    after,
+    batch,
+    entropy,
+    every,
+    first,
+    hard,
+    product,
+    top,
+    whole_task,
+)
+from smopd.objective.dry_run import try_parts
 from smopd.rollout.play import Play
-from smopd.scoring import reverse_kl
+from smopd.scoring import hidden_mse, reverse_kl, row_loss, sampled_nll, top_k_forward_kl
+from smopd.scoring.losses import Divergence
 
 TERM = Term("one", every, whole_task, reverse_kl())
 
@@ -19,13 +40,116 @@ TERM = Term("one", every, whole_task, reverse_kl())
         ((Play(),), (), "terms"),
         ((Play(),), (TERM, TERM), "terms"),
         ((Play(share=0.5),), (TERM,), "everybody's"),
-        ((Play(samples=0),), (TERM,), "everybody's"),
+        (Play(), (TERM,), "the plays of a plan are one Play, expected a tuple"),
+        ((Play(),), (TERM), "the terms of a plan are one Term, expected a tuple"),
+        ((Play(),), "terms", "the terms of a plan are 'terms', expected a tuple"),
+        ((Play, Play("full")), (TERM,), "among a plan's plays is the class Play itself, no Play"),
+        ((Play(),), (TERM, TERM.loss), "among a plan's terms is a Divergence, no Term"),
         ((Play("full", instead=True),), (TERM,), "everybody's"),
     ],
 )
 def test_a_plan_that_means_nothing_is_refused(plays, terms, named):
     with pytest.raises(ValueError, match=named):
         Plan(plays, terms)
+
+
+def test_lists_of_plays_and_terms_will_do():
+    assert Plan([Play()], [TERM]) == Plan((Play(),), (TERM,))
+
+
+def no_argument():
+    return []
+
+
+@row_loss
+def by_teacher(rows):
+    return -rows.teacher.log_softmax(-1)[:, 0] * rows.student[:, 0]
+
+
+@row_loss
+def unpacks(rows):
+    student, teacher, *_ = rows
+    return (student - torch.where(teacher > 0, 0.0, 1.0)).square().mean(-1)
+
+
+@row_loss
+def student_alone(rows):
+    return -rows.student.log_softmax(-1).gather(-1, rows.tokens[:, None])[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"weights": "emma"}, "weights = 'emma'; did you mean 'ema'? The known ones are ema, base, student"),
+        ({"mean_over": "al"}, "mean_over = 'al'; did you mean 'all'?"),
+        ({"per": "bacth"}, "per = 'bacth'; did you mean 'batch'?"),
+        ({"weights": None}, "weights = None"),
+        ({"name": ""}, "the name of a term is '', expected a text"),
+        ({"name": 3}, "the name of a term is 3"),
+        ({"replies": "every"}, "replies is 'every', expected a function of (replies, moment)"),
+        ({"replies": first}, "replies is first(count: int)"),
+        ({"teacher": UsersOnly}, "teacher is the class UsersOnly itself"),
+        ({"teacher": no_argument}, "teacher is no_argument(), expected a function of (reply, peers)"),
+        ({"tokens": top}, "tokens is top(ranking"),
+        ({"tokens": 0.5}, "tokens is 0.5, expected a function of (tokens)"),
+        ({"cap": hard}, "cap is the function hard, not called, expected a cap such as hard(0.5)"),
+        ({"cap": 0.5}, "cap is 0.5"),
+        ({"turns": 1.0}, "turns is 1.0, expected a function of (turns)"),
+        ({"scale": inf}, "scale is inf, expected a finite number"),
+        ({"scale": "1"}, "scale is '1', expected a finite number"),
+        ({"scale": True}, "scale is True, expected a finite number"),
+        ({"auxiliary": whole_task}, "auxiliary is the function whole_task, not called, expected an Auxil"),
+        ({"loss": reverse_kl}, "loss is the function reverse_kl, not called, expected a row loss such as"),
+        ({"loss": Divergence}, "loss is the class Divergence itself"),
+        ({"loss": None}, "loss is None"),
+        ({"teacher": None}, "loss 'rkl' compares with a teacher, and teacher is None"),
+        ({"teacher": None, "loss": top_k_forward_kl(8)}, "loss 'fkl of top 8' compares with a teacher"),
+        ({"teacher": None, "loss": hidden_mse()}, "loss 'hidden mse' compares with a teacher"),
+        ({"teacher": None, "loss": by_teacher}, "loss 'by_teacher' compares with a teacher"),
+        ({"teacher": None, "loss": unpacks}, "loss 'unpacks' compares with a teacher"),
+    ],
+)
+def test_a_term_checks_its_words_and_parts(changed, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        replace(TERM, **changed)
+
+
+@pytest.mark.parametrize("loss", [sampled_nll(), student_alone])
+def test_some_losses_need_no_teacher(loss):
+    assert replace(TERM, teacher=None, loss=loss).teacher is None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Play("shared"), "a play's view = 'shared'; did you mean 'sharded'?"),
+        (lambda: Play(samples=0), "a play's samples = 0: expected a whole number of at least 1"),
+        (lambda: Play(samples=2.0), "a play's samples = 2.0"),
+        (lambda: Play(share=1.5), "a play's share = 1.5: expected a number from 0 to 1"),
+        (lambda: Play(share="half"), "a play's share = 'half'"),
+        (lambda: Play(turns=3), "a play's turns is 3, expected a function of (step)"),
+        (lambda: Play(turns=lambda step: 0.5).turns_at(1), "returned 0.5, expected a whole number"),
+        (lambda: Auxiliary(whole_task, "emma"), "the weights of an Auxiliary = 'emma'; did you mean 'ema'?"),
+        (lambda: Auxiliary([]), "the contexts of an Auxiliary is a list of 0"),
+        (lambda: Plan((Play(),), (TERM,), grade=1), "the grade of a plan is 1"),
+        (lambda: UsersOnly("merge"), "the form of user turns = 'merge'; did you mean 'merged'?"),
+        (lambda: hard("0.5"), "a cap's limit = '0.5'"),
+        (lambda: hard(-1), "a cap's limit = -1"),
+        (lambda: top(0.5, entropy), "the ranking of top(ranking, keep) is 0.5"),
+        (lambda: top(entropy, 1.5), "keep = 1.5: expected a number in (0, 1]"),
+        (lambda: after(top(entropy, 0.5), 0.3), "after(share, weight) with share = a Weight"),
+        (lambda: product(0.5, entropy), "a token weight is a function of the tokens, not 0.5"),
+    ],
+)
+def test_other_parts_check_theirs(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_stands_its_dry_run(method):
+    config = load_config("pocket", method=method)
+    try_parts(plan_of(config), config.train.steps)
 
 
 @pytest.mark.parametrize("method", METHODS)

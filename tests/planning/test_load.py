@@ -13,8 +13,8 @@ from smopd.data import load_examples
 from smopd.planning.averages import (
     ANSWER_SHARE,
     DEFAULTS,
-    POCKET,
     MIDDLE_SHARE,
+    POCKET,
     common_prefix,
     find_averages,
     measure,

@@ -10,7 +10,7 @@ from typing import Any
 from smopd.config import load_config
 from smopd.config_io import flatten
 from smopd.errors import UserError
-from smopd.evaluation.store import load_identity, load_summary
+from smopd.evaluation.run_evaluations import BASE, evaluations_of
 from smopd.files import read_jsonl
 from smopd.formatting import finite
 from smopd.models.checksums import checkpoints, step_of
@@ -31,14 +31,15 @@ class Source:
 
 def sources_of(number: int, run: Path) -> list[Source]:
     """The finished evaluations of a run, those of the untrained model first, and its training."""
-    places = [run / "eval", *sorted((run / "eval").glob("*"))]
-    found = []
-    for folder in places:
-        if (folder / "evaluation.json").exists() and load_summary(folder) is not None:
-            identity = load_identity(folder)
-            kind = "after" if identity.get("adapter") else "before"
-            name = "base" if folder == run / "eval" else folder.name
-            found.append(Source(number, kind, name, folder, str(identity.get("examples", ""))))
+    evaluations, _ = evaluations_of(run, load_config(run / "config.toml"))
+    found = [
+        Source(
+            number, "before" if e.side == BASE else "after",
+            "base" if e.where == "eval" else e.where.removeprefix("eval/"),
+            e.folder, str(e.identity.get("examples", "")),
+        )
+        for e in evaluations if e.summary is not None
+    ]  # fmt: skip
     found.sort(key=lambda source: source.kind != "before")
     if any((run / "rollouts").glob("step-*.jsonl")):
         found.append(Source(number, "training", "training", run))

@@ -5,35 +5,26 @@ of all it depends on, and the settings it was asked for with. A later row of the
 one. What stands in RUN/eval without a row is known by the digest of its adapter.
 """
 
-import json
 import logging
 import os
 import re
 import shlex
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from smopd.config import Config
 from smopd.config_io import parse_override
-from smopd.data import Example
-from smopd.errors import UserError
-from smopd.evaluation.session import evaluate_into, identity
-from smopd.evaluation.store import load_identity, load_summary
+from smopd.evaluation.store import conditions, load_identity, load_summary
 from smopd.files import append_jsonl, digest, file_digest, read_jsonl
-from smopd.models.adapter_files import WEIGHTS, resolve_adapter
-from smopd.models.checksums import checkpoints
-from smopd.tracking import Track, quiet
+from smopd.models.checksums import WEIGHTS, checkpoints
 
 log = logging.getLogger("smopd")
 LIST = "evaluated.jsonl"
 BASE = "base"
 # Options of `smopd eval` that are shorter than --set.
 OPTIONS = {"data.eval": "--data", "eval.limit": "--limit", "eval.runs": "--runs"}
-# What an evaluation is of, and how it was computed: the rest must be the same for a comparison.
-OF_THE_MODEL = ("model", "weights", "adapter", "dtype", "quantize", "engine")
 
 
 @dataclass(frozen=True)
@@ -50,8 +41,7 @@ class Evaluated:
     @property
     def conditions(self) -> dict[str, Any]:
         """What must be the same in two evaluations that are compared."""
-        kept = {key: value for key, value in self.identity.items() if key not in OF_THE_MODEL}
-        return kept | {"eval": {k: v for k, v in kept.get("eval", {}).items() if k != "views"}}
+        return conditions(self.identity)
 
 
 @dataclass(frozen=True)
@@ -61,33 +51,6 @@ class Gone:
     where: str
     side: str
     settings: tuple[str, ...] = ()
-
-
-def evaluate_side(
-    run: Path, side: str, config: Config, examples: Sequence[Example], adapter: Path | None,
-    out: Path | None = None, settings: Sequence[str] = (), begin: Callable[[], None] = lambda: None,
-    track: Track = quiet,
-) -> tuple[Path, dict[str, Any], bool]:  # fmt: skip
-    """Play, continue or read one side of a run, and list it: its folder, its summary, was it finished before.
-
-    Without `out` it stands in the run folder. The base of another run is taken over where it is the same in
-    every respect.
-    """
-    wanted: dict[str, Any] = json.loads(json.dumps(identity(config, examples, adapter)))
-    place = out or _own_place(run, side, config, wanted)
-    if side == BASE and not place.exists() and (same := _elsewhere(run, wanted)):
-        begin()
-        log.info("the same evaluation of the base is in %s: taken over", same)
-        _copy(same, place)
-    finished = load_summary(place) is not None
-
-    def begun() -> None:
-        begin()
-        _list(run, place, side, digest(wanted), settings)
-
-    summary = evaluate_into(place, config, examples, side, adapter, begun, track)
-    _list(run, place, side, digest(wanted), settings)
-    return place, summary, finished
 
 
 def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gone]]:
@@ -104,7 +67,8 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
         else:
             gone.append(Gone(row["folder"], row["side"], settings))
     sides: dict[str | None, str] | None = None
-    for file in sorted(run.glob("eval/*/evaluation.json")):
+    # A study keeps the evaluation of a base, which has no run, in eval/ itself.
+    for file in (*run.glob("eval/evaluation.json"), *sorted(run.glob("eval/*/evaluation.json"))):
         if file.parent.resolve() not in found:
             sides = _sides(run, config) if sides is None else sides
             known, where = load_identity(file.parent), os.path.relpath(file.parent, run)
@@ -115,7 +79,7 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
             if side:
                 made = Evaluated(file.parent, where, side, known, load_summary(file.parent))
                 found[file.parent.resolve()] = made
-    inside = sorted(found.values(), key=lambda e: (not e.where.startswith("eval/"), e.where))
+    inside = sorted(found.values(), key=lambda e: (not e.where.startswith("eval"), e.where))
     return inside, gone
 
 
@@ -141,43 +105,8 @@ def slug(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:40] or "eval"
 
 
-def _own_place(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
-    """Where in the run folder it stands already, finished or not, or else will stand."""
-    for file in sorted(run.glob("eval/*/evaluation.json")):
-        if load_identity(file.parent) == wanted:
-            return file.parent
-    return run / "eval" / f"{side}-{slug(config.data.eval)}-{digest(wanted, 4)}"
-
-
-def _elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
-    """The same evaluation, finished, in a run beside this one or by itself."""
-    for parent in dict.fromkeys((run.resolve().parent, Path("runs").resolve())):
-        for file in (
-            *sorted(parent.glob("*/eval/*/evaluation.json")),
-            *sorted(parent.glob("*/evaluation.json")),
-        ):
-            if (file.parent / "summary.json").exists() and _identity_or_none(file.parent) == wanted:
-                return file.parent
-    return None
-
-
-def _identity_or_none(folder: Path) -> dict[str, Any] | None:
-    """Of somebody else's folder, which may be damaged: that is not our business here."""
-    try:
-        made: dict[str, Any] = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return made
-
-
-def _copy(source: Path, place: Path) -> None:
-    partial = place.with_name(f".partial-{place.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial, ignore=shutil.ignore_patterns(".lock", "*.partial"))
-    partial.rename(place)
-
-
-def _list(run: Path, place: Path, side: str, of: str, settings: Sequence[str]) -> None:
+def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequence[str]) -> None:
+    """Add the row of an evaluation to the run's list, unless it is there."""
     where = os.path.relpath(place, run)
     row = {"folder": where, "side": side, "of": of, "settings": list(settings)}
     try:
@@ -193,10 +122,9 @@ def _sides(run: Path, config: Config) -> dict[str | None, str]:
     """Digest of an adapter -> the side it is."""
     start: str | None = None
     if config.model.adapter:
-        try:
-            start = file_digest(resolve_adapter(config.model.adapter) / WEIGHTS)
-        except UserError:  # it may be gone: then nothing is known to be the base
-            start = ""
+        folder = Path(config.model.adapter).expanduser()
+        file = (checkpoints(folder) or [folder])[-1] / WEIGHTS
+        start = file_digest(file) if file.exists() else ""  # it may be gone: then nothing is the base
     made: dict[str | None, str] = {start: BASE}
     return made | dict(_digests(run))
 
