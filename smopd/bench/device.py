@@ -67,9 +67,9 @@ class CountedTrainer(Trainer):
         self.counted("rollout")
         return super()._scored(*args)
 
-    def _update(self, step: int) -> dict[str, Any]:
+    def _update(self, step: int, loss: float) -> dict[str, Any]:
         self.counted("scoring")
-        row = super()._update(step)
+        row = super()._update(step, loss)
         self.counted("update")
         return row
 

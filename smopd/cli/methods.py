@@ -71,7 +71,7 @@ def show_method(
     try:
         method = find_method(name)
     except ValueError as error:
-        raise UserError(f"{error}; smopd methods lists them") from None
+        raise UserError(str(error)) from None
     config = load_config("pocket", method=name)
     parts = plan_of(config).describe()
     rows = [(f"objective.{key}", _value(config, f"objective.{key}"), text)

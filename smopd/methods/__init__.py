@@ -88,7 +88,7 @@ def find_method(name: str) -> Method:
     path = in_file(name)
     if path is None:
         if name not in METHODS:
-            raise ValueError(f"unknown method {name!r}")
+            raise ValueError(f"unknown method {name!r}{choices(name, list(METHODS), 'methods')}")
         return METHODS[name]
     try:
         declared = getattr(load_python(path), "METHODS", None)

@@ -7,14 +7,15 @@ each row alone. What the plan does not give is not a number here: a teacher's st
 one, advantages in a plan without a grade.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 
-import torch
-
 from smopd.chat.views import user_turns
 from smopd.data.example import Example
+from smopd.lazy import torch
 from smopd.objective.grades import grade_groups
 from smopd.objective.loss import decide, term_loss
 from smopd.objective.plan import Plan, Term

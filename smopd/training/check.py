@@ -5,8 +5,10 @@ from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import told_so_far
 from smopd.evaluation.prepare import prepared_examples
+from smopd.methods import in_file
 from smopd.models.adapter_files import resolve_adapter
 from smopd.models.loading import check_model
+from smopd.objective.dry_run import try_parts
 from smopd.rollout.assembly import refuse_endpoint
 
 
@@ -23,4 +25,6 @@ def check_training(config: Config) -> list[Example]:
     check_model(config)
     if config.model.adapter:
         resolve_adapter(config.model.adapter)
+    if in_file(config.method):
+        try_parts(plan_of(config), config.train.steps, examples)
     return examples

@@ -24,10 +24,8 @@ from smopd.data import Example
 from smopd.data.trial import refuse_failing_verifiers
 from smopd.devices import free_cache
 from smopd.errors import EngineLost, UserError, is_out_of_memory
-from smopd.methods import in_file
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
-from smopd.objective.dry_run import try_parts
 from smopd.objective.loss import RolloutLoss, Survey, survey
 from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
@@ -72,8 +70,6 @@ class Trainer:
         self.sharded = self.processes.world_size > 1 and (config.train.shard or self.processes.asks_to_shard)
         examples = check_training(config) if examples is None else examples
         self.processes.on_first(lambda: refuse_failing_verifiers(examples))
-        if in_file(config.method):  # before the model is loaded
-            try_parts(plan_of(config), config.train.steps, examples)
         device = self.processes.device
         chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
         self.renderer: Renderer = chat.renderer

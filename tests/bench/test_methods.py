@@ -44,5 +44,5 @@ def test_products_with_the_head_are_counted_and_no_others():
 
 def test_an_unknown_method_is_named():
     said = CliRunner().invoke(bench_app, ["methods", "nosuch"]).exception
-    with pytest.raises(Exception, match=r"unknown method 'nosuch'; smopd methods lists them"):
+    with pytest.raises(Exception, match=r"unknown method 'nosuch'. The methods are"):
         raise said

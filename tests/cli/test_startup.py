@@ -58,9 +58,9 @@ REFUSED = {
     "base build nosuch": "unknown",
 }
 DONE = {
-    "plan pocket": "memory", "plan qwen3-1.7b qwen3-8b": "qwen3-8b", "methods show maigo": "tokens sampled",
+    "plan pocket": "memory", "plan qwen3-1.7b qwen3-8b": "Qwen3-8B", "methods show maigo": "tokens sampled",
     "view run --out pages": "index.html", "watch run --once": "loss", "report --help": "RUN|STUDY",
-    "train pocket --help": "--dry-run",
+    "train --help": "--dry-run",
 }  # fmt: skip
 
 

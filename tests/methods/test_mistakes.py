@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """Mistakes in a method file end in exit code 2 and a sentence that names file, line, term and part, before a
 model is loaded wherever a dry run can show them.
 """
