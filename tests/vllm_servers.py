@@ -15,6 +15,8 @@ from runs import free_port
 
 from smopd.pocket import MODEL_DIR
 
+# Tests that share an engine, servers or a run stay on one process; the two groups take about the same time.
+ENGINE_GROUP, RUN_GROUP = pytest.mark.xdist_group("engine"), pytest.mark.xdist_group("run")
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from runs import metrics
-from vllm_servers import ENVIRONMENT, require_vllm
+from vllm_servers import ENGINE_GROUP, ENVIRONMENT, require_vllm
 
 from smopd.methods import METHODS
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, ENGINE_GROUP]
 require_vllm()
 
 SCRIPT, STEPS = Path(__file__).parents[1] / "methods" / "train_all.py", 2

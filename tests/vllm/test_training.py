@@ -15,7 +15,7 @@ import pytest
 from conftest import shared
 from real_models import smollm2_folder
 from runs import COMMAND, checkpoint, metrics, replies, rows, set_words
-from vllm_servers import ENVIRONMENT, LiveServer, require_vllm
+from vllm_servers import ENGINE_GROUP, ENVIRONMENT, RUN_GROUP, LiveServer, require_vllm
 
 from smopd.files import read_jsonl
 
@@ -74,6 +74,7 @@ def start(folder: Path, count: int, **more) -> list[LiveServer]:
     return servers
 
 
+@RUN_GROUP
 def test_pocket_trains_in_process(tmp_path, plain):
     ran = run([*train(tmp_path / "run", "vllm"), "--json"])
     assert ran.returncode == 0, ran.stderr[-3000:]
@@ -105,6 +106,7 @@ def killed_at_step(server: LiveServer, out: Path, step: int) -> Iterator[None]:
         thread.join()
 
 
+@RUN_GROUP
 def test_servers_die_one_by_one_and_the_run_goes_on(tmp_path, plain):
     first, second = start(tmp_path, 2)
     out = tmp_path / "run"
@@ -158,6 +160,7 @@ def evaluated(out: Path, *words: str) -> dict[tuple[str, str], list[str]]:
     return said
 
 
+@ENGINE_GROUP
 @pytest.mark.smollm2
 def test_smollm2_trains_through_both_engines(tmp_path):
     model = smollm2_folder(tmp_path / "smollm2")

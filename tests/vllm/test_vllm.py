@@ -20,7 +20,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from played import move_student, reply_logp
-from vllm_servers import ENVIRONMENT, LiveServer, require_vllm
+from vllm_servers import ENGINE_GROUP, ENVIRONMENT, LiveServer, require_vllm
 
 from smopd.chat import full_context
 from smopd.config import load_config
@@ -37,7 +37,7 @@ from smopd.rollout.vllm_shared import Adapter
 from smopd.seeds import derive
 from smopd.settings import Lora
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, ENGINE_GROUP]
 require_vllm()
 
 RANK, LENGTH = 8, 512
