@@ -156,7 +156,7 @@ class Train(Section):
     save_rollouts: bool = Field(True, description="write every rollout into the run folder")
     save_tokens: bool = Field(False, description="write every token's statistics, see docs/view.md")
     alternatives: int = Field(5, ge=1, description="with them: likely tokens of either model, at most")
-    max_skipped: int = Field(5, ge=1, description="stop after so many steps without a finite gradient")
+    max_skipped: int = Field(5, ge=1, description="stop after so many steps in a row without a gradient")
     shard: bool = Field(False, description="several processes: split the frozen weights among them (FSDP2)")
     eval_every: int = Field(0, ge=0, description="steps between evaluations while training; 0 = none")
     eval_limit: int = Field(50, ge=1, description="evaluation examples used for that")

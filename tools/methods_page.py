@@ -23,6 +23,10 @@ answer), and its paper's larger or separate teacher is replaced by that.
 Each method's whole loss is compared, in value and gradient to 1e-10, with a float64 reference written apart from the parts (tests/methods); what its paper promises of it is a test
 there too. Formulas follow the papers; where released code differs, the method says so. None of them has been run at the size of its paper here.
 
+A prompt is one drawn example and a group its rollouts: an example that a step draws twice is two prompts, with two groups. Sampling temperature, learning rate and batch are the recipe's for every
+method; what its paper trained with stands under its choices. ROSD (arXiv 2605.28014) is left out: its teacher reads a reflection on the failed attempt, which takes a further generation in every step, and
+its loss begins at the error that the reflection quotes. A step plays conversations only.
+
 ## Parts by method
 """  # noqa: E501
 
@@ -35,8 +39,8 @@ READ = {
     "credit": "the paper, section on its set-up, table 3",
     "ogls-sd": "the paper, version 1, equations 4 to 16, algorithm 1, appendix B",
     "ogls-sd-free": "the same, section 5.4",
-    "reopold": "the summary alone",
-    "maigo": "the summary alone; no code is public",
+    "reopold": "the paper, section 4.3 for what is divided by what; no code is public",
+    "maigo": "the paper; no code is public",
     "ccopd": "the summary and the abstract",
     "opsd": "the authors' code (siyan-zhao/OPSD, opsd_trainer.py); forward KL and the clip from the summary",
     "sdft": "accounts of the paper, which give its objective as KL(S || T), forks of its code, and TRL",
@@ -46,7 +50,7 @@ READ = {
     "drkl": "the summary and the abstract",
     "gkd": "TRL 1.16, gkd_trainer.py",
     "opd": "TRL 1.16, iw_opd_trainer.py",
-    "tip": "the paper, sections 3, 5 and 6, equations 7 to 9 (the top 2% of entropies are clipped first)",
+    "tip": "the paper, sections 3, 5 and 6, equations 7 to 9; it clips no entropies",
     "sage-opd": "the summary and the abstract",
     "tcod": "the paper, section 4.2, equations 3 and 4, algorithm 1, section 5.1",
     "pw-opsd": "the authors' code (SaFo-Lab/PW-OPSD, ea_opsd_trainer.py)",

@@ -60,7 +60,10 @@ FLOOR = 1e-6  # nats: where student and teacher agree, a median is rounding
 
 @dataclass(frozen=True)
 class RelativeCap(Cap):
-    """A hard cap at `limit` times the median cost of the reply's tokens, or FLOOR where that is rounding."""
+    """A hard cap at `limit` times the median cost of the reply's tokens, or FLOOR where that is rounding.
+
+    A small median is inexact in float32, and the limit with it: capped losses are the same to three digits.
+    """
 
     def __str__(self) -> str:
         return f"relative({self.limit:g})"
