@@ -317,6 +317,8 @@ def values(key: str) -> st.SearchStrategy[Any]:
         return st.booleans()
     if kind is str:
         return st.text(min_size=limits.get("min_length", 0)).map(without_null)
+    if kind == bool | int:
+        return st.booleans() | st.integers(limits["ge"], LARGEST)
     if kind is int:
         return st.integers(limits["ge"], limits.get("le", LARGEST))
     if kind is float:
@@ -366,6 +368,7 @@ def test_the_hash_sees_every_setting() -> None:
     seen = {config_hash(Config())}
     other = {
         bool: lambda v: not v,
+        bool | int: lambda v: v + 3,
         int: lambda v: v + 1,
         float: lambda v: v / 2 + 0.3,
         str: lambda v: v + "x",

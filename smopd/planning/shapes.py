@@ -97,7 +97,9 @@ EXPLICIT = dict.fromkeys(SIZES, int) | {"model_type": str, "tie_word_embeddings"
 
 
 def _says_all(tree: Any) -> bool:
-    return isinstance(tree, dict) and all(isinstance(tree.get(key), kind) for key, kind in EXPLICIT.items())
+    """Not so of a model with code of its own: transformers knows its kind or does not."""
+    said = isinstance(tree, dict) and "auto_map" not in tree
+    return said and all(isinstance(tree.get(key), kind) for key, kind in EXPLICIT.items())
 
 
 def shape_of(model: Any, name: str = "this config") -> Shape:

@@ -168,7 +168,7 @@ def test_a_verifier_that_fails_is_no_bad_model(smopd, tmp_path):
     row = {"id": "a", "task": "broken", "system": "s", "shards": ["How?", "So."], "full": "How? So."}
     (tmp_path / "d.jsonl").write_text(json.dumps(row | {"answer": {"value": "x"}}) + "\n")
     own = ("--verifiers", "own.py")
-    said = "NameError: name 'oops' is not defined (own.py, line 6)"
+    said = "NameError: name 'oops' is not defined (own.py, line 6: return oops)"
     code, _, err = smopd("data", "check", "d.jsonl", *own)
     assert code == 2
     assert "task 'broken': the verifier failed on every one of 5 replies" in err
@@ -178,8 +178,18 @@ def test_a_verifier_that_fails_is_no_bad_model(smopd, tmp_path):
     assert said in " ".join(out.split())
     assert "FULL: counted as not correct: 1 error" in out
     # A second process has a log of its own: the first failure is told there too.
-    code, out, err = smopd("train", "pocket", "--out", "r", *FAST, "--set", "data.train=d.jsonl", "--set",
-                           'data.verifiers=["own.py"]', "--set", "objective.eta=0.2")  # fmt: skip
+    training = ("train", "pocket", "--out", "r", *FAST, "--set", "data.train=d.jsonl", "--set",
+                'data.verifiers=["own.py"]', "--set", "objective.eta=0.2")  # fmt: skip
+    code, out, err = smopd(*training)
+    assert code == 2
+    assert "task 'broken': the verifier failed on every one of 5 replies" in err
+    assert not (tmp_path / "r").exists()
+    # One that fails on some replies only does not stop training; that it does is told.
+    (tmp_path / "own.py").write_text(
+        "from smopd.verify import verifier\n\n\n@verifier('broken')\n"
+        "def broken(answer, reply):\n    return False if reply in ('', answer['value']) else oops\n"
+    )
+    code, out, err = smopd(*training)
     assert code == 0, err
     assert "replies in training that counted as not correct: 4 error" in out
 

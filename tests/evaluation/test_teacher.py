@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from smopd.chat.messages import clean_messages, full_messages, users_messages
 from smopd.config import load_config, plan_of
 from smopd.data import Example, load_examples
-from smopd.evaluation import session
 from smopd.evaluation.evaluate import judge
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.session import clean_form, evaluate_into, identity
@@ -19,7 +18,7 @@ from smopd.evaluation.store import load_outcomes
 from smopd.models.adapter_files import WEIGHTS, averaged_teacher, load_adapter
 from smopd.models.adapters import student_parameters
 from smopd.objective.contexts import users_only
-from smopd.rollout import Conversation, Driver, HFEngine, Sampled, Sampling, Stop, Turn
+from smopd.rollout import Conversation, Driver, HFEngine, Sampled, Sampling, Stop, Turn, assembly
 from smopd.rollout.play import Peers, Reply
 from smopd.training.turn_accuracy import turn_accuracy
 
@@ -142,13 +141,13 @@ def test_a_run_answers_with_its_averaged_teacher_and_says_so(run, tmp_path, pock
         assert equal(student_parameters(model), checkpoint(run, 3, "teacher"))
     assert not teacher.exists()
     used = []
-    make = session.evaluation_driver
+    make = assembly.evaluation_driver
 
     def noted(config, adapter, track):
         used.append(load_file(adapter / WEIGHTS) if adapter else None)
         return make(config, adapter, track)
 
-    monkeypatch.setattr(session, "evaluation_driver", noted)
+    monkeypatch.setattr(assembly, "evaluation_driver", noted)
     config = load_config("pocket", [*SHORT, *EVERYDAY, 'eval.views=["teacher","sharded"]'])
     examples = load_examples(config.data.eval)
     summary = evaluate_into(tmp_path / "e", config, examples, "test", folder)

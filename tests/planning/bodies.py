@@ -4,7 +4,7 @@ import random
 
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from smopd.planning.load import PrefixTree
+from smopd.scoring.tree import PrefixTree
 
 Sequences = list[tuple[list[int], list[int]]]
 

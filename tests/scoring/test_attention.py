@@ -17,7 +17,7 @@ token_lists = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_
 
 @pytest.fixture
 def short_blocks(monkeypatch):
-    monkeypatch.setattr(attention, "BLOCK", 3)  # so that segments are longer than a block
+    monkeypatch.setattr(attention, "QUERIES", 3)  # so that segments are longer than a block
 
 
 @pytest.mark.usefixtures("short_blocks")

@@ -16,7 +16,6 @@ import pytest
 from page_parser import Page
 from synthetic_study import HOSTILE, study
 
-from smopd.study import report
 from smopd.study.drawing import Figure
 from smopd.study.render import inline_svg, ranges, render_html, short
 from smopd.study.render_text import latex, markdown
@@ -45,7 +44,7 @@ def drawn(results: Results) -> list[Figure]:
 
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "make_figures", drawn)
+    monkeypatch.setattr("smopd.study.figures.make_figures", drawn)
 
 
 STUDIES = {
@@ -65,7 +64,7 @@ STUDIES = {
 @cache
 def files_of(name: str) -> dict[str, bytes]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "make_figures", drawn)
+        patch.setattr("smopd.study.figures.make_figures", drawn)
         return render_files(make_document(STUDIES[name]))
 
 

@@ -162,7 +162,8 @@ class Nan:
     name = "nan"
 
     def value(self, rows):
-        return rows.student.sum(-1) + float("nan")
+        trained = rows.student.shape[-1] != 4096  # that many words has a dry run
+        return rows.student.sum(-1) * (float("nan") if trained else 1.0)
 
 
 def nothing(tokens):
@@ -238,7 +239,7 @@ def test_without_a_middle_turn_the_answer_still_counts(tmp_path):
 def test_a_verifier_that_dies_is_counted_and_the_run_goes_on(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import os\nfrom smopd.evaluation import verifier\n\n"
-        "@verifier('fatal')\ndef fatal(answer, reply):\n    os._exit(3)\n"
+        "@verifier('fatal')\ndef fatal(answer, reply):\n    return reply != '' and os._exit(3)\n"
     )
     examples = [dataclasses.replace(e, task="fatal") for e in load_examples("pocket:train:6")]
     save_examples(tmp_path / "data.jsonl", examples)

@@ -71,7 +71,7 @@ LOST = Term("lost", every, whole_task, reverse_kl())
             "the teacher had no context for any of its R replies (<lambda>)",
         ),
         ({"tokens": nothing}, "the token weight kept none of N tokens (nothing)"),
-        ({"cap": hard(-1.0)}, "all N tokens that it keeps are over its cap hard(-1)"),
+        ({"cap": hard(0.0)}, "all N tokens that it keeps are over its cap hard(0)"),
         (
             {"loss": Spoilt(float("inf")), "cap": hard(0.5)},
             "all N tokens that it keeps are over its cap hard(0.5)",
@@ -85,12 +85,12 @@ def test_the_part_that_left_nothing_to_learn_is_named_and_stops_the_run(parts, c
 
 
 def test_every_term_has_its_own_cause(monkeypatch):
-    terms = (replace(LOST, tokens=nothing), replace(LOST, name="other", cap=hard(-1.0)))
+    terms = (replace(LOST, tokens=nothing), replace(LOST, name="other", cap=hard(0.0)))
     cause, stops = explained(monkeypatch, Plan((Play(),), terms), seed=1)
     assert stops
     assert cause == (
         "term 'lost': the token weight kept none of N tokens (nothing); "
-        "term 'other': all N tokens that it keeps are over its cap hard(-1)"
+        "term 'other': all N tokens that it keeps are over its cap hard(0)"
     )
 
 

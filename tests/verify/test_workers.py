@@ -103,7 +103,7 @@ def test_a_process_that_dies_is_an_error_and_the_next_job_is_fine(expression: st
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
-        ("1 / 0", "ZeroDivisionError: division by zero (x.py, line 7)"),
+        ("1 / 0", "ZeroDivisionError: division by zero (x.py, line 7: "),
         ("sys.exit(0)", "SystemExit: 0"),
         ("[0] * 10**10", "MemoryError"),
         ("(lambda f: f(f))(lambda f: f(f))", "RecursionError"),
@@ -143,10 +143,8 @@ def test_what_is_no_json_is_an_error_without_a_process() -> None:
 def test_a_process_that_cannot_start_is_an_error() -> None:
     verdicts = ask_all([Job(Kind("smopd.verify.own", "x.py", "import nothing_like_it"), {}, 5.0)] * 2)
     assert {v.status for v in verdicts} == {"error"}
-    assert (
-        "did not start: ModuleNotFoundError: No module named 'nothing_like_it' (x.py, line 1)"
-        in verdicts[0].detail
-    )
+    said = "ModuleNotFoundError: No module named 'nothing_like_it' (x.py, line 1: import nothing_like_it)"
+    assert f"did not start: {said}" in verdicts[0].detail
 
 
 def test_a_process_that_died_while_idle_is_replaced() -> None:

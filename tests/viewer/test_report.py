@@ -39,7 +39,7 @@ EMPTY = ReportData(title="nothing", subtitle="")
 
 
 def pair(text: str = "fine") -> ConversationPair:
-    before = ShownConversation([("u1 " + text, "b1 " + text), ("u2", "")], False, None)
+    before = ShownConversation([("u1 " + text, "b1 " + text), ("u2", "")], False, None, "no_answer")
     after = ShownConversation([("u1 " + text, "a1 " + text), ("u2", "a2"), ("u3", text)], True, text)
     return ConversationPair(text, text, text, text, before, after)
 

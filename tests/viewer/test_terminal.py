@@ -77,12 +77,22 @@ def test_model_text_is_only_text(width: int) -> None:
 
 
 def test_odd_conversations() -> None:
-    def told(before: list[tuple[str, str]], after: list[tuple[str, str]]) -> ConversationPair:
+    def told(
+        before: list[tuple[str, str]], after: list[tuple[str, str]], status: str = "no_answer"
+    ) -> ConversationPair:
         return ConversationPair(
-            "[x]", "", "", "", ShownConversation(before, False, None), ShownConversation(after, True, "1")
+            "[x]",
+            "",
+            "",
+            "",
+            ShownConversation(before, False, None, status),
+            ShownConversation(after, True, "1"),
         )
 
     assert any("wrong, no answer found" in line for line in shown(told([], []), 100))
+    only_wrong = shown(told([], [], "ok"), 100)  # a verifier that says no more than False
+    assert any("before: wrong, expected" in line for line in only_wrong)
+    assert not any("no answer found" in line for line in only_wrong)
     differ = told([("left user", "l")], [("right user", "r")])
     assert any("left user" in line and "right user" in line for line in shown(differ, 100))
     long = told([("u", "x" * 300)], [("u", "y" * 300)])
