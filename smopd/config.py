@@ -9,7 +9,7 @@ and the reading, checking and writing of such a tree (`smopd/config_io.py`).
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +30,7 @@ from smopd.errors import UserError
 from smopd.methods import DEFAULT, METHODS, find_method, in_file
 from smopd.plugins import calling, file_text_digest, unexpected
 from smopd.settings import Section, Settings
+from smopd.trainer_names import RENAMED, explain_name
 from smopd.verify.sections import Prompts, Rules
 
 __all__ = ["Config", "config_hash", "describe", "load_config", "recipe_names", "settings_hash", "to_toml"]
@@ -40,7 +41,8 @@ RECIPES = Path(__file__).parent / "recipes"
 MAY_CHANGE = (
     "engine.", "user.", "train.micro_batch", "train.row_tokens", "train.recompute", "train.shard",
     "train.keep_checkpoints", "train.save_rollouts", "train.save_tokens", "train.alternatives",
-    "train.max_skipped", "train.trackers", "eval.save_tokens", "eval.alternatives",
+    "train.max_skipped", "train.trackers", "eval.save_tokens", "eval.save_tokens_limit",
+    "eval.alternatives",
 )  # fmt: skip
 
 
@@ -127,13 +129,14 @@ def load_config(
     tree = config_class(chosen) if known else Config
     if switched is not None and known:  # a table of another method's settings goes with that method
         file = _without_foreign(file, tree)
-    problems = check(tree, file, source)
+    explain = partial(_explain, chosen)
+    problems = check(tree, file, source, explain)
     if known and in_file(chosen):
         own = find_method(chosen)
-        problems += check(tree, nest(own.settings), f"{own.made_at}, settings of '{own.name}'")
+        problems += check(tree, nest(own.settings), f"{own.made_at}, settings of '{own.name}'", explain)
     problems += check(tree, {"method": method}, "--method") if method is not None else []
     for one in sets:
-        problems += [str(one)] if isinstance(one, UserError) else check(tree, one, "--set")
+        problems += [str(one)] if isinstance(one, UserError) else check(tree, one, "--set", explain)
     if method is not None and given.get("method", method) != method:
         problems.append(f"--set method={given['method']}: contradicts --method {method}; give one of them")
     if problems:
@@ -141,6 +144,19 @@ def load_config(
     if switched is not None:  # a switch is meant to switch: it wins over what a file spells out
         return tree.model_validate(nest(flatten(file) | _switched(chosen, tree) | {"method": chosen} | given))
     return tree.model_validate(nest(find_method(chosen).settings | flatten(file) | given))
+
+
+def _explain(method: str, key: str, value: Any) -> str:
+    """What an unknown key is: a setting of other methods, or another trainer's name for one."""
+    table, _, name = key.rpartition(".")
+    methods = sorted(METHODS.values(), key=lambda m: m.group != "paper")
+    owners = [m.name for m in methods if table == "objective" and name in m.section.model_fields]
+    if owners:
+        some = ", ".join([*owners[:5], "..."] if owners[5:] else owners)
+        return f"{key} is not a setting of {method}; it belongs to {some}"
+    if name in RENAMED:
+        return f"unknown key '{key}'; did you mean '{RENAMED[name]}'?" if RENAMED[name] != key else ""
+    return explain_name(name, value, lambda other, shown: f"{other}={shown}")
 
 
 def _switched(method: str, tree: type[Config]) -> dict[str, Any]:
@@ -189,7 +205,7 @@ def _read_recipe(recipe: str | Path) -> tuple[str, dict[str, Any]]:
     if path.is_file():
         return name, read_toml(path, name)
     if (path / "config.toml").is_file():
-        raise UserError(f"{name}: is a folder; its settings are in {path / 'config.toml'}")
+        raise UserError(f"{name}: is a run folder; its settings are in {path / 'config.toml'}")
     if path.is_dir():
         raise UserError(f"{name}: is a folder; expected a recipe's name or a TOML file")
     raise UserError(

@@ -6,7 +6,7 @@ import json
 import operator
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -73,7 +73,9 @@ def read_toml(path: Path, source: str) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Splits "optim.lr=1e-4" into key and TOML value; what is not TOML is a string and needs no quotes."""
+    """Splits "optim.lr=1e-4" into key and TOML value; what is not TOML is a string and needs no quotes, but
+    for Python's True and False, which documentation prints.
+    """
     key, equals, raw = text.partition("=")
     key, raw = key.strip(), raw.strip()
     if not equals or not key:
@@ -81,13 +83,21 @@ def parse_override(text: str) -> tuple[str, Any]:
     try:
         parsed = tomllib.loads(f"value = {raw}")
     except (ValueError, RecursionError):  # not TOML, or a number of thousands of digits, or nested too deeply
-        return key, raw
+        return key, {"True": True, "False": False}.get(raw, raw)
     # A line break in the value could smuggle further keys in; then it was no TOML value.
     return key, parsed["value"] if len(parsed) == 1 else raw
 
 
-def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str]:
-    """What is wrong with one source's settings, a line each: source, key, value and what was expected."""
+def check(
+    model: type[BaseModel],
+    tree: dict[str, Any],
+    source: str,
+    explain: Callable[[str, Any], str] = lambda key, value: "",
+) -> list[str]:
+    """What is wrong with one source's settings, a line each: source, key, value and what was expected.
+
+    `explain` may have a sentence about an unknown key; else the nearest one is named.
+    """
     try:
         model.model_validate(tree)
     except ValidationError as error:
@@ -98,7 +108,9 @@ def check(model: type[BaseModel], tree: dict[str, Any], source: str) -> list[str
             if problem["type"] == "extra_forbidden":
                 for unknown in _paths(path, value):
                     name = _dotted(unknown)
-                    lines[name] = f"{source}: unknown key '{name}'{_proposal(model, unknown)}"
+                    known = explain(name, functools.reduce(operator.getitem, unknown, tree))
+                    known = known or f"unknown key '{name}'{_proposal(model, unknown)}"
+                    lines[name] = f"{source}: {known}"
             elif problem["type"] == "string_unicode":
                 what = f"{key} = {_show(value)}: " if isinstance(value, str) else "a key is "
                 lines[key] = f"{source}: {what}not UTF-8 text"

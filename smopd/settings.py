@@ -2,7 +2,7 @@
 where the paper leaves a point open, the project's choices. A method's own settings: `smopd/methods/`.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
@@ -24,6 +24,15 @@ class Section(BaseModel):
     """A table of the tree: frozen, no unknown keys, no conversions except from a whole number to a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _listed(cls, value: Any, info: ValidationInfo) -> Any:
+        """Words for a list: one, or several with commas between them."""
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, str) and value and get_origin(field.annotation) is list:
+            return [word.strip() for word in value.split(",")]
+        return value
 
     @field_validator("*")
     @classmethod
@@ -182,11 +191,8 @@ class Eval(Section):
         "method", description="view teacher: how it is told the user turns; method = as in training"
     )
     runs: int = Field(1, ge=1, description="how often each conversation is played, with other seeds")
-    save_tokens: bool | int = Field(
-        False,
-        ge=0,
-        description="hf: write every reply token's statistics, see docs/view.md; N: of the first N examples",
-    )
+    save_tokens: bool = Field(False, description="hf: write every reply token's statistics, see docs/view.md")
+    save_tokens_limit: int = Field(0, ge=0, description="with them: of the first N examples; 0 = of all")
     alternatives: int = Field(5, ge=1, description="with them: likely tokens at each, at most")
 
 

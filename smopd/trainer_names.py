@@ -14,11 +14,14 @@ MAPPING = {
     "report_to": "train.trackers", "temperature": "rollout.temperature", "top_p": "rollout.top_p",
     "top_k": "rollout.top_k", "max_completion_length": "rollout.answer_tokens", "dtype": "model.dtype",
 }  # fmt: skip
-# Further names of settings; a pair names the value too.
-_OTHERS: dict[str, str | tuple[str, str]] = {
+# Names that have another one here.
+RENAMED = MAPPING | {
     "lr": "optim.lr", "batch_size": "train.rollouts", "per_device_eval_batch_size": "eval.batch",
     "max_new_tokens": "rollout.answer_tokens", "lora_r": "lora.r", "lora_alpha": "lora.alpha",
     "lora_dropout": "lora.dropout", "target_modules": "lora.targets", "torch_dtype": "model.dtype",
+}  # fmt: skip
+# Switches that are a value of a setting here.
+_VALUES = {
     "bf16": ("model.dtype", "bfloat16"), "fp16": ("model.dtype", "float16"),
     "load_in_4bit": ("model.quantize", "nf4"), "use_vllm": ("engine.kind", "vllm"),
 }  # fmt: skip
@@ -44,8 +47,5 @@ def explain_name(name: str, value: Any, written: Callable[[str, Any], str]) -> s
     """
     if name in _WORDS:
         return f"{name}: {_WORDS[name]}"
-    found = _OTHERS.get(name) or MAPPING.get(name, name)
-    if found == name:
-        return ""
-    key, value = (found, value) if isinstance(found, str) else found
-    return f"{name} is {key} here: pass {written(key, value)}"
+    key, value = _VALUES.get(name, (RENAMED.get(name, name), value))
+    return f"{name} is {key} here: pass {written(key, value)}" if key != name else ""

@@ -11,7 +11,7 @@ from smopd.api.training import Call, slug, telling, toml
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
-from smopd.evaluation.store import INPUTS, load_identity, load_outcomes, load_summary
+from smopd.evaluation.store import INPUTS, load_outcomes, load_summary
 from smopd.files import digest, file_digest
 from smopd.formatting import esc, interval, percent
 from smopd.verify import load_verifiers, own, tasks
@@ -30,11 +30,6 @@ class Evaluation(dict[str, Any]):
             raise UserError(f"{self.path}: is no finished evaluation (no summary.json)")
         self.summary = found  # all of summary.json
         super().__init__(found["views"])
-
-    @property
-    def examples_digest(self) -> str:
-        """A hash of the examples it was played on."""
-        return str(load_identity(self.path).get("examples"))
 
     def conversations(self, view: str | None = None) -> Any:
         """Every conversation with its verdict, a row each: a DataFrame (without pandas, a list of dicts)."""

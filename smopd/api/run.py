@@ -104,24 +104,13 @@ class Run:
     def compare(self, other: "str | Path | Run") -> dict[str, Any]:
         """This run against another (which is "before"), paired by item, on what both were last evaluated on.
 
-        "base": against the run's own model before training.
+        "base": against the run's own model before training. The folders compared are in "a" and "b".
         """
-        mine = [e for e in self.evaluations if e.side != "base"]
-        theirs = [e for e in self.evaluations if e.side == "base"]
-        if other != "base":
-            other = Run(other)
-            theirs = [e for e in other.evaluations if e.side != "base"]
-        for after in reversed(mine):
-            for before in reversed(theirs):
-                if before.examples_digest == after.examples_digest:
-                    return after.compare(before)
-        call = (
-            "smopd.evaluate(run, examples, base=True)"
-            if other == "base"
-            else "smopd.evaluate(other, examples)"
-        )
-        both = f"smopd.evaluate(run, examples) and {call}"
-        raise UserError(f"{self.path} and {other}: no examples were evaluated with both; call {both}")
+        from smopd.evaluation.metrics import compare_evaluations
+        from smopd.evaluation.run_evaluations import evaluations_to_compare
+
+        before = self.path if other == "base" else Run(other).path
+        return compare_evaluations(*evaluations_to_compare(before, self.path))
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Loss and share of right answers by step, and the accuracies of the evaluations; saved if named."""

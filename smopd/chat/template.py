@@ -28,12 +28,14 @@ class Renderer:
     """Renders contexts through one tokenizer's chat template."""
 
     def __init__(
-        self, tokenizer: Tokenizer, thinking: bool = False, end_ids: Sequence[int] = (), vocabulary: int = 0
-    ) -> None:
+        self, tokenizer: Tokenizer, thinking: bool = False, end_ids: Sequence[int] = (), vocabulary: int = 0,
+        context_length: int = 0,
+    ) -> None:  # fmt: skip
+        """`context_length`: tokens of context and reply that the model takes; 0 where that is not known."""
         name, eos = tokenizer.name_or_path, tokenizer.eos_token_id
         if not tokenizer.chat_template:
             raise UserError(f"{name}: the tokenizer has no chat template; smopd trains chat models")
-        self.tokenizer, self.thinking = tokenizer, thinking
+        self.tokenizer, self.thinking, self.context_length = tokenizer, thinking, context_length
         self.vocabulary = vocabulary or len(tokenizer)  # a model may have more rows than its tokenizer tokens
         self.end_ids = tuple(dict.fromkeys([*end_ids, *([eos] if eos is not None else [])]))
         if not self.end_ids:

@@ -158,20 +158,27 @@ def _changes(before: Path, after: Path) -> dict[str, Any]:
 
 @eval_app.command()
 def compare(
-    a: Annotated[Path, typer.Argument(help="Folder of a finished evaluation: before.")],
-    b: Annotated[Path, typer.Argument(help="Folder of another one of the same data: after.")],
+    a: Annotated[Path, typer.Argument(help="Before: folder of a finished evaluation, or a run.")],
+    b: Annotated[Path, typer.Argument(help="After: another one of the same data, or a run.")],
     as_json: Json = False,
 ) -> None:
     """Two finished evaluations, paired by item, on the items and views both have, whole and by task.
 
-    One run each: the exact McNemar test. Several runs: a bootstrap over items.
+    A run stands for its newest evaluation on examples that the other has, too; before itself, for its base.
 
-    Example: smopd eval compare runs/quickstart/eval/base runs/quickstart/eval/trained
+    Played once each: the exact McNemar test. Several times: a bootstrap over items.
+
+    Examples:
+
+      smopd eval compare runs/quickstart/eval/base runs/quickstart/eval/trained
+
+      smopd eval compare runs/entropy runs/combined
     """
     from smopd.evaluation.metrics import compare_evaluations
+    from smopd.evaluation.run_evaluations import evaluations_to_compare
     from smopd.viewer.terminal import comparison_table
 
-    result = compare_evaluations(a, b)
+    result = compare_evaluations(*evaluations_to_compare(a, b))
     for warning in result["warnings"]:
         say(f"warning: {warning}", err=True)
     emit(result) if as_json else show(comparison_table(result))

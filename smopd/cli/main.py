@@ -19,7 +19,7 @@ from smopd.cli.doctor import doctor
 from smopd.cli.evaluation import eval_app
 from smopd.cli.export import export
 from smopd.cli.methods import methods_app
-from smopd.cli.options import Json, Set, Unsandboxed, permit, silent
+from smopd.cli.options import Json, Set, Unsandboxed, hide_types_of_flags, permit, silent
 from smopd.cli.planning import plan
 from smopd.cli.printing import console, emit, guard_logs, say, show
 from smopd.cli.study import study_app
@@ -36,6 +36,7 @@ NEXT = """A real model, on a GPU, with your own files (see docs/data.md for thei
 TITLE = "Train chat models that don't get lost in conversation."
 app = typer.Typer(help=TITLE, no_args_is_help=True, add_completion=False, rich_markup_mode="rich",
                   pretty_exceptions_enable=False)  # fmt: skip
+hide_types_of_flags()
 app.add_typer(base_app, name="base")
 app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
@@ -50,7 +51,7 @@ app.command()(view)
 app.command()(watch)
 
 _method_help = "baseline, entropy, outcome or combined (see: smopd methods)."
-_recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit) or a TOML file."
+_recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit), a TOML file, or a run to continue."
 _report_help = "Run folder, folder of a study, or a study's results.json."
 _audit_help = "Write nothing: recompute every number from the raw conversations and compare."
 MethodOption = Annotated[str | None, typer.Option("--method", help=_method_help)]
@@ -58,7 +59,8 @@ World = Literal["pocket", "everyday"]
 WORLDS: dict[World, tuple[str, str]] = {
     "pocket": ("pocket", "runs/quickstart"), "everyday": ("smollm2", "runs/real")
 }  # fmt: skip
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")]
+_dry_run_help = "Check and print the resolved settings, and stop."
+DryRun = Annotated[bool, typer.Option("--dry-run", help=_dry_run_help)]
 
 
 def main() -> None:
@@ -116,21 +118,19 @@ def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_ru
     config = load_config(recipe, overrides or [], method)
     if dry_run:
         from smopd.config import plan_of
-        from smopd.methods import in_file
+        from smopd.config_io import flatten
+        from smopd.planning.memory import memory_comment
+        from smopd.rollout.choice import engine_line
+        from smopd.training.check import absent, check_training
         from smopd.verify import load_verifiers
 
         load_verifiers(config.data.verifiers)
-        from smopd.planning.memory import memory_comment
-        from smopd.rollout.choice import engine_line
-
-        if in_file(config.method):
-            from smopd.evaluation.prepare import examples_at_hand
-            from smopd.objective.dry_run import try_parts
-
-            try_parts(plan_of(config), config.train.steps, examples_at_hand(config))
+        check_training(config, missing := absent(config))
         plan = "".join(f"# {line}\n" for line in plan_of(config).describe())
         engine = f"# {line}\n" if (line := engine_line(config)) else ""
-        comments = f"# The plan of {config.method}:\n{plan}{engine}{memory_comment(config)}"
+        values = flatten(config.model_dump())
+        away = "".join(f"# {key}: {values[key]} is not on this machine: not checked\n" for key in missing)
+        comments = f"# The plan of {config.method}:\n{plan}{engine}{away}{memory_comment(config)}"
         say(f"{to_toml(config)}\n{comments}", end="")
         raise typer.Exit
     return config
@@ -191,7 +191,7 @@ def quickstart(
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help=_recipe_help)],
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE|RUN", help=_recipe_help)],
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/RECIPE-METHOD-seedN.")] = None,
     method: MethodOption = None,
     set_: Set = None,
@@ -199,10 +199,16 @@ def train(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Train a run, or continue it where it stopped: the same command does both.
+    """Train a run, or continue it where it stopped: the same command does both, and so does its run folder.
 
-    Example: smopd train qwen3-4b --method baseline --set data.train=train.jsonl --set seed=123 --dry-run
+    Examples:
+
+      smopd train qwen3-4b --method baseline --set data.train=train.jsonl --set seed=123 --dry-run
+
+      smopd train runs/qwen3-4b-baseline-seed123
     """
+    if (Path(recipe) / "config.toml").is_file():
+        recipe, out = str(Path(recipe) / "config.toml"), out or Path(recipe)
     config = _config(recipe, set_, method, dry_run)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
     from smopd.cli.progress import not_judged, track, training_note

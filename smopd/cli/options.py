@@ -5,13 +5,20 @@ import os
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 
 _set_help = "Override a setting, e.g. optim.lr=1e-5. May be repeated."
 _unsandboxed_help = "Run model-written code without isolation where none can be had."
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_set_help)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Unsandboxed = Annotated[bool, typer.Option("--allow-unsandboxed", help=_unsandboxed_help)]
+
+
+def hide_types_of_flags() -> None:
+    """Keep typer's help from showing a type, <bool>, behind a flag, which takes no value."""
+    option: Any = TyperOption
+    if shown := getattr(option, "display_type_rich", None):  # older versions never show it
+        option.display_type_rich = lambda self, ctx: None if self.is_flag else shown(self, ctx)
 
 
 def finite(value: float | None) -> float | None:

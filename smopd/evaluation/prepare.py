@@ -2,12 +2,10 @@
 rules and prompts applied."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from smopd.config import Config
 from smopd.data import Example, load_examples, scorable
-from smopd.data.reading import generated
 from smopd.errors import UserError
 from smopd.verify import load_verifiers, tasks, use_databases
 
@@ -32,9 +30,3 @@ def prepared_examples(config: Config, split: Literal["train", "eval"]) -> list[E
     return [
         replace(e, system=tasks.fill(given[e.task], e.answer)) if e.task in given else e for e in examples
     ]
-
-
-def examples_at_hand(config: Config) -> list[Example]:
-    """The training examples, where nothing has to be fetched for them; else none."""
-    data = config.data.train
-    return prepared_examples(config, "train") if generated(data) or Path(data).is_file() else []

@@ -11,11 +11,13 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from smopd.config import Config
+from smopd.config import Config, load_config
 from smopd.config_io import parse_override
+from smopd.errors import UserError
 from smopd.evaluation.store import conditions, load_identity, load_summary
 from smopd.files import append_jsonl, digest, file_digest, read_jsonl
 from smopd.models.checksums import WEIGHTS, checkpoints
@@ -81,6 +83,36 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
                 found[file.parent.resolve()] = made
     inside = sorted(found.values(), key=lambda e: (not e.where.startswith("eval"), e.where))
     return inside, gone
+
+
+def evaluations_to_compare(before: Path, after: Path) -> tuple[Path, Path]:
+    """Two evaluations of the same examples, if possible with the same settings, the newest of them.
+
+    A folder that is no run is taken for an evaluation. A run stands for the evaluations of its checkpoints,
+    and before itself for those of its base.
+    """
+    if not any((folder / "config.toml").is_file() for folder in (before, after)):
+        return before, after
+    same = before.resolve() == after.resolve()
+    found = product(_finished(after), _finished(before, base=same))
+    named = [(a, load_identity(a), b, load_identity(b)) for b, a in found]
+    pairs = [(a, b) for a, first, b, second in named if conditions(first) == conditions(second)]
+    pairs += [(a, b) for a, first, b, second in named if first.get("examples") == second.get("examples")]
+    if not pairs:
+        both = " and ".join(dict.fromkeys(map(str, (before, after))))
+        when = "before and after training" if same else "with both"
+        calls = " and ".join(f"smopd eval {run} --data DATA" for run in dict.fromkeys((before, after)))
+        raise UserError(f"{both}: no examples were evaluated {when}; run {calls}")
+    return pairs[0]
+
+
+def _finished(folder: Path, base: bool = False) -> list[Path]:
+    """Finished evaluations of a run's base or of its checkpoints, newest first; else the folder itself."""
+    if not (folder / "config.toml").is_file():
+        return [folder]
+    listed, _ = evaluations_of(folder, load_config(folder / "config.toml"))
+    done = [e.folder for e in listed if e.summary is not None and (e.side == BASE) == base]
+    return sorted(done, key=lambda path: (path / "summary.json").stat().st_mtime_ns, reverse=True)
 
 
 def eval_command(run: Path, settings: Sequence[str] = (), **replaced: str) -> str:

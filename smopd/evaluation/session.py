@@ -25,10 +25,13 @@ from smopd.models.loading import check_model, weights_digest
 from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
 from smopd.rollout.engine import traits_of
+from smopd.rollout.lengths import refuse_too_long
 from smopd.rollout.openai import ChatDriver
 from smopd.tracking import Track, Update, quiet
 from smopd.verify import tasks
 
+# Settings of [eval] that are no part of what an evaluation is; `clean` counts where a teacher plays.
+NO_PART = {"clean", "save_tokens", "save_tokens_limit", "alternatives"}
 log = logging.getLogger("smopd")
 
 
@@ -69,6 +72,8 @@ def run_evaluation(
     for chosen in ([view for view in views if view not in apart], apart):
         if chosen:
             with _driver(config, adapter, chosen is apart, track) as driver:
+                if isinstance(driver, Driver):
+                    refuse_too_long(driver.renderer, examples, views)
                 watch = None
                 if tokens and config.eval.save_tokens:
                     assert isinstance(driver, Driver)
@@ -81,9 +86,8 @@ def run_evaluation(
 
 
 def _logged_ids(config: Config, examples: Sequence[Example]) -> frozenset[str]:
-    """Examples whose tokens are logged: all, or as many as eval.save_tokens says."""
-    wanted = config.eval.save_tokens
-    return frozenset(example.id for example in (examples if wanted is True else examples[:wanted]))
+    """Examples whose tokens are logged."""
+    return frozenset(example.id for example in examples[: config.eval.save_tokens_limit or None])
 
 
 @contextmanager
@@ -202,7 +206,7 @@ def identity(config: Config, examples: Sequence[Example], adapter: Path | None) 
         "dtype": config.model.dtype,
         "quantize": config.model.quantize,
         "chat": config.chat.model_dump(),
-        "eval": config.eval.model_dump(exclude={"clean", "save_tokens", "alternatives"}),  # clean: see below
+        "eval": config.eval.model_dump(exclude=NO_PART),
         "user": user if "simulated" in config.eval.views else None,
         **teacher,
     }

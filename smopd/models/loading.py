@@ -71,14 +71,34 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
     model.generation_config = GenerationConfig()
     if not quantized:  # those are where they belong, and cannot be moved
         model.to(torch.device(device))  # type: ignore[arg-type]
-    vocabulary = _vocabulary(model.config)
-    return ChatModel(model.eval(), Renderer(tokenizer, config.chat.thinking, ends, vocabulary))
+    return ChatModel(model.eval(), _renderer(config, tokenizer, ends, model.config))
 
 
 def check_model(config: Settings) -> None:
     """A UserError for what `load_model` would refuse before it reads any weights."""
     _source(config)
-    _check_quantized(config)
+    check_quantized(config)
+
+
+def model_source(config: Settings) -> str:
+    """What transformers is asked to load: the folder that `model.path` names, or else the name itself."""
+    path = MODEL_DIR if config.model.path == "pocket" else Path(config.model.path).expanduser()
+    return str(path) if path.is_dir() else config.model.path
+
+
+def config_file(config: Settings) -> Path | None:
+    """The config.json of what `model.path` names: in its folder, or as it was once downloaded."""
+    source = model_source(config)
+    if Path(source).is_dir():
+        found: Any = Path(source) / "config.json"
+        return found if found.is_file() else None
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        found = try_to_load_from_cache(source, "config.json")
+    except ValueError:  # no name that the hub could have
+        return None
+    return Path(found) if isinstance(found, str) else None
 
 
 def load_renderer(config: Settings) -> Renderer:
@@ -91,7 +111,7 @@ def load_renderer(config: Settings) -> Renderer:
         generation = load_generation_config(config)
         model = AutoConfig.from_pretrained(path, **gguf, **NO_CODE)
         ends = (_as_list(generation.eos_token_id) if generation else []) or _as_list(model.eos_token_id)
-    return Renderer(tokenizer, config.chat.thinking, ends, _vocabulary(model))
+    return _renderer(config, tokenizer, ends, model)
 
 
 def skeleton(config: Settings) -> PreTrainedModel:
@@ -187,7 +207,8 @@ def _cap_attention(model: PreTrainedModel) -> None:
         model.set_attn_implementation("eager")
 
 
-def _check_quantized(config: Settings) -> None:
+def check_quantized(config: Settings) -> None:
+    """A UserError where `model.quantize` asks for what this machine or another setting does not allow."""
     kind = config.model.quantize
     if kind == "none":
         return
@@ -206,7 +227,7 @@ def _check_quantized(config: Settings) -> None:
 
 
 def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
-    _check_quantized(config)
+    check_quantized(config)
     if config.model.quantize == "none":
         return {}
     from transformers import BitsAndBytesConfig
@@ -241,9 +262,26 @@ def _failures_named(config: Settings) -> Iterator[None]:
         raise UserError(f"model.path: {path}: cannot be loaded: {reason}") from None
 
 
-def _vocabulary(model: Any) -> int:
-    """The token ids that a model has embeddings for, from its config; 0 if that does not say."""
-    return int(getattr(model.get_text_config(), "vocab_size", 0))
+def _renderer(
+    settings: Settings, tokenizer: PreTrainedTokenizerBase, ends: list[int], model: Any
+) -> Renderer:
+    """`model`: its config, which may say neither how many embeddings nor which context it has."""
+    text = model.get_text_config()
+    length = context_length(text)
+    if settings.engine.kind == "vllm" and settings.engine.max_length:
+        length = min(length or settings.engine.max_length, settings.engine.max_length)
+    vocabulary = int(getattr(text, "vocab_size", 0))
+    return Renderer(tokenizer, settings.chat.thinking, ends, vocabulary, length)
+
+
+def context_length(model: Any) -> int:
+    """The tokens that a model's positions go to, from its config; 0 if that does not say."""
+    length = getattr(model, "max_position_embeddings", None) or 0
+    rope = getattr(model, "rope_parameters", None) or {}
+    if rope.get("rope_type") in ("linear", "dynamic", "yarn"):  # others count it in already
+        trained = rope.get("original_max_position_embeddings", length)
+        length = max(length, int(rope.get("factor", 1) * trained))
+    return int(length)
 
 
 def _as_list(value: int | list[int] | None) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smopd.config import Config
-from smopd.planning.shapes import config_file, model_source
+from smopd.models.loading import config_file, model_source
 
 if TYPE_CHECKING:
     from smopd.chat import Renderer

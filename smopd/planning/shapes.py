@@ -10,7 +10,7 @@ from typing import Any
 from smopd.config import Config
 from smopd.errors import UserError
 from smopd.files import read_json
-from smopd.pocket import MODEL_DIR
+from smopd.models.loading import config_file, model_source
 from smopd.shape import check_shape
 
 Names = Sequence[str]
@@ -138,27 +138,6 @@ def read_shape(path: Path) -> Shape:
         problem = f"transformers does not understand it ({why})"
         raise UserError(f"--model-config {path}: {problem}; {advice}") from None
     return shape_of(model, str(path))
-
-
-def model_source(config: Config) -> str:
-    """What transformers is asked to load: the folder that `model.path` names, or else the name itself."""
-    path = MODEL_DIR if config.model.path == "pocket" else Path(config.model.path).expanduser()
-    return str(path) if path.is_dir() else config.model.path
-
-
-def config_file(config: Config) -> Path | None:
-    """The config.json of what `model.path` names: in its folder, or as it was once downloaded."""
-    source = model_source(config)
-    if Path(source).is_dir():
-        found: Any = Path(source) / "config.json"
-        return found if found.is_file() else None
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        found = try_to_load_from_cache(source, "config.json")
-    except ValueError:  # no name that the hub could have
-        return None
-    return Path(found) if isinstance(found, str) else None
 
 
 def find_shape(config: Config) -> tuple[Shape, str]:

@@ -10,7 +10,8 @@ from smopd.chat.messages import Clean, clean_messages
 from smopd.chat.template import Renderer
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
-from smopd.rollout.engine import Engine, Sampling, Session, Stop
+from smopd.rollout.engine import Engine, Sampled, Sampling, Session, Stop
+from smopd.rollout.lengths import room_left
 from smopd.rollout.play import numbered
 from smopd.seeds import derive
 
@@ -132,7 +133,10 @@ class Driver:
             for example, turn, sample in (asked[i] for i in now):
                 prompts.append(self.renderer.ids(clean_messages(example, turn, self.clean)))
                 seeds.append(derive(*seed, "teacher", *numbered((example.id, turn), sample)))
-            drawn = self.engine.generate(prompts, seeds, replace(self.sampling, max_tokens=limit))
+            names = [
+                f"example {e.id!r}, turn {turn + 1} of TEACHER" for e, turn, _ in (asked[i] for i in now)
+            ]
+            drawn = self._generate(prompts, seeds, limit, names)
             for i, prompt, reply in zip(now, prompts, drawn, strict=True):
                 text = self.renderer.decode(reply.ids)
                 found[i] = Turn(tuple(prompt), reply.ids, reply.stop, text, reply.logps)
@@ -160,7 +164,8 @@ class Driver:
         single = all(last and not c.turns for c, *_, last in asked)
         sessions = None if single else [Session(c.session, not last) for c, *_, last in asked]
         seeds = [seed for _, _, seed, _ in asked]
-        drawn = self.engine.generate(prompts, seeds, replace(self.sampling, max_tokens=limit), sessions)
+        names = [f"example {c.example.id!r}, turn {len(c.turns) + 1}" for c, *_ in asked]
+        drawn = self._generate(prompts, seeds, limit, names, sessions)
         rows = zip(asked, contexts, prompts, drawn, strict=True)
         for (conversation, user, *_), context, prompt, reply in rows:
             context.answer(reply.ids)
@@ -168,3 +173,22 @@ class Driver:
             conversation.asked.append(user)
             conversation.turns.append(Turn(tuple(prompt), reply.ids, reply.stop, text, reply.logps))
         self.heard(len(asked))
+
+    def _generate(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], limit: int, names: Sequence[str],
+        sessions: Sequence[Session] | None = None,
+    ) -> list[Sampled]:  # fmt: skip
+        """A reply to every prompt, of at most `limit` tokens or what the model's context still takes."""
+        rooms = [room_left(self.renderer, p, limit, n) for p, n in zip(prompts, names, strict=True)]
+        drawn = [Sampled((), Stop.LENGTH)] * len(prompts)
+        for room in sorted({*rooms} - {0}):  # one batch has one token limit
+            now = [i for i, one in enumerate(rooms) if one == room]
+            replies = self.engine.generate(
+                [prompts[i] for i in now],
+                [seeds[i] for i in now],
+                replace(self.sampling, max_tokens=room),
+                [sessions[i] for i in now] if sessions else None,
+            )
+            for i, reply in zip(now, replies, strict=True):
+                drawn[i] = reply
+        return drawn

@@ -1,30 +1,51 @@
-"""What can be refused before torch is imported and a model is loaded: asked by training and by a dry run."""
+"""What can be refused before torch is imported and weights are read: asked by training and by a dry run."""
+
+from pathlib import Path
 
 from smopd.config import Config, plan_of
 from smopd.data import Example
+from smopd.data.reading import generated
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import told_so_far
 from smopd.evaluation.prepare import prepared_examples
 from smopd.methods import in_file
 from smopd.models.adapter_files import resolve_adapter
-from smopd.models.loading import check_model
+from smopd.models.loading import check_model, check_quantized, config_file, lora_targets, skeleton
 from smopd.objective.dry_run import try_parts
 from smopd.rollout.assembly import refuse_endpoint
 
 
-def check_training(config: Config) -> list[Example]:
-    """The training examples; a UserError for a setting, a file or a model with which the run cannot begin."""
+def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example]:
+    """The training examples; a UserError for a setting, a file or a model with which the run cannot begin.
+
+    `absent`: settings that name what is not on this machine, which a dry run passes over.
+    """
     refuse_endpoint(config)
-    plan_of(config)
-    examples = prepared_examples(config, "train")
-    if config.train.teacher_every and not any(told_so_far(example, 0) for example in examples):
+    plan = plan_of(config)
+    check_quantized(config)
+    examples = [] if "data.train" in absent else prepared_examples(config, "train")
+    if config.train.teacher_every and examples and not any(told_so_far(one, 0) for one in examples):
         unknown = f"no task of {config.data.train} knows what a middle reply should say"
         raise UserError(
             f"train.teacher_every: {unknown}; set it to 0, or train on such tasks (everyday:train)"
         )
-    check_model(config)
-    if config.model.adapter:
+    if "model.path" not in absent:
+        check_model(config)
+    if config.model.adapter and "model.adapter" not in absent:
         resolve_adapter(config.model.adapter)
     if in_file(config.method):
-        try_parts(plan_of(config), config.train.steps, examples)
+        try_parts(plan, config.train.steps, examples)
+    if not config.model.adapter and "model.path" not in absent:
+        lora_targets(skeleton(config), config.lora.targets)
     return examples
+
+
+def absent(config: Config) -> tuple[str, ...]:
+    """Settings that name a file, a folder or a hub's model which is not on this machine."""
+    data, adapter = config.data.train, config.model.adapter
+    here = {
+        "model.path": Path(config.model.path).expanduser().exists() or config_file(config) is not None,
+        "model.adapter": not adapter or Path(adapter).expanduser().exists(),
+        "data.train": generated(data) or Path(data).expanduser().is_file(),
+    }
+    return tuple(key for key, found in here.items() if not found)

@@ -31,6 +31,7 @@ from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
 from smopd.objective.units import token_counts
 from smopd.rollout.assembly import refuse_processes, training_driver
+from smopd.rollout.lengths import refuse_too_long
 from smopd.rollout.play import Peers, Rollout
 from smopd.scoring.passes import check_head
 from smopd.seeds import derive
@@ -96,6 +97,7 @@ class Trainer:
         self.aligned = sharding.Aligned(self.processes) if self.sharded else None
         if self.sharded:
             sharding.shard(self.model)
+        refuse_too_long(self.renderer, examples, [play.view for play in self.plan.plays])
         check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
         adapters = (
             folder.path

@@ -12,6 +12,7 @@ from smopd.evaluation.metrics import summarise
 from smopd.evaluation.prepare import prepared_examples
 from smopd.rollout import Driver
 from smopd.rollout.assembly import evaluation_sampling
+from smopd.rollout.lengths import refuse_too_long
 
 if TYPE_CHECKING:
     from smopd.training.loop import Trainer
@@ -26,6 +27,7 @@ class Monitor:
         self.trainer, self.settings = trainer, trainer.config.train
         every, limit = self.settings.eval_every, self.settings.eval_limit
         self.examples = prepared_examples(trainer.config, "eval")[:limit] if every else []
+        refuse_too_long(trainer.renderer, self.examples, VIEWS)
         self.trackers: list[GeneralTracker] = []
 
     def __enter__(self) -> "Monitor":

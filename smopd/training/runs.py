@@ -77,4 +77,5 @@ def _with_some_tokens(config: Config) -> Config:
     """With a token log of the first evaluated examples, so that the pages can show tokens."""
     if config.eval.save_tokens or config.engine.kind != "hf":
         return config
-    return config.model_copy(update={"eval": config.eval.model_copy(update={"save_tokens": LOGGED})})
+    logged = {"save_tokens": True, "save_tokens_limit": LOGGED}
+    return config.model_copy(update={"eval": config.eval.model_copy(update=logged)})

@@ -63,7 +63,8 @@ def test_an_evaluation_is_its_views(apples, evaluated):
     assert trained.path.parent == apples.path / "eval"
     assert trained.summary["views"] == dict(trained)
     assert (trained.side, base.side) == ("step-000002", "base")
-    assert [e.path for e in apples.evaluations] == [trained.path, base.path]
+    finished = [e.path for e in apples.evaluations]  # other tests evaluate this run too
+    assert finished.index(trained.path) < finished.index(base.path)
     frame = trained.conversations("full")
     assert frame.iloc[0]["messages"][0] == {"role": "user", "content": EXAMPLES[0]["full"]}
     assert "SHARDED" in repr(trained)
@@ -96,7 +97,7 @@ def test_the_plot_shows_training_and_evaluations(apples, evaluated, tmp_path):
     training, accuracy = (axes for axes in figure.axes if axes.get_legend())
     losses = next(line for line in training.get_lines() if line.get_label() == "loss")
     assert list(losses.get_ydata()) == [row["loss"] for row in metrics(apples.path)]
-    assert len(accuracy.patches) == 4  # two evaluations, two views
+    assert len(accuracy.patches) == sum(len(e) for e in apples.evaluations) >= 4  # two views of two
 
 
 def test_a_model_with_a_verifier_of_this_call(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ import smopd
 from smopd.api.arguments import MAPPING
 from smopd.config import load_config
 from smopd.config_io import leaves
+from smopd.errors import UserError
 from smopd.pocket import MODEL_DIR
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
@@ -191,8 +192,19 @@ def test_a_mistake_is_told_before_anything_is_trained(tmp_path):
     assert "expected one of" in complaint(tmp_path / "x", lr_scheduler_type="wavy", call=trainer)
     with pytest.raises(TypeError, match="num_epochs"):
         smopd.SMOPDConfig(num_epochs=3)
+    for name, value, said in FOREIGN:
+        with pytest.raises((TypeError, UserError), match=said):
+            smopd.SMOPDConfig(**{name: value})
     holds = trainer(tmp_path / "x")
     assert "holds no run that could be resumed" in complaint(True, call=holds.train)
+
+
+FOREIGN = [
+    ("num_train_epochs", 3, "there are no epochs here: set train.steps"),
+    ("bf16", True, r"bf16 is model.dtype here: pass dtype='bfloat16'"),
+    ("use_vllm", True, "use_vllm is engine.kind here: pass overrides="),
+    ("lr", 1e-4, "lr is optim.lr here: pass learning_rate=0.0001"),
+]
 
 
 def _config(out, **more):

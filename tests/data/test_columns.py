@@ -4,7 +4,7 @@ import pytest
 from runs import complaint
 
 from smopd.data import Example
-from smopd.data.columns import as_examples, plain_answers
+from smopd.data.columns import as_examples, plain_answers, rereadable
 
 ROW = {"shards": ["How many?", "There are 3."], "full": "There are 3. How many?", "answer": {"value": "3"}}
 CHAT = [
@@ -48,6 +48,25 @@ def test_tables_lose_empty_cells_and_columns_of_others():
             ("r0", "Hi.", tuple(ROW["shards"])),
             ("r1", "", tuple(ROW["shards"])),
         ]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda rows: (row for row in rows),
+        lambda rows: map(dict, rows),
+        tuple,
+        iter,
+        lambda rows: {name: [row[name] for row in rows] for name in rows[0]},
+        lambda rows: {name: tuple(row[name] for row in rows) for name in rows[0]},
+    ],
+    ids=["generator", "map", "tuple", "iterator", "columns", "columns of tuples"],
+)
+def test_every_form_of_a_table_is_examples(form):
+    rows = [{**ROW, "id": f"r{k}"} for k in range(3)]
+    read = rereadable(form(rows), "train")
+    assert plain_answers(read) is False
+    assert as_examples(read, "train", "math") == as_examples(rows, "train", "math")
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,8 @@ def test_cheap_commands_run(page, smopd, tmp_path):
         if words and words not in ran:
             ran.add(words)
             code, out, err = smopd(*words)
+            if "needs a GPU, and torch sees none" in err:  # so a dry run says, as training would
+                continue
             assert code == 0, f"{' '.join(words)}\n{err}"
             assert out
 

@@ -55,7 +55,10 @@ def test_it_holds_every_reply_token_and_changes_nothing(played):
 
 def test_only_the_first_examples_are_logged_where_a_number_is_asked_for(tmp_path, played):
     examples = load_examples("pocket:eval:3")
-    config = load_config("pocket", ["eval.batch=2", 'eval.views=["sharded"]', "eval.save_tokens=1"])
+    config = load_config(
+        "pocket",
+        ["eval.batch=2", 'eval.views=["sharded"]', "eval.save_tokens=true", "eval.save_tokens_limit=1"],
+    )
     evaluate_into(tmp_path / "some", config, examples, "base")
     (file,) = (tmp_path / "some" / "tokens").iterdir()  # of the other group nothing was asked for
     (whole,) = (played / "logged" / "tokens").iterdir()

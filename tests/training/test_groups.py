@@ -28,7 +28,7 @@ def centred(group):
 
 
 def plan(s):
-    term = Term("pg", every, None, sampled_nll(), lambda t: -t.advantage, mean_over="all")
+    term = Term("pg", every, None, sampled_nll(), lambda t: t.advantage, mean_over="all")
     return Plan((Play(samples=s.samples),), (term,), grade=centred)
 
 

@@ -123,7 +123,7 @@ def plan(s):
     return Plan(
         (Play(samples=s.samples),),
         (
-            Term("pg", every, None, sampled_nll(), lambda t: -t.advantage, mean_over="all", per="batch"),
+            Term("pg", every, None, sampled_nll(), lambda t: t.advantage, mean_over="all", per="batch"),
             Term("middle", middle, users_only, gjs(0.5), batch(top(entropy, 0.3)), hard(0.5), per="group"),
             Term("answer", answer, sibling, reverse_kl(), weights="base"),
         ),

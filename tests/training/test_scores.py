@@ -119,9 +119,7 @@ def test_micro_batches_padding_and_order_change_nothing(scene, settings, dtype, 
     model.to(dtype)
     chosen = plan(settings)
     whole = score(model, renderer, rollouts, chosen, END)
-    assert any(over.any() for loss in whole for over in loss.terms["middle"].over) == (
-        settings.clip_mode == "relative"
-    )
+    assert any(over.any() for loss in whole for over in loss.terms["middle"].over)
     totals(whole).mean().backward()
     expected = gradient(model)
     for order in ([[0, 1, 2, 3, 4]], [[4], [2, 0], [1, 3]], [[i] for i in range(5)]):

@@ -97,11 +97,7 @@ def test_what_a_function_may_return(write: Write, body: str, expected: Verdict) 
     [
         ("while True: pass", "timeout", "no verdict within 1 s"),
         ("import time; time.sleep(60)", "timeout", "no verdict within 1 s"),
-        (
-            "return 2",
-            "error",
-            "TypeError: the verifier returned 2 (int); expected True or False",
-        ),
+        ("return 2", "error", "TypeError: the verifier returned 2 (int); expected True or False"),
         ("return 'yes'", "error", "TypeError: the verifier returned 'yes' (str); expected True or False"),
         ("return 0.5", "error", "TypeError: the verifier returned 0.5 (float)"),
         ("return Verdict(True, None, 'timeout', '')", "error", "not a sound Verdict"),
@@ -255,3 +251,12 @@ def test_answers_and_replies_arrive_as_they_are(write: Write, reply: str, value:
     assert isinstance(job, workers.Job)
     verdict = workers.ask_all([job])[0]
     assert verdict.extracted == repr(({"value": value}, reply))
+
+
+def test_what_a_verifier_prints_is_shown_once(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    body = "print('saw', reply, flush=True)\n    return True"
+    load_verifiers([write(f"{HEAD}\n@verifier('talks')\ndef talks(answer, reply):\n    {body}\n")])
+    with caplog.at_level("WARNING", "smopd"):
+        assert all(v.correct for v in verify_all([(example("talks"), f"{k} [31m") for k in range(4)]))
+    assert caplog.text.count("the verifier talks prints; its first lines, shown once:") == 1
+    assert caplog.text.count("talks: saw ") == 1

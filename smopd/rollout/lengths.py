@@ -1,0 +1,78 @@
+"""Whether conversations fit into the model's context: what cannot is refused before anything is played, and
+what grows too long while it is played has its replies cut.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from smopd.chat.contexts import DirtyContext
+from smopd.chat.messages import clean_messages
+from smopd.chat.template import Renderer
+from smopd.chat.views import View, user_turns
+from smopd.data import Example
+from smopd.errors import UserError
+
+log = logging.getLogger("smopd")
+# Tokens that a template may add to a message. Text has at most one token a byte, so that whatever is short
+# enough in bytes need not be rendered.
+MARKUP = 64
+
+
+def refuse_too_long(renderer: Renderer, examples: Sequence[Example], views: Sequence[View]) -> None:
+    """A UserError for examples with a turn that the model's context has no room to answer, even if every
+    reply before it were empty.
+    """
+    limit = renderer.context_length
+    if not limit:
+        return
+    found: dict[str, str] = {}
+    for view in views:
+        for example in examples:
+            if example.id in found or _surely_fits(example, view, limit):
+                continue
+            for turn, tokens in enumerate(_shortest(renderer, example, view), 1):
+                if tokens >= limit:
+                    where = f"example {example.id!r}, turn {turn} of {view.upper()}"
+                    found[example.id] = f"{where}: {tokens:,} tokens before the reply"
+                    break
+    if found:
+        first, *more = found.values()
+        others = f" (and {len(more)} more examples)" if more else ""
+        advice = "leave such examples out, or take a model with a longer context"
+        raise UserError(f"{first}, and the model's context has {limit:,}{others}; {advice}")
+
+
+def _told(example: Example, view: View) -> tuple[str, ...]:
+    return user_turns(example, "sharded" if view == "simulated" else view)
+
+
+def _surely_fits(example: Example, view: View, limit: int) -> bool:
+    texts = (example.system, *_told(example, view))
+    return sum(len(text.encode()) + 2 * MARKUP for text in texts) < limit
+
+
+def _shortest(renderer: Renderer, example: Example, view: View) -> Iterator[int]:
+    """Tokens before the reply of each turn, where earlier replies are empty."""
+    if view == "teacher":
+        for turn in range(len(example.shards)):
+            yield len(renderer.ids(clean_messages(example, turn)))
+        return
+    context = DirtyContext(renderer, example)
+    for text in _told(example, view):
+        yield len(context.ask(text))
+        context.answer(())
+
+
+def room_left(renderer: Renderer, prompt: Sequence[int], wanted: int, where: str) -> int:
+    """How many tokens a reply may have, of the `wanted` ones; the first that gets fewer is told."""
+    limit = renderer.context_length or len(prompt) + wanted
+    room = max(0, min(wanted, limit - len(prompt)))
+    if room < wanted and limit not in _told_limits:
+        _told_limits.add(limit)
+        cut = f"its reply may have {room} of {wanted:,} tokens" if room else "its reply stays empty"
+        full = f"the model's context of {limit:,} tokens is full: {where} begins with {len(prompt):,}"
+        log.warning("%s, %s; later ones like it are not told", full, cut)
+    return room
+
+
+_told_limits: set[int] = set()
