@@ -9,6 +9,7 @@ import torch
 from doc_pages import PAGES, ROOT, anchors, blocks, inline, links, prose
 from pictures import pictures
 
+from smopd.data.training_set import overlap, readers
 from smopd.methods import METHODS
 from smopd.objective import keep_mask, reliability, turn_weights  # noqa: F401 - the page's examples
 from smopd.objective.tokens import Moment
@@ -135,3 +136,22 @@ def test_the_method_page_counts_as_the_code_does():
 
 def test_the_readme_says_how_many_methods_there_are():
     assert f"[{len(METHODS)}\nmethods](docs/methods.md)" in READ[ROOT / "README.md"]
+
+
+def test_the_first_lines_say_what_has_not_run():
+    for page in (ROOT / "README.md", ROOT / "docs" / "gpu.md"):
+        first = " ".join(page.read_text(encoding="utf-8").splitlines()[:8])
+        assert re.search(r"[Nn]othing (on this page )?has run on a GPU yet", first), page
+        assert "smopd bench gpu" in first
+
+
+def test_the_commands_fetch_every_raw_file_that_a_build_reads():
+    page = (ROOT / "docs" / "training-data.md").read_text(encoding="utf-8")
+    (categories,) = re.findall(r"^for name in (.*); do$", page, re.M)
+    assert set(readers.BFCL) | {"parallel"} == set(categories.split())
+    fetched = set(re.findall(r"-o raw/(\S+)", page))
+    elsewhere = {*readers.SPIDER, readers.SPIDER_TABLES, "spider/dev.json"}
+    needed = {readers.GSM8K, readers.MBPP, *(name for name, *_ in overlap.HELD_OUT)}
+    assert {name for name in needed if "BFCL" not in name} - elsewhere <= fetched
+    for text in (page, (ROOT / "README.md").read_text(encoding="utf-8")):
+        assert "lost_in_conversation/data/sharded_instructions_600.json" in text
