@@ -11,7 +11,8 @@ from smopd.methods import METHODS
 HEAD = """# Every setting
 
 Settings come from a recipe (`smopd train RECIPE`, a shipped name or a TOML file), a method (`--method`) and `--set K=V`, the
-later over the earlier. `--dry-run` prints the resolved tree and the method's plan; the tree is also written into the run folder as
+later over the earlier. A list may be given as words: `--set eval.views=full,sharded`. `--dry-run` checks what training would check, as far as data and
+model are on this machine, and prints the resolved tree and the method's plan; the tree is also written into the run folder as
 `config.toml` and is itself a recipe. An unknown key is an error that names the nearest one.
 
 The table `[objective]` is the method's own: each family of methods has its section, below, and a method in a [file of

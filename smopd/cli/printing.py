@@ -35,7 +35,7 @@ def show(*parts: Any) -> None:
 
 
 def console(**settings: Any) -> "Console":
-    """A terminal for rich, on which text is only text: neither markup nor an escape in it has any effect."""
+    """A terminal for rich, on which text is only text: no markup, no escape, no :train: that is an emoji."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -44,7 +44,7 @@ def console(**settings: Any) -> "Console":
             for part in super().render(*args, **kwargs):
                 yield part if part.control else Segment(visible(part.text), part.style)
 
-    return Guarded(highlight=False, markup=False, **settings)
+    return Guarded(highlight=False, markup=False, emoji=False, **settings)
 
 
 class _Record(logging.LogRecord):

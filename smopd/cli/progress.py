@@ -7,9 +7,9 @@ from datetime import timedelta
 from threading import Timer
 from typing import Any
 
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 from smopd.cli import printing
 from smopd.cli.options import silent
@@ -71,7 +71,7 @@ def track(what: str, total: int = 0, done: int = 0, eta: bool = True) -> Iterato
         return
     if not console.is_terminal:
         console.print(what)
-    with console.status(escape(what)) if console.is_terminal else nullcontext():
+    with console.status(Text(what)) if console.is_terminal else nullcontext():
         yield lambda done, note="": None
 
 
@@ -79,7 +79,7 @@ def track(what: str, total: int = 0, done: int = 0, eta: bool = True) -> Iterato
 def late(what: str) -> Iterator[None]:
     """Work that is mostly over at once: without a terminal it says what it is only after a second."""
     if console.is_terminal:
-        with console.status(escape(what)):
+        with console.status(Text(what)):
             yield
         return
     timer = Timer(LATE, console.print, [what], {"soft_wrap": True})

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from smopd.cli import progress
+from smopd.cli import printing, progress
 from smopd.cli.progress import Progress, not_judged, training_note
 
 ROW = {"loss": 0.1234, "outcome": 0.5, "clipped/middle": 0.02, "seconds/step": 4.25}
@@ -71,3 +71,18 @@ def test_the_note_says_more_where_there_is_room(screen):
     both = {**ROW, "clipped/answer": 0.78, "clipped/full": None}
     assert training_note(both) == "loss 0.123  correct 50%  clipped middle 2%, answer 78%  4.2 s/step"
     assert training_note({**ROW, "outcome": None, "clipped/middle": None}) == "loss 0.123  4.2 s/step"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_name_between_colons_is_no_picture(monkeypatch, terminal):
+    out = io.StringIO()
+    screen = printing.console(file=out, force_terminal=terminal, width=100)
+    monkeypatch.setattr(progress, "console", screen)
+    with progress.track("loading pocket:train:3"):
+        screen.print("pocket:train:3")
+    with progress.track("playing pocket:train:3", 2) as update:
+        update(2)
+    with progress.late("reading pocket:train:3"):
+        pass
+    assert "\U0001f68b" not in out.getvalue()
+    assert out.getvalue().count("pocket:train:3") >= 3
