@@ -77,9 +77,13 @@ def test_an_evaluation_is_its_views(apples, evaluated):
 
 def test_comparisons_are_paired_on_the_same_examples(apples, evaluated):
     change = apples.compare("base")
-    assert change["a"] == str(evaluated[1].path)
+    sides = {str(e.path): e for e in apples.evaluations}  # other tests evaluate this run too
+    after, before = sides[change["b"]], sides[change["a"]]
+    assert (after.side, before.side) == ("step-000002", "base")
+    assert change == after.compare(before)
+    change = evaluated[0].compare(evaluated[1])
+    assert (change["a"], change["b"]) == (str(evaluated[1].path), str(evaluated[0].path))
     assert change["views"]["full"]["change"]["n"] == 2
-    assert change == evaluated[0].compare(evaluated[1])
 
 
 def test_a_run_says_what_it_is(apples, evaluated):
