@@ -4,7 +4,7 @@ import json
 
 from conftest import shared
 
-from smopd.verify.database import verify_database
+from smopd.verify.sql.database import verify_database
 
 PETS = {
     "schema_sql": """CREATE TABLE student (id INTEGER PRIMARY KEY, name TEXT, age INT);

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from sqlglot import exp, parse_one
 
-from smopd.verify.sql_facts import resolve
-from smopd.verify.sql_schema import Schema, parse_schema
+from smopd.verify.sql.facts import resolve
+from smopd.verify.sql.schema import Schema, parse_schema
 
 FLIPPED = {exp.GT: (exp.GTE, exp.LT), exp.GTE: (exp.GT, exp.LTE), exp.LT: (exp.LTE, exp.GT),
     exp.LTE: (exp.LT, exp.GTE),

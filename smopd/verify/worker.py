@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.verify.sandbox_wire import receive, send
 from smopd.verify.verdict import Verdict
+from smopd.verify.wire import receive, send
 
 _PRINTED = 1000  # bytes of what a job prints that are kept
 _ORPHAN = 30.0  # seconds past a time limit after which the parent must be gone

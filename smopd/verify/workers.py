@@ -26,8 +26,8 @@ from typing import Any
 
 from smopd.errors import UserError
 from smopd.formatting import visible
-from smopd.verify.sandbox_wire import receive
 from smopd.verify.verdict import Verdict
+from smopd.verify.wire import receive
 
 log = logging.getLogger("smopd")
 MEMORY_MB = 2048  # for a job, beyond what its process takes when it is ready

@@ -25,7 +25,7 @@ from smopd.data.training_set.readers import spider_ddl
 from smopd.errors import UserError
 from smopd.evaluation import verify
 from smopd.verify import sandbox
-from smopd.verify.database import shows_something
+from smopd.verify.sql.database import shows_something
 from smopd.verify.tasks.actions import render
 
 PROPERTIES = {"base": {"type": "integer"}, "unit": {"type": "string"}}

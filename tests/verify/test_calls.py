@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from smopd.verify import calls
-from smopd.verify.calls import Gathered, gather
+from smopd.verify.calls import gathering as calls
+from smopd.verify.calls.gathering import Gathered, gather
 
 NAMES = {"f", "g", "get_time"}
 MEGABYTE = 1_000_000

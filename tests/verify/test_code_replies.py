@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from smopd.verify import code_program, sandbox
+from smopd.verify import sandbox
+from smopd.verify.code import program as code_program
 from smopd.verify.tasks.code import extract_code, verify_code
 
 pytestmark = pytest.mark.skipif(

@@ -13,12 +13,12 @@ from sqlglot import exp, parse_one
 from smopd.data.training_set.readers import spider_ddl
 from smopd.errors import UserError
 from smopd.seeds import rng
-from smopd.verify.database import verify_database
-from smopd.verify.sql_facts import query_facts
-from smopd.verify.sql_reply import extract_sql
-from smopd.verify.sql_schema import parse_schema
-from smopd.verify.synthetic_db import synthesise
-from smopd.verify.synthetic_values import Profile
+from smopd.verify.sql.database import verify_database
+from smopd.verify.sql.facts import query_facts
+from smopd.verify.sql.reply import extract_sql
+from smopd.verify.sql.schema import parse_schema
+from smopd.verify.sql.synthetic_db import synthesise
+from smopd.verify.sql.synthetic_values import Profile
 
 
 @pytest.fixture(scope="module")

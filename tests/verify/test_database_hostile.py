@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sql_examples import PETS, correct
 
 from smopd.data import Example
-from smopd.verify.database import verify_database
-from smopd.verify.sql_query import TIMEOUT
+from smopd.verify.sql.database import verify_database
+from smopd.verify.sql.query import TIMEOUT
 from smopd.verify.verifiers import verify, verify_all
 from smopd.verify.workers import GRACE
 

@@ -13,10 +13,10 @@ from sql_examples import lic_items
 from sql_mutants import equivalence, mutants
 from sqlglot import parse_one
 
-from smopd.verify.database import difference, verify_database
-from smopd.verify.sql_facts import query_facts
-from smopd.verify.sql_schema import parse_schema
-from smopd.verify.sql_suite import Suite, made_databases, suite_of
+from smopd.verify.sql.database import difference, verify_database
+from smopd.verify.sql.facts import query_facts
+from smopd.verify.sql.schema import parse_schema
+from smopd.verify.sql.suite import Suite, made_databases, suite_of
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smopd.data import Example
-from smopd.verify import database, sandbox
+from smopd.verify import sandbox
+from smopd.verify.sql import database
 from smopd.verify.tasks import code, math
 from smopd.verify.verdict import STATUSES
 from smopd.verify.verifiers import Verdict, verify, verify_all

@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from smopd.data import Example
-from smopd.verify import numbers, reader
-from smopd.verify.question import asked
+from smopd.verify.math import numbers, reader
+from smopd.verify.math.question import asked
 from smopd.verify.verifiers import verify
 
 TURTLE = "A turtle crawls 3 feet per second. How many feet can it crawl in 40 seconds?"

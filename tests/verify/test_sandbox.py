@@ -16,8 +16,9 @@ import pytest
 from sandbox_levels import ONLY_IN_A_NAMESPACE
 
 from smopd.errors import UserError
-from smopd.verify import sandbox, sandbox_worker
-from smopd.verify.sandbox import SandboxResult, run
+from smopd.verify import sandbox
+from smopd.verify.sandbox import SandboxResult, pool, run
+from smopd.verify.sandbox import worker as sandbox_worker
 
 pytestmark = pytest.mark.usefixtures("sandbox_workers")
 
@@ -48,7 +49,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def worker(level: str) -> int:
-    return sandbox._idle[level][-1].process.pid
+    return pool._idle[level][-1].process.pid
 
 
 # --- what a program gets
@@ -342,15 +343,15 @@ def test_a_dead_worker_is_replaced(level: str) -> None:
 
 def test_programs_run_side_by_side(level: str) -> None:
     started = time.monotonic()
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as threads:
         results = list(
-            pool.map(
+            threads.map(
                 lambda n: run(f"import time; time.sleep(0.5); print({n})", timeout=5, level=level), range(2)
             )
         )
     assert [result.output for result in results] == ["0\n", "1\n"]
     assert time.monotonic() - started < 0.95
-    assert len(sandbox._idle[level]) == 2
+    assert len(pool._idle[level]) == 2
 
 
 def test_a_worker_ends_with_us() -> None:
@@ -365,7 +366,7 @@ def test_a_worker_ends_with_us() -> None:
 
 
 def test_without_isolation_it_refuses(monkeypatch) -> None:
-    monkeypatch.setattr(sandbox, "available", lambda: ("none",))
+    monkeypatch.setattr(pool, "available", lambda: ("none",))
     assert sandbox.isolation() == "none"
     with pytest.raises(UserError, match=r"install bubblewrap .*--allow-unsandboxed"):
         run("print(1)", timeout=5)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smopd.verify.sandbox_wire import TYPES, Decoder, Encoder
+from smopd.verify.wire import TYPES, Decoder, Encoder
 
 
 def refuse(value: Any) -> Any:

@@ -131,7 +131,7 @@ def test_verify_imports_no_higher_package():
             "smopd.verify.tasks.math",
             ("torch", "sqlglot", "pydantic", "smopd.verify.tasks.actions", "smopd.data"),
         ),
-        ("smopd.verify.database", ("torch", "sympy", "pydantic", "smopd.verify.sandbox", "smopd.data")),
+        ("smopd.verify.sql.database", ("torch", "sympy", "pydantic", "smopd.verify.sandbox", "smopd.data")),
         ("smopd.verify.own", ("torch", "sympy", "sqlglot", "pydantic", "smopd.verify.sandbox", "smopd.data")),
     ],
 )

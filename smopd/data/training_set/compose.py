@@ -19,7 +19,7 @@ from smopd.errors import UserError
 from smopd.seeds import derive
 from smopd.tracking import Track, Update, quiet
 from smopd.verify import sandbox, verify
-from smopd.verify.database import shows_something
+from smopd.verify.sql.database import shows_something
 from smopd.verify.tasks.code import verify_code
 
 READERS = {"math": readers.gsm8k, "actions": readers.bfcl, "database": readers.spider, "code": readers.mbpp}

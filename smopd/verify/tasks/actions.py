@@ -16,8 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from smopd.verify.call_syntax import Call, Unread, Untyped, load_object
-from smopd.verify.calls import gather
+from smopd.verify.calls import Call, Unread, Untyped, gather, load_object
 from smopd.verify.task import Answer, Placeholder, Record, Task
 from smopd.verify.verdict import Verdict
 

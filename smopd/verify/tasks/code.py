@@ -1,10 +1,10 @@
 """The task code: the Python of a reply is run in the sandbox against the example's tests.
 
 An answer holds HumanEval's `test` with a `check(candidate)`, MBPP's `test_list` of asserts, or the
-`public_test_cases` of LiveCodeBench (functional or standard input). `code_reply.py` finds the code: the last
-block that defines the function, under whatever name where the right one is missing, since the shards may
-never tell it. `code_program.py` makes a program of it. It leaves out MBPP's `challenge_test_list`, and
-packages beyond the standard library.
+`public_test_cases` of LiveCodeBench (functional or standard input). `smopd.verify.code` finds the code, the
+last block that defines the function, under whatever name where the right one is missing, since the shards may
+never tell it, and makes a program of it. It leaves out MBPP's `challenge_test_list`, and packages beyond the
+standard library.
 """
 
 import ast
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from smopd.verify import code_program, sandbox
-from smopd.verify.code_reply import find_code
-from smopd.verify.sandbox import SandboxResult
-from smopd.verify.sandbox_judge import WELL_KNOWN_FROM
+from smopd.verify import sandbox
+from smopd.verify.code import find_code
+from smopd.verify.code import program as code_program
+from smopd.verify.sandbox import WELL_KNOWN_FROM, SandboxResult
 from smopd.verify.task import Answer, Record, Task
 from smopd.verify.verdict import Verdict
 

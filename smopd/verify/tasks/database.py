@@ -6,7 +6,7 @@ from typing import Any
 
 from smopd.errors import UserError
 from smopd.verify import tasks, workers
-from smopd.verify.sql_query import TIMEOUT
+from smopd.verify.sql import TIMEOUT
 from smopd.verify.task import Answer, Judged, Placeholder, Record, Task
 from smopd.verify.verdict import Verdict
 
@@ -45,7 +45,7 @@ def _judge(example: Judged, reply: str) -> workers.Job:
 
 def worker() -> Callable[..., Verdict]:
     """What judges a job in a worker process."""
-    from smopd.verify.database import verify_database
+    from smopd.verify.sql.database import verify_database
 
     return verify_database
 
@@ -56,7 +56,7 @@ def _from_lic(item: Record) -> tuple[str, str, dict[str, Any]]:
 
 
 def _reference_problem(answer: Answer) -> str | None:
-    from smopd.verify.database import shows_something
+    from smopd.verify.sql.database import shows_something
 
     problem = shows_something(answer)
     return f"{problem} (queries are sampled)" if problem else None

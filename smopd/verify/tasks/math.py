@@ -1,6 +1,6 @@
 r"""The task math: numbers by one of two rules, expressions by math-verify in a worker process.
 
-The rule "reader" takes the answer a careful reader would take (`smopd.verify.reader`); "strict" takes what
+The rule "reader" takes the answer a careful reader would take (`smopd.verify.math`); "strict" takes what
 LiC takes: the number of the last box, otherwise the last number of the text. math-verify is asked only where
 one side is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box like \boxed{2\cdot 3}.
 Finding an answer takes time linear in the reply, and no reply text raises. It leaves out expressions in plain
@@ -14,7 +14,8 @@ from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
-from smopd.verify import reader, tasks, workers
+from smopd.verify import tasks, workers
+from smopd.verify.math import reader
 from smopd.verify.task import Answer, Judged, Record, Task
 from smopd.verify.verdict import Verdict
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from smopd.verify.sql_schema import Key, Schema
+from smopd.verify.sql.schema import Key, Schema
 
 Constant = tuple[Key, str, str]  # column, operator (see _OPERATORS), the constant as text
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from smopd.verify import numbers
-from smopd.verify.choice import TIMES, Reading, choose, usable
-from smopd.verify.markup import BOLD, boxes, plain
-from smopd.verify.numbers import Number
-from smopd.verify.question import Asked, asked
+from smopd.verify.math import numbers
+from smopd.verify.math.choice import TIMES, Reading, choose, usable
+from smopd.verify.math.markup import BOLD, boxes, plain
+from smopd.verify.math.numbers import Number
+from smopd.verify.math.question import Asked, asked
 
 _WINDOW = 600  # characters of one sentence
 _FARTHEST = 60  # characters between "the answer is" and its number

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
-from smopd.verify import numbers
-from smopd.verify.markup import BOLD
-from smopd.verify.numbers import Number
-from smopd.verify.question import Asked, stem, words
+from smopd.verify.math import numbers
+from smopd.verify.math.markup import BOLD
+from smopd.verify.math.numbers import Number
+from smopd.verify.math.question import Asked, stem, words
 
 
 @dataclass(frozen=True)

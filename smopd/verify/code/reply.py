@@ -1,16 +1,16 @@
 """Finds the code of a reply: the last block that defines what was asked for, and what it needs of others.
 
 Several versions may stand in a reply, with helpers, examples and tests around them, or only the body of the
-function that the prompt began. It leaves out how a reply is cut into blocks (`code_blocks.py`), and what the
-code does when it runs (`code_program.py`).
+function that the prompt began. It leaves out how a reply is cut into blocks (`blocks.py`), and what the
+code does when it runs (`program.py`).
 """
 
 import ast
 import re
 import textwrap
 
-from smopd.verify.code_blocks import Block, Reader, dedented
-from smopd.verify.code_program import (
+from smopd.verify.code.blocks import Block, Reader, dedented
+from smopd.verify.code.program import (
     Function,
     bound_names,
     eligible,

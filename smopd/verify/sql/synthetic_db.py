@@ -10,9 +10,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from smopd.verify.sql_facts import Facts, Key
-from smopd.verify.sql_schema import Schema, Table
-from smopd.verify.synthetic_values import Pools, Profile, Value
+from smopd.verify.sql.facts import Facts, Key
+from smopd.verify.sql.schema import Schema, Table
+from smopd.verify.sql.synthetic_values import Pools, Profile, Value
 
 Row = dict[str, Value]
 _MOST_ROWS = 300

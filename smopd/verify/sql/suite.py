@@ -14,12 +14,12 @@ from pathlib import Path
 
 from smopd.errors import UserError
 from smopd.seeds import rng
-from smopd.verify import sql_query as sql
-from smopd.verify.sql_facts import Facts, joined, reference_facts
-from smopd.verify.sql_query import Row, Tables, open_database
-from smopd.verify.sql_reference import Expected, Reference, UnusableReferenceError
-from smopd.verify.sql_schema import Schema, parse_schema
-from smopd.verify.synthetic_db import CHILDLESS, EMPTY, PROFILES, WIDE, synthesise
+from smopd.verify.sql import query as sql
+from smopd.verify.sql.facts import Facts, joined, reference_facts
+from smopd.verify.sql.query import Row, Tables, open_database
+from smopd.verify.sql.reference import Expected, Reference, UnusableReferenceError
+from smopd.verify.sql.schema import Schema, parse_schema
+from smopd.verify.sql.synthetic_db import CHILDLESS, EMPTY, PROFILES, WIDE, synthesise
 
 _KEPT, _TRIED = 24, 72  # databases per reference, and tries to get them
 _TRIVIAL = 4  # of them at most

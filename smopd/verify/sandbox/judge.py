@@ -1,7 +1,7 @@
 """Inside a sandbox, the trusted side: runs the tests, and asks the program's process for what they call.
 
 Everything that comes from there is taken for a lie until it is seen to be harmless: plain data of exact types
-(`sandbox_wire.py`), or a number that stands for an object there. Such an object is a `Remote`: it gives
+(`smopd/verify/wire.py`), or a number that stands for an object there. Such an object is a `Remote`: it gives
 data when asked, but no comparison, and no operator that would show it the value a test expects, is left to
 it. The tests have builtins, modules and well-known names of their own; only other names that they neither
 import nor bind are looked up in the program. It leaves out tests that give the program functions or objects
@@ -23,8 +23,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from smopd.verify.sandbox_program import ARGUMENTS, ARITHMETIC
-from smopd.verify.sandbox_wire import Decoder, Encoder, listed, receive, send, text
+from smopd.verify.sandbox.program import ARGUMENTS, ARITHMETIC
+from smopd.verify.wire import Decoder, Encoder, listed, receive, send, text
 
 _AHEAD = 256  # the most items that are asked for at once where tests iterate over a generator
 _ARGUMENTS, _CHARACTERS = 8, 10_000  # the most of an exception

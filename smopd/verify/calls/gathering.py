@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from smopd.verify.call_syntax import (
+from smopd.verify.calls.syntax import (
     MOST_CHARACTERS,
     Call,
     is_literal,

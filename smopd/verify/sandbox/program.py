@@ -1,7 +1,7 @@
 """Inside a sandbox, the side that nobody trusts: runs a program, then does with it what its tests ask for.
 
 A program can change everything in this process, this code too; nothing here may be needed for a verdict to
-be right (that is `sandbox_judge.py`'s part), only for a right program to be understood.
+be right (that is `judge.py`'s part), only for a right program to be understood.
 
 Only the standard library is imported: this text runs where smopd does not exist.
 """
@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from smopd.verify.sandbox_wire import Decoder, Encoder, receive, send
+from smopd.verify.wire import Decoder, Encoder, receive, send
 
 CHANNEL = 3  # the file descriptor on which the tests ask
 ARGUMENTS = (str, int, float, bool, bytes, type(None))  # of an exception; others go as its text

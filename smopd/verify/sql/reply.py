@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 
-from smopd.verify.sql_query import BAD_QUERY, MOST_CHARACTERS, MOST_COPIES, TOKEN, copies, open_database
+from smopd.verify.sql.query import BAD_QUERY, MOST_CHARACTERS, MOST_COPIES, TOKEN, copies, open_database
 
 _MOST_STARTS, _MOST_CUTS = 20, 8
 _FENCE = re.compile(r"(```|~~~)[ \t]*+(?:sqlite3?\b|sql\b)?(.*?)(?:\1|\Z)", re.DOTALL | re.IGNORECASE)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from smopd.verify.sql_facts import resolve
-from smopd.verify.sql_schema import Key, Schema
+from smopd.verify.sql.facts import resolve
+from smopd.verify.sql.schema import Key, Schema
 
 _OPERATORS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.In: "=", exp.NEQ: "!=", exp.Like: "like"}
 _NEGATED = {"=": "!=", "!=": "=", "like": "unlike"}

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from smopd.verify.sql_facts import Facts
-from smopd.verify.sql_schema import Key, Schema
+from smopd.verify.sql.facts import Facts
+from smopd.verify.sql.schema import Key, Schema
 
 Value = str | int | float | None
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """Is a query right? It is run beside the reference query, and must give the same result on every database.
 
-The databases are a reference's (sql_suite.py); where they are synthetic, a reply that agrees on all of them
+The databases are a reference's (suite.py); where they are synthetic, a reply that agrees on all of them
 is also run on a few made for what its own query looks at. Columns may come in another order, the same on all
 databases. Left out: SQL that SQLite does not know, and equivalence proofs.
 """
@@ -13,16 +13,16 @@ from contextlib import closing
 from pathlib import Path
 
 from smopd.seeds import rng
-from smopd.verify import sql_query as sql
-from smopd.verify.sql_facts import Facts, query_facts
-from smopd.verify.sql_lic import lic_difference
-from smopd.verify.sql_literals import respelled
-from smopd.verify.sql_query import TIMEOUT, Row, Tables, run_query
-from smopd.verify.sql_reference import Expected, UnusableReferenceError, parse_query
-from smopd.verify.sql_reply import extract_sql
-from smopd.verify.sql_schema import parse_schema
-from smopd.verify.sql_suite import Suite, database_files, made_databases, suite_of
-from smopd.verify.synthetic_db import EMPTY, PROFILES, synthesise
+from smopd.verify.sql import query as sql
+from smopd.verify.sql.facts import Facts, query_facts
+from smopd.verify.sql.lic import lic_difference
+from smopd.verify.sql.literals import respelled
+from smopd.verify.sql.query import TIMEOUT, Row, Tables, run_query
+from smopd.verify.sql.reference import Expected, UnusableReferenceError, parse_query
+from smopd.verify.sql.reply import extract_sql
+from smopd.verify.sql.schema import parse_schema
+from smopd.verify.sql.suite import Suite, database_files, made_databases, suite_of
+from smopd.verify.sql.synthetic_db import EMPTY, PROFILES, synthesise
 from smopd.verify.task import Answer
 from smopd.verify.verdict import Verdict
 
@@ -45,7 +45,7 @@ def verify_database(
 ) -> Verdict:
     """Compare the query of a reply with the reference, on databases made for its schema or on real ones.
 
-    `texts` are the user's words, in whose spelling a literal may be; rule "lic" is LiC's own (sql_lic.py).
+    `texts` are the user's words, in whose spelling a literal may be; rule "lic" is LiC's own (lic.py).
     """
     deadline = time.monotonic() + timeout
     reference, schema = answer.get("reference_sql"), answer.get("schema_sql")

@@ -1,7 +1,7 @@
 """Inside a sandbox: process 1 of its namespace forks a limited process per program and kills what is left.
 
 Only the standard library is imported: this text runs where smopd does not exist. What a program's process
-does is in `sandbox_program.py`, what its tests' does in `sandbox_judge.py`.
+does is in `program.py`, what its tests' does in `judge.py`.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from smopd.verify.sandbox_judge import Tests
-from smopd.verify.sandbox_program import CHANNEL, Program
-from smopd.verify.sandbox_wire import receive, send, take
+from smopd.verify.sandbox.judge import Tests
+from smopd.verify.sandbox.program import CHANNEL, Program
+from smopd.verify.wire import receive, send, take
 
 # Imported once, before the forks.
 _MODULES = [

@@ -1,10 +1,10 @@
 """Runs model-written Python where it can do no harm, and judges it by tests whose outcome it cannot forge.
 
-Here is our side: a pool of warm workers. A worker (`sandbox_worker.py`) runs inside bubblewrap, or namespaces
-that it enters by itself, and gives every program its own process (`sandbox_program.py`); tests run in another
-(`sandbox_judge.py`), which alone holds the pipe of the verdict, and only plain data pass between the two
-(`sandbox_wire.py`). It leaves out packages, changes that a program makes to its arguments, functions that
-tests hand to a program, and systems other than Linux.
+Here is our side: a pool of warm workers. A worker (`worker.py`) runs inside bubblewrap, or namespaces that it
+enters by itself, and gives every program its own process (`program.py`); tests run in another (`judge.py`),
+which alone holds the pipe of the verdict, and only plain data pass between the two (`smopd/verify/wire.py`).
+It leaves out packages, changes that a program makes to its arguments, functions that tests hand to a program,
+and systems other than Linux.
 """
 
 import atexit
@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from smopd.errors import UserError
-from smopd.verify.sandbox_wire import receive, write
-from smopd.verify.sandbox_worker import SCRATCH_BYTES
+from smopd.verify.sandbox.worker import SCRATCH_BYTES
+from smopd.verify.wire import receive, write
 
 Level = Literal["bubblewrap", "namespaces", "none"]
 _GRACE = 10.0  # seconds beyond the time limit after which the worker itself is taken for lost
 # What a worker's Python runs: these texts as modules, where no package is installed.
-_TEXTS = ("sandbox_wire", "sandbox_program", "sandbox_judge", "sandbox_worker")
+_TEXTS = ("wire", "sandbox.program", "sandbox.judge", "sandbox.worker")
 _INSIDE = """
 import sys, types
 for name, text in {texts!r}:
@@ -109,8 +109,8 @@ def run(
 class _Worker:
     def __init__(self, level: Level) -> None:
         python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-        files = [Path(__file__).with_name(f"{name}.py") for name in _TEXTS]
-        texts = [(f"smopd.verify.{file.stem}", file.read_text(encoding="utf-8")) for file in files]
+        files = {name: Path(__file__).parents[1] / f"{name.replace('.', '/')}.py" for name in _TEXTS}
+        texts = [(f"smopd.verify.{name}", file.read_text(encoding="utf-8")) for name, file in files.items()]
         source, paths = _INSIDE.format(texts=texts), _visible(python)
         command = [python, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", source, level, *paths]
         if level == "bubblewrap":

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from smopd.verify import numbers
+from smopd.verify.math import numbers
 
 
 def words(text: str) -> frozenset[str]:

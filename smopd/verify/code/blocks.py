@@ -3,7 +3,7 @@
 A reply is cut at its fences into segments; a segment that is no Python by itself is tried without prompts,
 typographic characters and the like, and line by line for code within prose. Code is only ever cut between
 statements at its top level, so that a function with a syntax error in it is never mended by leaving a part
-out. It leaves out which of the blocks is the answer (`code_reply.py`).
+out. It leaves out which of the blocks is the answer (`reply.py`).
 """
 
 import ast
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from smopd.verify.code_program import parse
+from smopd.verify.code.program import parse
 
 _MOST_CHARACTERS = 30_000  # of one program: parsing deeper nests than fit in there could exhaust the C stack
 _MOST_PARSED = 1_000_000  # characters given to the parser for one reply

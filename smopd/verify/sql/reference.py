@@ -18,8 +18,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from smopd.verify import sql_query as sql
-from smopd.verify.sql_query import Row, run_query
+from smopd.verify.sql import query as sql
+from smopd.verify.sql.query import Row, run_query
 
 _MOST_ROWS = 100_000  # of a reference's result
 _MOST_ORDERS = 5040  # orders of columns that are tried

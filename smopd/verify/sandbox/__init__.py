@@ -1,0 +1,10 @@
+"""Model-written Python, run where it can do no harm."""
+
+from smopd.verify.sandbox.judge import WELL_KNOWN_FROM as WELL_KNOWN_FROM
+from smopd.verify.sandbox.pool import SandboxResult as SandboxResult
+from smopd.verify.sandbox.pool import available as available
+from smopd.verify.sandbox.pool import close as close
+from smopd.verify.sandbox.pool import isolation as isolation
+from smopd.verify.sandbox.pool import permit_unsandboxed as permit_unsandboxed
+from smopd.verify.sandbox.pool import require as require
+from smopd.verify.sandbox.pool import run as run
