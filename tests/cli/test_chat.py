@@ -183,3 +183,16 @@ def test_mistakes_are_named(pipe, words, told):
     assert (code, out) == (2, "")
     assert told in err
     assert "Traceback" not in err
+
+
+def test_a_verifier_that_only_says_no_is_not_told_as_no_answer(pipe, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from smopd.verify import verifier\n\n\n@verifier('strict')\ndef strict(answer, reply):\n    return 0\n"
+    )
+    row = {"id": "a", "task": "strict", "shards": ["How many?", "3."], "full": "3. How many?"}
+    (tmp_path / "d.jsonl").write_text(json.dumps(row | {"answer": {"value": 3}}) + "\n")
+    words = ("chat", "pocket", "--data", "d.jsonl", "--verifiers", "own.py", "--task", "a")
+    code, out, err = pipe(*words, "--set", "eval.tokens=4", lines=())
+    assert code == 0, err
+    assert "wrong, expected 3" in out + err
+    assert "no answer found" not in out + err
