@@ -1,6 +1,5 @@
 from smopd.api.evaluation import Evaluation as Evaluation
 from smopd.api.evaluation import evaluate as evaluate
-from smopd.api.run import Run as Run
 from smopd.api.trainer import SMOPDConfig as SMOPDConfig
 from smopd.api.trainer import SMOPDTrainer as SMOPDTrainer
 from smopd.api.training import train as train
@@ -9,5 +8,6 @@ from smopd.data.example import Example as Example
 from smopd.data.reading import load_examples as load_examples
 from smopd.errors import UserError as UserError
 from smopd.methods import Method as Method
+from smopd.runs.run import Run as Run
 from smopd.verify.own import verifier as verifier
 from smopd.verify.verdict import Verdict as Verdict

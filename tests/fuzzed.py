@@ -20,8 +20,8 @@ from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.store import EvaluationFolder
 from smopd.files import write_jsonl
+from smopd.runs import tokens
 from smopd.study.results import save_results
-from smopd.training import tokens
 from smopd.viewer.results import report_run
 
 TEXTS = ["", " ", "\0", "\ud800", "\x1b[2J", "a\nb\r\nc", "\u202e", "é", "你好", "A" * 3000, "../../x", "/",

@@ -13,13 +13,13 @@ from smopd.config import load_config, to_toml
 from smopd.evaluation import tokens as evaluation_tokens
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import summarise
-from smopd.evaluation.run_evaluations import list_evaluation
 from smopd.evaluation.store import EvaluationFolder, load_identity
 from smopd.files import digest, file_digest, write_jsonl, write_text
+from smopd.runs import tokens as training_tokens
+from smopd.runs.evaluations import list_evaluation
 from smopd.scoring.token_log import Others, write_tokens
 from smopd.study.plan import load_study
 from smopd.study.run import StudyFolder
-from smopd.training import tokens as training_tokens
 
 HOSTILE = (
     '<img src=x onerror="window.hit=1"><script>window.hit=1</script>\u2028]]>\u202e'

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from smopd.config import Config, load_config
 from smopd.config_io import flatten
 from smopd.errors import UserError
+from smopd.runs.writer import RunFolder
 from smopd.training.loop import Trainer
-from smopd.training.run_folder import RunFolder
 
 COMMAND = (sys.executable, "-m", "smopd.cli")
 

@@ -12,7 +12,8 @@ ROOT = Path(smopd.__file__).parent
 # each other.
 LAYERS = [
     ("errors", "shape", "devices", "seeds", "files", "lazy", "tracking", "plugins", "code_version",
-     "config_io", "settings", "trainer_names", "formatting", "charts", "pages"),
+     "config_io", "settings", "trainer_names", "formatting", "frames", "charts",
+     "pages"),
     ("verify",),
     ("data",),
     ("chat",),
@@ -24,6 +25,7 @@ LAYERS = [
     ("methods",),
     ("config",),
     ("evaluation",),
+    ("runs",),
     ("training",),
     ("study",),
     ("viewer",),
@@ -95,3 +97,24 @@ def test_imports_go_one_way(part):
 def test_an_import_that_points_backwards_is_seen(source):
     assert backwards(source, "data", ("smopd", "data"))
     assert not backwards(source, "cli", ("smopd", "cli"))
+
+
+# What `smopd/runs/layout.py` names: whoever wants one of them asks `smopd.runs.Run`.
+RUN_FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "starts.jsonl", "warnings.jsonl", "evaluations.jsonl",
+             "evaluated.jsonl", "gradients.json"}  # fmt: skip
+# What a checkpoint is, which models know; what a recipe that is a run folder is told.
+KNOWN = {"models/checksums.py", "config.py"}
+
+
+def files_named(source: str) -> set[str]:
+    """Texts of a module that name a file of a run folder; docstrings and other words aside."""
+    texts = {node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)}
+    return {text for text in texts if isinstance(text, str)} & RUN_FILES
+
+
+def test_one_room_knows_the_files_of_a_run():
+    others = [path for path in ROOT.rglob("*.py") if path.parent != ROOT / "runs"]
+    found = {str(path.relative_to(ROOT)): files_named(path.read_text()) for path in others}
+    assert {name: files for name, files in found.items() if files and name not in KNOWN} == {}
+    assert files_named('run / "metrics.jsonl"') == {"metrics.jsonl"}
+    assert files_named('"""Reads metrics.jsonl."""') == set()

@@ -6,64 +6,15 @@ from typing import Any
 
 from smopd.api.inputs import judged_examples, placed, verifier_facts
 from smopd.api.objects import EVERY
-from smopd.api.tables import messages, table
 from smopd.api.training import Call, slug, telling, toml
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
-from smopd.evaluation.store import INPUTS, load_outcomes, load_summary
+from smopd.evaluation.finished import Evaluation
+from smopd.evaluation.store import INPUTS
 from smopd.files import digest, file_digest
-from smopd.formatting import esc, interval, percent
+from smopd.runs.evaluations import BASE, evaluation_folder
 from smopd.verify import load_verifiers, own, tasks
-
-
-class Evaluation(dict[str, Any]):
-    """A finished evaluation: the summary of each view by its name; the rest as attributes.
-
-    `side`: of a run's evaluation "base" or the checkpoint's name, else None.
-    """
-
-    def __init__(self, path: str | Path, side: str | None = None) -> None:
-        self.path, self.side = Path(path), side
-        found = load_summary(self.path)
-        if found is None:
-            raise UserError(f"{self.path}: is no finished evaluation (no summary.json)")
-        self.summary = found  # all of summary.json
-        super().__init__(found["views"])
-
-    def conversations(self, view: str | None = None) -> Any:
-        """Every conversation with its verdict, a row each: a DataFrame (without pandas, a list of dicts)."""
-        found = [o for o in load_outcomes(self.path) if view in (None, o.view)]
-        return table([{**vars(o), "messages": messages(o.system, o.turns)} for o in found])
-
-    def compare(self, before: "Evaluation | str | Path") -> dict[str, Any]:
-        """The change since another evaluation, by view and paired by item: difference, interval, p."""
-        from smopd.evaluation.metrics import compare_evaluations
-
-        other = before.path if isinstance(before, Evaluation) else Path(before)
-        return compare_evaluations(other, self.path)
-
-    def to_inspect(self, path: str | Path) -> Path:
-        """Write it as a log of inspect_ai (.eval or .json), for `inspect view`."""
-        from smopd.evaluation.inspect_log import write_inspect_log
-
-        return write_inspect_log(self.path, Path(path))
-
-    def __repr__(self) -> str:
-        return "\n".join(f"{what:<10} {value}" for what, value in self._lines())
-
-    def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{esc(what)}</th><td>{esc(value)}</td></tr>" for what, value in self._lines())
-        return f"<table>{rows}</table>"
-
-    def _lines(self) -> list[tuple[str, str]]:
-        return [
-            (
-                view.upper(),
-                f"{percent(v['accuracy'])} {interval(v['low'], v['high'])} ({v['correct']}/{v['total']})",
-            )
-            for view, v in self.items()
-        ]
 
 
 def evaluate(
@@ -101,15 +52,14 @@ def evaluate(
     if examples is not None or verifier is not None:
         _add(call, config, config.data.eval if examples is None else examples, verifier)
 
-    from smopd.evaluation.evaluate_run import evaluate_side
     from smopd.evaluation.prepare import prepared_examples
-    from smopd.evaluation.run_evaluations import BASE
     from smopd.evaluation.session import check_evaluation, evaluate_into
     from smopd.models import resolve_adapter
     from smopd.rollout.choice import resolve_engine
+    from smopd.runs.evaluate import evaluate_side
     from smopd.training.processes import Processes
 
-    wanted = config.model.adapter if base or not call.run else call.run
+    wanted = config.model.adapter if base or not call.run else call.checkpoint or call.run
     adapter = resolve_adapter(wanted) if wanted else None
     processes = Processes()
     folder = processes.broadcast(Path(out) if out is not None else _folder(call, config, adapter, base))
@@ -161,7 +111,7 @@ def _folder(call: Call, config: Config, adapter: Path | None, base: bool) -> Pat
     mark = digest([*asked, call.inputs.digest, file_digest(file) if file else ""], 4)
     if not call.run:
         return Path("runs") / f"eval-{slug(call.name)}-{mark}"
-    return call.run / "eval" / f"{'base' if base or not adapter else adapter.name}-{mark}"
+    return evaluation_folder(call.run, BASE if base or not adapter else adapter.name, mark)
 
 
 def _given(name: str) -> bool:

@@ -22,6 +22,7 @@ from smopd.evaluation.store import INPUTS
 from smopd.files import digest, jsonl, write_text
 from smopd.methods import Method
 from smopd.plugins import stands_for
+from smopd.runs.layout import CONFIG
 from smopd.verify import own, tasks
 from smopd.verify.task import Task
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from smopd.training.processes import Processes
 
 log = logging.getLogger("smopd")
-BEGUN = ("config.toml", "evaluation.json")  # one of them is there once a folder's work has begun
+BEGUN = (CONFIG, "evaluation.json")  # one of them is there once a folder's work has begun
 
 
 @dataclass

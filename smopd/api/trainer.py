@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from smopd.api.arguments import SMOPDConfig as SMOPDConfig
 from smopd.api.arguments import as_field
 from smopd.api.evaluation import Evaluation, evaluate
-from smopd.api.run import Run
 from smopd.api.training import Call, run_training
 from smopd.data.columns import rereadable
 from smopd.errors import UserError
+from smopd.runs.layout import is_run
+from smopd.runs.run import Run
 from smopd.trainer_names import explain_name
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ class SMOPDTrainer:
         """Train to the end. A run with checkpoints goes on; False: such a folder is refused instead."""
         call = self._call()
         out = call.folder(call.config(trial=True))
-        if resume_from_checkpoint is False and (out / "config.toml").exists():
+        if resume_from_checkpoint is False and is_run(out):
             raise UserError(f"{out}: holds a run already, and resume_from_checkpoint is False")
-        if resume_from_checkpoint and not (out / "config.toml").exists():
+        if resume_from_checkpoint and not is_run(out):
             raise UserError(f"{out}: holds no run that could be resumed")
         rows = {"train": self.train_dataset, "eval": self.eval_dataset}
         self.run = run_training(call, rows, self.verifier, self._hooks, progress=False)
@@ -125,7 +126,7 @@ class SMOPDTrainer:
 
     def _save(self, run: Run, out: Path) -> Path:
         from smopd.models import load_renderer
-        from smopd.training.model_card import model_card
+        from smopd.runs.model_card import model_card
 
         adapter, config = run.adapter, run.config
         try:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from smopd.api.inputs import Inputs, judged_examples, model_settings, placed
-from smopd.api.run import Run
-from smopd.config import MAY_CHANGE, Config, load_config, recipe_names
+from smopd.config import MAY_CHANGE, Config, load_config
 from smopd.config_io import flatten, scalar
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest
 from smopd.methods import Method
+from smopd.runs.run import Run
+from smopd.runs.target import identify
 from smopd.trainer_names import explain_name
 from smopd.training.hooks import Hooks
 from smopd.verify import load_verifiers, own
@@ -66,6 +67,7 @@ class Call:
     def __post_init__(self) -> None:
         self.recipe: str | Path | None = None
         self.run: Path | None = None
+        self.checkpoint: Path | None = None
         self.inputs = Inputs()
         if isinstance(self.model, Run):
             self.model = self.model.path
@@ -85,10 +87,10 @@ class Call:
         self.name, path = str(model), Path(model).expanduser()
         if self.tokenizer is not None:
             raise UserError("tokenizer: a model that is named has its own; leave it away, or pass the model")
-        if (path / "config.toml").is_file():
-            self.recipe, self.run = path / "config.toml", path
-        elif self.name in recipe_names() or path.suffix == ".toml" or not _names_model(self.name, path):
-            self.recipe = model  # or a complaint that names the recipes
+        named = identify(model)
+        self.run, self.checkpoint = named.run, named.checkpoint
+        if named.recipe or path.suffix == ".toml" or not _names_model(self.name, path):
+            self.recipe = named.recipe or model  # or a complaint that names the recipes
         else:
             self.settings = {"engine.kind": "auto", "model.path": self.name} | self.settings
 
@@ -119,6 +121,8 @@ class Call:
 
 def run_training(call: Call, rows: dict[str, Any], verifier: Any, hooks: Hooks, progress: bool) -> Run:
     """Place what was passed, then train by the loop that every run is trained by."""
+    if call.checkpoint:
+        raise UserError(f"{call.checkpoint}: is a checkpoint; training goes on in its run folder, {call.run}")
     base = call.config(trial=True)
     own.unload_verifiers()  # of an earlier call; a task may have another verifier now
     load_verifiers([f for f in base.data.verifiers if verifier is None or Path(f).parent.name != INPUTS])
@@ -131,9 +135,9 @@ def run_training(call: Call, rows: dict[str, Any], verifier: Any, hooks: Hooks, 
         call.inputs.add_examples(split, part)
     own.unload_verifiers()
 
+    from smopd.runs.writer import RunFolder
     from smopd.training.loop import Stopped
     from smopd.training.processes import Processes
-    from smopd.training.run_folder import RunFolder
     from smopd.training.runs import train_run
 
     track, note = telling(progress)

@@ -22,9 +22,9 @@ from smopd.devices import using
 from smopd.methods import METHODS
 from smopd.objective.loss import RolloutLoss
 from smopd.pocket import MODEL_DIR
+from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet
 from smopd.training.loop import Trainer
-from smopd.training.run_folder import RunFolder
 
 PHASES = ("rollout", "scoring", "update")
 NOTES = [

@@ -22,10 +22,10 @@ from smopd.methods import DEFAULT, METHODS
 from smopd.objective.tokens import Moment
 from smopd.objective.units import units_of
 from smopd.rollout.play import Peers, Rollout
+from smopd.runs.writer import RunFolder
 from smopd.scoring.passes import body_and_head
 from smopd.tracking import Track, quiet
 from smopd.training.loop import Trainer
-from smopd.training.run_folder import RunFolder
 
 RUN, FIRST = 100, 60  # steps of the run that is imitated, and the one that warms up
 COSTS = ("sampled", "contexts", "products", "seconds")

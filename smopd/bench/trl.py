@@ -32,12 +32,12 @@ from smopd.objective.units import units_of
 from smopd.pocket import MODEL_DIR
 from smopd.rollout import Conversation, Rollout
 from smopd.rollout.play import Peers
+from smopd.runs.writer import RunFolder
 from smopd.seeds import torch_generator
 from smopd.settings import PROJECTIONS
 from smopd.tracking import Track, quiet
 from smopd.training.loop import Trainer
 from smopd.training.player import Played
-from smopd.training.run_folder import RunFolder
 
 DATA = "pocket:eval:400"
 HEADS = 9  # of SmolLM2, three of them for keys and values

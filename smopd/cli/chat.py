@@ -11,8 +11,8 @@ import typer
 
 from smopd.cli.options import Json, Set, Unsandboxed, permit
 from smopd.cli.printing import console, emit, say
-from smopd.cli.target import TARGET_HELP, Target, resolve_target
 from smopd.errors import EngineLost, UserError
+from smopd.runs.target import TARGET_HELP, Target, resolve_target
 
 if TYPE_CHECKING:
     from smopd.data import Example

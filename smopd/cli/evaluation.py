@@ -7,8 +7,8 @@ import typer
 
 from smopd.cli.options import Json, Set, Unsandboxed, permit, verb_with
 from smopd.cli.printing import emit, say, show
-from smopd.cli.target import TARGET_HELP, resolve_target
 from smopd.errors import UserError
+from smopd.runs.target import TARGET_HELP, resolve_target
 
 Texts = list[str] | None
 TITLE = "Accuracy of a model, with intervals; compare two of them."
@@ -87,14 +87,15 @@ def evaluate(
     permit(allow_unsandboxed)
 
     from smopd.cli.progress import track
-    from smopd.evaluation.evaluate_run import evaluate_side
     from smopd.evaluation.prepare import prepared_examples
-    from smopd.evaluation.run_evaluations import BASE, slug
     from smopd.evaluation.session import check_evaluation, evaluate_into, identity
     from smopd.evaluation.store import EvaluationFolder
     from smopd.files import digest
     from smopd.models import resolve_adapter
     from smopd.rollout.choice import resolve_engine
+    from smopd.runs.evaluate import evaluate_side
+    from smopd.runs.evaluations import BASE, slug
+    from smopd.runs.layout import EVAL
 
     check_evaluation(config)
     start = config.model.adapter
@@ -125,7 +126,7 @@ def evaluate(
             label = chosen.name if chosen else "eval"
             summary = evaluate_into(out, config, examples, label, chosen, track=track)
     except KeyboardInterrupt:
-        there = [str(p) for p in (run / "eval" if run else None, out) if p and p.exists()]
+        there = [str(p) for p in (run / EVAL if run else None, out) if p and p.exists()]
         kept = f"what was played is saved in {' and '.join(there)}. The same command goes on from there."
         say(f"stopped; {kept if there else 'nothing was written'}", err=True)
         raise typer.Exit(130) from None
@@ -175,7 +176,7 @@ def compare(
       smopd eval compare runs/entropy runs/combined
     """
     from smopd.evaluation.metrics import compare_evaluations
-    from smopd.evaluation.run_evaluations import evaluations_to_compare
+    from smopd.runs.evaluations import evaluations_to_compare
     from smopd.viewer.terminal import comparison_table
 
     result = compare_evaluations(*evaluations_to_compare(a, b))

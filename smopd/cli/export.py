@@ -47,15 +47,15 @@ def export(
     if private and not push:
         raise UserError("--private: goes with --push OWNER/NAME")
     from smopd.cli.progress import track
-    from smopd.training.export import export as write
+    from smopd.runs.export import export as write
 
     stage = "stopped; nothing was written"
     try:
         with TemporaryDirectory(prefix="smopd-") as scratch:
             folder = out or Path(scratch) / push.rpartition("/")[2]
             if push:
-                from smopd.training.push import check_hub
-                from smopd.training.push import push as upload
+                from smopd.runs.push import check_hub
+                from smopd.runs.push import push as upload
 
                 with track(f"asking the hub about {push}"):
                     hub = check_hub(push)

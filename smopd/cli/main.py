@@ -160,8 +160,8 @@ def quickstart(
     out = out or Path(default)
     config = _config(recipe, set_, method, dry_run)
     from smopd.cli.progress import track, training_note
+    from smopd.runs.writer import RunFolder
     from smopd.training.interrupt import Stopped
-    from smopd.training.run_folder import RunFolder
     from smopd.training.runs import quickstart_run
     from smopd.viewer.results import report_run
 
@@ -207,13 +207,15 @@ def train(
 
       smopd train runs/qwen3-4b-baseline-seed123
     """
-    if (Path(recipe) / "config.toml").is_file():
-        recipe, out = str(Path(recipe) / "config.toml"), out or Path(recipe)
+    from smopd.runs.layout import CONFIG, is_run
+
+    if is_run(Path(recipe)):
+        recipe, out = str(Path(recipe) / CONFIG), out or Path(recipe)
     config = _config(recipe, set_, method, dry_run)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
     from smopd.cli.progress import not_judged, track, training_note
+    from smopd.runs.writer import RunFolder
     from smopd.training.interrupt import Stopped
-    from smopd.training.run_folder import RunFolder
     from smopd.training.runs import train_run
 
     permit(allow_unsandboxed)

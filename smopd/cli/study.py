@@ -13,6 +13,7 @@ import typer
 from smopd.cli.options import Json, Set, finite, verb_with
 from smopd.cli.printing import emit, say
 from smopd.errors import UserError
+from smopd.runs.layout import GRADIENTS, METRICS
 
 if TYPE_CHECKING:
     from smopd.study.run import Job, Scheduler, StudyFolder
@@ -142,7 +143,7 @@ def _show_grid(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> Non
     plan = folder.study
     states = {}
     for job in listed:
-        begun = "begun" if (job.folder / "metrics.jsonl").exists() else "open"
+        begun = "begun" if (job.folder / METRICS).exists() else "open"
         states[job.label] = "done" if job.done else begun
     if as_json:
         emit({"study": plan.name, "folder": str(folder.path), "cells": states})
@@ -248,9 +249,9 @@ def gradients(
     from smopd.files import require_writable, write_json
     from smopd.study.gradients import gradient_shares
 
-    require_writable(run / "gradients.json")
+    require_writable(run / GRADIENTS)
     found = gradient_shares(run, examples, checkpoint, track)
-    write_json(run / "gradients.json", found)
+    write_json(run / GRADIENTS, found)
     if as_json:
         emit(found)
         return

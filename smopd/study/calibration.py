@@ -1,5 +1,5 @@
 """Does low student entropy mean that the clean teacher agrees? Answered from the token log of a run
-(smopd/training/tokens.py).
+(smopd/runs/tokens.py).
 
 The tokens are those of the middle replies, as sampled. The teacher *agrees* with a token if it gives it at
 least half the probability the student gives it. The reliability diagram sets the student's probability of the
@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from smopd.errors import UserError
-from smopd.training.tokens import read
+from smopd.runs import Run
+from smopd.runs.tokens import read
 
 AGREES = np.log(0.5)  # log t - log s, at least
 BINS = 10
@@ -30,7 +31,7 @@ def load_tokens(run: Path, term: str | None = None) -> Tokens:
 
     By default the first term that chooses among its tokens, or the first of all.
     """
-    files = sorted((run / "tokens").glob("step-*.safetensors"))
+    files = Run(run).token_files
     if not files:
         raise UserError(f"{run}: has no token log; train it with --set train.save_tokens=true")
     columns: dict[str, list[np.ndarray]] = {}

@@ -7,14 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smopd.config import Config, config_hash, load_config
+from smopd.config import Config, config_hash
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome, told_so_far
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import data_digest, load_identity, load_outcomes, load_summary
-from smopd.files import file_digest, read_json, read_jsonl
-from smopd.shape import STEP
+from smopd.files import file_digest, read_json
+from smopd.runs import Run
+from smopd.runs.evaluations import TRAINED, evaluation_folder
+from smopd.runs.layout import EVAL
 from smopd.study.calibration import calibration, load_tokens
 from smopd.study.plan import PlannedCell
 from smopd.study.results import DIGITS, TURNS, Cell, Results, Source, encode
@@ -36,7 +38,7 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
     cells, base, missing = list[Cell](), list[Cell](), list[str]()
     with track("reading", len(places)) as update:
         for number, (cell, model, place) in enumerate(places, 1):
-            evaluation = place / "eval" / ("trained" if cell else "")
+            evaluation = evaluation_folder(place, TRAINED) if cell else place / EVAL
             if load_summary(evaluation) is None:
                 missing.append(cell.label if cell else f"{model}, untrained")
             else:
@@ -71,7 +73,7 @@ class _Reader:
     def cell(self, place: Path, evaluation: Path, model: str, planned: PlannedCell | None) -> Cell:
         """A planned cell, or for None the untrained model."""
         arm, axes, seed = (planned.arm, planned.axes, planned.seed) if planned else ("base", {}, None)
-        identity, outcomes = load_identity(evaluation), load_outcomes(evaluation)
+        run, identity, outcomes = Run(place), load_identity(evaluation), load_outcomes(evaluation)
         self.data = self.data or identity["examples"]
         if identity["examples"] != self.data:
             what = "played other examples than the rest of the study"
@@ -81,7 +83,7 @@ class _Reader:
         if rules != self.rules:
             what = f"was judged by other rules ({rules}) than the rest of the study ({self.rules})"
             raise UserError(f"{evaluation}: {what}; delete it and run the study")
-        checkpoint = max((place / "checkpoints").glob("step-*"), default=None) if planned else None
+        checkpoint = max(run.checkpoints, default=None) if planned else None
         if planned and not checkpoint:
             what = "has an evaluation but no checkpoint"
             raise UserError(f"{place}: {what}; delete the folder and run the study again")
@@ -90,14 +92,10 @@ class _Reader:
             raise UserError(f"{evaluation}: {what}; delete it and run the study again")
         outcomes = rejudged(outcomes, self.examples, evaluation) if self.examples else outcomes
         views: list[str] = list(dict.fromkeys(o.view for o in outcomes))
-        metrics, timings = (
-            read_jsonl(place / "metrics.jsonl", STEP),
-            read_jsonl(place / "timings.jsonl", STEP),
-        )
-        gradients = place / "gradients.json"
+        metrics, timings = run.steps, run.timings
         source = Source(
             folder=place.relative_to(self.root).as_posix(),
-            config=config_hash(load_config(place / "config.toml")),
+            config=config_hash(run.config),
             seed=seed,
             data=identity["examples"],
             trained_by=read_json(checkpoint / "state.json")["smopd"] if checkpoint else None,
@@ -109,8 +107,8 @@ class _Reader:
             right={view: self._counts(outcomes, view, False) for view in views} | self._turns(outcomes),
             right_any={view: self._counts(outcomes, view, True) for view in views},
             curves={name: [_short(row.get(name)) for row in metrics] for name in curve_names(metrics)},
-            tokens=calibration(load_tokens(place)) if (place / "tokens").is_dir() else None,
-            gradients=read_json(gradients) if gradients.exists() else None,
+            tokens=calibration(load_tokens(place)) if run.token_files else None,
+            gradients=run.gradients,
             seconds=_short(sum(row["seconds/step"] for row in timings)) if timings else None,
         )
 

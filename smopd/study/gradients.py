@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smopd.config import load_config, plan_of
+from smopd.config import plan_of
 from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.evaluation.prepare import prepared_examples
@@ -25,10 +25,10 @@ from smopd.objective.plan import Plan, Term
 from smopd.objective.tokens import Moment, Tokens, entropy, every_token, top
 from smopd.rollout import Rollout
 from smopd.rollout.assembly import training_driver
+from smopd.runs import Run, checkpoint
 from smopd.scoring.stats import TokenStats
 from smopd.seeds import rng
 from smopd.tracking import Track, quiet
-from smopd.training import checkpoint
 from smopd.verify.verifiers import verify_all
 
 KEEP = 0.8  # asked of runs that keep every token
@@ -36,14 +36,13 @@ KEEP = 0.8  # asked of runs that keep every token
 
 def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = quiet) -> dict[str, Any]:
     """The split on `examples` training examples, with the checkpoint `at` (default the newest)."""
-    config = load_config(run / "config.toml") if (run / "config.toml").exists() else None
-    if config is None:
-        raise UserError(f"{run}: not a run folder (no config.toml)")
+    folder = Run(run)
+    config = folder.config
     plan = plan_of(config)
     term = next((t for t in plan.scored if t.selects), None)
     if term is None:
         raise UserError(f"{run}: the method {config.method} drops no token, so there is no gradient to split")
-    found = sorted((run / "checkpoints").glob(at or "step-*"))
+    found = [checkpoint for checkpoint in folder.checkpoints if at in ("", checkpoint.name)]
     if not found:
         raise UserError(f"{run}: has no checkpoint {at or 'yet'}")
     from smopd.models.adapters import attach, merged, student_parameters

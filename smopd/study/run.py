@@ -25,6 +25,8 @@ from pathlib import Path
 from smopd.config import to_toml
 from smopd.errors import UserError
 from smopd.files import Held, locked, read_json, require_writable, write_json, write_text
+from smopd.runs.evaluations import TRAINED, evaluation_folder
+from smopd.runs.layout import CONFIG, EVAL, METRICS
 from smopd.shape import check_shape
 from smopd.study.plan import PlannedCell, Study, parse_study
 from smopd.training.interrupt import interruptible
@@ -82,12 +84,12 @@ class StudyFolder:
         made = []
         for model in self.study.models:
             folder = self.base(model.name)
-            evaluation, name = folder / "eval", f"{model.name}, untrained"
-            commands = [["eval", str(folder / "config.toml"), "--out", str(evaluation)]]
+            evaluation, name = folder / EVAL, f"{model.name}, untrained"
+            commands = [["eval", str(folder / CONFIG), "--out", str(evaluation)]]
             made.append(Job(f"base-{folder.name}", name, folder, evaluation / "summary.json", commands))
         for cell in self.study.cells:
             folder, config = self.cell(cell), self.path / "configs" / f"{cell.folder}.toml"
-            evaluation, steps = folder / "eval" / "trained", cell.config.train.steps
+            evaluation, steps = evaluation_folder(folder, TRAINED), cell.config.train.steps
             train = ["train", str(config), "--out", str(folder)]
             commands = [train, ["eval", str(folder), "--no-base", "--out", str(evaluation)]]
             made.append(Job(cell.folder, cell.label, folder, evaluation / "summary.json", commands, steps))
@@ -101,8 +103,8 @@ class StudyFolder:
             for model in self.study.models:
                 base = self.base(model.name)
                 # What another study of this place played it with is what its numbers come from.
-                if not (base / "eval" / "evaluation.json").exists():
-                    write_text(base / "config.toml", to_toml(self.study.base_config(model.name)))
+                if not (base / EVAL / "evaluation.json").exists():
+                    write_text(base / CONFIG, to_toml(self.study.base_config(model.name)))
             for cell in self.study.cells:
                 write_text(self.path / "configs" / f"{cell.folder}.toml", to_toml(cell.config))
         except OSError as error:
@@ -257,8 +259,8 @@ def time_left(scheduler: Scheduler) -> float | None:
 def _part(job: Job) -> float:
     if not job.steps:
         return 0.0
-    metrics = job.folder / "metrics.jsonl"
-    if (job.folder / "eval" / "trained" / "conversations.jsonl").exists():
+    metrics = job.folder / METRICS
+    if (evaluation_folder(job.folder, TRAINED) / "conversations.jsonl").exists():
         return 1 - EVALUATION_SHARE / 2
     steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
     return (1 - EVALUATION_SHARE) * min(1.0, steps / job.steps)

@@ -13,9 +13,9 @@ from typing import Any
 
 from smopd.config import Config, load_config
 from smopd.models.smollm2 import write_plain
+from smopd.runs.export import export
+from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet
-from smopd.training.export import export
-from smopd.training.run_folder import RunFolder
 from smopd.training.runs import Note, train_run
 
 RECIPE = "smollm2-base"

@@ -17,7 +17,7 @@ from smopd.config import Config, plan_of
 from smopd.errors import UserError
 from smopd.objective.caps import Cap
 from smopd.objective.plan import Plan
-from smopd.training.run_folder import RunFolder
+from smopd.runs.writer import RunFolder
 from smopd.verify.verdict import FAILED
 
 log = logging.getLogger("smopd")

@@ -33,6 +33,8 @@ from smopd.objective.units import token_counts
 from smopd.rollout.assembly import refuse_processes, training_driver
 from smopd.rollout.lengths import refuse_too_long
 from smopd.rollout.play import Peers, Rollout
+from smopd.runs.tokens import teacher_contexts, token_columns
+from smopd.runs.writer import RunFolder
 from smopd.scoring.passes import check_head
 from smopd.seeds import derive
 from smopd.settings import Optim
@@ -47,9 +49,7 @@ from smopd.training.monitor import Monitor
 from smopd.training.no_gradient import explain
 from smopd.training.player import StepPlayer
 from smopd.training.processes import Processes
-from smopd.training.run_folder import RunFolder
 from smopd.training.scores import FAST, score, without_graph
-from smopd.training.tokens import teacher_contexts, token_columns
 from smopd.training.turn_accuracy import turn_accuracy
 
 log = logging.getLogger("smopd")

@@ -7,18 +7,18 @@ from typing import Any
 
 from smopd.code_version import versions
 from smopd.config import Config
-from smopd.evaluation.evaluate_run import evaluate_side
 from smopd.evaluation.prepare import prepared_examples
-from smopd.evaluation.run_evaluations import BASE
 from smopd.evaluation.store import load_identity
 from smopd.files import file_digest
 from smopd.models import resolve_adapter
 from smopd.models.adapter_files import WEIGHTS
 from smopd.rollout.choice import resolve_engine
+from smopd.runs.evaluate import evaluate_side
+from smopd.runs.evaluations import BASE, TRAINED, evaluation_folder
+from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet
 from smopd.training.check import check_training
 from smopd.training.hooks import Hooks
-from smopd.training.run_folder import RunFolder
 
 log = logging.getLogger("smopd")
 LOGGED = 10  # examples of the quickstart, in every view before and after, whose tokens are kept
@@ -61,7 +61,8 @@ def quickstart_run(
     check_training(config)
     examples = prepared_examples(config, "eval")
     config = _with_some_tokens(resolve_engine(config))
-    run, base, trained = folder.path, folder.path / "eval" / "base", folder.path / "eval" / "trained"
+    run = folder.path
+    base, trained = (evaluation_folder(run, side) for side in (BASE, TRAINED))
     with folder.lock():
         _, before, _ = evaluate_side(run, BASE, config, examples, None, base, (), folder.begin, track)
         train_run(config, folder, track, note)

@@ -14,10 +14,10 @@ from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import against
-from smopd.evaluation.run_evaluations import BASE, Evaluated, Gone, eval_command, evaluations_of
 from smopd.evaluation.store import load_outcomes
 from smopd.files import digest
 from smopd.models.checksums import checkpoints
+from smopd.runs.evaluations import BASE, Evaluated, Gone, eval_command, evaluations_of
 from smopd.viewer.report import (
     Comparison,
     ConversationPair,
@@ -120,7 +120,7 @@ def missing(
     made = []
     newest = next(reversed(checkpoints(run)), None)
     if steps < config.train.steps and not config.train.patience:
-        command = f"smopd train {run / 'config.toml'} --out {run}"
+        command = f"smopd train {run}"
         made.append(Missing(f"training stands at step {steps} of {config.train.steps}", command))
     if not groups and newest:
         made.append(Missing("no evaluation: neither before training nor after", eval_command(run)))

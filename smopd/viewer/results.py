@@ -8,14 +8,12 @@ import json
 import math
 from pathlib import Path
 
-from smopd.config import load_config
 from smopd.errors import UserError
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.prepare import prepared_examples
-from smopd.evaluation.run_evaluations import evaluations_of
 from smopd.evaluation.store import load_outcomes
-from smopd.files import read_jsonl, read_text, require_writable
-from smopd.shape import STEP
+from smopd.files import read_text, require_writable
+from smopd.runs import Run, is_run
 from smopd.study.collect import rejudged
 from smopd.study.report import audit_studies
 from smopd.tracking import Track, quiet
@@ -25,11 +23,8 @@ from smopd.viewer.report import Measured, ReportData, render_report, without_adv
 
 def report_data(run: Path) -> ReportData:
     """Everything the report of a run shows."""
-    if not (run / "config.toml").exists():
-        raise UserError(f"{run}: not a run folder (no config.toml)")
-    config = load_config(run / "config.toml")
-    times = {row["step"]: row for row in read_jsonl(run / "timings.jsonl", STEP)}
-    metrics = [row | times.get(row["step"], {}) for row in read_jsonl(run / "metrics.jsonl", STEP)]
+    folder = Run(run)
+    config, metrics = folder.config, folder.steps
     groups, gone = evaluation_groups(run, config)
     first, *more = [group.measured() for group in groups] or [Measured("", [], [], [], [])]
     if not metrics and not first.accuracies:
@@ -43,7 +38,7 @@ def report_data(run: Path) -> ReportData:
         metrics=metrics,
         conversations=first.conversations,
         settings=config.model_dump(),
-        warnings=read_jsonl(run / "warnings.jsonl"),
+        warnings=folder.warnings,
         more=more,
         missing=missing(run, config, len(metrics), groups, gone),
         notices=list(dict.fromkeys(line for group in groups for line in group.notices(config.data.train))),
@@ -61,14 +56,14 @@ def report_run(run: Path) -> tuple[Path, ReportData]:
 
 def audit(run: Path, track: Track = quiet) -> list[str]:
     """Everything in a run's or a study's report that its raw conversations do not give."""
-    if not (run / "config.toml").exists():
+    if not is_run(run):
         return audit_studies(run, track)
-    config = load_config(run / "config.toml")
+    folder = Run(run)
     problems = []
-    for found in (e for e in evaluations_of(run, config)[0] if e.summary is not None):
+    for found in (e for e in folder.evaluated()[0] if e.summary is not None):
         # Rules and verifiers as they were asked for; every example of the data, whatever the limit was.
         same = [*found.settings, f"data.eval={json.dumps(found.identity['data'])}", "eval.limit=0"]
-        prepared = prepared_examples(load_config(run / "config.toml", same), "eval")
+        prepared = prepared_examples(folder.config_with(same), "eval")
         with track(f"verifying the replies in {found.folder}"):
             outcomes = rejudged(load_outcomes(found.folder), {e.id: e for e in prepared}, found.folder)
         problems += [

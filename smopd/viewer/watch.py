@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from smopd.formatting import cut, visible
+from smopd.runs import Run
 from smopd.viewer.look.conversations import Part, Shown, rollouts_of
 from smopd.viewer.look.runs import read_run
 
@@ -37,7 +38,7 @@ def status(run: Path) -> dict[str, Any]:
     left = max(0, told["steps"] - told["done"])
     return {
         "run": told["name"], "model": told["model"], "method": told["method"], "step": told["done"],
-        "steps": told["steps"], "working": (run / ".lock").exists(),
+        "steps": told["steps"], "working": Run(run).working,
         "seconds_a_step": each, "seconds_left": each * left if each is not None else None,
         "tokens_a_second": sum(sampled) / sum(seconds) if seconds and sum(seconds) else None,
         "last": {name: values[-1] for name, values in told["metrics"].items() if values},
@@ -53,7 +54,7 @@ def frame(run: Path, width: int) -> RenderableType:
         parts += [
             Text(visible(cut(f"warning: {line}", 300)), style="yellow") for line in now["warnings"][-3:]
         ]
-    newest = max((run / "rollouts").glob("step-*.jsonl"), default=None)
+    newest = max(Run(run).rollout_files, default=None)
     shown = next(iter(rollouts_of(run, newest)), None) if newest else None
     return Group(*parts, *(_conversation(shown) if shown else [Text("no conversation yet", style="dim")]))
 

@@ -8,7 +8,7 @@ from runs import complaint, metrics
 from runs import rows as json_lines
 
 import smopd
-from smopd.api.tables import table
+from smopd.frames import table
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import torch
 from smopd.config import load_config
 from smopd.rollout import assembly
 from smopd.rollout.engine import Engine
+from smopd.runs.writer import RunFolder
 from smopd.training.hooks import Hooks
 from smopd.training.loop import Trainer
 from smopd.training.processes import Processes
-from smopd.training.run_folder import RunFolder
 
 STEPS, HALF = 20, 10
 # The paper's learning rate: at a higher one Adam makes more of rounding than the comparison allows.

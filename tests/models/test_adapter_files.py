@@ -20,7 +20,7 @@ from smopd.models.adapter_files import CONFIG, WEIGHTS, check_fit, load_adapter
 from smopd.models.adapters import attach, student_parameters
 from smopd.models.checksums import REQUIRED
 from smopd.models.loading import skeleton
-from smopd.training.run_folder import RunFolder
+from smopd.runs.writer import RunFolder
 
 SETTINGS = load_config("pocket", ["lora.r=4"])
 FILES = sorted([*REQUIRED, "README.md", "checksums.json"])

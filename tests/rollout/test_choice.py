@@ -16,7 +16,7 @@ from smopd.pocket import MODEL_DIR
 from smopd.rollout import HFEngine, choice
 from smopd.rollout.assembly import evaluation_driver, training_driver
 from smopd.rollout.choice import choose_engine, resolve_engine, with_chosen_engine
-from smopd.training.run_folder import RunFolder
+from smopd.runs.writer import RunFolder
 from smopd.training.runs import train_run
 
 QWEN3 = ["qwen3-1.7b", "qwen3-4b", "qwen3-8b"]

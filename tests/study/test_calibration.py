@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from smopd.errors import UserError
+from smopd.runs.tokens import TYPES, Columns, write
 from smopd.study.calibration import auroc, auroc_interval, calibration, load_tokens
-from smopd.training.tokens import TYPES, Columns, write
 
 
 def make(n: int, seed: int, misleading: bool = False) -> dict[str, np.ndarray]:

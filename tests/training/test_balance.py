@@ -9,9 +9,9 @@ from smopd.config import load_config
 from smopd.models.adapters import student_parameters
 from smopd.objective.tokens import Moment
 from smopd.rollout.play import Peers
+from smopd.runs.writer import RunFolder
 from smopd.training.balance import TermGradients
 from smopd.training.loop import Trainer
-from smopd.training.run_folder import RunFolder
 
 SETTINGS = ["train.rollouts=4", "train.micro_batch=3", "train.steps=2"]
 SETTINGS += ["objective.rho=1.0", "objective.clip=inf"]

@@ -25,7 +25,7 @@ from smopd.models import load_model
 from smopd.models.adapter_files import STUDENT
 from smopd.models.adapters import attach, student_parameters, teacher_parameters, update_teacher
 from smopd.models.checksums import REQUIRED, damage, seal
-from smopd.training.run_folder import RunFolder
+from smopd.runs.writer import RunFolder
 
 CONFIG = load_config("pocket")
 FILES = sorted([*REQUIRED, "README.md", "checksums.json"])

@@ -17,8 +17,8 @@ from smopd.files import file_digest
 from smopd.models import load_model
 from smopd.models.adapters import attach, student_parameters
 from smopd.pocket import MODEL_DIR
-from smopd.training import export as module
-from smopd.training.run_folder import RunFolder
+from smopd.runs import export as module
+from smopd.runs.writer import RunFolder
 
 SMALL = ["train.steps=2", "train.rollouts=2", "train.checkpoint_every=1", "optim.lr=3e-2",
          "rollout.answer_tokens=16", "rollout.middle_tokens=12", "eval.tokens=24",

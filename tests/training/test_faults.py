@@ -13,8 +13,8 @@ from smopd.data import load_examples, save_examples
 from smopd.errors import UserError
 from smopd.models.adapters import adapter_parameters
 from smopd.rollout import Sampled, Stop
+from smopd.runs.writer import RunFolder
 from smopd.training import loop
-from smopd.training.run_folder import RunFolder
 
 SETTINGS = ["train.steps=4", "train.rollouts=3", "train.micro_batch=2", "rollout.middle_tokens=12",
             "rollout.answer_tokens=16", "lora.r=4", "lora.alpha=8", "train.row_tokens=4096"]  # fmt: skip

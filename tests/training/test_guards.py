@@ -13,10 +13,10 @@ from smopd.config import load_config, plan_of
 from smopd.files import read_jsonl
 from smopd.objective import Plan, Term, every, hard, relative, scale, soft, whole_task
 from smopd.rollout.play import Play
+from smopd.runs.writer import RunFolder
 from smopd.scoring import reverse_kl
 from smopd.training.guards import Guards, Watched, due
 from smopd.training.metrics import _loops
-from smopd.training.run_folder import RunFolder
 from smopd.viewer.results import report_run
 
 CONFIG = load_config("pocket")

@@ -19,9 +19,9 @@ from smopd.errors import EngineLost, UserError
 from smopd.files import read_jsonl
 from smopd.models import load_model
 from smopd.models.adapters import student_parameters, teacher_parameters
+from smopd.runs.writer import RunFolder
 from smopd.settings import Optim
 from smopd.training.loop import Stopped, learning_rate
-from smopd.training.run_folder import RunFolder
 
 SMALL = ["train.steps=6", "train.rollouts=3", "train.micro_batch=3", "train.checkpoint_every=2",
          "optim.lr=1e-3", "optim.warmup_steps=0"]  # fmt: skip

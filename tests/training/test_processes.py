@@ -21,9 +21,9 @@ from smopd.errors import UserError
 from smopd.files import read_jsonl
 from smopd.pocket import MODEL_DIR
 from smopd.rollout.assembly import refuse_processes
+from smopd.runs.writer import RunFolder
 from smopd.training.loop import Trainer
 from smopd.training.processes import Processes
-from smopd.training.run_folder import RunFolder
 
 SETTINGS = ["train.steps=3", "train.rollouts=5", "train.micro_batch=2", "train.checkpoint_every=2",
             "train.keep_checkpoints=9", "rollout.middle_tokens=24", "rollout.answer_tokens=32",

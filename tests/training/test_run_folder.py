@@ -16,8 +16,8 @@ import pytest
 from smopd import files
 from smopd.config import load_config
 from smopd.errors import UserError
-from smopd.training import checkpoint
-from smopd.training.run_folder import RunFolder
+from smopd.runs import checkpoint
+from smopd.runs.writer import RunFolder
 from smopd.viewer.results import report_data
 
 CONFIG = load_config("pocket")

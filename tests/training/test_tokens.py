@@ -8,7 +8,7 @@ from runs import checkpoint, equal, metrics, rows, train
 from safetensors.torch import save_file
 
 from smopd.errors import UserError
-from smopd.training.tokens import TYPES, read
+from smopd.runs.tokens import TYPES, read
 
 SETTINGS = ["train.steps=3", "train.rollouts=3", "train.micro_batch=2", "objective.mask_after=0.5",
             "objective.rho=0.6", "objective.clip=0.05"]  # fmt: skip

@@ -16,7 +16,7 @@ from smopd.evaluation.metrics import accuracy
 from smopd.evaluation.statistics import paired
 from smopd.files import read_jsonl, write_jsonl
 from smopd.formatting import visible
-from smopd.training.tokens import read
+from smopd.runs.tokens import read
 from smopd.viewer.look.build import make_view
 from smopd.viewer.look.packing import SCALE, fixed, json_bytes
 from smopd.viewer.look.runs import Source

@@ -14,7 +14,7 @@ from smopd.models.adapter_files import load_adapter
 from smopd.pocket import MODEL_DIR
 from smopd.rollout.engine import Sampling
 from smopd.rollout.hf import HFEngine
-from smopd.training.export import export
+from smopd.runs.export import export
 
 pytestmark = pytest.mark.vllm
 require_vllm()

@@ -19,6 +19,7 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.evaluation.store import load_identity, load_outcomes, load_summary
 from smopd.formatting import esc, visible
+from smopd.runs import is_run
 from smopd.study.run import StudyFolder, study_folders
 from smopd.tracking import Track, quiet
 from smopd.viewer.look.conversations import Shown, evaluated, rollouts
@@ -93,7 +94,7 @@ def found(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "config.toml").exists() or (path / "evaluation.json").exists()
+    return is_run(path) or (path / "evaluation.json").exists()
 
 
 def _check_ours(folder: Path) -> None:
@@ -123,7 +124,7 @@ def _read(
     """The index, and the packs as they are written."""
     runs, sources = list[dict[str, Any]](), list[Source]()
     for number, path in enumerate(folders):
-        alone = not (path / "config.toml").exists()
+        alone = not is_run(path)
         runs.append(_evaluation_alone(path) if alone else read_run(path))
         sources += _source_alone(number, path) if alone else sources_of(number, path)
     names = [run["name"] for run in runs]

@@ -14,8 +14,10 @@ from smopd.errors import UserError
 from smopd.evaluation import tokens as evaluation_tokens
 from smopd.evaluation.store import load_outcomes, load_summary
 from smopd.files import read_jsonl
+from smopd.runs import Run
+from smopd.runs import tokens as training_tokens
+from smopd.runs.layout import TOKENS
 from smopd.scoring.token_log import Others
-from smopd.training import tokens as training_tokens
 from smopd.verify import tasks
 from smopd.viewer.look.packing import fixed, record
 
@@ -167,13 +169,13 @@ def evaluated(folder: Path) -> Iterator[Shown]:
 
 def rollouts(run: Path) -> Iterator[Shown]:
     """The conversations that a run trained on, step by step, as far as they were written."""
-    for file in sorted((run / "rollouts").glob("step-*.jsonl")):
+    for file in Run(run).rollout_files:
         yield from rollouts_of(run, file)
 
 
 def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
     """The conversations of one step, from its file of rollouts."""
-    log = run / "tokens" / f"{file.stem}.safetensors"
+    log = run / TOKENS / f"{file.stem}.safetensors"
     parts, pieces = _training_parts(log) if log.exists() else ({}, {})
     seen = read_jsonl(log.with_suffix(".contexts.jsonl"))
     step = int(file.stem.removeprefix("step-"))

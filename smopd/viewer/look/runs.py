@@ -7,15 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from smopd.config import load_config
 from smopd.config_io import flatten
-from smopd.errors import UserError
-from smopd.evaluation.run_evaluations import BASE, evaluations_of
-from smopd.files import read_jsonl
 from smopd.formatting import finite
-from smopd.models.checksums import checkpoints, step_of
-
-WARNINGS = "warnings.jsonl"
+from smopd.models.checksums import step_of
+from smopd.runs import Run
+from smopd.runs.evaluations import BASE
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,7 @@ class Source:
 
 def sources_of(number: int, run: Path) -> list[Source]:
     """The finished evaluations of a run, those of the untrained model first, and its training."""
-    evaluations, _ = evaluations_of(run, load_config(run / "config.toml"))
+    folder = Run(run)
     found = [
         Source(
             number, "before" if e.side == BASE else "after",
@@ -41,25 +37,22 @@ def sources_of(number: int, run: Path) -> list[Source]:
             e.folder, str(e.identity.get("examples", "")),
             None if e.side == BASE else step_of(Path(e.side)), e.summary,
         )
-        for e in evaluations if e.summary is not None
+        for e in folder.evaluated()[0] if e.summary is not None
     ]  # fmt: skip
     found.sort(key=lambda source: source.kind != "before")
-    if any((run / "rollouts").glob("step-*.jsonl")):
+    if folder.rollout_files:
         found.append(Source(number, "training", "training", run))
     return found
 
 
 def read_run(run: Path) -> dict[str, Any]:
     """Everything the pages tell of a run but its conversations."""
-    if not (run / "config.toml").exists():
-        raise UserError(f"{run}: not a run folder (no config.toml)")
-    config = load_config(run / "config.toml")
-    times = {row["step"]: row for row in read_jsonl(run / "timings.jsonl")}
-    rows = [row | times.get(row["step"], {}) for row in read_jsonl(run / "metrics.jsonl")]
+    folder = Run(run)
+    config, rows = folder.config, folder.steps
     names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
     done = rows[-1]["step"] if rows else 0
     return {
-        "name": run.name or run.resolve().name,
+        "name": folder.name,
         "model": config.model.path,
         "method": config.method,
         "data": config.data.train,
@@ -67,14 +60,14 @@ def read_run(run: Path) -> dict[str, Any]:
         "steps": config.train.steps,
         "done": done,
         "rollouts": config.train.rollouts,
-        "ended": _ended(run, config.train.steps, config.train.patience, rows),
+        "ended": _ended(folder, rows),
         "settings": {key: _plain(value) for key, value in flatten(config.model_dump()).items()},
         "step": [row["step"] for row in rows],
         "metrics": {name: [_number(row.get(name)) for row in rows] for name in names},
-        "evaluations": read_jsonl(run / "evaluations.jsonl"),
-        "starts": read_jsonl(run / "starts.jsonl"),
-        "warnings": [*_warned(run), *_noticed(rows)],
-        "checkpoints": [step_of(folder) for folder in checkpoints(run)],
+        "evaluations": folder.training_evaluations,
+        "starts": folder.starts,
+        "warnings": [*_warned(folder), *_noticed(rows)],
+        "checkpoints": [step_of(checkpoint) for checkpoint in folder.checkpoints],
     }
 
 
@@ -88,10 +81,11 @@ def _number(value: Any) -> float | None:
     return None if number is None else float(f"{number:.5g}")
 
 
-def _ended(run: Path, steps: int, patience: int, rows: list[dict[str, Any]]) -> str:
+def _ended(run: Run, rows: list[dict[str, Any]]) -> str:
     """In a sentence, how far the run came and why it ended there."""
+    steps, patience = run.config.train.steps, run.config.train.patience
     done = rows[-1]["step"] if rows else 0
-    if (run / ".lock").exists():
+    if run.working:
         return f"At step {done} of {steps}; a process works on it, or was killed."
     if not done:
         return "It was not trained."
@@ -105,12 +99,9 @@ def _ended(run: Path, steps: int, patience: int, rows: list[dict[str, Any]]) -> 
     return f"It was stopped after step {done} of {steps}; the same command goes on from there."
 
 
-def _warned(run: Path) -> list[dict[str, Any]]:
+def _warned(run: Run) -> list[dict[str, Any]]:
     """What the run warned of, with the step."""
-    return [
-        {"step": row.get("step"), "message": str(row.get("warning", ""))}
-        for row in read_jsonl(run / WARNINGS)
-    ]
+    return [{"step": row.get("step"), "message": str(row.get("warning", ""))} for row in run.warnings]
 
 
 def _noticed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from smopd.evaluation.statistics import accuracy_interval
+from smopd.runs import is_run
 from smopd.study.collect import collect
 from smopd.study.results import Cell, Results
 from smopd.study.run import StudyFolder
@@ -20,7 +21,7 @@ def study_runs(folder: StudyFolder) -> list[Path]:
     """The run folders of a study: the untrained models and the cells, those that there are."""
     places = [folder.base(model.name) for model in folder.study.models]
     places += [folder.cell(cell) for cell in folder.study.cells]
-    return [place for place in dict.fromkeys(places) if (place / "config.toml").exists()]
+    return [place for place in dict.fromkeys(places) if is_run(place)]
 
 
 def read_study(folder: StudyFolder, numbers: dict[str, int], track: Track = quiet) -> dict[str, Any]:

@@ -22,24 +22,20 @@ from smopd.evaluation.store import INPUTS
 from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.models.checksums import checkpoints, damage, step_of
 from smopd.rollout.engine import SaveAdapter
+from smopd.runs import checkpoint, layout, tokens
+from smopd.runs.continuing import Changes, changes, earlier_settings, lengthened_message, recorded, refused
 from smopd.shape import STEP
-from smopd.training import checkpoint, tokens
-from smopd.training.continuing import (
-    Changes,
-    changes,
-    earlier_settings,
-    lengthened_message,
-    recorded,
-    refused,
-)
 
 if TYPE_CHECKING:
     from peft import PeftModel
     from torch.optim import Optimizer
 
 log = logging.getLogger("smopd")
-LOCK = ".lock"
-UNFINISHED = {LOCK, INPUTS, "config.toml.partial"}  # what a run killed at its very beginning leaves
+UNFINISHED = {
+    layout.LOCK,
+    INPUTS,
+    f"{layout.CONFIG}.partial",
+}  # what a run killed at its very beginning leaves
 TIMES = "seconds/"
 
 
@@ -48,11 +44,9 @@ class RunFolder:
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
-        self.config_file, self.metrics_file = path / "config.toml", path / "metrics.jsonl"
-        self.timings_file = path / "timings.jsonl"  # the seconds of each step, which no seed decides
-        self.evaluations_file = path / "evaluations.jsonl"
-        self.warnings_file = path / "warnings.jsonl"
-        self.starts_file = path / "starts.jsonl"  # a row each time it began or went on: where, with what
+        self.config_file, self.metrics_file = path / layout.CONFIG, path / layout.METRICS
+        self.timings_file, self.starts_file = path / layout.TIMINGS, path / layout.STARTS
+        self.evaluations_file, self.warnings_file = path / layout.EVALUATIONS, path / layout.WARNINGS
         self._locked = False
         self._damaged: set[Path] = set()
         self.changed: Changes = {}  # since it began or last went on, to be recorded by `begin`
@@ -63,7 +57,7 @@ class RunFolder:
                 raise UserError("\n  ".join([f"{path}: {what}:", *lines]))
         elif path.exists() and not (path.is_dir() and {p.name for p in path.iterdir()} <= UNFINISHED):
             advice = "nothing was written, choose another --out"
-            raise UserError(f"{path}: exists and is not a run folder (no config.toml); {advice}")
+            raise UserError(f"{path}: exists and is not a run folder (no {layout.CONFIG}); {advice}")
 
     def begin(self) -> None:
         """Make the folder with its config, or record what changed, once all the run needs is there."""
@@ -89,8 +83,8 @@ class RunFolder:
         with ExitStack() as stack:
             stack.callback(_remove_empty, made)
             try:
-                with self._writing(self.path / LOCK):
-                    works = stack.enter_context(locked(self.path / LOCK))
+                with self._writing(self.path / layout.LOCK):
+                    works = stack.enter_context(locked(self.path / layout.LOCK))
             except Held as other:
                 what = f"another process works on this run ({other.holder})"
                 advice = "wait for it, stop it, or choose another --out"
@@ -121,15 +115,15 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows written so far, without times."""
-        return read_jsonl(self.metrics_file, STEP)
+        return layout.read_rows(self.path, layout.METRICS)
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The evaluations recorded so far."""
-        return read_jsonl(self.evaluations_file, STEP | {"metric": str, "value": float})
+        return layout.read_rows(self.path, layout.EVALUATIONS)
 
     def warnings(self) -> list[dict[str, Any]]:
         """What was warned of so far: step, cause, warning."""
-        return read_jsonl(self.warnings_file)
+        return layout.read_rows(self.path, layout.WARNINGS)
 
     def record_warning(self, row: dict[str, Any]) -> None:
         """Write down a warning."""
@@ -144,10 +138,10 @@ class RunFolder:
                     kept = jsonl(row for row in read_jsonl(file, STEP) if row["step"] <= step)
                     if kept.encode() != file.read_bytes():
                         write_text(file, kept)
-            for name in ("", "rollouts", "tokens"):
+            for name in ("", layout.ROLLOUTS, layout.TOKENS):
                 for partial in (self.path / name).glob("*.partial"):
                     partial.unlink()
-            checkpoint.sweep(self.path / "checkpoints")
+            checkpoint.sweep(self.path / layout.CHECKPOINTS)
         # A kill may have come between a checkpoint and its pruning.
         self.prune(self.config.train.keep_checkpoints, step)
 
@@ -190,7 +184,7 @@ class RunFolder:
 
     def save_checkpoint(self, step: int, model: PeftModel, optimizer: Optimizer, keep: int) -> Path:
         """Write a checkpoint, unless a sound one is there, then `prune`. It is visible only when complete."""
-        final = self.path / "checkpoints" / f"step-{step:06d}"
+        final = self.path / layout.CHECKPOINTS / f"step-{step:06d}"
         if not final.exists() or damage(final):
             with self._writing(final):
                 checkpoint.write(final, step, model, optimizer, self.config)
@@ -220,7 +214,7 @@ class RunFolder:
             problems.append(f"{folder}: damaged: {problem}")
         if problems:
             listed = "\n  ".join([f"{self.path}: every checkpoint is damaged:", *problems])
-            advice = f"delete the folder {self.path / 'checkpoints'}, and the same command begins anew"
+            advice = f"delete the folder {self.path / layout.CHECKPOINTS}, and the same command begins anew"
             raise UserError(f"{listed}\n{advice}; or choose another --out")
         return None
 
@@ -231,18 +225,18 @@ class RunFolder:
             return 0
         if only and (problem := damage(only)):
             raise UserError(f"{only}: damaged: {problem}")
-        earlier = earlier_settings(self.config, read_jsonl(self.starts_file))
+        earlier = earlier_settings(self.config, layout.read_rows(self.path, layout.STARTS))
         return checkpoint.load(chosen, model, optimizer, self.config, earlier)
 
     def save_rollouts(self, step: int, rows: list[dict[str, Any]]) -> None:
         """The conversations of one step."""
-        path = self.path / "rollouts" / f"step-{step:06d}.jsonl"
+        path = layout.step_file(self.path, layout.ROLLOUTS, step, ".jsonl")
         with self._writing(path):
             write_jsonl(path, rows)
 
     def save_tokens(self, step: int, columns: tokens.Columns, contexts: list[dict[str, Any]]) -> None:
         """The token statistics of one step, and what the teacher saw, a row a rollout."""
-        path = self.path / "tokens" / f"step-{step:06d}.safetensors"
+        path = layout.step_file(self.path, layout.TOKENS, step, ".safetensors")
         with self._writing(path):
             write_jsonl(path.with_suffix(".contexts.jsonl"), contexts)
             tokens.write(path, columns)

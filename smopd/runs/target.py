@@ -1,16 +1,15 @@
-"""What a verb is asked to play: a run folder, a recipe, a model or an endpoint, with its options."""
+"""What an argument is: a run folder, one of its checkpoints, a recipe, a model or an endpoint."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from smopd.config import Config, load_config, recipe_names
 from smopd.errors import UserError
 from smopd.rollout.engine import traits_of
-
-if TYPE_CHECKING:
-    from smopd.config import Config
+from smopd.runs.layout import CHECKPOINTS, CONFIG, is_run
 
 TARGET_HELP = {
     "target": "A run folder or one of its checkpoints, a model folder, a hub name, or 'pocket'; a recipe "
@@ -25,10 +24,42 @@ TARGET_HELP = {
 
 
 @dataclass(frozen=True)
+class Named:
+    """What a name stands for: a recipe (of a run, its config.toml) or else a model."""
+
+    recipe: str | Path | None = None
+    model: str | None = None
+    run: Path | None = None
+    checkpoint: Path | None = None
+
+
+def identify(name: str | Path) -> Named:
+    """What a name that a user gives stands for; a UserError for an adapter that is no run's."""
+    path = Path(name).expanduser()
+    if is_run(path):
+        return Named(path / CONFIG, run=path)
+    if (path / "adapter_config.json").exists() and not (path / "config.json").exists():
+        run = run_of(path) or run_of(path.resolve())
+        if run is None:
+            advice = f"give its model, and with it --adapter {path}"
+            raise UserError(f"{path}: an adapter alone, not a checkpoint in a run folder; {advice}")
+        return Named(run / CONFIG, run=run, checkpoint=path)
+    if str(name) in recipe_names() or (path.suffix == ".toml" and path.is_file()):
+        return Named(name)
+    return Named(model=str(name))
+
+
+def run_of(path: Path) -> Path | None:
+    """The run that a folder is, or that it is a checkpoint of."""
+    run = path.parent.parent if path.parent.name == CHECKPOINTS else path
+    return run if is_run(run) else None
+
+
+@dataclass(frozen=True)
 class Target:
     """`run`: the run folder it is or is in, if there is one; `settings`: what was asked for, as KEY=VALUE."""
 
-    config: "Config"
+    config: Config
     run: Path | None
     adapter: str | None  # the one asked for: by --adapter, or as a run's checkpoint
     settings: list[str]
@@ -38,46 +69,30 @@ def resolve_target(
     target: str, given: dict[str, Any], set_: Sequence[str] | None, adapter: str | None
 ) -> Target:
     """The settings of a target: a run's own, or a recipe's, with what options and --set say."""
-    from smopd.config import load_config
-
     settings = list(set_ or [])
     settings += [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     overrides = list(settings)
     asked = load_config(None, overrides).engine
-    endpoint, folder = not traits_of(asked.kind).token_ids, Path(target)
+    endpoint = not traits_of(asked.kind).token_ids
     # For an endpoint nothing local is looked up, not even a folder of the same name.
-    if not endpoint and (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
-        folder, adapter = _of_adapter(folder, adapter)
-    run = folder / "config.toml"
-    is_run = run.exists() and not endpoint
-    recipe = "pocket" if target == "pocket" and not endpoint else None
-    if target.endswith(".toml") and Path(target).is_file() and not endpoint:
-        recipe = target
-    if not is_run and recipe is None:
+    named = Named(model=target) if endpoint else identify(target)
+    if named.checkpoint:
+        if adapter is not None:
+            raise UserError(f"--adapter: {target} is an adapter itself; leave out one of the two")
+        adapter = str(named.checkpoint)
+    if named.recipe is None:
         # As the recipes have it, so that a model is played before and after training by the same engine.
         overrides[:0] = ["engine.kind=auto"]
         overrides.append(f"model.path={json.dumps(target)}")
     # An empty --served-model leaves the choice to the endpoint.
     if endpoint and given.get("engine.model") is None and not asked.model:
         overrides.append(f"engine.model={json.dumps(target)}")
-    config = load_config(run if is_run else recipe, overrides)
+    config = load_config(named.recipe, overrides)
     _check_options(config, given, adapter)
-    return Target(config, folder if is_run else None, adapter, settings)
+    return Target(config, named.run, adapter, settings)
 
 
-def _of_adapter(folder: Path, adapter: str | None) -> tuple[Path, str]:
-    """The run that an adapter folder is a checkpoint of, and the adapter."""
-    if adapter is not None:
-        raise UserError(f"--adapter: {folder} is an adapter itself; leave out one of the two")
-    at = folder if folder.parent.name == "checkpoints" else folder.resolve()
-    run = at.parent.parent
-    if at.parent.name != "checkpoints" or not (run / "config.toml").exists():
-        advice = f"give its model, and with it --adapter {folder}"
-        raise UserError(f"{folder}: an adapter alone, not a checkpoint in a run folder; {advice}")
-    return run, str(folder)
-
-
-def _check_options(config: "Config", given: dict[str, Any], adapter: str | None) -> None:
+def _check_options(config: Config, given: dict[str, Any], adapter: str | None) -> None:
     """An option that would be passed over in silence is an error."""
     kind, traits = config.engine.kind, traits_of(config.engine.kind)
     if given.get("engine.servers") and not traits.remote:

@@ -9,10 +9,11 @@ from typing import Any
 
 from smopd.config import Config
 from smopd.data import Example
-from smopd.evaluation.run_evaluations import BASE, list_evaluation, slug
 from smopd.evaluation.session import evaluate_into, identity
 from smopd.evaluation.store import load_identity, load_summary
 from smopd.files import digest
+from smopd.runs.evaluations import BASE, evaluation_folder, list_evaluation, slug
+from smopd.runs.layout import EVAL
 from smopd.tracking import Track, quiet
 
 log = logging.getLogger("smopd")
@@ -47,17 +48,17 @@ def evaluate_side(
 
 def _own_place(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
     """Where in the run folder it stands already, finished or not, or else will stand."""
-    for file in sorted(run.glob("eval/*/evaluation.json")):
+    for file in sorted(run.glob(f"{EVAL}/*/evaluation.json")):
         if load_identity(file.parent) == wanted:
             return file.parent
-    return run / "eval" / f"{side}-{slug(config.data.eval)}-{digest(wanted, 4)}"
+    return evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
 
 
 def _elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
     """The same evaluation, finished, in a run beside this one or by itself."""
     for parent in dict.fromkeys((run.resolve().parent, Path("runs").resolve())):
         for file in (
-            *sorted(parent.glob("*/eval/*/evaluation.json")),
+            *sorted(parent.glob(f"*/{EVAL}/*/evaluation.json")),
             *sorted(parent.glob("*/evaluation.json")),
         ):
             if (file.parent / "summary.json").exists() and _identity_or_none(file.parent) == wanted:

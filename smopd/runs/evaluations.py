@@ -19,12 +19,13 @@ from smopd.config import Config, load_config
 from smopd.config_io import parse_override
 from smopd.errors import UserError
 from smopd.evaluation.store import conditions, load_identity, load_summary
-from smopd.files import append_jsonl, digest, file_digest, read_jsonl
+from smopd.files import append_jsonl, digest, file_digest
 from smopd.models.checksums import WEIGHTS, checkpoints
+from smopd.runs.layout import CONFIG, EVAL, EVALUATED, is_run, read_rows
 
 log = logging.getLogger("smopd")
-LIST = "evaluated.jsonl"
 BASE = "base"
+TRAINED = "trained"  # the name of the only evaluation of a run that is evaluated once, after training
 # Options of `smopd eval` that are shorter than --set.
 OPTIONS = {"data.eval": "--data", "eval.limit": "--limit", "eval.runs": "--runs"}
 
@@ -57,7 +58,7 @@ class Gone:
 
 def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gone]]:
     """Every evaluation of the run, those in its folder first, and those gone from where they were."""
-    rows = {row["of"]: row for row in read_jsonl(run / LIST)}
+    rows = {row["of"]: row for row in read_rows(run, EVALUATED)}
     found: dict[Path, Evaluated] = {}
     gone = []
     for row in rows.values():
@@ -70,7 +71,7 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
             gone.append(Gone(row["folder"], row["side"], settings))
     sides: dict[str | None, str] | None = None
     # A study keeps the evaluation of a base, which has no run, in eval/ itself.
-    for file in (*run.glob("eval/evaluation.json"), *sorted(run.glob("eval/*/evaluation.json"))):
+    for file in (*run.glob(f"{EVAL}/evaluation.json"), *sorted(run.glob(f"{EVAL}/*/evaluation.json"))):
         if file.parent.resolve() not in found:
             sides = _sides(run, config) if sides is None else sides
             known, where = load_identity(file.parent), os.path.relpath(file.parent, run)
@@ -81,7 +82,7 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
             if side:
                 made = Evaluated(file.parent, where, side, known, load_summary(file.parent))
                 found[file.parent.resolve()] = made
-    inside = sorted(found.values(), key=lambda e: (not e.where.startswith("eval"), e.where))
+    inside = sorted(found.values(), key=lambda e: (not e.where.startswith(EVAL), e.where))
     return inside, gone
 
 
@@ -91,7 +92,7 @@ def evaluations_to_compare(before: Path, after: Path) -> tuple[Path, Path]:
     A folder that is no run is taken for an evaluation. A run stands for the evaluations of its checkpoints,
     and before itself for those of its base.
     """
-    if not any((folder / "config.toml").is_file() for folder in (before, after)):
+    if not any(map(is_run, (before, after))):
         return before, after
     same = before.resolve() == after.resolve()
     found = product(_finished(after), _finished(before, base=same))
@@ -108,11 +109,16 @@ def evaluations_to_compare(before: Path, after: Path) -> tuple[Path, Path]:
 
 def _finished(folder: Path, base: bool = False) -> list[Path]:
     """Finished evaluations of a run's base or of its checkpoints, newest first; else the folder itself."""
-    if not (folder / "config.toml").is_file():
+    if not is_run(folder):
         return [folder]
-    listed, _ = evaluations_of(folder, load_config(folder / "config.toml"))
+    listed, _ = evaluations_of(folder, load_config(folder / CONFIG))
     done = [e.folder for e in listed if e.summary is not None and (e.side == BASE) == base]
     return sorted(done, key=lambda path: (path / "summary.json").stat().st_mtime_ns, reverse=True)
+
+
+def evaluation_folder(run: Path, side: str, *marks: str) -> Path:
+    """Where an evaluation of a run stands, unless somebody wants it elsewhere."""
+    return run / EVAL / "-".join((side, *marks))
 
 
 def eval_command(run: Path, settings: Sequence[str] = (), **replaced: str) -> str:
@@ -142,11 +148,14 @@ def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequen
     where = os.path.relpath(place, run)
     row = {"folder": where, "side": side, "of": of, "settings": list(settings)}
     try:
-        if row not in read_jsonl(run / LIST):
-            append_jsonl(run / LIST, row)
+        if row not in read_rows(run, EVALUATED):
+            append_jsonl(run / EVALUATED, row)
     except OSError as error:  # a run of somebody else, whose folder may only be read
         log.warning(
-            "%s: cannot be written (%s): smopd report will not find %s", run / LIST, error.strerror, place
+            "%s: cannot be written (%s): smopd report will not find %s",
+            run / EVALUATED,
+            error.strerror,
+            place,
         )
 
 

@@ -3,37 +3,37 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smopd.files import read_jsonl
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from smopd.api.run import Run
+    from smopd.runs.run import Run
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by everybody
 
 
 def plot(run: "Run", path: str | Path | None = None) -> "Figure":
-    """Loss and right answers by step; beside them the run's evaluations with their intervals, if any."""
+    """Loss and correct answers by step; beside them the run's evaluations with their intervals, if any."""
     from matplotlib.figure import Figure
 
     evaluations = run.evaluations
     figure = Figure(figsize=(10 if evaluations else 6, 3.6), layout="constrained")
     parts: Any = figure.subplots(1, 2 if evaluations else 1, squeeze=False)[0]
-    rows = read_jsonl(run.path / "metrics.jsonl")
+    rows = run.steps
     steps = [row["step"] for row in rows]
     training, right = parts[0], parts[0].twinx()
     training.plot(steps, [row["loss"] for row in rows], color=COLOURS[0], label="loss")
-    right.plot(steps, [row.get("outcome") for row in rows], color=COLOURS[1], ls="--", label="right answers")
+    right.plot(
+        steps, [row.get("outcome") for row in rows], color=COLOURS[1], ls="--", label="correct answers"
+    )
     for number, view in enumerate(("sharded", "full")):
-        found = [r for r in read_jsonl(run.path / "evaluations.jsonl") if r["metric"] == view]
+        found = [r for r in run.training_evaluations if r["metric"] == view]
         if found:
             values = [r["value"] for r in found]
             label = f"evaluated, {view.upper()}"
             right.plot([r["step"] for r in found], values, "o", color=COLOURS[2 + number], label=label)
     right.set_ylim(-0.02, 1.02)
     training.set(xlabel="step", ylabel="loss", title=run.path.name)
-    right.set_ylabel("share right")
+    right.set_ylabel("share correct")
     lines = [*training.get_lines(), *right.get_lines()]
     training.legend(lines, [str(line.get_label()) for line in lines], fontsize="small")
     if evaluations:

@@ -18,8 +18,11 @@ from smopd.lazy import torch
 from smopd.models.adapter_files import CONFIG, WEIGHTS, load_adapter, resolve_adapter
 from smopd.models.checksums import checkpoints
 from smopd.models.loading import load_generation_config, load_model
+from smopd.runs.layout import CHECKPOINTS
+from smopd.runs.model_card import base_name, model_card
+from smopd.runs.run import Run
+from smopd.runs.target import run_of
 from smopd.tracking import Track, quiet
-from smopd.training.model_card import base_name, model_card
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -43,7 +46,7 @@ def export(
         raise UserError("--dtype: an adapter is written as it was trained; --dtype goes with a folded model")
     require_writable(out)
     run, adapter = _find(source, checkpoint)
-    config = load_config(run / "config.toml") if run else _config_of(adapter)
+    config = Run(run).config if run else _config_of(adapter)
     wanted = dtype or config.model.dtype
     if adapter_only:
         writer = _adapter_writer(config, adapter)
@@ -100,11 +103,10 @@ def _adapter_writer(config: Config, adapter: Path) -> Callable[[Path], None]:
 
 def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
     source = source.expanduser()
-    run: Path | None = source.parent.parent if source.parent.name == "checkpoints" else source
-    run = run if run and (run / "config.toml").exists() else None
+    run = run_of(source)
     if not checkpoint:
         return run, resolve_adapter(source)
-    chosen = source / "checkpoints" / checkpoint
+    chosen = source / CHECKPOINTS / checkpoint
     if run != source or not chosen.is_dir():
         there = ", ".join(p.name for p in checkpoints(source)) or "none"
         raise UserError(f"--checkpoint {checkpoint}: not in {source}; its checkpoints: {there}")

@@ -1,19 +1,24 @@
-"""`smopd.Run`: a run folder to look at from Python. It reads files; nothing here trains."""
+"""A run folder to look at. It reads files and writes none: `writer.py` does."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smopd.api.tables import messages, table
 from smopd.config import Config, load_config
 from smopd.errors import UserError
-from smopd.files import read_jsonl
+from smopd.evaluation.finished import Evaluation
+from smopd.files import read_json, read_jsonl
 from smopd.formatting import esc, percent
+from smopd.frames import messages, table
+from smopd.models.checksums import checkpoints
+from smopd.runs import layout
+from smopd.runs.evaluations import Evaluated, Gone, evaluations_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from smopd.api.evaluation import Evaluation
+Row = dict[str, Any]
 
 
 class Run:
@@ -21,13 +26,85 @@ class Run:
 
     def __init__(self, path: "str | Path | Run") -> None:
         self.path: Path = path.path if isinstance(path, Run) else Path(path).expanduser()
-        if not (self.path / "config.toml").is_file():
-            raise UserError(f"{self.path}: is no run folder (no config.toml)")
+        if not layout.is_run(self.path):
+            raise UserError(f"{self.path}: not a run folder (no {layout.CONFIG})")
 
-    @property
+    # --- as the rest of the package reads it
+
+    @cached_property
     def config(self) -> Config:
         """Every setting of the run."""
-        return load_config(self.path / "config.toml")
+        return load_config(self.path / layout.CONFIG)
+
+    def config_with(self, overrides: list[str]) -> Config:
+        """The run's settings, some of them replaced."""
+        return load_config(self.path / layout.CONFIG, overrides)
+
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self.path.name or self.path.resolve().name
+
+    @property
+    def steps(self) -> list[Row]:
+        """The metrics of every step with its seconds."""
+        seconds = {row["step"]: row for row in self.timings}
+        return [row | seconds.get(row["step"], {}) for row in self._read(layout.METRICS)]
+
+    @property
+    def timings(self) -> list[Row]:
+        """The seconds of every step."""
+        return self._read(layout.TIMINGS)
+
+    @property
+    def starts(self) -> list[Row]:
+        """Where and with what the run began and went on."""
+        return self._read(layout.STARTS)
+
+    @property
+    def warnings(self) -> list[Row]:
+        """What was warned of: step, cause, warning."""
+        return self._read(layout.WARNINGS)
+
+    @property
+    def training_evaluations(self) -> list[Row]:
+        """The accuracies measured while it trained: step, metric, value."""
+        return self._read(layout.EVALUATIONS)
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The checkpoints, oldest first, damaged ones among them."""
+        return checkpoints(self.path)
+
+    @property
+    def rollout_files(self) -> list[Path]:
+        """The conversations of training, a file a step."""
+        return sorted((self.path / layout.ROLLOUTS).glob("step-*.jsonl"))
+
+    @property
+    def token_files(self) -> list[Path]:
+        """The token logs, a file a step."""
+        return sorted((self.path / layout.TOKENS).glob("step-*.safetensors"))
+
+    @property
+    def gradients(self) -> Row | None:
+        """What `smopd study gradients` wrote."""
+        file = self.path / layout.GRADIENTS
+        return read_json(file) if file.exists() else None
+
+    @property
+    def working(self) -> bool:
+        """Whether a process works on it, or was killed."""
+        return (self.path / layout.LOCK).exists()
+
+    def evaluated(self) -> tuple[list[Evaluated], list[Gone]]:
+        """Every evaluation of the run, finished or not, and those gone from where they were."""
+        return evaluations_of(self.path, self.config)
+
+    def _read(self, name: str) -> list[Row]:
+        return layout.read_rows(self.path, name)
+
+    # --- as a person reads it
 
     @property
     def adapter(self) -> Path:
@@ -39,12 +116,12 @@ class Run:
     @property
     def metrics(self) -> Any:
         """A row a step, with its seconds, as a DataFrame (a list of dicts without pandas)."""
-        return table(self._rows())
+        return table(self.steps)
 
     @property
     def summary(self) -> dict[str, Any]:
         """In a few numbers: model, method, steps, the last step, the finished evaluations."""
-        config, rows = self.config, self._rows()
+        config, rows = self.config, self.steps
         return {
             "path": str(self.path),
             "model": config.model.path,
@@ -57,20 +134,17 @@ class Run:
         }
 
     @property
-    def evaluations(self) -> "list[Evaluation]":
+    def evaluations(self) -> list[Evaluation]:
         """The finished evaluations of the run, wherever they are, in the order they were finished."""
-        from smopd.api.evaluation import Evaluation
-        from smopd.evaluation.run_evaluations import evaluations_of
-
-        listed, _ = evaluations_of(self.path, self.config)
+        listed, _ = self.evaluated()
         done = [Evaluation(e.folder, e.side) for e in listed if e.summary is not None]
         return sorted(done, key=lambda e: (e.path / "summary.json").stat().st_mtime_ns)
 
     def tokens(self, step: int) -> Any:
         """What is known of every scored token of a step: a row each, with its rollout's id and its term."""
-        from smopd.training import tokens
+        from smopd.runs import tokens
 
-        path = self.path / "tokens" / f"step-{step:06d}.safetensors"
+        path = layout.step_file(self.path, layout.TOKENS, step, ".safetensors")
         if not path.exists():
             advice = "tokens are kept with settings={'train.save_tokens': True}"
             raise UserError(f"{self.path}: has no tokens of step {step}; {advice}")
@@ -87,19 +161,18 @@ class Run:
 
     def conversations(self, step: int | None = None, view: str | None = None) -> Any:
         """The conversations played in training, a row each; of one step, or in one view."""
-        steps = [f"step-{step:06d}"] if step is not None else ["step-*"]
-        files = [file for name in steps for file in sorted((self.path / "rollouts").glob(f"{name}.jsonl"))]
+        files = [f for f in self.rollout_files if step is None or f.stem == f"step-{step:06d}"]
         if not files:
             where = "anything" if step is None else f"step {step}"
             raise UserError(f"{self.path}: has no conversations of {where} (train.save_rollouts)")
         rows = [row for file in files for row in _played(file)]
         return table([row for row in rows if view is None or row["view"] == view])
 
-    def evaluate(self, examples: Any = None, **how: Any) -> "Evaluation":
+    def evaluate(self, examples: Any = None, **how: Any) -> Evaluation:
         """Accuracy of the run: `smopd.evaluate(run, examples, ...)`."""
-        from smopd.api.evaluation import evaluate
+        import smopd
 
-        return evaluate(self, examples, **how)
+        return smopd.evaluate(self, examples, **how)
 
     def compare(self, other: "str | Path | Run") -> dict[str, Any]:
         """This run against another (which is "before"), paired by item, on what both were last evaluated on.
@@ -107,33 +180,29 @@ class Run:
         "base": against the run's own model before training. The folders compared are in "a" and "b".
         """
         from smopd.evaluation.metrics import compare_evaluations
-        from smopd.evaluation.run_evaluations import evaluations_to_compare
+        from smopd.runs.evaluations import evaluations_to_compare
 
         before = self.path if other == "base" else Run(other).path
         return compare_evaluations(*evaluations_to_compare(before, self.path))
 
     def plot(self, path: str | Path | None = None) -> "Figure":
-        """Loss and share of right answers by step, and the accuracies of the evaluations; saved if named."""
-        from smopd.api.plotting import plot
+        """Loss and share of correct answers by step, and the accuracies of evaluations; saved if named."""
+        from smopd.runs.plot import plot
 
         return plot(self, path)
 
     def export(self, out: str | Path, **how: Any) -> Path:
         """The trained model as a plain Hugging Face folder, the adapter folded in (`smopd export`)."""
-        from smopd.training.export import export
+        from smopd.runs.export import export
 
         export(self.path, Path(out), **how)
         return Path(out)
-
-    def _rows(self) -> list[dict[str, Any]]:
-        seconds = {row["step"]: row for row in read_jsonl(self.path / "timings.jsonl")}
-        return [row | seconds.get(row["step"], {}) for row in read_jsonl(self.path / "metrics.jsonl")]
 
     def _lines(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as (what, value)."""
         found = self.summary
         last = found["last"] or {}
-        right = f", right {percent(last['outcome'])}" if last.get("outcome") is not None else ""
+        right = f", correct {percent(last['outcome'])}" if last.get("outcome") is not None else ""
         lines = [("run", str(self.path)), ("model", found["model"])]
         lines += [("method", f"{found['method']}, seed {found['seed']}")]
         lines += [("steps", f"{found['steps']} of {found['of']}")]
@@ -150,7 +219,7 @@ class Run:
         return f"<table>{rows}</table>"
 
 
-def _played(file: Path) -> Iterator[dict[str, Any]]:
+def _played(file: Path) -> Iterator[Row]:
     """The conversations of one step's rollouts. The verdict is on the rollout: on its first view."""
     step = int(file.stem.removeprefix("step-"))
     for record in read_jsonl(file):

@@ -12,12 +12,12 @@ from smopd.config import Config, to_toml
 from smopd.data import load_examples
 from smopd.data.reading import generated
 from smopd.evaluation.metrics import against
-from smopd.evaluation.run_evaluations import BASE, Evaluated, evaluations_of
 from smopd.evaluation.store import data_digest, load_outcomes
-from smopd.files import file_digest, read_json, read_jsonl
+from smopd.files import file_digest, read_json
 from smopd.formatting import interval, p_value, percent, points
 from smopd.models.adapter_files import CONFIG, WEIGHTS
-from smopd.shape import STEP
+from smopd.runs.evaluations import BASE, Evaluated, evaluations_of
+from smopd.runs.run import Run
 
 PAPER = "SMOPD, arXiv 2608.14647"
 
@@ -47,7 +47,7 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
         parts += _evaluations(found)
     parts.append(_use(name, base, adapter, bool(dtype)))
     if run:
-        parts.append(_training(config, adapter, run))
+        parts.append(_training(config, adapter, Run(run)))
     parts.append(_limits(bool(found)))
     if run:
         parts.append(_settings(config, base))
@@ -136,7 +136,7 @@ def _use(name: str, base: str, adapter: Path, folded: bool) -> str:
     return f"## Use\n\n```python\n{code}\n```\n\n```\n{serve}\n```\n\n{nothing}"
 
 
-def _training(config: Config, adapter: Path, run: Path) -> str:
+def _training(config: Config, adapter: Path, run: Run) -> str:
     state = adapter / "state.json"
     step = read_json(state)["step"] if state.exists() else None
     lines = [f"- step {step} of {config.train.steps}, {config.train.rollouts} conversations a step"]
@@ -144,7 +144,7 @@ def _training(config: Config, adapter: Path, run: Path) -> str:
     if config.model.quantize != "none":
         lines.append(f"- base weights in {config.model.quantize} while training")
     lines.append(f"- training data: {_data(config.data.train)}")
-    rows = {row["step"]: row for row in read_jsonl(run / "metrics.jsonl", STEP)}
+    rows = {row["step"]: row for row in run.steps}
     if step in rows:
         shown = {key: rows[step].get(key) for key in ("loss", "loss/middle", "loss/answer", "grad_norm")}
         numbers = [f"{key} {value:.4g}" for key, value in shown.items() if value is not None]

@@ -1,0 +1,58 @@
+"""A finished evaluation to look at, as a dict of its summaries by view."""
+
+from pathlib import Path
+from typing import Any
+
+from smopd.errors import UserError
+from smopd.evaluation.store import load_outcomes, load_summary
+from smopd.formatting import esc, interval, percent
+from smopd.frames import messages, table
+
+
+class Evaluation(dict[str, Any]):
+    """A finished evaluation: the summary of each view by its name; the rest as attributes.
+
+    `side`: of a run's evaluation "base" or the checkpoint's name, else None.
+    """
+
+    def __init__(self, path: str | Path, side: str | None = None) -> None:
+        self.path, self.side = Path(path), side
+        found = load_summary(self.path)
+        if found is None:
+            raise UserError(f"{self.path}: is no finished evaluation (no summary.json)")
+        self.summary = found  # all of summary.json
+        super().__init__(found["views"])
+
+    def conversations(self, view: str | None = None) -> Any:
+        """Every conversation with its verdict, a row each: a DataFrame (without pandas, a list of dicts)."""
+        found = [o for o in load_outcomes(self.path) if view in (None, o.view)]
+        return table([{**vars(o), "messages": messages(o.system, o.turns)} for o in found])
+
+    def compare(self, before: "Evaluation | str | Path") -> dict[str, Any]:
+        """The change since another evaluation, by view and paired by item: difference, interval, p."""
+        from smopd.evaluation.metrics import compare_evaluations
+
+        other = before.path if isinstance(before, Evaluation) else Path(before)
+        return compare_evaluations(other, self.path)
+
+    def to_inspect(self, path: str | Path) -> Path:
+        """Write it as a log of inspect_ai (.eval or .json), for `inspect view`."""
+        from smopd.evaluation.inspect_log import write_inspect_log
+
+        return write_inspect_log(self.path, Path(path))
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{what:<10} {value}" for what, value in self._lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{esc(what)}</th><td>{esc(value)}</td></tr>" for what, value in self._lines())
+        return f"<table>{rows}</table>"
+
+    def _lines(self) -> list[tuple[str, str]]:
+        return [
+            (
+                view.upper(),
+                f"{percent(v['accuracy'])} {interval(v['low'], v['high'])} ({v['correct']}/{v['total']})",
+            )
+            for view, v in self.items()
+        ]
