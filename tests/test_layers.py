@@ -100,8 +100,8 @@ def test_an_import_that_points_backwards_is_seen(source):
 
 
 # What `smopd/runs/layout.py` names: whoever wants one of them asks `smopd.runs.Run`.
-RUN_FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "starts.jsonl", "warnings.jsonl", "evaluations.jsonl",
-             "evaluated.jsonl", "gradients.json"}  # fmt: skip
+RUN_FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "starts.jsonl", "warnings.jsonl",
+             "evaluations.jsonl", "evaluated.jsonl", "gradients.json"}  # fmt: skip
 # What a checkpoint is, which models know; what a recipe that is a run folder is told.
 KNOWN = {"models/checksums.py", "config.py"}
 

@@ -92,7 +92,7 @@ def test_a_run_says_what_it_is(apples, evaluated):
     assert "2 of 2" in repr(apples)
     assert f"<td>{apples.path}</td>" in apples._repr_html_()
     assert smopd.Run(str(apples.path)).adapter.name == "step-000002"
-    assert "is no run folder" in complaint(apples.path.parent, call=smopd.Run)
+    assert "not a run folder" in complaint(apples.path.parent, call=smopd.Run)
 
 
 def test_the_plot_shows_training_and_evaluations(apples, evaluated, tmp_path):

@@ -62,7 +62,7 @@ def test_help_has_an_example(smopd, verb):
         (["study", "broken.toml"], "broken.toml: not valid TOML"),
         (["study", "miniature", "--set", "train.step=3"], "did you mean 'train.steps'?"),
         (["study", "paper-ablation"], "data.train = train.jsonl: no such file"),
-        (["study", "calibration", "empty"], "empty: has no token log"),
+        (["study", "calibration", "empty"], "empty: not a run folder"),
         (["study", "gradients", "empty"], "empty: not a run folder"),
         (["eval", "pocket", "--no-base"], "--no-base: pocket is no run folder"),
         (["data", "check", "bad.jsonl"], "bad.jsonl, line 2"),
@@ -124,7 +124,9 @@ def test_train_eval_report_round_trip(smopd, tmp_path):
     code, _, err = smopd("eval", "alone", "--limit", "6")
     assert (code, "give its model, and with it --adapter alone" in err) == (2, True)
     code, _, err = smopd("eval", "alone", "--adapter", "r")
-    assert (code, "--adapter: alone is an adapter itself" in err) == (2, True)
+    assert (code, "give its model, and with it --adapter alone" in err) == (2, True)
+    code, _, err = smopd("eval", "r/checkpoints/step-000002", "--adapter", "r")
+    assert (code, "--adapter: r/checkpoints/step-000002 is an adapter itself" in err) == (2, True)
     one = json.loads(smopd("eval", "pocket", "--limit", "3", "--views", "sharded", "--json")[1])
     assert list(one["views"]) == ["sharded"]
     base = json.loads(smopd("eval", "r/config.toml", "--limit", "6", "--json")[1])

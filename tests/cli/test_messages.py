@@ -47,7 +47,7 @@ def nothing_is_computed(monkeypatch):
     def begun(*_, **__):
         raise AssertionError("the work has begun")
 
-    for place in ("rollout.assembly.load_model", "training.loop.load_model", "training.export.load_model",
+    for place in ("rollout.assembly.load_model", "training.loop.load_model", "runs.export.load_model",
                   "study.report.make_document", "data.training_set.compose.build"):  # fmt: skip
         monkeypatch.setattr(f"smopd.{place}", begun)
 

@@ -51,7 +51,7 @@ REFUSED = {
     "plan pocket --gpu h1000": "did you mean",
     "methods show entrpy": "did you mean 'entropy'?",
     "study nosuch": "no such study or file",
-    "study calibration empty": "has no token log",
+    "study calibration empty": "not a run folder",
     "study gradients empty": "not a run folder",
     "data check nope.jsonl": "nope.jsonl: no such data file",
     "bench methods nosuch": "unknown method 'nosuch'",

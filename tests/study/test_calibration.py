@@ -112,6 +112,7 @@ def test_degenerate_logs():
 def test_a_log_on_disk_is_read_by_part_with_rollouts_numbered_through(tmp_path):
     import torch
 
+    (tmp_path / "config.toml").write_text("")
     for step in (1, 2):
         columns = {name: torch.arange(6).to(getattr(torch, kind)) for name, kind in TYPES.items()}
         columns |= {
@@ -126,5 +127,5 @@ def test_a_log_on_disk_is_read_by_part_with_rollouts_numbered_through(tmp_path):
     assert tokens["rollout"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert tokens["step"].tolist() == [1] * 4 + [2] * 4
     assert load_tokens(tmp_path, "answer")["position"].tolist() == [3, 3]
-    with pytest.raises(UserError, match=r"train\.save_tokens"):
+    with pytest.raises(UserError, match="not a run folder"):
         load_tokens(tmp_path / "elsewhere")
