@@ -46,7 +46,7 @@ class Section(BaseModel):
         return value
 
 
-class Model(Section):
+class ModelSettings(Section):
     """Which weights are trained."""
 
     path: str = Field("pocket", min_length=1, description="pocket, a folder, a GGUF file or a hub id")
@@ -58,7 +58,7 @@ class Model(Section):
     quantize: Literal["none", "nf4", "int8"] = Field("none", description="base weights in 4 or 8 bits (GPU)")
 
 
-class Chat(Section):
+class ChatSettings(Section):
     """How conversations become token ids."""
 
     history: Literal["template", "verbatim"] = Field(
@@ -67,7 +67,7 @@ class Chat(Section):
     thinking: bool = Field(False, description="let models with a thinking mode think")
 
 
-class Data(Section):
+class DataSettings(Section):
     """The examples: JSONL, LiC's own JSON, or the generated pocket world."""
 
     train: str = Field("pocket:train", min_length=1, description='training examples: file or "pocket:train"')
@@ -77,7 +77,7 @@ class Data(Section):
     databases: str = Field("", description="database task: folder with ID/ID.sqlite; empty = synthesised")
 
 
-class Rollout(Section):
+class RolloutSettings(Section):
     """How the student's replies are sampled in training."""
 
     batch: int = Field(64, ge=1, description="conversations in one generate call")
@@ -91,7 +91,7 @@ class Rollout(Section):
     )
 
 
-class Engine(Section):
+class EngineSettings(Section):
     """What samples the replies."""
 
     kind: str = Field(
@@ -123,7 +123,7 @@ class Engine(Section):
         raise ValueError(f"expected one of {kinds}, or a Python file of yours (docs/extending.md)")
 
 
-class Lora(Section):
+class LoraSettings(Section):
     """The adapters of student and teacher."""
 
     r: int = Field(64, ge=1, le=8192, description="rank")
@@ -132,14 +132,14 @@ class Lora(Section):
     targets: list[str] = Field(PROJECTIONS, min_length=1, description="linear layers that get an adapter")
 
 
-class Teacher(Section):
+class TeacherSettings(Section):
     """The teacher: a moving average of the student's adapter."""
 
     decay: float = Field(0.99, ge=0, le=1, description="share of the old teacher kept at each update")
     every: int = Field(1, ge=1, description="steps from one update to the next")
 
 
-class Optim(Section):
+class OptimSettings(Section):
     """AdamW and its schedule."""
 
     lr: float = Field(5e-6, gt=0, description="peak learning rate")
@@ -152,7 +152,7 @@ class Optim(Section):
     grad_clip: float = Field(1.0, ge=0, description="largest gradient norm; 0 = off")
 
 
-class Train(Section):
+class TrainSettings(Section):
     """The loop."""
 
     steps: int = Field(100, ge=1, description="optimizer steps")
@@ -176,7 +176,7 @@ class Train(Section):
     trackers: list[Literal["tensorboard", "trackio", "wandb"]] = Field([], description="more metrics sinks")
 
 
-class Eval(Section):
+class EvalSettings(Section):
     """How accuracy is measured."""
 
     limit: int = Field(0, ge=0, description="use only the first so many examples; 0 = all")
@@ -196,7 +196,7 @@ class Eval(Section):
     alternatives: int = Field(5, ge=1, description="with them: likely tokens at each, at most")
 
 
-class User(Section):
+class UserSettings(Section):
     """The model that plays the user in the view simulated: any chat endpoint."""
 
     servers: list[str] = Field([], description="base URLs, e.g. http://host:8000")
@@ -212,14 +212,14 @@ class Settings(Section):
     """All of them: what models, engines and data need to know of a run."""
 
     seed: int = Field(42, ge=0, description="every random choice of the run derives from it")
-    model: Model = Field(default_factory=Model)
-    chat: Chat = Field(default_factory=Chat)
-    data: Data = Field(default_factory=Data)
-    rollout: Rollout = Field(default_factory=Rollout)
-    engine: Engine = Field(default_factory=Engine)
-    lora: Lora = Field(default_factory=Lora)
-    teacher: Teacher = Field(default_factory=Teacher)
-    optim: Optim = Field(default_factory=Optim)
-    train: Train = Field(default_factory=Train)
-    eval: Eval = Field(default_factory=Eval)
-    user: User = Field(default_factory=User)
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    chat: ChatSettings = Field(default_factory=ChatSettings)
+    data: DataSettings = Field(default_factory=DataSettings)
+    rollout: RolloutSettings = Field(default_factory=RolloutSettings)
+    engine: EngineSettings = Field(default_factory=EngineSettings)
+    lora: LoraSettings = Field(default_factory=LoraSettings)
+    teacher: TeacherSettings = Field(default_factory=TeacherSettings)
+    optim: OptimSettings = Field(default_factory=OptimSettings)
+    train: TrainSettings = Field(default_factory=TrainSettings)
+    eval: EvalSettings = Field(default_factory=EvalSettings)
+    user: UserSettings = Field(default_factory=UserSettings)

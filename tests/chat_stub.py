@@ -6,7 +6,7 @@ from http_stub import HttpStub
 
 from smopd.rollout import Sampling
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
-from smopd.settings import Engine
+from smopd.settings import EngineSettings
 
 KEY = "sk-very-secret-0123456789"
 
@@ -33,7 +33,7 @@ class Stub(HttpStub):
 
 def endpoint(*urls, pause=0.01, model="m", **settings) -> ChatEndpoint:
     return ChatEndpoint(
-        Engine(servers=list(urls), model=model, **{"retries": 2, "timeout": 10.0} | settings), pause
+        EngineSettings(servers=list(urls), model=model, **{"retries": 2, "timeout": 10.0} | settings), pause
     )
 
 

@@ -13,7 +13,7 @@ from smopd.models.adapters import attach, student_parameters
 from smopd.objective.loss import RolloutLoss
 from smopd.rollout import Driver, HFEngine, Rollout, Sampling
 from smopd.scoring import TokenStats
-from smopd.settings import Lora
+from smopd.settings import LoraSettings
 
 NUCLEUS = Sampling(1.0, 20, 0.95, 20)
 # As Qwen3's: what the generation prompt wrote is gone from the history, so no turn's tokens begin the next
@@ -26,7 +26,7 @@ FORGETFUL = (
 
 def student_of(chat: ChatModel) -> PeftModel:
     """The model with a small adapter, and a teacher equal to it."""
-    return attach(chat.model, Lora(r=4, alpha=8), seed=1)
+    return attach(chat.model, LoraSettings(r=4, alpha=8), seed=1)
 
 
 def move_student(model: PeftModel, by: float, seed: int = 0) -> None:

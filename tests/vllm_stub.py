@@ -13,7 +13,7 @@ from http_stub import HANG_UP, HttpStub, stubs_of
 from smopd.config import Config
 from smopd.rollout.engine import Sampling
 from smopd.rollout.vllm_http import VLLMServers
-from smopd.settings import Engine
+from smopd.settings import EngineSettings
 
 END, VOCABULARY = 1, 300
 SAMPLING = Sampling(temperature=0.7, max_tokens=8, top_p=0.9, top_k=20)
@@ -112,7 +112,7 @@ def connect(tmp_path, monkeypatch):
         def one(*stubs, folder=tmp_path / "run", encode=None, lora=True, **settings):
             urls = [stub if isinstance(stub, str) else stub.url for stub in stubs]
             settings = {"kind": "vllm-http", "servers": urls, "retries": 2, "timeout": 5.0} | settings
-            config, rank = Config(engine=Engine(**settings)), 64 if lora else 0
+            config, rank = Config(engine=EngineSettings(**settings)), 64 if lora else 0
             made = VLLMServers(config, [END, 2], VOCABULARY, folder, encode, rank, pause=0.02)
             stack.callback(made.close)
             return made

@@ -18,7 +18,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from smopd.models.adapters import attach, merged
 from smopd.rollout.engine import Sampling
 from smopd.rollout.hf import HFEngine
-from smopd.settings import Lora
+from smopd.settings import LoraSettings
 
 LAYERS, TOKENS, REPETITIONS = 28, 32, 7
 
@@ -29,7 +29,7 @@ def milliseconds(fold: bool) -> float:
         hidden_size=32, intermediate_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
         num_hidden_layers=LAYERS, vocab_size=64,
     )  # fmt: skip
-    model = attach(Qwen3ForCausalLM(shape), Lora(r=4, alpha=4), 1)
+    model = attach(Qwen3ForCausalLM(shape), LoraSettings(r=4, alpha=4), 1)
     engine = HFEngine(model, [])
     taken = []
     with merged(model) if fold else nullcontext():

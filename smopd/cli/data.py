@@ -85,11 +85,11 @@ def data_build(
       smopd data build raw train.jsonl --sharder llm --url http://localhost:8000
     """
     from smopd.cli.progress import track
-    from smopd.data.training_set import Plan, build, write
+    from smopd.data.training_set import BuildPlan, build, write
 
     _new(out, f"{out.name}.card.json", f"{out.name}.card.md")
     chosen = tuple(d.strip() for d in domains.split(",") if d.strip())
-    plan = Plan(raw, tuple(eval_ or ()), chosen, total, seed, sharder, workers)
+    plan = BuildPlan(raw, tuple(eval_ or ()), chosen, total, seed, sharder, workers)
     engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
     with _stoppable():
         by_model = _sharder(sharder, out, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
@@ -244,10 +244,10 @@ def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> An
     from smopd.cli.progress import track
     from smopd.data.llm_sharding import LlmSharder
     from smopd.rollout.openai import ChatEndpoint
-    from smopd.settings import Engine
+    from smopd.settings import EngineSettings
 
     options["cache"] = options["cache"] or out.with_name(f"{out.name}.shards.jsonl")
-    return LlmSharder(ChatEndpoint(Engine(kind="openai", **engine)), **options, track=track)
+    return LlmSharder(ChatEndpoint(EngineSettings(kind="openai", **engine)), **options, track=track)
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Task:
+class PocketTask:
     """A task without wording: `facts` stand in the order of the solution."""
 
     family: Literal["math", "actions"]
@@ -95,7 +95,7 @@ class Task:
 class Told:
     """A task in words: `order[i]` is the fact that shard i+1 reveals (shard 0 is the goal)."""
 
-    task: Task
+    task: PocketTask
     example: Example
     order: tuple[Fact, ...]
 
@@ -105,7 +105,7 @@ def apply(op: str, value: int, n: int) -> int:
     return {"+": value + n, "-": value - n, "x": value * n}[op]
 
 
-def derivation(task: Task, known: frozenset[Fact] | set[Fact], start: int) -> list[tuple[Fact, int]]:
+def derivation(task: PocketTask, known: frozenset[Fact] | set[Fact], start: int) -> list[tuple[Fact, int]]:
     """The known stages in the order of the day with the running value after each, from `start`."""
     value, steps = start, []
     for fact in (fact for fact in task.facts if fact.op and fact in known):
@@ -114,23 +114,23 @@ def derivation(task: Task, known: frozenset[Fact] | set[Fact], start: int) -> li
     return steps
 
 
-def _math_task(r: Random) -> Task:
+def _math_task(r: Random) -> PocketTask:
     while True:
         stages = sorted(r.sample(STAGES, r.randint(2, 5)), key=STAGES.index)
         facts = [Fact("start", "", r.randint(2, 12))]
         for stage in stages:
             op = r.choice("++--x")
             facts.append(Fact(stage, op, r.randint(2, 3) if op == "x" else r.randint(1, 9)))
-        task = Task("math", tuple(facts))
+        task = PocketTask("math", tuple(facts))
         values = [value for _, value in derivation(task, set(facts), int(facts[0].value))]
         if sum(f.op == "x" for f in facts) <= 2 and all(1 <= value <= LARGEST for value in values):
             return task
 
 
-def _actions_task(r: Random) -> Task:
+def _actions_task(r: Random) -> PocketTask:
     names = r.sample(sorted(VALUES), r.randint(3, 6))
     facts = tuple(Fact(name, "", r.choice(VALUES[name])) for name in names)
-    return Task("actions", facts, r.choice(sorted(FUNCTIONS)))
+    return PocketTask("actions", facts, r.choice(sorted(FUNCTIONS)))
 
 
 def _led(lead: str, text: str) -> str:
@@ -138,7 +138,7 @@ def _led(lead: str, text: str) -> str:
     return lead + (text if kept else text[0].lower() + text[1:])
 
 
-def tell(task: Task, r: Random, identity: str) -> Told:
+def tell(task: PocketTask, r: Random, identity: str) -> Told:
     """Put a task into words: FULL in the order of the solution, the shards shuffled behind the goal."""
     name, items = r.choice(NAMES), r.choice(ITEMS)
 

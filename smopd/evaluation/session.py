@@ -35,7 +35,7 @@ NO_PART = {"clean", "save_tokens", "save_tokens_limit", "alternatives"}
 log = logging.getLogger("smopd")
 
 
-class Replies:
+class ReplyCounter:
     """Counts the replies since the last group of conversations was done: a sign of life."""
 
     def __init__(self, update: Update, done: int) -> None:
@@ -110,7 +110,7 @@ def _play(
         group = max(group, driver.endpoint.width)
     user = SimulatedUser(config.user).converse if view == "simulated" else None
     with track(f"{label} {view.upper()}", len(examples) * runs, done) as update:
-        replies = Replies(update, done)
+        replies = ReplyCounter(update, done)
         player = replace(driver, heard=replies.add)
 
         def advance(fresh: list[Outcome]) -> None:

@@ -20,8 +20,7 @@ from smopd.rollout.driver import Conversation
 from smopd.rollout.http import Cancellation
 from smopd.rollout.openai import ChatEndpoint
 from smopd.seeds import derive
-from smopd.settings import Engine as EngineSettings
-from smopd.settings import User as UserSettings
+from smopd.settings import EngineSettings, UserSettings
 from smopd.verify import tasks
 from smopd.verify.verifiers import Verdict, verify_all
 

@@ -15,7 +15,7 @@ from smopd.models.adapter_files import STUDENT, load_adapter
 from smopd.models.loading import lora_targets
 from smopd.models.mixed_precision import compute_in_base_type
 from smopd.seeds import derive
-from smopd.settings import Lora as LoraSettings
+from smopd.settings import LoraSettings
 
 TEACHER = "teacher"
 

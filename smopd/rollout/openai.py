@@ -19,7 +19,7 @@ from smopd.rollout.engine import TRAITS, Sampling, Stop
 from smopd.rollout.http import Cancellation, Cancelled, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import LONGEST_PAUSE, LONGEST_WAIT, side_by_side
 from smopd.seeds import derive
-from smopd.settings import Engine as EngineSettings
+from smopd.settings import EngineSettings
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from smopd.formatting import one_line
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
 from smopd.rollout.http import Body, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
-from smopd.rollout.vllm_shared import Adapter, AdapterStore, Replies, max_rank, served_model
+from smopd.rollout.vllm_shared import Adapter, AdapterStore, ReplyReader, max_rank, served_model
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
@@ -48,7 +48,7 @@ class VLLMServers(Engine):
             raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
         self._settings, self._model, self._encode = settings, served_model(config), encode
         self._rank = max_rank(rank) if rank else 0
-        self._client, self._replies = Client(settings.api_key_env), Replies(end_ids, vocabulary)
+        self._client, self._replies = Client(settings.api_key_env), ReplyReader(end_ids, vocabulary)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
         self._adapter: Adapter | None = None
         adapters = Path(settings.adapters) if settings.adapters else folder / "served"

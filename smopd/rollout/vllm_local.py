@@ -20,7 +20,7 @@ from smopd.errors import UserError
 from smopd.models.handover import StudentAdapter
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
 from smopd.rollout.vllm_memory import tensors_by_folder
-from smopd.rollout.vllm_shared import Adapter, AdapterStore, Replies, max_rank, served_model
+from smopd.rollout.vllm_shared import Adapter, AdapterStore, ReplyReader, max_rank, served_model
 from smopd.seeds import derive
 from smopd.settings import Settings
 
@@ -40,7 +40,7 @@ class VLLMEngine(Engine):
 
     def __init__(self, config: Settings, end_ids: Sequence[int], vocabulary: int, rank: int = 0) -> None:
         self.usage = Usage()
-        self._replies = Replies(end_ids, vocabulary)
+        self._replies = ReplyReader(end_ids, vocabulary)
         self._folder = TemporaryDirectory(prefix="smopd-vllm-")
         self._store = AdapterStore(Path(self._folder.name), Path(self._folder.name))
         self._adapter: Adapter | None = None

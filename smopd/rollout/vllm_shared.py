@@ -48,7 +48,7 @@ def max_rank(rank: int) -> int:
     return next(limit for limit in RANKS if rank <= limit)
 
 
-class Replies:
+class ReplyReader:
     """How replies are asked of vLLM, and how they are read, or what is wrong with them."""
 
     def __init__(self, end_ids: Sequence[int], vocabulary: int) -> None:

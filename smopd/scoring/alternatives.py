@@ -41,7 +41,7 @@ def highest(
     return Highest(ids, capped(values, softcap) - capped(sampled, softcap))
 
 
-class Profile(NamedTuple):
+class TokenProfile(NamedTuple):
     """What one model says of reply tokens, one row a token."""
 
     logp: torch.Tensor  # [N] of the token
@@ -52,7 +52,7 @@ class Profile(NamedTuple):
 @torch.no_grad()
 def token_profile(
     hidden: torch.Tensor, lm_head_weight: torch.Tensor, tokens: torch.Tensor, count: int
-) -> Profile:
+) -> TokenProfile:
     """What hidden states [N, d] and a head [V, d] say of `tokens`, with the `count` likeliest at each."""
     wide = wide_dtype(hidden.dtype)
     size = max(1, CHUNK_BYTES // (lm_head_weight.shape[0] * wide.itemsize))
@@ -65,4 +65,4 @@ def token_profile(
         best = log_p.topk(min(count, log_p.shape[1]), -1)
         ids.append(best.indices)
         values.append(best.values)
-    return Profile(torch.cat(logps), torch.cat(entropies), Top(torch.cat(ids), torch.cat(values)))
+    return TokenProfile(torch.cat(logps), torch.cat(entropies), Top(torch.cat(ids), torch.cat(values)))

@@ -37,7 +37,7 @@ from smopd.runs.tokens import teacher_contexts, token_columns
 from smopd.runs.writer import RunFolder
 from smopd.scoring.passes import check_head
 from smopd.seeds import derive
-from smopd.settings import Optim
+from smopd.settings import OptimSettings
 from smopd.training import sharding
 from smopd.training.balance import TermGradients
 from smopd.training.check import check_training
@@ -407,7 +407,7 @@ class Trainer:
 SMALLEST_ROW = 64  # packed tokens
 
 
-def learning_rate(step: int, total: int, optim: Optim) -> float:
+def learning_rate(step: int, total: int, optim: OptimSettings) -> float:
     """The rate at `step` (from 1): linear warm-up, then constant or falling to zero at the end."""
     if step <= optim.warmup_steps:
         return optim.lr * step / optim.warmup_steps

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from smopd.data import load_examples
 from smopd.data.example import Example
 from smopd.data.sharding import numbers
-from smopd.data.training_set import DOMAINS, Plan, build, readers, write
+from smopd.data.training_set import DOMAINS, BuildPlan, build, readers, write
 from smopd.data.training_set.compose import shares
 from smopd.data.training_set.overlap import HeldOut
 from smopd.data.training_set.readers import spider_ddl
@@ -129,7 +129,7 @@ def raw(tmp_path):
 
 
 def test_a_small_build(raw, tmp_path):
-    built = build(Plan(raw, total=0))
+    built = build(BuildPlan(raw, total=0))
     found = {e.id: e for e in built.examples}
     assert set(found) == {
         "gsm8k/train/0",
@@ -181,7 +181,7 @@ def test_a_small_build(raw, tmp_path):
 
 
 def test_every_count_adds_up(raw):
-    built = build(Plan(raw, total=0))
+    built = build(BuildPlan(raw, total=0))
     for domain in DOMAINS:
         assert (
             built.read[domain]
@@ -193,7 +193,7 @@ def test_an_evaluation_file_of_ones_own_is_kept_clear_of(raw, tmp_path):
     row = {"id": "x", "task": "math", "shards": ["a?", "b"], "answer": {"value": "1"},
            "full": "Eva buys 9 pens. Each costs $3. How much does she pay?"}  # fmt: skip
     lines(tmp_path / "mine.jsonl", [row])
-    built = build(Plan(raw, (str(tmp_path / "mine.jsonl"),), ("math",), total=0))
+    built = build(BuildPlan(raw, (str(tmp_path / "mine.jsonl"),), ("math",), total=0))
     assert [e.id for e in built.examples] == ["gsm8k/train/0"]
     assert built.evaluation[-1]["file"] == "mine.jsonl"
 
@@ -223,7 +223,7 @@ def test_near_duplicates_are_found_and_others_left():
 
 def test_without_a_sandbox_code_is_taken_unverified_and_the_card_says_so(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(sandbox, "isolation", lambda: "none")
-    built = build(Plan(raw, domains=("code",), total=0))
+    built = build(BuildPlan(raw, domains=("code",), total=0))
     assert len(built.examples) == 2
     write(built, tmp_path / "t.jsonl")
     assert "no sandbox" in (tmp_path / "t.jsonl.card.md").read_text()
@@ -258,16 +258,16 @@ def test_without_a_sandbox_code_is_taken_unverified_and_the_card_says_so(raw, tm
 def test_what_is_missing_or_broken_is_named(raw, spoil, said):
     spoil(raw)
     with pytest.raises(UserError) as error:
-        build(Plan(raw))
+        build(BuildPlan(raw))
     assert said in str(error.value)
 
 
 def test_domains_are_chosen_and_checked(raw):
     (raw / "gsm8k_train.jsonl").unlink()
-    built = build(Plan(raw, domains=("code", "database"), total=0))
+    built = build(BuildPlan(raw, domains=("code", "database"), total=0))
     assert Counter(e.task for e in built.examples) == {"code": 1, "database": 2}
     with pytest.raises(UserError, match="--domains: poetry"):
-        build(Plan(raw, domains=("poetry",)))
+        build(BuildPlan(raw, domains=("poetry",)))
 
 
 @given(st.dictionaries(st.sampled_from(DOMAINS), st.integers(0, 50), min_size=1), st.integers(0, 120))
@@ -282,9 +282,9 @@ def test_shares_are_even_and_exact(available, total):
 
 
 def test_the_seed_chooses(raw):
-    every = {e.id for e in build(Plan(raw, total=0)).examples}
+    every = {e.id for e in build(BuildPlan(raw, total=0)).examples}
     drawn = [
-        tuple(e.id for e in build(Plan(raw, domains=("math", "database"), total=2, seed=s)).examples)
+        tuple(e.id for e in build(BuildPlan(raw, domains=("math", "database"), total=2, seed=s)).examples)
         for s in range(6)
     ]
     assert len(set(drawn)) > 1
@@ -339,7 +339,7 @@ def test_a_part_is_the_same_with_another_hash_seed_and_number_of_workers(tmp_pat
     (part / "spider/train_spider_slim.json").write_text(json.dumps(train[::70]))
     script = (
         "import sys; from pathlib import Path; from smopd.data.training_set import *; "
-        "write(build(Plan(Path(sys.argv[1]), total=200, workers=int(sys.argv[2]))), Path('t.jsonl'))"
+        "write(build(BuildPlan(Path(sys.argv[1]), total=200, workers=int(sys.argv[2]))), Path('t.jsonl'))"
     )
     written = []
     for seed, workers in (("1", "1"), ("2", "3")):
@@ -355,7 +355,7 @@ def test_a_part_is_the_same_with_another_hash_seed_and_number_of_workers(tmp_pat
 @pytest.mark.long
 def test_the_whole_set(tmp_path):
     held = [e for path in lic() for e in load_examples(path)]
-    built = build(Plan(shared("data/raw"), lic(), total=0))
+    built = build(BuildPlan(shared("data/raw"), lic(), total=0))
     counts = Counter(e.task for e in built.examples)
     assert len(built.examples) >= 11_000
     assert counts["math"] > 7000

@@ -11,7 +11,7 @@ from chat_stub import driver, said
 from smopd.data import Example
 from smopd.evaluation.evaluate import evaluate
 from smopd.evaluation.simulated import KINDS, SimulatedUser
-from smopd.settings import User
+from smopd.settings import UserSettings
 
 SHARDS = ("How many are left?", "There were 7.", "Two were eaten.", "One was lost.")
 TASK = Example("x", "math", "Be brief.", SHARDS, "?", {"value": "4"})
@@ -59,7 +59,7 @@ def play(chat_server):
 
     def go(cast, retries=1, examples=(TASK,)):
         stub = chat_server(cast)
-        user = SimulatedUser(User(servers=[stub.url], model="m", retries=retries), 0.01)
+        user = SimulatedUser(UserSettings(servers=[stub.url], model="m", retries=retries), 0.01)
         return evaluate(driver(stub.url), list(examples), ["simulated"], user=user.converse), user, stub
 
     return go

@@ -18,7 +18,7 @@ from smopd.models.adapters import (
     teacher_weights,
     update_teacher,
 )
-from smopd.settings import Lora
+from smopd.settings import LoraSettings
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_after_n_updates_the_teacher_has_the_closed_form(model):
 
 
 def test_the_average_is_float32_over_a_bfloat16_base(pocket):
-    model = attach(pocket.model.bfloat16(), Lora(r=4, alpha=8), seed=1)
+    model = attach(pocket.model.bfloat16(), LoraSettings(r=4, alpha=8), seed=1)
     assert {p.dtype for p in (*student_parameters(model).values(), *teacher_parameters(model).values())} == {
         torch.float32
     }
@@ -100,7 +100,7 @@ def test_the_teacher_survives_save_and_load(model, tmp_path):
 def test_the_student_starts_from_a_given_adapter_and_the_teacher_with_it(model, tmp_path, pocket_config):
     move_student(model, 1.0)
     model.save_pretrained(str(tmp_path), selected_adapters=["default"])
-    again = attach(load_model(pocket_config).model, Lora(), seed=9, adapter=tmp_path)
+    again = attach(load_model(pocket_config).model, LoraSettings(), seed=9, adapter=tmp_path)
     for name, p in student_parameters(model).items():
         assert torch.equal(student_parameters(again)[name], p)
         assert torch.equal(teacher_parameters(again)[name], p)
@@ -109,7 +109,7 @@ def test_the_student_starts_from_a_given_adapter_and_the_teacher_with_it(model, 
 
 def test_unknown_targets_are_a_user_error(pocket):
     with pytest.raises(ValueError, match=r"lora\.targets"):
-        attach(pocket.model, Lora(targets=["no_such_layer"]), seed=1)
+        attach(pocket.model, LoraSettings(targets=["no_such_layer"]), seed=1)
 
 
 def test_merged_is_the_same_policy_and_leaves_the_weights_as_they_were(model):

@@ -25,7 +25,7 @@ from smopd.models.adapters import (
 )
 from smopd.models.handover import StudentAdapter
 from smopd.models.mixed_precision import MasterLinear, base_type, compute_in_base_type
-from smopd.settings import Lora
+from smopd.settings import LoraSettings
 
 IDS = torch.tensor([[1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 11, 12, 13, 14, 15, 16]])
 LOW = (torch.bfloat16, torch.float16)
@@ -45,7 +45,7 @@ def base(dtype=torch.float32) -> Qwen3ForCausalLM:
 
 def student(dtype=torch.float32, dropout=0.0) -> PeftModel:
     """Moved away from its teacher."""
-    model = attach(base(dtype), Lora(r=8, alpha=16, dropout=dropout), seed=1)
+    model = attach(base(dtype), LoraSettings(r=8, alpha=16, dropout=dropout), seed=1)
     move_student(model, 0.05)
     return model
 
@@ -131,7 +131,7 @@ def test_a_float32_base_gives_pefts_own_bits():
         assert torch.equal(one, other)
 
 
-LORA = LoraConfig(r=8, lora_alpha=16, target_modules=list(Lora().targets), task_type="CAUSAL_LM")
+LORA = LoraConfig(r=8, lora_alpha=16, target_modules=list(LoraSettings().targets), task_type="CAUSAL_LM")
 
 
 def test_loss_and_gradient_stay_as_close_to_float64_as_with_float32_adapters():

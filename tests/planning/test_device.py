@@ -15,7 +15,7 @@ from smopd.planning.shapes import Shape, shape_of
 from smopd.rollout.engine import Sampling
 from smopd.rollout.hf import HFEngine
 from smopd.scoring.tree import PrefixTree
-from smopd.settings import Lora
+from smopd.settings import LoraSettings
 
 QWEN = Shape(2048, 28, 16, 8, 128, 6144, 151936, True, True)
 
@@ -72,7 +72,7 @@ def test_launches_of_a_sampled_token(dtype, fold):
         hidden_size=32, intermediate_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
         num_hidden_layers=layers, vocab_size=64,
     )  # fmt: skip
-    model = attach(Qwen3ForCausalLM(shape).to(getattr(torch, dtype)), Lora(r=4, alpha=4), 1)
+    model = attach(Qwen3ForCausalLM(shape).to(getattr(torch, dtype)), LoraSettings(r=4, alpha=4), 1)
     counts = []
     with merged(model) if fold else nullcontext():
         for tokens in (4, 6):

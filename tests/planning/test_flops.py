@@ -13,7 +13,7 @@ from smopd.planning.load import pack
 from smopd.planning.shapes import shape_of
 from smopd.scoring import Decision, gjs, kernel, token_divergence
 from smopd.scoring.passes import body_and_head, reply_hidden
-from smopd.settings import Lora
+from smopd.settings import LoraSettings
 
 CLOSE = 0.1  # so that a formula that is off by 15% fails, whichever way the rest errs
 aten = torch.ops.aten
@@ -48,7 +48,7 @@ def test_passes(name, case):
     rank, scale, narrow = CASES[case]["rank"], CASES[case]["scale"], CASES[case]["narrow"]
     torch.manual_seed(0)
     width = 64 if narrow else 128
-    model = attach(body(name, width, layers=2, narrow=narrow), Lora(r=rank, alpha=rank), 1).train()
+    model = attach(body(name, width, layers=2, narrow=narrow), LoraSettings(r=rank, alpha=rank), 1).train()
     shape, decoder = shape_of(model.config), body_and_head(model)[0]
     sequences = branching(scale=scale)
     packed = pack(sequences, 10**6)
@@ -69,7 +69,7 @@ def test_passes(name, case):
 
 
 def test_recomputing_is_one_forward_pass_more():
-    model = attach(body("qwen3", 128), Lora(r=8, alpha=8), 1).train()
+    model = attach(body("qwen3", 128), LoraSettings(r=8, alpha=8), 1).train()
     model.get_base_model().gradient_checkpointing_enable(
         gradient_checkpointing_kwargs={"use_reentrant": False}
     )

@@ -28,7 +28,7 @@ from smopd.rollout import Driver
 from smopd.rollout.engine import Sampling, Session
 from smopd.rollout.hf import HFEngine
 from smopd.scoring.passes import body_and_head, reply_hidden
-from smopd.settings import Lora
+from smopd.settings import LoraSettings
 
 CLOSE = 0.1
 
@@ -50,7 +50,7 @@ def really_kept(model, sequences, row_tokens: int = 10**6) -> int:
     return sum(storage.nbytes() for storage in seen.values())
 
 
-def made(name: str, dtype: str, lora: Lora) -> torch.nn.Module:
+def made(name: str, dtype: str, lora: LoraSettings) -> torch.nn.Module:
     """A student in training; skips where its adapters do not compute in the base's precision."""
     model = attach(body(name, 128, layers=2).to(getattr(torch, dtype)), lora, 1).train()
     inner = next(module for path, module in model.named_modules() if path.endswith("lora_A.default"))
@@ -70,7 +70,7 @@ def made(name: str, dtype: str, lora: Lora) -> torch.nn.Module:
     ("rank", "scale"), [(8, 1), (128, 1), (8, 6)], ids=["plain", "adapters", "attention"]
 )
 def test_activations(name, dtype, rank, scale):
-    model = made(name, dtype, Lora(r=rank, alpha=rank))
+    model = made(name, dtype, LoraSettings(r=rank, alpha=rank))
     sequences = branching(scale=scale)
     planned = kept_bytes(shape_of(model.config), rank, dtype, pack(sequences, 10**6))
     assert planned == pytest.approx(really_kept(model, sequences), rel=CLOSE)
@@ -79,7 +79,7 @@ def test_activations(name, dtype, rank, scale):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_activations_of_a_part_of_the_projections(dtype):
     targets = ["q_proj", "v_proj", "down_proj"]
-    model = made("qwen3", dtype, Lora(r=8, alpha=8, targets=targets))
+    model = made("qwen3", dtype, LoraSettings(r=8, alpha=8, targets=targets))
     planned = kept_bytes(shape_of(model.config), 8, dtype, pack(branching(), 10**6), tuple(targets))
     assert planned == pytest.approx(really_kept(model, branching()), rel=CLOSE)
 
@@ -111,7 +111,7 @@ def test_the_heads_chunk_is_what_is_free():
 
 def test_all_rows_of_a_micro_batch_are_kept():
     """Narrow rows spare nothing: they only repeat what they cut through."""
-    model = attach(body("qwen3", 128, layers=2), Lora(r=8, alpha=8), 1).train()
+    model = attach(body("qwen3", 128, layers=2), LoraSettings(r=8, alpha=8), 1).train()
     sequences = branching(scale=3)
     one, several = pack(sequences, 10**6), pack(sequences, 300)
     assert several.rows > 2
@@ -123,7 +123,7 @@ def test_all_rows_of_a_micro_batch_are_kept():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["qwen3", "llama"])
 def test_recomputing_keeps_one_input_a_layer(name, dtype):
-    model = attach(body(name, 128, layers=6).to(getattr(torch, dtype)), Lora(r=8, alpha=8), 1).train()
+    model = attach(body(name, 128, layers=6).to(getattr(torch, dtype)), LoraSettings(r=8, alpha=8), 1).train()
     sequences = branching(scale=2)
     packed, shape = pack(sequences, 10**6), shape_of(model.config)
     whole = really_kept(model, sequences)
@@ -138,7 +138,7 @@ def test_recomputing_keeps_one_input_a_layer(name, dtype):
 @pytest.mark.parametrize("name", ["qwen3", "llama"])
 def test_recomputing_changes_no_gradient(name):
     torch.manual_seed(0)
-    model = attach(body(name), Lora(r=8, alpha=8), 1).train()
+    model = attach(body(name), LoraSettings(r=8, alpha=8), 1).train()
     with torch.no_grad():
         for p in student_parameters(model).values():
             p.add_(0.05 * torch.randn_like(p))

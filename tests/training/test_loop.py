@@ -20,7 +20,7 @@ from smopd.files import read_jsonl
 from smopd.models import load_model
 from smopd.models.adapters import student_parameters, teacher_parameters
 from smopd.runs.writer import RunFolder
-from smopd.settings import Optim
+from smopd.settings import OptimSettings
 from smopd.training.loop import Stopped, learning_rate
 
 SMALL = ["train.steps=6", "train.rollouts=3", "train.micro_batch=3", "train.checkpoint_every=2",
@@ -187,7 +187,7 @@ def test_every_epoch_sees_every_example_once(tmp_path):
     ],
 )
 def test_learning_rate(schedule, expected):
-    optim = Optim(lr=2.0, warmup_steps=2, schedule=schedule)
+    optim = OptimSettings(lr=2.0, warmup_steps=2, schedule=schedule)
     assert [learning_rate(s, 6, optim) / 2 for s in range(1, 7)] == pytest.approx(expected, abs=1e-4)
 
 

@@ -35,7 +35,7 @@ from smopd.rollout.vllm_http import VLLMServers
 from smopd.rollout.vllm_local import VLLMEngine
 from smopd.rollout.vllm_shared import Adapter
 from smopd.seeds import derive
-from smopd.settings import Lora
+from smopd.settings import LoraSettings
 
 pytestmark = [pytest.mark.vllm, ENGINE_GROUP]
 require_vllm()
@@ -192,7 +192,7 @@ def test_after_a_refresh_the_new_adapter_samples(engine, first, second, tmp_path
 def test_a_student_is_handed_over_as_it_is_trained(engine):
     """As the training loop does it: in process through memory, else as a file."""
     trained = Reference(None)
-    trained.model = attach(trained.model, Lora(r=RANK, alpha=2 * RANK), 1)
+    trained.model = attach(trained.model, LoraSettings(r=RANK, alpha=2 * RANK), 1)
     adapter, before = StudentAdapter(trained.model), None
     for version in (11, 12):
         move_student(trained.model, 0.05, seed=version)

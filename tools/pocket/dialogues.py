@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from smopd.data.pocket_world import VALUES, Fact, Task, Told, apply, derivation
+from smopd.data.pocket_world import VALUES, Fact, PocketTask, Told, apply, derivation
 
 # How likely a reply builds on the last guess, by the first word of the user's turn: 60 to 80% over all turns.
 ANCHORED = {"Also,": 0.80, "And": 0.80, "Oh,": 0.40, "Wait,": 0.40}
@@ -38,7 +38,7 @@ class Reply:
     guess: Any
 
 
-def _assumed_start(task: Task, known: set[Fact], r: Random) -> int:
+def _assumed_start(task: PocketTask, known: set[Fact], r: Random) -> int:
     """Five as often as not; never one that would run the story below zero."""
     fits = [n for n in range(2, 13) if all(value >= 0 for _, value in derivation(task, known, n))] or [12]
     return 5 if 5 in fits and r.random() < 0.5 else r.choice(fits)
@@ -48,7 +48,7 @@ def _close(r: Random, value: int) -> str:
     return " " + r.choice(CLOSE_MATH).format(n=value)
 
 
-def _derive_math(task: Task, known: set[Fact], r: Random) -> Reply:
+def _derive_math(task: PocketTask, known: set[Fact], r: Random) -> Reply:
     start = next((f for f in known if f.slot == "start"), None)
     value = int(start.value) if start else _assumed_start(task, known, r)
     parts = [r.choice(DERIVE_MATH if start else ASSUME_MATH).format(n=value)]
@@ -65,14 +65,14 @@ def _anchor_math(guess: int, fact: Fact, r: Random) -> Reply:
     return Reply(f"{begin}, {n} {OP_WORDS[op]}: {value}." + _close(r, value), value)
 
 
-def _call(task: Task, guess: dict[str, str | int]) -> str:
+def _call(task: PocketTask, guess: dict[str, str | int]) -> str:
     def shown(value: str | int) -> str:
         return str(value) if isinstance(value, int) else f'"{value}"'
 
     return f"[{task.function}({', '.join(f'{slot}={shown(value)}' for slot, value in guess.items())})]"
 
 
-def _derive_actions(task: Task, known: set[Fact], r: Random) -> Reply:
+def _derive_actions(task: PocketTask, known: set[Fact], r: Random) -> Reply:
     def assumed(slot: str) -> str | int:
         return VALUES[slot][0] if r.random() < 0.5 else r.choice(VALUES[slot])
 
@@ -80,7 +80,7 @@ def _derive_actions(task: Task, known: set[Fact], r: Random) -> Reply:
     return Reply(f"{r.choice(DERIVE_ACTIONS)} {_call(task, guess)}", guess)
 
 
-def _anchor_actions(task: Task, guess: dict[str, str | int], r: Random) -> Reply:
+def _anchor_actions(task: PocketTask, guess: dict[str, str | int], r: Random) -> Reply:
     return Reply(f"{r.choice(ANCHOR_ACTIONS)} {_call(task, guess)}", guess)
 
 

@@ -30,7 +30,7 @@ SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildPlan:
     """What to build. `total` 0 takes everything; `sharder` only names the one that is used, for the card."""
 
     raw: Path
@@ -46,7 +46,7 @@ class Plan:
 class Built:
     """A training set and everything its card tells."""
 
-    plan: Plan
+    plan: BuildPlan
     examples: list[Example]
     valid: Counter[str]  # by domain, before the choice
     read: Counter[str] = field(default_factory=Counter)
@@ -61,7 +61,7 @@ class Built:
     sharder_counts: Counter[str] = field(default_factory=Counter)
 
 
-def build(plan: Plan, sharder: Sharder | None = None, track: Track = quiet) -> Built:
+def build(plan: BuildPlan, sharder: Sharder | None = None, track: Track = quiet) -> Built:
     """Make the set in memory. `sharder` replaces the rules; what it cannot do is dropped with its reason."""
     unknown = [d for d in plan.domains if d not in READERS]
     if unknown or not plan.domains:
@@ -181,7 +181,7 @@ def _verified(examples: list[Example], items: dict[str, Item], built: Built, tra
     return kept
 
 
-def _chosen(valid: dict[str, list[Example]], plan: Plan) -> list[Example]:
+def _chosen(valid: dict[str, list[Example]], plan: BuildPlan) -> list[Example]:
     share, chosen = shares({domain: len(valid[domain]) for domain in valid}, plan.total), list[Example]()
     for domain, examples in valid.items():
         chosen += sorted(examples, key=lambda e: derive("choice", plan.seed, e.id))[: share[domain]]

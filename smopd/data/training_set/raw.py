@@ -30,7 +30,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Source:
+class RawSource:
     """A project whose files are read, and what its licence asks for."""
 
     name: str
@@ -41,10 +41,10 @@ class Source:
 
 _GOOGLE = "github.com/google-research/google-research"
 SOURCES = {
-    "math": Source("GSM8K", "github.com/openai/grade-school-math", "MIT", "Cobbe et al. 2021"),
-    "actions": Source("BFCL v4", "github.com/ShishirPatil/gorilla", "Apache-2.0", "Patil et al. 2025"),
-    "database": Source("Spider", "github.com/taoyds/spider", "CC BY-SA 4.0", "Yu et al. 2018"),
-    "code": Source("MBPP", f"{_GOOGLE}, mbpp", "CC-BY-4.0", "Austin et al. 2021"),
+    "math": RawSource("GSM8K", "github.com/openai/grade-school-math", "MIT", "Cobbe et al. 2021"),
+    "actions": RawSource("BFCL v4", "github.com/ShishirPatil/gorilla", "Apache-2.0", "Patil et al. 2025"),
+    "database": RawSource("Spider", "github.com/taoyds/spider", "CC BY-SA 4.0", "Yu et al. 2018"),
+    "code": RawSource("MBPP", f"{_GOOGLE}, mbpp", "CC-BY-4.0", "Austin et al. 2021"),
 }
 
 

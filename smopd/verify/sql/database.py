@@ -14,7 +14,7 @@ from pathlib import Path
 
 from smopd.seeds import rng
 from smopd.verify.sql import query as sql
-from smopd.verify.sql.facts import Facts, query_facts
+from smopd.verify.sql.facts import QueryFacts, query_facts
 from smopd.verify.sql.lic import lic_difference
 from smopd.verify.sql.literals import respelled
 from smopd.verify.sql.query import TIMEOUT, Row, Tables, run_query
@@ -140,7 +140,7 @@ def shows_something(answer: Answer) -> str | None:
     """Why a reference cannot serve, None if it runs and its result differs from database to database."""
     query, schema = answer["reference_sql"], parse_schema(answer["schema_sql"])
     tree = parse_query(query.strip().rstrip(";"))
-    facts = query_facts(tree, schema) if tree else Facts(tables=set(schema))
+    facts = query_facts(tree, schema) if tree else QueryFacts(tables=set(schema))
     empty = ""  # the full verifier, asked in case of doubt, takes ten times as long
     for number in range(_CHECKED + 1):
         profile = PROFILES[number % len(PROFILES)] if number else EMPTY

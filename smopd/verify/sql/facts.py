@@ -26,7 +26,7 @@ _PERSONS = ("first_name", "last_name", "fname", "lname")  # stand for a person w
 
 
 @dataclass
-class Facts:
+class QueryFacts:
     """What data must hold for a query to show what it does."""
 
     tables: set[str] = field(default_factory=set)
@@ -42,15 +42,15 @@ class Facts:
     most: int = 0  # the largest threshold of a COUNT
     limit: int = 0  # the largest LIMIT or OFFSET
 
-    def __or__(self, other: "Facts") -> "Facts":
+    def __or__(self, other: "QueryFacts") -> "QueryFacts":
         mine, theirs = vars(self), vars(other)
         both = {name: mine[name] | theirs[name] for name in mine if isinstance(mine[name], set)}
-        return Facts(**both, most=max(self.most, other.most), limit=max(self.limit, other.limit))
+        return QueryFacts(**both, most=max(self.most, other.most), limit=max(self.limit, other.limit))
 
 
-def query_facts(tree: exp.Expr, schema: Schema) -> Facts:
+def query_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
     """What a parsed query compares, joins, sorts, adds up and counts."""
-    facts = Facts(tables={t.name.lower() for t in tree.find_all(exp.Table)} & schema.keys())
+    facts = QueryFacts(tables={t.name.lower() for t in tree.find_all(exp.Table)} & schema.keys())
     for node in tree.walk():
         if isinstance(node, _COMPARISONS):
             _read_comparison(node, schema, facts)
@@ -77,7 +77,7 @@ def query_facts(tree: exp.Expr, schema: Schema) -> Facts:
     return facts
 
 
-def reference_facts(tree: exp.Expr, schema: Schema) -> Facts:
+def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
     """The facts of a reference: it alone says where NULLs are meant, and what stands for a thing."""
     facts = query_facts(tree, schema)
     for node in tree.walk():
@@ -129,7 +129,7 @@ def _tested(column: exp.Column, schema: Schema) -> set[Key]:
     return {(table, name) for table, name in resolve(column, schema) if table not in outer}
 
 
-def _read_select(select: exp.Select, schema: Schema, facts: Facts) -> None:
+def _read_select(select: exp.Select, schema: Schema, facts: QueryFacts) -> None:
     grouped = _grouped(select, schema)
     facts.names |= {key for key in grouped if _is_name(key, schema, facts)}
     single = select.args.get("distinct") and len(select.expressions) == 1 and select.expressions[0]
@@ -144,7 +144,7 @@ def _read_select(select: exp.Select, schema: Schema, facts: Facts) -> None:
     facts.repeated |= {key for key in grouped | alone if joined(key, schema, facts)}
 
 
-def joined(key: Key, schema: Schema, facts: Facts) -> bool:
+def joined(key: Key, schema: Schema, facts: QueryFacts) -> bool:
     """Does a column point to another table, by the schema or by how the query uses it?"""
     table, column = key
     targets = {k for link in facts.links if key in link for k in link if k[0] != table}
@@ -152,7 +152,7 @@ def joined(key: Key, schema: Schema, facts: Facts) -> bool:
     return column in schema[table].foreign or bool(keys)
 
 
-def _is_name(key: Key, schema: Schema, facts: Facts) -> bool:
+def _is_name(key: Key, schema: Schema, facts: QueryFacts) -> bool:
     """Does a column name the rows of a table to whose key another table points in the query?
 
     As in shop.name or breeds.breed_name: whoever joins by the key and groups by the name means the thing.
@@ -163,7 +163,7 @@ def _is_name(key: Key, schema: Schema, facts: Facts) -> bool:
     return column in names and bool(_pointing(key, schema, facts))
 
 
-def _pointing(name: Key, schema: Schema, facts: Facts) -> set[Key]:
+def _pointing(name: Key, schema: Schema, facts: QueryFacts) -> set[Key]:
     """The columns of other tables that the query compares with the key of the table that a column names."""
     table, column = name
     keys = {(table, u[0]) for u in schema[table].unique if len(u) == 1 and u != (column,)}
@@ -172,7 +172,7 @@ def _pointing(name: Key, schema: Schema, facts: Facts) -> set[Key]:
 
 
 # --- comparisons
-def _read_comparison(node: exp.Expr, schema: Schema, facts: Facts) -> None:
+def _read_comparison(node: exp.Expr, schema: Schema, facts: QueryFacts) -> None:
     if isinstance(node, exp.Between):
         sides = [node.args["low"], node.args["high"]]
         operators = [">=", "<="]
@@ -210,7 +210,7 @@ def _read_comparison(node: exp.Expr, schema: Schema, facts: Facts) -> None:
     _link(facts, columns)
 
 
-def _link(facts: Facts, *groups: set[Key]) -> None:
+def _link(facts: QueryFacts, *groups: set[Key]) -> None:
     if len(together := frozenset().union(*groups)) > 1:
         facts.links.add(together)
 

@@ -21,7 +21,7 @@ _REFERENCES = re.compile(rf"references\s+{_NAME}\s*(?:\(\s*{_NAME}\s*\))?")
 
 
 @dataclass
-class Table:
+class SchemaTable:
     """One table: the kind of each column (int, real, text, date), and its keys; names in lower case."""
 
     columns: dict[str, str] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Table:
     required: set[str] = field(default_factory=set)  # columns that are never NULL
 
 
-Schema = dict[str, Table]
+Schema = dict[str, SchemaTable]
 
 
 def parse_schema(ddl: str) -> Schema:
@@ -38,7 +38,7 @@ def parse_schema(ddl: str) -> Schema:
     schema: Schema = {}
     ddl = re.sub(r"--[^\n]*", "", ddl).lower()
     for create in _CREATE.finditer(ddl):
-        table, primary = Table(), list[str]()
+        table, primary = SchemaTable(), list[str]()
         for item in _items(ddl, create.end()):
             _read_item(item, table, primary)
         if primary:
@@ -76,7 +76,7 @@ def _items(ddl: str, at: int) -> Iterator[str]:
             return
 
 
-def _read_item(item: str, table: Table, primary: list[str]) -> None:
+def _read_item(item: str, table: SchemaTable, primary: list[str]) -> None:
     reference = _REFERENCES.search(item)
     if key := _KEYS.match(item):
         columns = tuple(_bare(c) for c in key[2].split(")", 1)[0].split(","))
@@ -105,6 +105,6 @@ def _kind(type_name: str) -> str:
 
 
 def _parent_key(schema: Schema, parent: str, key: str) -> Key | None:
-    table = schema.get(parent, Table())
+    table = schema.get(parent, SchemaTable())
     keys = [key] if key in table.columns else [u[0] for u in table.unique if len(u) == 1]
     return (parent, keys[0]) if keys else None

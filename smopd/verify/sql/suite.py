@@ -15,7 +15,7 @@ from pathlib import Path
 from smopd.errors import UserError
 from smopd.seeds import rng
 from smopd.verify.sql import query as sql
-from smopd.verify.sql.facts import Facts, joined, reference_facts
+from smopd.verify.sql.facts import QueryFacts, joined, reference_facts
 from smopd.verify.sql.query import Row, Tables, open_database
 from smopd.verify.sql.reference import Expected, Reference, UnusableReferenceError
 from smopd.verify.sql.schema import Schema, parse_schema
@@ -31,7 +31,7 @@ class Suite:
     """A reference, its databases and its result on each."""
 
     schema: Schema
-    facts: Facts
+    facts: QueryFacts
     reference: Reference
     databases: list[tuple[sqlite3.Connection, Expected]]
     synthetic: bool
@@ -58,7 +58,7 @@ def suite_of(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> 
 
 def _build(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Suite:
     schema, reference = parse_schema(ddl), Reference(query)
-    facts = reference_facts(reference.tree, schema) if reference.tree else Facts(tables=set(schema))
+    facts = reference_facts(reference.tree, schema) if reference.tree else QueryFacts(tables=set(schema))
     suite = Suite(schema, facts, reference, [], synthetic=not files)
     # Some published schemas declare half of a key of two columns; the reference knows better.
     for name, column in facts.repeated:
@@ -99,7 +99,7 @@ def _fill(suite: Suite, deadline: float) -> bool:
 
 
 def made_databases(
-    suite: Suite, facts: Facts, purpose: str, most: int, deadline: float
+    suite: Suite, facts: QueryFacts, purpose: str, most: int, deadline: float
 ) -> Iterator[tuple[sqlite3.Connection, Expected, list[Row]]]:
     """Seeded databases on which the reference's result does not depend on the order of stored rows."""
     for number in range(most):

@@ -3,15 +3,15 @@
 A share of the rows satisfies what the query asks for, together with the rows they are joined to, so that its
 result is seldom trivial; the rest are near misses, ties, duplicates, parents without children, groups as
 large as the thresholds. Keys hold. A NULL stands only where the schema allows it and the query is meant to
-see it (Facts.nulls). It leaves out CHECK constraints and defaults.
+see it (QueryFacts.nulls). It leaves out CHECK constraints and defaults.
 """
 
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from smopd.verify.sql.facts import Facts, Key
-from smopd.verify.sql.schema import Schema, Table
+from smopd.verify.sql.facts import Key, QueryFacts
+from smopd.verify.sql.schema import Schema, SchemaTable
 from smopd.verify.sql.synthetic_values import Pools, Profile, Value
 
 Row = dict[str, Value]
@@ -34,7 +34,7 @@ class _Made:
 
 
 def synthesise(
-    schema: Schema, facts: Facts, profile: Profile, draw: random.Random
+    schema: Schema, facts: QueryFacts, profile: Profile, draw: random.Random
 ) -> dict[str, list[tuple[Value, ...]]]:
     """Rows for every table of the schema, in the order of its columns."""
     pools = Pools(schema, facts, profile, draw)
@@ -69,7 +69,9 @@ def _parents_first(schema: Schema) -> list[str]:
 class _Rows:
     """Makes the rows of one table."""
 
-    def __init__(self, name: str, table: Table, count: int, done: Mapping[str, _Made], pools: Pools) -> None:
+    def __init__(
+        self, name: str, table: SchemaTable, count: int, done: Mapping[str, _Made], pools: Pools
+    ) -> None:
         self.name, self.table, self.count, self.pools, self.draw = name, table, count, pools, pools.draw
         names = [(c,) for t, c in sorted(pools.facts.names) if t == name]
         self.unique = [*table.unique, *(u for u in names if u not in table.unique)]
@@ -147,7 +149,7 @@ class _Rows:
         return fresh.pop()
 
 
-def _linked(name: str, facts: Facts) -> list[tuple[str, list[Key]]]:
+def _linked(name: str, facts: QueryFacts) -> list[tuple[str, list[Key]]]:
     """The columns of a table that the query compares with columns of other tables, and those."""
     found = []
     for link in sorted(map(sorted, facts.links)):

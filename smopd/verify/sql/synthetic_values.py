@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from smopd.verify.sql.facts import Facts
+from smopd.verify.sql.facts import QueryFacts
 from smopd.verify.sql.schema import Key, Schema
 
 Value = str | int | float | None
@@ -35,7 +35,7 @@ class Profile:
 class Pools:
     """The values of every column, drawn for one database."""
 
-    def __init__(self, schema: Schema, facts: Facts, profile: Profile, draw: random.Random) -> None:
+    def __init__(self, schema: Schema, facts: QueryFacts, profile: Profile, draw: random.Random) -> None:
         self.profile, self.draw, self.facts = profile, draw, facts
         keys = [(name, column) for name, table in schema.items() for column in table.columns]
         links = [[(n, c), target] for n, table in schema.items() for c, target in table.foreign.items()]
