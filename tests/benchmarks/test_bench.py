@@ -11,10 +11,10 @@ import torch
 from plain_path import plain_divergence
 from typer.testing import CliRunner
 
-from smopd.bench import head, measure, rollout, scoring, step
-from smopd.bench.child import measured
-from smopd.bench.measure import Case, Work, ratios, run_child
-from smopd.cli.bench import bench_app
+from benchmarks import head, measure, rollout, scoring, step
+from benchmarks.__main__ import app
+from benchmarks.child import measured
+from benchmarks.measure import Case, Work, ratios, run_child
 from smopd.errors import UserError
 from smopd.models.adapters import student_parameters
 
@@ -202,13 +202,13 @@ TINY = {
 @pytest.mark.parametrize("verb", list(TINY))
 def test_json_is_one_object_and_the_table_shows_every_row(in_process, verb):
     run = CliRunner()
-    answer = run.invoke(bench_app, [verb, "--reps", "1", *TINY[verb], "--json"], catch_exceptions=False)
+    answer = run.invoke(app, [verb, "--reps", "1", *TINY[verb], "--json"], catch_exceptions=False)
     report = json.loads(answer.stdout)
     assert report["bench"] == verb
     assert {"machine", "settings", "reps", "results", "ratios", "notes"} <= set(report)
-    table = run.invoke(bench_app, [verb, "--reps", "1", *TINY[verb]], catch_exceptions=False).stdout
+    table = run.invoke(app, [verb, "--reps", "1", *TINY[verb]], catch_exceptions=False).stdout
     assert all(row["name"] in table for row in report["results"])
-    assert f"Example: smopd bench {verb}" in run.invoke(bench_app, [verb, "--help"]).stdout
+    assert f"Example: python -m benchmarks {verb}" in run.invoke(app, [verb, "--help"]).stdout
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,6 @@ def test_json_is_one_object_and_the_table_shows_every_row(in_process, verb):
     ],
 )
 def test_bad_options_are_named(words, said):
-    answer = CliRunner().invoke(bench_app, words)
+    answer = CliRunner().invoke(app, words)
     assert isinstance(answer.exception, UserError)
     assert said in str(answer.exception)
