@@ -3,12 +3,16 @@ time.
 """
 
 import json
+import re
+import shlex
 import sys
 from dataclasses import asdict
 
 import pytest
 import torch
+from doc_pages import PAGES, ROOT
 from plain_path import plain_divergence
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from benchmarks import head, measure, rollout, scoring, step
@@ -226,3 +230,10 @@ def test_bad_options_are_named(words, said):
     answer = CliRunner().invoke(app, words)
     assert isinstance(answer.exception, UserError)
     assert said in str(answer.exception)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "benchmarks" / "README.md"], ids=lambda page: page.name)
+def test_the_parser_takes_every_command_of_the_documentation(page):
+    for line in re.findall(r"python -m benchmarks ([^`\n#>]+)", page.read_text(encoding="utf-8")):
+        verb, *words = shlex.split(line)
+        get_command(app).commands[verb].make_context(verb, words)
