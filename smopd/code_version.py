@@ -4,10 +4,8 @@ without a new version.
 
 import hashlib
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
-
-PACKAGES = ("torch", "transformers", "peft", "accelerate", "vllm", "triton")
 
 
 @cache
@@ -18,17 +16,3 @@ def code_version() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return f"{version('smopd')}+src.{digest.hexdigest()}"
-
-
-def versions() -> dict[str, str]:
-    """The versions of those packages that decide how a run computes, where they are installed."""
-    found = {}
-    for name in PACKAGES:
-        # vLLM's build for CPUs is a package of its own.
-        for package in (name, f"{name}-cpu"):
-            try:
-                found[name] = version(package)
-                break
-            except PackageNotFoundError:
-                continue
-    return found

@@ -11,8 +11,8 @@ ROOT = Path(smopd.__file__).parent
 # From the bottom up. Data flows through a training step in this order; what stands in one line may import
 # each other.
 LAYERS = [
-    ("errors", "shape", "devices", "seeds", "files", "lazy", "tracking", "plugins", "code_version",
-     "config_io", "settings", "trainer_names", "formatting", "frames", "charts",
+    ("errors", "shape", "devices", "seeds", "files", "lazy", "machine", "tracking", "plugins",
+     "code_version", "config_io", "settings", "trainer_names", "formatting", "frames", "charts",
      "pages"),
     ("verify",),
     ("data",),
@@ -30,7 +30,6 @@ LAYERS = [
     ("study",),
     ("viewer",),
     ("planning",),
-    ("bench",),
     ("doctor",),
     ("cli",),
     ("api",),

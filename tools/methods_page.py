@@ -1,5 +1,5 @@
 """Prints docs/methods.md from the declared methods, their plans and what their steps cost (the JSON of
-`smopd bench methods`); `make docs` writes it.
+`python -m benchmarks methods`); `make docs` writes it.
 """
 
 import json
@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from smopd.bench.methods import COSTS
+from benchmarks.methods import COSTS
 from smopd.cli.methods import GROUPS
 from smopd.config import load_config, plan_of
 from smopd.methods import DEFAULT, METHODS, Method
@@ -61,7 +61,7 @@ READ = {
 COST = """
 ## What a step costs
 
-`smopd bench methods --json > docs/methods-cost.json`, one thread of {cpu}: a whole training step of the pocket recipe with {examples} examples, the mean of {steps} steps at 60% of a run, the median of {reps}
+`python -m benchmarks methods --json > docs/methods-cost.json`, one thread of {cpu}: a whole training step of the pocket recipe with {examples} examples, the mean of {steps} steps at 60% of a run, the median of {reps}
 repetitions. Sampled: reply tokens; contexts: what teachers scored (twice where the whole step is scored once before any of it counts); products: rows multiplied with the head, in the first of the steps; s: CPU
 seconds, with one other process on the machine's two cores (the same work came out between 0.8 and 1.14 times). Behind each the ratio to `{default}`. Group methods play every example several times, which is most of their cost; the planner (`smopd plan --set method=NAME`) scales these counts to real models.
 """  # noqa: E501

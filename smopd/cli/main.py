@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from smopd.cli.base import base_app
-from smopd.cli.bench import bench_app
 from smopd.cli.chat import chat
 from smopd.cli.data import data_app
-from smopd.cli.doctor import doctor
+from smopd.cli.doctor import bench, doctor
 from smopd.cli.evaluation import eval_app
 from smopd.cli.export import export
 from smopd.cli.methods import methods_app
@@ -38,13 +37,14 @@ app = typer.Typer(help=TITLE, no_args_is_help=True, add_completion=False, rich_m
                   pretty_exceptions_enable=False)  # fmt: skip
 hide_types_of_flags()
 app.add_typer(base_app, name="base")
-app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
 app.add_typer(methods_app, name="methods")
 app.add_typer(study_app, name="study")
 app.command()(chat)
 app.command()(doctor)
+_anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+app.command(hidden=True, add_help_option=False, context_settings=_anything)(bench)
 app.command()(export)
 app.command()(plan)
 app.command()(view)

@@ -1,6 +1,7 @@
 """From facts to what to change: pure functions, a line each, the most important first."""
 
-from smopd.doctor.facts import Facts, Gpu
+from smopd.doctor.facts import Facts
+from smopd.machine import CudaDevice
 
 GB = 1e9
 LITTLE_MEMORY = 4 * GB  # of the host
@@ -50,7 +51,7 @@ def _cuda(facts: Facts) -> list[str]:
     return [f"{there}, but torch sees none: look at CUDA_VISIBLE_DEVICES, and restart after a driver update"]
 
 
-def _gpu(number: int, gpu: Gpu) -> list[str]:
+def _gpu(number: int, gpu: CudaDevice) -> list[str]:
     lines, where = [], f"GPU {number} ({gpu.name})"
     if gpu.capability < (8, 0):
         lines.append(f"{where} does not compute in bfloat16: --set model.dtype=float16")

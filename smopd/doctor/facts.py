@@ -1,36 +1,25 @@
-"""What a machine has, collected once. Nothing here judges: `advice.py` does, from these facts alone."""
+"""What the doctor knows of a machine, and what a run would use on it. `advice.py` judges, from these facts
+alone.
+"""
 
 import os
 import platform
-import re
-import shutil
-import subprocess
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
+from importlib.metadata import requires
 from typing import Any
 
 import torch
 from packaging.requirements import Requirement
 from transformers import AutoModel, Qwen3Config
 
-from smopd.code_version import PACKAGES, versions
+from smopd import machine
 from smopd.config import load_config
-from smopd.rollout.choice import choose_engine, this_machine
+from smopd.machine import CudaDevice
+from smopd.rollout.choice import choose_engine
 from smopd.scoring import kernel, passes
 from smopd.scoring.losses import Divergence
 from smopd.verify.sandbox import isolation
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One CUDA device that torch sees, with bytes of memory."""
-
-    name: str
-    capability: tuple[int, int]
-    total: int
-    free: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +38,7 @@ class Facts:
     driver: str | None  # NVIDIA's
     driver_cuda: str | None  # the newest CUDA the driver runs
     devices: int  # that the driver lists
-    gpus: tuple[Gpu, ...]  # that torch sees
+    gpus: tuple[CudaDevice, ...]  # that torch sees
     compiler: bool  # for C, which Triton calls
     threads: str | None  # OMP_NUM_THREADS
     processes: int
@@ -61,26 +50,25 @@ class Facts:
 
 def collect() -> Facts:
     """The facts of this machine."""
-    cuda, vllm, processes = this_machine()
+    cuda, vllm, processes = machine.engine_facts()
     engine, reason = choose_engine(load_config("qwen3-1.7b"), cuda, vllm, processes)
-    driver, driver_cuda, devices = _driver()
-    memory, available = _host_memory()
-    gpus = tuple(_gpu(k) for k in range(torch.cuda.device_count())) if cuda else ()
+    driver, driver_cuda, devices = machine.nvidia_driver()
+    memory, available = machine.host_memory()
     return Facts(
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()}",
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=machine.cpu_cores(),
         memory=memory,
         available=available,
-        shared_memory=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else None,
-        versions=versions(),
+        shared_memory=machine.shared_memory(),
+        versions=machine.package_versions(),
         unfit=tuple(_unfit()),
         torch_cuda=torch.version.cuda,
         driver=driver,
         driver_cuda=driver_cuda,
         devices=devices,
-        gpus=gpus,
-        compiler=any(shutil.which(name) for name in (os.environ.get("CC") or "cc", "gcc", "clang")),
+        gpus=machine.cuda_devices(),
+        compiler=machine.has_c_compiler(),
         threads=os.environ.get("OMP_NUM_THREADS"),
         processes=processes,
         sandbox=isolation(),
@@ -114,58 +102,15 @@ def scoring_choices(device: torch.device) -> dict[str, str]:
     return {"attention": row_attention(body, device), "head": head}
 
 
-def _gpu(number: int) -> Gpu:
-    free, total = torch.cuda.mem_get_info(number)
-    name, capability = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
-    return Gpu(name, capability, total, free)
-
-
-def _driver() -> tuple[str | None, str | None, int]:
-    """NVIDIA's driver, the newest CUDA it runs, and how many devices it lists."""
-    try:
-        said = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=30).stdout
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None, None, 0
-    return (*read_nvidia_smi(said), sum(line.startswith("GPU ") for line in listed.splitlines()))
-
-
-def read_nvidia_smi(said: str) -> tuple[str | None, str | None]:
-    """Driver and CUDA version from the head of what nvidia-smi prints."""
-    found = [re.search(rf"{name} Version:\s*([\d.]+)", said) for name in ("Driver", "CUDA")]
-    driver, cuda = (match.group(1) if match else None for match in found)
-    return driver, cuda
-
-
-def _host_memory() -> tuple[int, int]:
-    """Bytes of the host's memory, and of what is available, a container's limit included."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:  # not Linux
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return whole, whole
-    size = {name: int(number) * 1024 for name, number in re.findall(r"(\w+):\s+(\d+) kB", text)}
-    total, available = size["MemTotal"], size["MemAvailable"]
-    try:
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-    except (OSError, ValueError):  # no container, or one without a limit
-        return total, available
-    return min(total, limit), min(available, max(0, limit - used))
-
-
 def _unfit() -> list[str]:
     """Installed packages that are outside of the range smopd asks for."""
-    lines = []
+    lines, installed_versions = [], machine.package_versions()
     for text in requires("smopd") or []:
         wanted = Requirement(text)
         extra_vllm = wanted.name == "vllm"
-        if wanted.name not in PACKAGES or (wanted.marker and not extra_vllm):
+        if wanted.name not in machine.PACKAGES or (wanted.marker and not extra_vllm):
             continue
-        try:
-            installed = version(wanted.name)
-        except PackageNotFoundError:
-            continue
-        if not wanted.specifier.contains(installed, prereleases=True):
+        installed = installed_versions.get(wanted.name)
+        if installed and not wanted.specifier.contains(installed, prereleases=True):
             lines.append(f"{wanted.name} {installed} is installed, and smopd wants {wanted.specifier}")
     return lines

@@ -3,13 +3,11 @@ after sees a concrete kind. A run folder keeps "auto", so a run may go on where 
 """
 
 import logging
-import os
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-from smopd.lazy import torch
+from smopd.machine import engine_facts
 from smopd.settings import AUTO, Settings
 
 log = logging.getLogger("smopd")
@@ -45,20 +43,14 @@ def resolve_engine(settings: S) -> S:
     """The settings with a concrete engine, for this machine; says once which one and why."""
     if line := engine_line(settings):
         _say(line)
-    return with_chosen_engine(settings, *this_machine())
+    return with_chosen_engine(settings, *engine_facts())
 
 
 def engine_line(settings: Settings) -> str:
     """What `auto` is on this machine, and why; empty for a concrete engine."""
     if settings.engine.kind != AUTO:
         return ""
-    return "engine.kind auto: {} ({})".format(*choose_engine(settings, *this_machine()))
-
-
-def this_machine() -> tuple[bool, bool, int]:
-    """Whether it has a CUDA device and vLLM, and the processes of this run, as a launcher counts them."""
-    processes = int(os.environ.get("WORLD_SIZE") or 1)
-    return torch.cuda.is_available(), find_spec("vllm") is not None, processes
+    return "engine.kind auto: {} ({})".format(*choose_engine(settings, *engine_facts()))
 
 
 @cache

@@ -1,5 +1,5 @@
 """The plain path: full logits and one padded row a turn, every intermediate in sight. Slow, and right: the
-reference of the tests and of `smopd bench`, the fallback where the head is trained or a model's attention
+reference of the tests and of `benchmarks/`, the fallback where the head is trained or a model's attention
 can't be packed.
 
 A model that soft-caps its logits (Gemma 2: z = cap * tanh(z / cap)) has a `CappedHead`, whose cap every

@@ -25,6 +25,7 @@ from pathlib import Path
 from smopd.config import to_toml
 from smopd.errors import UserError
 from smopd.files import Held, locked, read_json, require_writable, write_json, write_text
+from smopd.machine import cpu_cores
 from smopd.runs.evaluations import TRAINED, evaluation_folder
 from smopd.runs.layout import CONFIG, EVAL, METRICS
 from smopd.shape import check_shape
@@ -192,7 +193,7 @@ class Scheduler:
         if self.devices:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
         if self.width > 1:
-            environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.width)))
+            environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_cores() // self.width)))
         with path.open("ab") as log:
             log.write(f"$ {shlex.join(['smopd', *command])}\n".encode())
             log.flush()

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from smopd.code_version import versions
 from smopd.config import Config
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import load_identity
 from smopd.files import file_digest
+from smopd.machine import package_versions
 from smopd.models import resolve_adapter
 from smopd.models.adapter_files import WEIGHTS
 from smopd.rollout.choice import resolve_engine
@@ -44,7 +44,7 @@ def train_run(
         if processes.first and trainer.step < config.train.steps:
             where = {"device": str(processes.device), "processes": processes.world_size}
             begun = {"step": trainer.step, "steps": config.train.steps, "engine": config.engine.kind}
-            folder.record_start({**begun, **where, **versions()})
+            folder.record_start({**begun, **where, **package_versions()})
         if trainer.step:
             log.info("continuing %s after step %d", folder.path, trainer.step)
         with track(f"training ({config.method})", config.train.steps, trainer.step) as update:

@@ -26,6 +26,7 @@ from typing import Any
 
 from smopd.errors import UserError
 from smopd.formatting import visible
+from smopd.machine import cpu_cores
 from smopd.verify.verdict import Verdict
 from smopd.verify.wire import receive
 
@@ -60,7 +61,7 @@ class Job:
 
 def width() -> int:
     """How many jobs run at once: as many as there are CPUs for us, and at least two."""
-    return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2)
+    return max(2, cpu_cores())
 
 
 _idle: dict[Kind, list["_Worker"]] = collections.defaultdict(list)

@@ -56,8 +56,7 @@ NUMBERS = ["-1", "0", "1", "x", "nan", "inf", "1e9", str(10**30), ""]
 OPTIONS = [
     "study power --items {} --seeds {}", "study power --seed-sd {} --discordance {}", "plan pocket --gpus {}",
     "plan pocket --middle {} --answer {}", "plan pocket --mfu {}", "data pocket out.jsonl --count {}x",
-    "bench head --tokens {}x", "bench scoring --history {}", "bench step --model {}", "bench methods x{}",
-    "bench gpu --size x{} --only {}", "bench head --slope x{}", "methods show {}", "methods {}",
+    "bench {}", "doctor --speed --size x{} --only {}", "doctor --size x{}", "methods show {}", "methods {}",
     "eval ./nothere --views {} --limit 1",
     "eval ./nothere --limit {}", "data check {}", "data stats pocket:eval:{}", "report {}", "export {} out",
     "eval compare {} {}", "study {}", "train {} --dry-run", "plan {}", "data shard {} out.jsonl --task {}",

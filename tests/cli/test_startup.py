@@ -54,7 +54,8 @@ REFUSED = {
     "study calibration empty": "not a run folder",
     "study gradients empty": "not a run folder",
     "data check nope.jsonl": "nope.jsonl: no such data file",
-    "bench methods nosuch": "unknown method 'nosuch'",
+    "bench head --reps 3": "python -m benchmarks",
+    "doctor --size tiny": "--size: works with --speed only",
     "base build nosuch": "unknown",
 }
 DONE = {

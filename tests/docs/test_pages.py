@@ -142,7 +142,7 @@ def test_the_first_lines_say_what_has_not_run():
     for page in (ROOT / "README.md", ROOT / "docs" / "gpu.md"):
         first = " ".join(page.read_text(encoding="utf-8").splitlines()[:8])
         assert re.search(r"[Nn]othing (on this page )?has run on a GPU yet", first), page
-        assert "smopd bench gpu" in first
+        assert "smopd doctor --speed" in first
 
 
 def test_the_commands_fetch_every_raw_file_that_a_build_reads():

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from smopd.doctor.advice import advice
-from smopd.doctor.facts import Facts, Gpu, read_nvidia_smi
+from smopd.doctor.facts import Facts
 from smopd.doctor.report import text, to_json
 from smopd.doctor.selftest import Check
+from smopd.machine import CudaDevice, read_nvidia_smi
 
 GIB = 2**30
-H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB, 79 * GIB)
+H100 = CudaDevice("NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB, 79 * GIB)
 VERSIONS = {"torch": "2.13.0", "transformers": "5.19.0", "vllm": "0.32.0", "triton": "3.7.1"}
 GOOD = Facts(
     python="3.12.3", system="Linux x86_64", cores=26, memory=256 * GIB, available=240 * GIB,

@@ -11,6 +11,7 @@ from smopd.errors import UserError
 from smopd.evaluation.session import evaluate_into
 from smopd.evaluation.store import load_identity
 from smopd.files import read_jsonl
+from smopd.machine import engine_facts
 from smopd.models.adapters import attach
 from smopd.pocket import MODEL_DIR
 from smopd.rollout import HFEngine, choice
@@ -54,9 +55,9 @@ def test_the_recipes_ask_for_it_and_the_pocket_one_does_not():
 
 
 def test_the_launcher_counts_processes(monkeypatch):
-    assert choice.this_machine()[2] == 1
+    assert engine_facts()[2] == 1
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert choice.this_machine()[2] == 4
+    assert engine_facts()[2] == 4
 
 
 @here_hf

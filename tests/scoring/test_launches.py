@@ -5,8 +5,8 @@ computes the same.
 import pytest
 import torch
 from plain_path import SHARED
+from support.strict_device import DEVICE, strict_device
 
-from smopd.bench.strict_device import DEVICE, strict_device
 from smopd.scoring import Decision, chunks, kernel, plain, whole
 from smopd.scoring import losses as row_losses
 from smopd.scoring.logps import sampled_logps

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from runs import checkpoint, metrics, rows, take_step, train, trainer_of
+from support.strict_device import DEVICE, strict_device
 
-from smopd.bench.strict_device import DEVICE, strict_device
 from smopd.devices import default_device, using
 from smopd.methods import METHODS
 from smopd.objective import rollout_loss

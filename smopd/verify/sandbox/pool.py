@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from smopd.errors import UserError
+from smopd.machine import cpu_cores
 from smopd.verify.sandbox.worker import SCRATCH_BYTES
 from smopd.verify.wire import receive, write
 
@@ -49,7 +50,7 @@ class SandboxResult:
 
 _permitted = False
 _idle: dict[str, list["_Worker"]] = collections.defaultdict(list)
-_places = threading.BoundedSemaphore(max(2, os.cpu_count() or 2))
+_places = threading.BoundedSemaphore(max(2, cpu_cores()))
 
 
 def permit_unsandboxed(yes: bool = True) -> None:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-
-from smopd.bench.strict_device import DEVICE, MixedDevices, strict_device
+from support.strict_device import DEVICE, MixedDevices, strict_device
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from smopd.bench import measure
-from smopd.bench.child import measured
-from smopd.bench.methods import COSTS, HeadRows, prepare
-from smopd.cli.bench import bench_app
+from benchmarks import measure
+from benchmarks.__main__ import app
+from benchmarks.child import measured
+from benchmarks.methods import COSTS, HeadRows, prepare
 from smopd.methods import DEFAULT
 
 TINY = ["--examples", "2", "--steps", "1", "--reply", "8"]
@@ -18,7 +18,7 @@ TINY = ["--examples", "2", "--steps", "1", "--reply", "8"]
 def test_counts_of_a_step(monkeypatch):
     monkeypatch.setattr(measure, "run_child", lambda case: measured(prepare(case.variant, case.settings)))
     words = ["methods", "ccopd", "grpo", *TINY, "--json"]
-    report = json.loads(CliRunner().invoke(bench_app, words, catch_exceptions=False).stdout)
+    report = json.loads(CliRunner().invoke(app, words, catch_exceptions=False).stdout)
     usual, answer_only, group = report["results"]
     assert [row["name"] for row in report["results"]] == [DEFAULT, "ccopd", "grpo"]
     assert all(usual["ratios"][key] == 1 for key in COSTS)
@@ -29,7 +29,7 @@ def test_counts_of_a_step(monkeypatch):
     # Two products for the logits of each token that is scored, and at most one more for its gradient.
     assert 2 * usual["sampled"] <= usual["products"] <= 3 * usual["sampled"]
     assert answer_only["products"] < usual["products"]
-    table = CliRunner().invoke(bench_app, ["methods", "ccopd", *TINY], catch_exceptions=False).stdout
+    table = CliRunner().invoke(app, ["methods", "ccopd", *TINY], catch_exceptions=False).stdout
     assert all(len(line.rstrip()) <= 80 for line in table.splitlines())
 
 
@@ -43,6 +43,6 @@ def test_products_with_the_head_are_counted_and_no_others():
 
 
 def test_an_unknown_method_is_named():
-    said = CliRunner().invoke(bench_app, ["methods", "nosuch"]).exception
+    said = CliRunner().invoke(app, ["methods", "nosuch"]).exception
     with pytest.raises(Exception, match=r"unknown method 'nosuch'. The methods are"):
         raise said

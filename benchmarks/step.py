@@ -1,8 +1,8 @@
-"""`bench step`: scoring of a training step, fast path against plain path: `pocket`, the shipped recipe with
-replies its own model samples, and `smollm2`, a random model of SmolLM2's shape.
+"""`benchmarks step`: scoring of a training step, fast path against plain path: `pocket`, the shipped recipe
+with replies its own model samples, and `smollm2`, a random model of SmolLM2's shape.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ import torch
 from peft import PeftModel
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from smopd.bench.measure import Work, report_of
-from smopd.bench.replies import random_conversation, renderer_of
+from benchmarks.measure import Work, report_of
 from smopd.chat import Renderer
 from smopd.config import Config, load_config, plan_of
-from smopd.data import Example, load_examples
+from smopd.data import load_examples
+from smopd.doctor.speed_inputs import load_renderer, random_rollouts
+from smopd.doctor.speed_parts import move_student
 from smopd.models import load_model
 from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment
@@ -23,7 +24,6 @@ from smopd.pocket import MODEL_DIR
 from smopd.rollout import Conversation, Rollout
 from smopd.rollout.assembly import training_driver
 from smopd.rollout.play import drawn_plays
-from smopd.seeds import torch_generator
 from smopd.tracking import Track, quiet
 from smopd.training.scores import FAST, PLAIN, score
 from smopd.verify import verify
@@ -73,26 +73,8 @@ class Problem:
 def make_problem(scene: str, settings: Step) -> Problem:
     """The scene, with a student that has left its teacher: while they are equal there is no loss."""
     problem = _pocket(settings) if scene == "pocket" else _smollm2(settings)
-    leave_teacher(problem.model, settings.seed)
+    move_student(problem.model, settings.seed)
     return problem
-
-
-@torch.no_grad()
-def leave_teacher(model: PeftModel, seed: int) -> None:
-    """Move the student, on whatever device it is."""
-    g = torch_generator(seed, "bench student")
-    for parameter in student_parameters(model).values():
-        parameter.add_((0.03 * torch.randn(parameter.shape, generator=g)).to(parameter))
-    model.train()
-
-
-def given_rollouts(renderer: Renderer, examples: Iterable[Example], reply: int, seed: int) -> list[Rollout]:
-    """A rollout of every example with random replies of so many tokens."""
-    rollouts = []
-    for example in examples:
-        conversation = random_conversation(renderer, example, reply, seed)
-        rollouts.append(Rollout(example, (conversation,), (verify(example, conversation.final_text),)))
-    return rollouts
 
 
 def _pocket(settings: Step) -> Problem:
@@ -118,7 +100,7 @@ def _pocket(settings: Step) -> Problem:
 
 def _smollm2(settings: Step) -> Problem:
     config = load_config(None, [])  # the paper's adapter, one rollout at a time
-    renderer = renderer_of(MODEL_DIR)
+    renderer = load_renderer(MODEL_DIR)
     torch.manual_seed(settings.seed)
     shape = LlamaConfig(
         vocab_size=settings.vocabulary, hidden_size=settings.width, intermediate_size=settings.intermediate,
@@ -127,7 +109,7 @@ def _smollm2(settings: Step) -> Problem:
     )  # fmt: skip
     model = attach(LlamaForCausalLM(shape), config.lora, settings.seed)
     examples = load_examples(f"pocket:eval:{settings.conversations}")
-    rollouts = given_rollouts(renderer, examples, settings.reply, settings.seed)
+    rollouts = random_rollouts(renderer, examples, settings.reply, settings.seed)
     return Problem(config, model, renderer, rollouts)
 
 

@@ -1,13 +1,15 @@
-"""`bench device`: one training step on the strict device: what a GPU would be asked to do, and how often the
-host would wait for it. Counts, no times: they are the same on every machine.
+"""`benchmarks device`: one training step on the strict device: what a GPU would be asked to do, and how
+often the host would wait for it. Counts, no times: they are the same on every machine.
 
 The recipe is pocket's, the model a random one of its architecture: nearly all of its replies run to their
 limit, so the sizes are those asked for.
 """
 
+import sys
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,9 +18,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from smopd.bench.strict_device import DEVICE, Counts, strict_device
 from smopd.config import load_config
 from smopd.devices import using
+from smopd.errors import UserError
 from smopd.methods import METHODS
 from smopd.objective.loss import RolloutLoss
 from smopd.pocket import MODEL_DIR
@@ -26,6 +28,7 @@ from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet
 from smopd.training.loop import Trainer
 
+TESTS = Path(__file__).parents[1] / "tests"
 PHASES = ("rollout", "scoring", "update")
 NOTES = [
     "launches: operations of torch that write; syncs: the host waits for the device; uploads: copies to it",
@@ -50,7 +53,7 @@ class Device:
 class CountedTrainer(Trainer):
     """A trainer that keeps the counts of a step's phases apart."""
 
-    def __init__(self, counts: Counts, *args: Any) -> None:
+    def __init__(self, counts: Any, *args: Any) -> None:
         super().__init__(*args)
         self.counts, self.by_phase = counts, dict[str, dict[str, Any]]()
 
@@ -74,6 +77,15 @@ class CountedTrainer(Trainer):
         return row
 
 
+def strict_module() -> Any:
+    """The strict device, which the tests hold."""
+    if not (TESTS / "support" / "strict_device.py").exists():
+        raise UserError(f"{TESTS}/support/strict_device.py is missing: run this in a whole checkout")
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    return import_module("support.strict_device")
+
+
 def count_step(settings: Device) -> dict[str, Any]:
     """The counts of one step, phase by phase, with its sizes."""
     with TemporaryDirectory(prefix="smopd-") as folder:
@@ -89,7 +101,8 @@ def count_step(settings: Device) -> dict[str, Any]:
         if method and "mask_after" in method.section.model_fields:
             sets.append("objective.mask_after=0")  # the mask is on from the first step
         config = load_config("pocket", sets, settings.method)
-        with strict_device() as counts, using(DEVICE):
+        strict = strict_module()
+        with strict.strict_device() as counts, using(strict.DEVICE):
             trainer = CountedTrainer(counts, config, RunFolder(Path(folder) / "run", config))
             counts.clear()
             row = trainer.take_step(1, nullcontext)

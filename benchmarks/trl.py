@@ -1,4 +1,4 @@
-"""`bench trl`: one whole training step of SDFT, by smopd's loop and by TRL's SDFTTrainer.
+"""`benchmarks trl`: one whole training step of SDFT, by smopd's loop and by TRL's SDFTTrainer.
 
 Both sample as many tokens, each with its own machinery: ours turn by turn with its own replies in the
 history, TRL's every turn as a prompt of its own, with a history that somebody else wrote. Then both score the
@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from smopd.bench.measure import Work, report_of
-from smopd.bench.replies import random_conversation, renderer_of
+from benchmarks.measure import Work, report_of
 from smopd.config import Config, load_config, plan_of
 from smopd.data import Example, load_examples
+from smopd.doctor.speed_inputs import load_renderer, random_conversation
 from smopd.errors import UserError
 from smopd.methods.sdft import METHODS as SDFTS
 from smopd.models.adapters import student_parameters, teacher_parameters
@@ -83,7 +83,7 @@ def chosen_examples(settings: Steps) -> list[Example]:
 
 def given_conversations(settings: Steps) -> list[Conversation]:
     """The conversations with the replies that both sides score."""
-    renderer = renderer_of(MODEL_DIR)
+    renderer = load_renderer(MODEL_DIR)
     make = partial(random_conversation, renderer, length=settings.reply, seed=settings.seed)
     return [make(example) for example in chosen_examples(settings)]
 
@@ -108,7 +108,7 @@ def training_config(settings: Steps, model: Path | None = None) -> Config:
 
 def given_sequences(settings: Steps) -> list[Scored]:
     """Every turn of the given conversations, with the contexts that our plan shows student and teacher."""
-    renderer, plan = renderer_of(MODEL_DIR), plan_of(training_config(settings))
+    renderer, plan = load_renderer(MODEL_DIR), plan_of(training_config(settings))
     rollouts = [Rollout(c.example, (c,), (None,)) for c in given_conversations(settings)]
     moment = Moment(1, 1, (settings.seed, 1))
     replies, units, _ = units_of([r.replies() for r in rollouts], plan, moment, Peers(rollouts))

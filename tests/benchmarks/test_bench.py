@@ -3,18 +3,22 @@ time.
 """
 
 import json
+import re
+import shlex
 import sys
 from dataclasses import asdict
 
 import pytest
 import torch
+from doc_pages import PAGES, ROOT
 from plain_path import plain_divergence
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from smopd.bench import head, measure, rollout, scoring, step
-from smopd.bench.child import measured
-from smopd.bench.measure import Case, Work, ratios, run_child
-from smopd.cli.bench import bench_app
+from benchmarks import head, measure, rollout, scoring, step
+from benchmarks.__main__ import app
+from benchmarks.child import measured
+from benchmarks.measure import Case, Work, ratios, run_child
 from smopd.errors import UserError
 from smopd.models.adapters import student_parameters
 
@@ -202,13 +206,13 @@ TINY = {
 @pytest.mark.parametrize("verb", list(TINY))
 def test_json_is_one_object_and_the_table_shows_every_row(in_process, verb):
     run = CliRunner()
-    answer = run.invoke(bench_app, [verb, "--reps", "1", *TINY[verb], "--json"], catch_exceptions=False)
+    answer = run.invoke(app, [verb, "--reps", "1", *TINY[verb], "--json"], catch_exceptions=False)
     report = json.loads(answer.stdout)
     assert report["bench"] == verb
     assert {"machine", "settings", "reps", "results", "ratios", "notes"} <= set(report)
-    table = run.invoke(bench_app, [verb, "--reps", "1", *TINY[verb]], catch_exceptions=False).stdout
+    table = run.invoke(app, [verb, "--reps", "1", *TINY[verb]], catch_exceptions=False).stdout
     assert all(row["name"] in table for row in report["results"])
-    assert f"Example: smopd bench {verb}" in run.invoke(bench_app, [verb, "--help"]).stdout
+    assert f"Example: python -m benchmarks {verb}" in run.invoke(app, [verb, "--help"]).stdout
 
 
 @pytest.mark.parametrize(
@@ -223,6 +227,13 @@ def test_json_is_one_object_and_the_table_shows_every_row(in_process, verb):
     ],
 )
 def test_bad_options_are_named(words, said):
-    answer = CliRunner().invoke(bench_app, words)
+    answer = CliRunner().invoke(app, words)
     assert isinstance(answer.exception, UserError)
     assert said in str(answer.exception)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "benchmarks" / "README.md"], ids=lambda page: page.name)
+def test_the_parser_takes_every_command_of_the_documentation(page):
+    for line in re.findall(r"python -m benchmarks ([^`\n#>]+)", page.read_text(encoding="utf-8")):
+        verb, *words = shlex.split(line)
+        get_command(app).commands[verb].make_context(verb, words)

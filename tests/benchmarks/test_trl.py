@@ -8,10 +8,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from smopd.bench import measure
-from smopd.bench import trl as bench
-from smopd.bench.child import measured
-from smopd.cli.bench import bench_app
+from benchmarks import measure
+from benchmarks import trl as bench
+from benchmarks.__main__ import app
+from benchmarks.child import measured
 from smopd.errors import UserError
 from smopd.models.adapters import student_parameters, teacher_parameters
 from smopd.training.scores import FAST, PLAIN, ScoringPath, score
@@ -102,7 +102,7 @@ def test_report_and_command_line(monkeypatch):
     monkeypatch.setattr(measure, "run_child", run)
     words = ["trl", "--reps", "1", "--conversations", "2", "--reply", "4", "--layers", "1", "--width", "18"]
     words += ["--vocabulary", "896", "--micro-batch", "2", "--recompute"]
-    answer = CliRunner().invoke(bench_app, [*words, "--json"], catch_exceptions=False)
+    answer = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
     report = json.loads(answer.stdout)
     ours, trl = report["results"]
     assert (ours["name"], trl["name"]) == ("ours", "trl")
@@ -110,7 +110,7 @@ def test_report_and_command_line(monkeypatch):
     assert ours["sampled_tokens"] == trl["sampled_tokens"] == ours["reply_tokens"] == 40
     assert ours["tokens"] < trl["tokens"]
     assert 0 < ours["sampling_seconds"] < ours["seconds"]
-    table = CliRunner().invoke(bench_app, [*words, "--no-sampling"], catch_exceptions=False).stdout
+    table = CliRunner().invoke(app, [*words, "--no-sampling"], catch_exceptions=False).stdout
     assert "the same work" in " ".join(table.split())
     assert "sampling takes" not in table
 
@@ -124,7 +124,7 @@ def test_report_and_command_line(monkeypatch):
     ],
 )
 def test_bad_options_are_named(words, said):
-    answer = CliRunner().invoke(bench_app, ["trl", *words])
+    answer = CliRunner().invoke(app, ["trl", *words])
     assert isinstance(answer.exception, UserError)
     assert said in str(answer.exception)
 

@@ -1,25 +1,21 @@
-"""`bench gpu`: what the first user of a GPU runs. Every part of a training step on this machine's device,
-ours against other paths, in one process; one JSON file and one table in Markdown. A variant that is absent,
-fails or runs out of memory has a row that says so. Without a GPU it runs on the CPU, with small sizes.
+"""`smopd doctor --speed`: what the first user of a GPU runs. Every part of a training step on this machine's
+device, ours against other paths, in one process; one JSON file and one table in Markdown. A variant that is
+absent, fails or runs out of memory has a row that says so. Without a GPU it runs on the CPU, with small
+sizes.
 """
 
 import gc
 import json
-import os
-import platform
-import shutil
-import subprocess
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from smopd.bench.clock import clocked
-from smopd.bench.gpu_parts import OURS, SIZES, Bench, Variant
-from smopd.bench.measure import machine
+from smopd import machine
 from smopd.devices import default_device, free_cache
+from smopd.doctor.clock import clocked
+from smopd.doctor.speed_parts import OURS, SIZES, SpeedBench, Variant
 from smopd.errors import UserError
 from smopd.files import write_text
 from smopd.tracking import Track, quiet
@@ -29,8 +25,9 @@ HEADINGS = ("part", "variant", "s", "fastest-slowest", "first call, s", "peak MB
 
 
 def report(
-    size: str, reps: int, dtype: str = "", only: str = "", track: Track = quiet, out: Path | None = None
-) -> dict[str, Any]:
+    size: str, reps: int, dtype: str = "", only: str = "", track: Track = quiet, out: Path | None = None,
+    kind: type[SpeedBench] = SpeedBench,
+) -> dict[str, Any]:  # fmt: skip
     """Measure everything, or the parts named in `only`; written to `out` as well."""
     device = default_device()
     size = size or ("full" if device.type == "cuda" else "tiny")
@@ -39,7 +36,7 @@ def report(
     dtype = dtype or ("bfloat16" if device.type == "cuda" else "float32")
     if dtype not in ("float32", "bfloat16"):
         raise UserError(f"--dtype: expected float32 or bfloat16, found {dtype!r}")
-    bench = Bench(SIZES[size], device, getattr(torch, dtype))
+    bench = kind(SIZES[size], device, getattr(torch, dtype))
     variants = list(bench.variants())
     parts = [*dict.fromkeys(variant.part for variant in variants), "precision"]
     chosen = [name.strip() for name in only.split(",")] if only else parts
@@ -47,25 +44,24 @@ def report(
         raise UserError(f"--only: expected some of {', '.join(parts)}; found {unknown[0]!r}")
     variants = [variant for variant in variants if variant.part in chosen]
     rows = []
-    with track("bench gpu", len(variants) + 1) as update:
+    with track("speed", len(variants) + 1) as update:
         for done, variant in enumerate(variants):
             update(done, f"{variant.part}, {variant.name}")
-            rows.append(measured(variant, device, reps))
+            rows.append(measure_variant(variant, device, reps))
             bench.close()
             free_cache()
         update(len(variants), "precision")
         errors = list(_precision(bench)) if "precision" in chosen else []
         update(len(variants) + 1, "done")
     settings = {"size": size, "dtype": dtype, **vars(SIZES[size])}
-    settings["against_trl"] = vars(SIZES[size].against_trl)
-    found = {"bench": "gpu", "machine": this_machine(device), "settings": settings, "reps": reps}
-    found |= {"results": rows, "precision": errors}
+    measures = {"bench": "gpu", "machine": describe_machine(device), "settings": settings, "reps": reps}
+    measures |= {"results": rows, "precision": errors}
     if out:
-        write_text(out, json.dumps(found, indent=1) + "\n")
-    return found
+        write_text(out, json.dumps(measures, indent=1) + "\n")
+    return measures
 
 
-def measured(variant: Variant, device: torch.device, reps: int) -> dict[str, Any]:
+def measure_variant(variant: Variant, device: torch.device, reps: int) -> dict[str, Any]:
     """One row. Whatever a variant raises is its row's, not the end of the others."""
     row: dict[str, Any] = {"part": variant.part, "name": variant.name}
     if variant.missing:
@@ -79,7 +75,7 @@ def measured(variant: Variant, device: torch.device, reps: int) -> dict[str, Any
     return row
 
 
-def _precision(bench: Bench) -> Iterator[dict[str, Any]]:
+def _precision(bench: SpeedBench) -> Iterator[dict[str, Any]]:
     try:
         yield from bench.precision()
     except Exception as error:
@@ -94,43 +90,27 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
 
 
-def this_machine(device: torch.device) -> dict[str, Any]:
+def describe_machine(device: torch.device) -> dict[str, Any]:
     """What the numbers were measured on: device, driver, versions."""
-    found: dict[str, Any] = {"device": device.type, "cpu": machine()["cpu"], "cores": os.cpu_count()}
+    facts: dict[str, Any] = {"device": device.type, "cores": machine.cpu_cores()}
     if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        found |= {
-            "gpu": properties.name, "gpu_memory_gb": round(properties.total_memory / 1e9, 1),
-            "capability": f"{properties.major}.{properties.minor}", "cuda": torch.version.cuda,
-            "driver": _driver(),
+        gpu = machine.cuda_devices()[device.index or 0]
+        facts |= {
+            "gpu": gpu.name, "gpu_memory_gb": round(gpu.total / 1e9, 1),
+            "capability": ".".join(map(str, gpu.capability)), "cuda": torch.version.cuda,
+            "driver": machine.nvidia_driver()[0],
         }  # fmt: skip
-    found |= {"threads": torch.get_num_threads(), "python": platform.python_version()}
-    return found | {name: _version(name) for name in LIBRARIES}
+    absent = dict.fromkeys(LIBRARIES)
+    return facts | absent | machine.describe_cpu(torch.get_num_threads(), LIBRARIES)
 
 
-def _version(library: str) -> str | None:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return None
-
-
-def _driver() -> str | None:
-    command = shutil.which("nvidia-smi")
-    if not command:
-        return None
-    query = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
-    answer = subprocess.run(query, capture_output=True, text=True, check=False)
-    return answer.stdout.split()[0] if answer.returncode == 0 and answer.stdout.split() else None
-
-
-def markdown(report: dict[str, Any]) -> str:
+def markdown(report: dict[str, Any], command: str = "smopd doctor --speed") -> str:
     """The report as a piece of docs/performance.md."""
     on, settings = report["machine"], report["settings"]
     where = on["cpu"] if on["device"] == "cpu" else f"{on['gpu']}, driver {on['driver']}, CUDA {on['cuda']}"
     versions = ", ".join(f"{name} {on[name]}" for name in LIBRARIES if on[name])
     given = f"--size {settings['size']} --dtype {settings['dtype']} --reps {report['reps']}"
-    lines = [f"`smopd bench gpu {given}` on {where} ({versions}):", ""]
+    lines = [f"`{command} {given}` on {where} ({versions}):", ""]
     lines += _table(HEADINGS, [_cells(row, report["results"]) for row in report["results"]])
     if report["precision"]:
         kind = f"{settings['dtype']} hidden states and weights"

@@ -1,6 +1,6 @@
-"""`bench scoring`: model passes, packed prefix trees against a padded row for every turn (`padded`: a batch a
-conversation; `sorted`: rows of like length share a batch). `student`: forward and backward; `teacher`:
-forward.
+"""`benchmarks scoring`: model passes, packed prefix trees against a padded row for every turn (`padded`: a
+batch a conversation; `sorted`: rows of like length share a batch). `student`: forward and backward;
+`teacher`: forward.
 """
 
 import sys
@@ -11,15 +11,16 @@ from typing import Any
 import torch
 from transformers import Qwen3Config, Qwen3Model
 
-from smopd.bench.measure import Work, report_of
-from smopd.bench.replies import random_conversation, renderer_of
+from benchmarks.measure import Work, report_of
 from smopd.chat import Renderer, clean_context
 from smopd.data import Example, load_examples
+from smopd.doctor.speed_inputs import load_renderer, random_conversation
 from smopd.pocket import MODEL_DIR
 from smopd.scoring import passes, plain
 from smopd.seeds import derive
 from smopd.tracking import Track, quiet
 
+CPU = torch.device("cpu")
 SIDES, PATHS = ("student", "teacher"), ("packed", "padded", "sorted")
 Sequences = list[tuple[tuple[int, ...], tuple[int, ...]]]  # context ids, reply ids
 
@@ -46,7 +47,6 @@ class Problem:
     body: torch.nn.Module
     sequences: dict[str, list[Sequences]]
     row_tokens: int | None
-    device: torch.device | str = "cpu"
     passed: int = 0  # padding included
 
     def hidden(self, side: str, path: str) -> torch.Tensor:
@@ -54,12 +54,12 @@ class Problem:
         conversations = self.sequences[side]
         if path == "padded":
             whole = sys.maxsize
-            rows = (plain.reply_hidden(self.body, c, self.device, whole) for c in conversations)
+            rows = (plain.reply_hidden(self.body, c, CPU, whole) for c in conversations)
             return torch.cat(list(rows))
         module = passes if path == "packed" else plain
         budget = {} if self.row_tokens is None else {"row_tokens": self.row_tokens}
         turns = [turn for c in conversations for turn in c]
-        return module.reply_hidden(self.body, turns, self.device, **budget)
+        return module.reply_hidden(self.body, turns, CPU, **budget)
 
     def run(self, side: str, path: str) -> torch.Tensor:
         """What is timed: the student's pass with its backward, or the teacher's without."""
@@ -71,7 +71,7 @@ class Problem:
 
 
 def sequences_of(
-    renderer: Renderer, examples: Iterable[Example], reply: int, seed: int, history: str = "template"
+    renderer: Renderer, examples: Iterable[Example], reply: int, seed: int, history: str
 ) -> dict[str, list[Sequences]]:
     """The sequences of both sides by conversation, with random replies of so many tokens."""
     sequences: dict[str, list[Sequences]] = {side: [] for side in SIDES}
@@ -85,7 +85,7 @@ def sequences_of(
 
 def make_problem(settings: Scoring) -> Problem:
     """Conversations with random replies, and a random body over the tokenizer's vocabulary."""
-    renderer = renderer_of(settings.tokenizer)
+    renderer = load_renderer(settings.tokenizer)
     examples = load_examples(settings.data, settings.conversations)
     sequences = sequences_of(renderer, examples, settings.reply, settings.seed, settings.history)
     torch.manual_seed(derive(settings.seed, "bench body"))

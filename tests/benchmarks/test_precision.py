@@ -2,7 +2,10 @@
 
 import json
 
-from smopd.bench.precision import LEVELS, LOSSES, Precision, report
+from typer.testing import CliRunner
+
+from benchmarks.__main__ import app
+from benchmarks.precision import LEVELS, LOSSES, Precision, report
 
 SMALL = Precision(tokens=8, width=64, vocabulary=3000)
 
@@ -24,9 +27,9 @@ def test_every_divergence_keeps_two_percent_of_its_value_and_gradient():
     assert all(row[of]["bf16"] > 1 for row in small for of in ("divergence_error", "gradient_error"))
 
 
-def test_the_command_prints_a_table_and_json(smopd):
-    arguments = ("bench", "precision", "--tokens", "2", "--width", "16", "--vocabulary", "50")
-    assert "g plain" in smopd(*arguments)[1]
-    answer = json.loads(smopd(*arguments, "--json")[1])
+def test_the_command_prints_a_table_and_json():
+    arguments = ("precision", "--tokens", "2", "--width", "16", "--vocabulary", "50")
+    assert "g plain" in CliRunner().invoke(app, arguments).stdout
+    answer = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert answer["bench"] == "precision"
     assert {"loss", "divergence", "divergence_error", "gradient_error"} == set(answer["results"][0])

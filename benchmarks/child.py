@@ -8,8 +8,8 @@ from contextlib import redirect_stdout
 from importlib import import_module
 from typing import Any
 
-from smopd.bench.clock import ResidentPeak
-from smopd.bench.measure import Work
+from benchmarks.measure import Work
+from smopd.doctor.clock import ResidentPeak
 from smopd.errors import UserError
 
 
@@ -35,7 +35,7 @@ def main() -> None:
 
         torch.set_num_threads(1)
         try:
-            prepare = import_module(f"smopd.bench.{request['bench']}").prepare
+            prepare = import_module(f"benchmarks.{request['bench']}").prepare
             answer = measured(prepare(request["variant"], request["settings"]))
         except UserError as error:
             print(f"error: {error}")

@@ -1,10 +1,12 @@
-"""`smopd bench device`: its counts are those of a step, and bounded by layers and tokens."""
+"""`python -m benchmarks device`: its counts are those of a step, and bounded by layers and tokens."""
 
 import json
 
 import pytest
 
-from smopd.bench.device import PHASES, Device, count_step, report
+from benchmarks import device
+from benchmarks.__main__ import main
+from benchmarks.device import PHASES, Device, count_step, report
 
 SMALL = {"rollouts": 2, "micro_batch": 2, "reply": 4, "layers": 1}
 
@@ -81,9 +83,16 @@ def test_waits_of_other_steps(more, waits):
     assert of(counts(**more), "scoring", "syncs") <= waits
 
 
-def test_the_report(smopd):
+def run(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.argv", ["benchmarks", "device", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return (int(ended.value.code or 0), *capsys.readouterr())
+
+
+def test_the_report(monkeypatch, capsys):
     words = ["--rollouts", "1", "--reply", "3", "--layers", "1"]
-    code, out, err = smopd("bench", "device", *words, "--json")
+    code, out, err = run(monkeypatch, capsys, *words, "--json")
     assert code == 0, err
     found = json.loads(out)
     assert found["bench"] == "device"
@@ -92,10 +101,17 @@ def test_the_report(smopd):
         assert row["launches_per_token"] == pytest.approx(row["launches"] / found["tokens"])
         assert row["launches_per_layer"] == row["launches"]
     assert found == json.loads(json.dumps(report(Device(1, 1, 3, 1))))
-    code, out, _ = smopd("bench", "device", *words)
+    code, out, _ = run(monkeypatch, capsys, *words)
     assert code == 0
     assert "syncs a token" in out
     assert f"{found['results'][1]['launches']:,}" in out
-    code, _, err = smopd("bench", "device", "--method", "entropi")
-    assert code != 0
+    code, _, err = run(monkeypatch, capsys, "--method", "entropi")
+    assert code == 2
     assert "entropy" in err
+
+
+def test_without_the_tests_it_says_what_is_missing(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(device, "TESTS", tmp_path)
+    code, _, err = run(monkeypatch, capsys)
+    assert code == 2
+    assert "strict_device.py is missing: run this in a whole checkout" in err

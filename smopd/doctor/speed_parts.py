@@ -1,11 +1,12 @@
-"""What `bench gpu` runs: each part of a training step on one device, by our path and by others.
+"""What `smopd doctor --speed` measures: each part of a training step on one device, by our path and others.
 
 A variant is made by a function that returns the work to time, which returns facts about its result. Shapes: N
 tokens, d width, V vocabulary.
 """
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -15,27 +16,32 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
+from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Qwen3Config
 
-from smopd.bench import scoring, step, trl
-from smopd.bench.head import Head, make_problem
-from smopd.bench.replies import renderer_of
 from smopd.chat import Renderer
-from smopd.config import load_config
+from smopd.config import load_config, plan_of
 from smopd.data import Example, load_examples
-from smopd.models.adapters import attach
+from smopd.devices import using
+from smopd.doctor.speed_inputs import load_renderer, random_rollouts, random_rows
+from smopd.models.adapters import attach, student_parameters
+from smopd.objective.tokens import Moment
 from smopd.pocket import MODEL_DIR
-from smopd.rollout import Driver, Sampling, StockEngine
+from smopd.rollout import Driver, Rollout, Sampling, StockEngine
 from smopd.rollout.assembly import make_engine
 from smopd.rollout.engine import Engine
-from smopd.scoring import gjs, plain, token_stats
+from smopd.scoring import gjs, passes, plain, token_stats
+from smopd.seeds import torch_generator
+from smopd.training.loop import Trainer
+from smopd.training.run_folder import RunFolder
+from smopd.training.scores import FAST, PLAIN, ScoringPath, score
 
 Work = Callable[[], dict[str, Any]]
 Make = Callable[[], Work]
 OURS = "ours"
 BETA = 0.5
 DISTANCES = (0.01, 0.1, 1.0)  # of the teacher's hidden states from the student's, for the precision
-TURNS = 5
+TURNS, ROW_TOKENS = 5, 8192
 
 
 @dataclass(frozen=True)
@@ -53,19 +59,15 @@ class Size:
     precision_tokens: int
     conversations: int  # of five turns
     reply: int  # tokens of every reply
-    against_trl: trl.Steps  # the whole step, in TRL's trainer too
     attention_layers: int = 4
 
 
 SIZES = {
-    "tiny": Size(
-        32, 2, 4, 2, 8, 64, 896, 48, 8, 2, 6,
-        trl.Steps(conversations=2, reply=4, layers=1, width=18, vocabulary=896, rank=4), attention_layers=1,
-    ),
-    # Qwen3-0.6B and Qwen3-1.7B; SmolLM2-135M in TRL's trainer
-    "small": Size(1024, 28, 16, 8, 128, 3072, 151936, 2048, 64, 4, 128, trl.Steps()),
-    "full": Size(2048, 28, 16, 8, 128, 6144, 151936, 4096, 64, 8, 192, trl.Steps(8, reply=192)),
-}  # fmt: skip
+    "tiny": Size(32, 2, 4, 2, 8, 64, 896, 48, 8, 2, 6, attention_layers=1),
+    # Qwen3-0.6B and Qwen3-1.7B
+    "small": Size(1024, 28, 16, 8, 128, 3072, 151936, 2048, 64, 4, 128),
+    "full": Size(2048, 28, 16, 8, 128, 6144, 151936, 4096, 64, 8, 192),
+}
 
 
 class Variant(NamedTuple):
@@ -78,7 +80,7 @@ class Variant(NamedTuple):
 
 
 @dataclass
-class Bench:
+class SpeedBench:
     """A size on a device, in a precision of the weights."""
 
     size: Size
@@ -97,11 +99,10 @@ class Bench:
             yield Variant("head", name, lambda name=name: self.head(name), missing)  # type: ignore[misc]
         yield Variant("attention", OURS, lambda: self.attention("packed"))
         yield Variant("attention", "padded rows", lambda: self.attention("padded"))
-        yield Variant("scoring step", OURS, lambda: self.step("fast"))
-        yield Variant("scoring step", "plain", lambda: self.step("plain"))
-        yield Variant("training step", OURS, lambda: self.training(trl.OurStep))
-        absent = "" if find_spec("trl") and find_spec("datasets") else "trl is not installed"
-        yield Variant("training step", "trl", lambda: self.training(trl.TrlStep), absent)
+        yield Variant("scoring step", OURS, lambda: self.scoring(FAST))
+        yield Variant("scoring step", "plain", lambda: self.scoring(PLAIN))
+        yield Variant("training step", OURS, self.training)
+        yield Variant("training step", "trl", self.training, "in a checkout: python -m benchmarks gpu")
         yield Variant("rollout", OURS, lambda: self.rollout("hf"))
         yield Variant("rollout", "generate", lambda: self.rollout("stock"))
         yield Variant("rollout", "vllm", lambda: self.rollout("vllm"), missing_vllm(self.device))
@@ -109,7 +110,7 @@ class Bench:
     @cached_property
     def renderer(self) -> Renderer:
         """The pocket model's chat template: its tokens are there without a download."""
-        return renderer_of(MODEL_DIR)
+        return load_renderer(MODEL_DIR)
 
     @cached_property
     def examples(self) -> list[Example]:
@@ -117,18 +118,22 @@ class Bench:
         fitting = [e for e in load_examples("pocket:eval:400") if len(e.shards) == TURNS]
         return fitting[: self.size.conversations]
 
+    @cached_property
+    def rollouts(self) -> list[Rollout]:
+        """The examples with random replies."""
+        return random_rollouts(self.renderer, self.examples, self.size.reply, self.seed)
+
+    @property
+    def dtype_name(self) -> str:
+        """As the setting model.dtype has it."""
+        return str(self.dtype).removeprefix("torch.")
+
     def head(self, name: str) -> Work:
         """From hidden states to the gradient of the mean divergence."""
-        rows = Head(
-            tokens=self.size.head_tokens, width=self.size.hidden, vocabulary=self.size.vocabulary,
-            seed=self.seed,
-        )  # fmt: skip
-        problem = make_problem(rows)
-        student_Nd, teacher_Nd, weight_Vd = (
-            t.detach().to(self.device, self.dtype)
-            for t in (problem.student_Nd, problem.teacher_Nd, problem.weight_Vd)
-        )
-        tokens_N = problem.tokens_N.to(self.device)
+        size = self.size
+        *rows, tokens_N = random_rows(size.head_tokens, size.hidden, size.vocabulary, self.seed)
+        student_Nd, teacher_Nd, weight_Vd = (t.to(self.device, self.dtype) for t in rows)
+        tokens_N = tokens_N.to(self.device)
 
         def run() -> dict[str, Any]:
             rows_Nd = student_Nd.clone().requires_grad_()
@@ -157,40 +162,70 @@ class Bench:
         """Passes of the student, forward and backward, through a few layers: packed rows, or padded ones."""
         body: Any = self.model(self.size.attention_layers).base_model
         body.embed_tokens.weight.requires_grad_(False)
-        sequences = scoring.sequences_of(self.renderer, self.examples, self.size.reply, self.seed)
-        problem = scoring.Problem(body, sequences, 8192 if path == "packed" else None, self.device)
+        conversations = [
+            [(turn.context, turn.reply) for turn in c.turns] for r in self.rollouts for c in r.conversations
+        ]
+
+        def hidden_states() -> torch.Tensor:
+            if path == "packed":
+                turns = [turn for c in conversations for turn in c]
+                return passes.reply_hidden(body, turns, self.device, row_tokens=ROW_TOKENS)
+            rows = (plain.reply_hidden(body, c, self.device, sys.maxsize) for c in conversations)
+            return torch.cat(list(rows))
 
         def run() -> dict[str, Any]:
-            value = problem.run("student", path).item()
+            value = hidden_states().square().mean()
+            value.backward()
             body.zero_grad(set_to_none=True)
-            return {"value": value}
+            return {"value": value.item()}
 
         return run
 
-    def step(self, path: str) -> Work:
+    def scoring(self, path: ScoringPath) -> Work:
         """Both passes, the head and backward for a step's rollouts, with adapters, one rollout at a time."""
-        config = load_config(None, ["train.row_tokens=8192"])
+        config = load_config(None, [])
         model = attach(self.model(self.size.layers), config.lora, self.seed)
-        step.leave_teacher(model, self.seed)
-        rollouts = step.given_rollouts(self.renderer, self.examples, self.size.reply, self.seed)
-        problem = step.Problem(config, model, self.renderer, rollouts)
+        move_student(model, self.seed)
+        plan, moment = plan_of(config), Moment(1, 1, (self.seed, 1))
 
         def run() -> dict[str, Any]:
-            loss = problem.run(path)
+            total = 0.0
+            for rollout in self.rollouts:
+                (loss,) = score(
+                    model, self.renderer, [rollout], plan, moment, row_tokens=ROW_TOKENS, path=path
+                )
+                (loss.total / len(self.rollouts)).backward()
+                total += loss.total.item() / len(self.rollouts)
             model.zero_grad(set_to_none=True)
-            return {"loss": loss}
+            return {"loss": total}
 
         return run
 
-    def training(self, kind: type[trl.OurStep] | type[trl.TrlStep]) -> Work:
-        """A whole step of SDFT, sampling included, in float32."""
-        whole = kind(self.size.against_trl)
+    def training(self) -> Work:
+        """A whole step of `smopd train`: sampling, verdicts, scoring, update."""
+        folder = Path(self.opened.enter_context(TemporaryDirectory(prefix="smopd-bench-")))
+        reply = self.size.reply
+        config = load_config(
+            None,
+            [f"model.path={self.save_model(folder / 'model')}", f"model.dtype={self.dtype_name}",
+             "data.train=pocket:train:64", "engine.kind=hf", f"train.rollouts={self.size.conversations}",
+             "train.save_rollouts=false", f"rollout.middle_tokens={reply}", f"rollout.answer_tokens={reply}"],
+        )  # fmt: skip
+        with using(self.device):
+            trainer = Trainer(config, RunFolder(folder / "run", config))
 
         def run() -> dict[str, Any]:
-            whole.sampled, whole.sampling_seconds = 0, 0.0
-            return {**whole.run(), "sampled_tokens": whole.sampled}
+            with using(self.device):
+                row = trainer.take_step(1, nullcontext)
+            return {"loss": row["loss"], "sampled_tokens": row["tokens/sampled"]}
 
         return run
+
+    def save_model(self, folder: Path) -> Path:
+        """A folder with the random model and the pocket model's tokenizer."""
+        self.model(self.size.layers).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False).save_pretrained(folder)
+        return folder
 
     def rollout(self, kind: str) -> Work:
         """Conversations played to their end by one engine; no adapter."""
@@ -200,11 +235,10 @@ class Bench:
         if kind == "stock":
             engine: Engine = StockEngine(model, ids, self.size.conversations)
         else:
-            words = [f"engine.kind={kind}", f"model.dtype={str(self.dtype).removeprefix('torch.')}"]
+            words = [f"engine.kind={kind}", f"model.dtype={self.dtype_name}"]
             if kind == "vllm":
-                model.save_pretrained(folder)
-                AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False).save_pretrained(folder)
-                words += [f"model.path={folder}", "engine.max_length=8192", "engine.memory=0.5"]
+                path = self.save_model(Path(folder))
+                words += [f"model.path={path}", "engine.max_length=8192", "engine.memory=0.5"]
                 model = model.cpu()
             config = load_config(None, words)
             engine = make_engine(config, self.renderer, self.size.conversations, Path(folder), model)
@@ -285,6 +319,15 @@ def head_variants(device: torch.device) -> dict[str, str]:
         "trl": "" if find_spec("trl") else "trl is not installed",
         "liger": liger if find_spec("liger_kernel") else "liger_kernel is not installed",
     }
+
+
+@torch.no_grad()
+def move_student(model: PeftModel, seed: int) -> None:
+    """Move the student away from its teacher: while they are equal there is no loss."""
+    g = torch_generator(seed, "bench student")
+    for parameter in student_parameters(model).values():
+        parameter.add_((0.03 * torch.randn(parameter.shape, generator=g)).to(parameter))
+    model.train()
 
 
 def missing_vllm(device: torch.device) -> str:

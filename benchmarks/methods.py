@@ -1,5 +1,5 @@
-"""`bench methods`: whole training steps of the pocket recipe, method by method: tokens sampled, contexts the
-teacher scored, rows multiplied with the head, CPU seconds.
+"""`benchmarks methods`: whole training steps of the pocket recipe, method by method: tokens sampled, contexts
+the teacher scored, rows multiplied with the head, CPU seconds.
 
 Every method gets the same examples; group methods play each of them several times. The steps are taken at 60%
 of a run, where schedules and masks have begun.
@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from smopd.bench.measure import Case, Work, machine, measure
+from benchmarks.measure import Case, Work, measure
 from smopd.config import load_config
+from smopd.machine import describe_cpu
 from smopd.methods import DEFAULT, METHODS
 from smopd.objective.tokens import Moment
 from smopd.objective.units import units_of
@@ -126,5 +127,5 @@ def report(
         "sampled: reply tokens; contexts: what teachers scored, twice where the step is scored once before; "
         "products: rows multiplied with the head; s: CPU seconds of the whole step",
     ]
-    run = {"bench": "methods", "machine": machine(), "settings": asdict(settings), "reps": reps}
+    run = {"bench": "methods", "machine": describe_cpu(1), "settings": asdict(settings), "reps": reps}
     return run | {"results": rows, "notes": notes}

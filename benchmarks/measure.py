@@ -2,21 +2,20 @@
 
 import json
 import os
-import platform
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from smopd.errors import UserError
+from smopd.machine import describe_cpu
 from smopd.tracking import Track, quiet
 
+ROOT = Path(__file__).parents[1]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 Row = dict[str, Any]
 Against = Mapping[str, Sequence[str]]  # a variant of ours, and those it is compared with
@@ -62,7 +61,9 @@ def measure(cases: Sequence[Case], reps: int, track: Track = quiet) -> list[Row]
 def run_child(case: Case) -> Row:
     """One repetition in a process of its own. A child that dies is a UserError with its standard error."""
     request = json.dumps({"bench": case.bench, "variant": case.variant, "settings": dict(case.settings)})
-    command, env = [sys.executable, "-m", "smopd.bench.child"], {**os.environ, **CHILD_ENVIRONMENT}
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "benchmarks.child"]
+    env = {**os.environ, **CHILD_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)}
     child = subprocess.run(command, input=request, capture_output=True, text=True, env=env, check=False)
     said = child.stderr.strip()
     if child.returncode == UserError.exit_code:  # the child says what the user has to mend
@@ -101,7 +102,7 @@ def report_of(
     rows = measure([*cases, *more], reps, track)
     named = {row["name"]: row for row in rows}
     compared = {name: ratios(named[name], [named[o] for o in others]) for name, others in against.items()}
-    run = {"bench": bench, "machine": machine(), "settings": asdict(settings), "reps": reps}
+    run = {"bench": bench, "machine": describe_cpu(1), "settings": asdict(settings), "reps": reps}
     return run | {"results": rows, "ratios": compared, "notes": []}
 
 
@@ -109,12 +110,3 @@ def ratios(ours: Row, others: Sequence[Row]) -> dict[str, dict[str, float | None
     """Our share of each other row's CPU time and extra memory; None where that was too small to read."""
     keys = ("seconds", "peak_mb")
     return {row["name"]: {key: ours[key] / row[key] if row[key] else None for key in keys} for row in others}
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    info = Path("/proc/cpuinfo")
-    name = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
-    cpu = name.group(1) if name else platform.processor() or platform.machine()
-    libraries = {library: version(library) for library in ("torch", "transformers")}
-    return {"cpu": cpu, "threads": 1, "python": platform.python_version(), **libraries}

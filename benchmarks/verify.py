@@ -1,4 +1,4 @@
-"""`bench verify`: verdicts a second, one reply after the other against many at once, for every verifier.
+"""`benchmarks verify`: verdicts a second, one reply after the other against many at once, for every verifier.
 Every other generated reply is right, and both ways must agree. Wall-clock time: other processes do the work.
 """
 
@@ -10,8 +10,8 @@ from itertools import count
 from statistics import median
 from typing import Any
 
-from smopd.bench.measure import machine
 from smopd.data import Example
+from smopd.machine import describe_cpu
 from smopd.seeds import rng
 from smopd.tracking import Track, quiet
 from smopd.verify import sandbox, workers
@@ -137,6 +137,10 @@ def report(settings: Verify, reps: int, track: Track = quiet) -> dict[str, Any]:
     notes.append(f"verdicts DIFFER between the two ways: {differ}" if differ else alike)
     if len(kinds) < len(KINDS):
         notes.append("code left out: neither bubblewrap nor namespaces work here")
-    measured_on = {**machine(), "threads": workers.width()}
-    about = {"bench": "verify", "machine": measured_on, "settings": asdict(settings), "reps": reps}
+    about = {
+        "bench": "verify",
+        "machine": describe_cpu(workers.width()),
+        "settings": asdict(settings),
+        "reps": reps,
+    }
     return about | {"results": results, "notes": notes}

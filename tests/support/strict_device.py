@@ -21,12 +21,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.utils import backend_registration
-from torch.utils._mode_utils import no_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import set_checkpoint_early_stop
-
-from smopd.bench.strict_operations import (
+from support.strict_operations import (
     NAME,
     Args,
     Counts,
@@ -40,6 +35,10 @@ from smopd.bench.strict_operations import (
     refusal,
     tensors_in,
 )  # fmt: skip
+from torch.utils import backend_registration
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import set_checkpoint_early_stop
 
 __all__ = ["DEVICE", "Counts", "MixedDevices", "strict_device"]
 

@@ -1,5 +1,6 @@
-"""`smopd bench`: the benchmarks as a table or as one JSON object. Heavy imports wait until a verb runs."""
+"""`python -m benchmarks`: a table or one JSON object. Heavy imports wait until a verb runs."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from smopd.cli.printing import emit, say, show
 from smopd.errors import UserError
 
 HELP = "Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed."
-bench_app = typer.Typer(no_args_is_help=True, help=HELP)
+app = typer.Typer(no_args_is_help=True, help=HELP, add_completion=False, pretty_exceptions_enable=False)
 
 Reps = Annotated[int, typer.Option(min=1, help="Repetitions of every variant, each in a fresh process.")]
 Data = Annotated[str, typer.Option(help="JSONL of ours, LiC's JSON, or pocket:eval[:N].")]
@@ -24,7 +25,7 @@ Scenes = typer.Option(help="pocket, smollm2, or both separated by a comma.")
 Model = typer.Option(help="pocket, a model folder, a GGUF file, or a hub name.")
 
 
-@bench_app.command()
+@app.command()
 def head(
     reps: Reps = 5,
     tokens: Annotated[int, typer.Option(min=1, help="Reply tokens, N.")] = 512,
@@ -35,18 +36,18 @@ def head(
 ) -> None:
     """From hidden states to the gradient of the loss: ours, full logits, TRL's kernel, the bare products.
 
-    Example: smopd bench head --reps 3
+    Example: python -m benchmarks head --reps 3
     """
     sizes = slope.replace(",", " ").split()
     if not all(size.isdecimal() and len(size) < 10 and int(size) for size in sizes):
         raise UserError(f"--slope: expected positive numbers separated by commas, found {slope!r}")
-    from smopd.bench.head import Head, report
+    from benchmarks.head import Head, report
 
     settings = Head(tokens=tokens, width=width, vocabulary=vocabulary)
     _show(partial(report, settings, reps, [int(size) for size in sizes]), as_json)
 
 
-@bench_app.command()
+@app.command()
 def precision(
     tokens: Annotated[int, typer.Option(min=1, help="Reply tokens, N.")] = 8,
     width: Annotated[int, typer.Option(min=1, help="Hidden width, d.")] = 256,
@@ -55,9 +56,9 @@ def precision(
 ) -> None:
     """Error of divergences and gradients against float64, from bfloat16 hidden states and head.
 
-    Example: smopd bench precision --vocabulary 20000
+    Example: python -m benchmarks precision --vocabulary 20000
     """
-    from smopd.bench.precision import PATHS, Precision, report
+    from benchmarks.precision import PATHS, Precision, report
     from smopd.cli.progress import track
 
     result = report(Precision(tokens, width, vocabulary), track)
@@ -68,13 +69,13 @@ def precision(
     for row in result["results"]:
         errors = [row[f"{of}_error"][path] for of in ("divergence", "gradient") for path in PATHS]
         rows.append([row["loss"], f"{row['divergence']:.1e}", *(f"{100 * error:,.2f}" for error in errors)])
-    title = f"smopd bench precision, error in % of float64's, N {tokens}, d {width}, V {vocabulary:,}"
+    title = f"benchmarks precision, error in % of float64's, N {tokens}, d {width}, V {vocabulary:,}"
     headings = ["size", *(f"{of} {path}" for of in ("D", "g") for path in PATHS)]
     notes = ["D: the divergence, g: its gradient; ours, plain: logits in float32; bf16: logits in bfloat16"]
     _print_table(title, headings, rows, notes)
 
 
-@bench_app.command()
+@app.command()
 def scoring(
     reps: Reps = 5,
     data: Data = "pocket:eval:8",
@@ -88,19 +89,19 @@ def scoring(
 ) -> None:
     """Student and teacher passes: packed prefix trees against one padded row for every turn.
 
-    Example: smopd bench scoring --data lic_math.json --tokenizer tokenizers/qwen3
+    Example: python -m benchmarks scoring --data lic_math.json --tokenizer tokenizers/qwen3
     """
     if width % 8:  # four heads of an even width, which rotary positions need
         raise UserError(f"--width: expected a multiple of 8, found {width}")
     _check_history(history)
-    from smopd.bench.scoring import Scoring, report
+    from benchmarks.scoring import Scoring, report
     from smopd.pocket import MODEL_DIR
 
     settings = Scoring(data, tokenizer or str(MODEL_DIR), conversations, reply, width, layers, history)
     _show(partial(report, settings, reps), as_json)
 
 
-@bench_app.command()
+@app.command()
 def step(
     reps: Reps = 3,
     model: Annotated[str, Scenes] = "pocket,smollm2",
@@ -109,9 +110,9 @@ def step(
 ) -> None:
     """The scoring part of one training step, forward and backward: the fast path against the plain one.
 
-    Example: smopd bench step --model pocket --reps 3
+    Example: python -m benchmarks step --model pocket --reps 3
     """
-    from smopd.bench.step import SCENES, Step, report
+    from benchmarks.step import SCENES, Step, report
 
     scenes = tuple(dict.fromkeys(name.strip() for name in model.split(",")))
     if not set(scenes) <= set(SCENES):
@@ -120,7 +121,7 @@ def step(
     _show(partial(report, Step(rollouts=rollouts), reps, scenes), as_json)
 
 
-@bench_app.command()
+@app.command()
 def rollout(
     reps: Reps = 3,
     model: Annotated[str, Model] = "pocket",
@@ -133,16 +134,16 @@ def rollout(
 ) -> None:
     """Sampling with keys and values kept from turn to turn, against stock generate for every turn.
 
-    Example: smopd bench rollout --model SmolLM2-135M-Instruct --data lic_math.json --turns 6
+    Example: python -m benchmarks rollout --model SmolLM2-135M-Instruct --data lic_math.json --turns 6
     """
     _check_history(history)
-    from smopd.bench.rollout import Rollouts, report
+    from benchmarks.rollout import Rollouts, report
 
     settings = Rollouts(model, data, conversations, turns, reply, history)
     _show(partial(report, settings, reps), as_json)
 
 
-@bench_app.command()
+@app.command()
 def trl(
     reps: Reps = 3,
     conversations: Annotated[int, typer.Option(min=1, help="How many make a step.")] = 4,
@@ -160,15 +161,15 @@ def trl(
 
     The defaults take many minutes and, with --micro-batch 4, more than 20 GB at TRL's side.
 
-    Example: smopd bench trl --conversations 2 --reply 16 --layers 4 --width 144 --reps 1
+    Example: python -m benchmarks trl --conversations 2 --reply 16 --layers 4 --width 144 --reps 1
     """
-    from smopd.bench.trl import Steps, report
+    from benchmarks.trl import Steps, report
 
     settings = Steps(conversations, turns, reply, micro_batch, recompute, sampling, layers, width, vocabulary)
     _show(partial(report, settings, reps), as_json)
 
 
-@bench_app.command()
+@app.command()
 def gpu(
     size: Annotated[str, typer.Option(help="tiny, small, full; default: full on a GPU, else tiny.")] = "",
     reps: Annotated[int, typer.Option(min=1, help="Repetitions after one call to warm up.")] = 5,
@@ -177,25 +178,25 @@ def gpu(
     out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("bench-gpu.json"),
     as_json: Json = False,
 ) -> None:
-    """Every part of a step on this machine's GPU, against TRL, Liger, vLLM and plain paths: a table, a file.
+    """What smopd doctor --speed measures, with TRL's trainer beside ours in the training step.
 
-    What is not installed is left out, and the table says so. full has the shape of Qwen3-1.7B, small of 0.6B,
-    both with random weights.
+    Both take that step with a random model of SmolLM2's shape, in float32.
 
-    Example: smopd bench gpu --size small --only head,precision
+    Example: python -m benchmarks gpu --size small --only head,precision
     """
-    from smopd.bench.gpu import markdown, report
+    from benchmarks.gpu import AgainstTrl
     from smopd.cli.progress import track
+    from smopd.doctor.speed import markdown, report
 
-    found = report(size, reps, dtype, only, track, out)
+    measures = report(size, reps, dtype, only, track, out, AgainstTrl)
     if as_json:
-        emit(found)
+        emit(measures)
         return
-    say(markdown(found), "")
+    say(markdown(measures, "python -m benchmarks gpu"), "")
     say(f"written: {out}", err=True)
 
 
-@bench_app.command()
+@app.command()
 def verify(
     reps: Annotated[int, typer.Option(min=1, help="Repetitions of both ways.")] = 3,
     quick: Annotated[int, typer.Option(min=1, help="Replies for numbers and calls.")] = 2000,
@@ -204,9 +205,9 @@ def verify(
 ) -> None:
     """Verdicts a second of every verifier: one reply after the other, and many at once on all cores.
 
-    Example: smopd bench verify --reps 3
+    Example: python -m benchmarks verify --reps 3
     """
-    from smopd.bench.verify import Verify, report
+    from benchmarks.verify import Verify, report
     from smopd.cli.progress import track
 
     result = report(Verify(quick, slow), reps, track)
@@ -218,12 +219,12 @@ def verify(
         counts = [f"{row['correct']:,}/{row['verdicts']:,}", str(row["failed"])]
         single, many = row["per_second"].values()
         rows.append([row["name"], *counts, f"{single:,.0f}", f"{many:,.0f}", f"{many / single:.2f}"])
-    title = f"smopd bench verify, verdicts a second, median of {reps}, {result['machine']['threads']} at once"
+    title = f"benchmarks verify, verdicts a second, median of {reps}, {result['machine']['threads']} at once"
     headings = ["right", "failed", "one by one", "at once", "ratio"]
     _print_table(title, headings, rows, [*result["notes"], result["machine"]["cpu"]])
 
 
-@bench_app.command()
+@app.command()
 def methods(
     names: Annotated[list[str] | None, typer.Argument(help="Methods; default: all of them.")] = None,
     reps: Reps = 1,
@@ -234,14 +235,14 @@ def methods(
 ) -> None:
     """What a whole training step costs, method by method, beside SMOPD's own.
 
-    Example: smopd bench methods maigo grpo ogls-sd
+    Example: python -m benchmarks methods maigo grpo ogls-sd
     """
     from smopd.config_io import choices
     from smopd.methods import METHODS
 
     if unknown := [name for name in names or () if name not in METHODS]:
         raise UserError(f"unknown method {unknown[0]!r}{choices(unknown[0], list(METHODS), 'methods')}")
-    from smopd.bench.methods import COSTS, Methods, report
+    from benchmarks.methods import COSTS, Methods, report
     from smopd.cli.progress import track
 
     result = report(Methods(examples, steps, reply), reps, names or tuple(METHODS), track)
@@ -254,10 +255,10 @@ def methods(
         shares = [f"{row['ratios'][key]:.2f}" for key in COSTS]
         rows.append([row["name"], *(cell for pair in zip(cells, shares, strict=True) for cell in pair)])
     headings = [heading for cost in ("sampled", "contexts", "products", "s") for heading in (cost, "x")]
-    _print_table("smopd bench methods", headings, rows, [*result["notes"], result["machine"]["cpu"]])
+    _print_table("benchmarks methods", headings, rows, [*result["notes"], result["machine"]["cpu"]])
 
 
-@bench_app.command()
+@app.command()
 def device(
     rollouts: Annotated[int, typer.Option(min=1, help="Rollouts of the step, all in one micro-batch.")] = 4,
     reply: Annotated[int, typer.Option(min=1, help="Tokens of every reply.")] = 16,
@@ -269,9 +270,9 @@ def device(
 ) -> None:
     """Kernel launches and host waits of one training step, counted on a device made of Python; no GPU needed.
 
-    Example: smopd bench device --reply 32 --layers 4
+    Example: python -m benchmarks device --reply 32 --layers 4
     """
-    from smopd.bench.device import Device, report
+    from benchmarks.device import Device, report
     from smopd.cli.progress import track
 
     result = report(Device(rollouts, rollouts, reply, layers, method, dtype, recompute), track)
@@ -283,7 +284,7 @@ def device(
     for row in result["results"]:
         numbers = [f"{row[name]:,}" for name in counted] + [f"{row[name]:,.1f}" for name in shares]
         rows.append([row["name"], *numbers, f"{row['syncs_per_token']:.3f}"])
-    title = f"smopd bench device, one step of {result['tokens']:,} sampled tokens, {layers} layers"
+    title = f"benchmarks device, one step of {result['tokens']:,} sampled tokens, {layers} layers"
     _print_table(title, [*counted, "a layer", "a token", "syncs a token"], rows, result["notes"])
 
 
@@ -316,7 +317,7 @@ def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
         notes.insert(0, slope)
     machine, way = report["machine"], report["results"][0]["memory"]
     notes.append(f"{machine['cpu']}; torch {machine['torch']}; peak memory from {way}")
-    title = f"smopd bench {report['bench']}, median of {report['reps']}, one thread"
+    title = f"benchmarks {report['bench']}, median of {report['reps']}, one thread"
     _print_table(title, [*headings, "tokens"] if counted else headings, rows, notes)
 
 
@@ -331,3 +332,16 @@ def _print_table(title: str, headings: list[str], rows: list[list[str]], notes: 
     for row in rows:
         table.add_row(*row)
     show(table, *notes)
+
+
+def main() -> None:
+    """User errors without a traceback."""
+    try:
+        app()
+    except UserError as error:
+        say(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

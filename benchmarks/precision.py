@@ -1,4 +1,4 @@
-"""`bench precision`: what is left of a divergence and its gradient where hidden states and head are bfloat16.
+"""`benchmarks precision`: errors of divergences and gradients where hidden states and head are bfloat16.
 
 Student and teacher are bfloat16 rows that differ by so much noise that their divergence has a given size; the
 reference is float64 from the same numbers. `ours` is the fused path, `plain` full logits and autograd, both
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from smopd.bench.measure import machine
+from smopd.machine import describe_cpu
 from smopd.scoring import plain, token_stats
 from smopd.scoring.losses import Divergence, RowLoss, Rows, forward_kl, gjs, reverse_kl
 from smopd.scoring.products import by_hidden_states, wide_linear
@@ -124,7 +124,12 @@ def report(settings: Precision, track: Track = quiet) -> dict[str, Any]:
                     row[f"{of}_error"] = {name: error[k] for name, error in errors.items()}
                 results.append(row)
                 update(len(results), f"{loss.name} {row['divergence']:.1e}")
-    return {"bench": "precision", "machine": machine(), "settings": asdict(settings), "results": results}
+    return {
+        "bench": "precision",
+        "machine": describe_cpu(1),
+        "settings": asdict(settings),
+        "results": results,
+    }
 
 
 def _errors(found: Made, expected: Made) -> tuple[float, ...]:

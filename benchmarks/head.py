@@ -1,5 +1,5 @@
-"""`bench head`: from hidden states to the gradient of a middle turn's loss: `ours` (fused), `plain` (full
-logits), `trl` (TRL's chunked kernel), `bare` (three matrix products). N tokens, d width, V vocabulary.
+"""`benchmarks head`: from hidden states to the gradient of a middle turn's loss: `ours` (fused), `plain`
+(full logits), `trl` (TRL's chunked kernel), `bare` (three matrix products). N tokens, d width, V vocabulary.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from smopd.bench.measure import Case, Work, report_of
+from benchmarks.measure import Case, Work, report_of
+from smopd.doctor.speed_inputs import random_rows
 from smopd.objective import keep_mask
 from smopd.scoring import Decision, TokenStats, gjs, plain, token_stats
-from smopd.seeds import torch_generator
 from smopd.tracking import Track, quiet
 
 OURS = "ours"
@@ -57,17 +57,11 @@ class Problem:
 
 
 def make_problem(settings: Head) -> Problem:
-    """Random inputs like a model's: few likely tokens, a teacher near the student on most positions."""
-    g = torch_generator(settings.seed, "bench head")
-    count, width = settings.tokens, settings.width
-    weight_Vd = torch.randn(settings.vocabulary, width, generator=g) / width**0.5
-    # The scale of a row is the standard deviation of its logits: 4 leaves much open, 8 leaves a few tokens.
-    student_Nd = torch.randn(count, width, generator=g) * (4 + 4 * torch.rand(count, 1, generator=g))
-    # Squared, so that most teachers stand close and a few far away, where the divergence passes the clip.
-    distance_N1 = 4 * torch.rand(count, 1, generator=g) ** 2
-    teacher_Nd = student_Nd + distance_N1 * torch.randn(count, width, generator=g)
-    tokens_N = torch.randint(settings.vocabulary, (count,), generator=g)
-    lengths = [min(settings.reply, count - first) for first in range(0, count, settings.reply)]
+    """Random inputs like a model's."""
+    count, reply = settings.tokens, settings.reply
+    rows = random_rows(count, settings.width, settings.vocabulary, settings.seed)
+    student_Nd, teacher_Nd, weight_Vd, tokens_N = rows
+    lengths = [min(reply, count - first) for first in range(0, count, reply)]
     return Problem(student_Nd.requires_grad_(), teacher_Nd, weight_Vd, tokens_N, lengths, settings)
 
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from smopd.bench.verify import KINDS, Verify, items, report
-from smopd.cli.bench import bench_app
+from benchmarks.__main__ import app
+from benchmarks.verify import KINDS, Verify, items, report
 from smopd.evaluation import verify_all
 from smopd.verify import sandbox, workers
 from smopd.verify.tasks.math import judge
@@ -43,10 +43,10 @@ def test_report_and_command_line() -> None:
         assert (row["correct"] * 2, row["failed"]) == (row["verdicts"], 0)
         assert all(rate > 0 for rate in row["per_second"].values())
     words = ["verify", "--quick", "4", "--slow", "2", "--reps", "1"]
-    told = CliRunner().invoke(bench_app, [*words, "--json"])
+    told = CliRunner().invoke(app, [*words, "--json"])
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["settings"] == {"quick": 4, "slow": 2}
-    table = CliRunner().invoke(bench_app, words)
+    table = CliRunner().invoke(app, words)
     assert table.exit_code == 0, table.output
     assert "math, expressions" in table.stdout
     assert "both ways gave the same verdicts" in table.stdout

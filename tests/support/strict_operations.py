@@ -1,4 +1,4 @@
-"""What the strict device (smopd/bench/strict_device.py) knows of torch's operations: which mixtures CUDA
+"""What the strict device (strict_device.py) knows of torch's operations: which mixtures CUDA
 refuses, what is a launch, what makes the host wait, what is a copy from it.
 """
 

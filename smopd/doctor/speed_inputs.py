@@ -1,17 +1,34 @@
-"""Conversations for the benchmarks: real shards, random replies from seeds, the chat template's histories."""
+"""Inputs of speed measurements: rows like a model's hidden states, real shards with random replies."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
+import torch
 from transformers import AutoTokenizer
 
 from smopd.chat import DirtyContext, Renderer
 from smopd.data import Example
 from smopd.errors import UserError
-from smopd.rollout import Conversation, Stop, Turn
-from smopd.seeds import rng
+from smopd.rollout import Conversation, Rollout, Stop, Turn
+from smopd.seeds import rng, torch_generator
+from smopd.verify import verify
 
 
-def renderer_of(folder: str | Path) -> Renderer:
+def random_rows(tokens: int, width: int, vocabulary: int, seed: int) -> tuple[torch.Tensor, ...]:
+    """Student [N, d], teacher [N, d], head [V, d] and tokens [N]: few likely tokens, a teacher near the
+    student on most positions.
+    """
+    g = torch_generator(seed, "bench head")
+    weight_Vd = torch.randn(vocabulary, width, generator=g) / width**0.5
+    # The scale of a row is the standard deviation of its logits: 4 leaves much open, 8 leaves a few tokens.
+    student_Nd = torch.randn(tokens, width, generator=g) * (4 + 4 * torch.rand(tokens, 1, generator=g))
+    # Squared, so that most teachers stand close and a few far away, where the divergence passes the clip.
+    distance_N1 = 4 * torch.rand(tokens, 1, generator=g) ** 2
+    teacher_Nd = student_Nd + distance_N1 * torch.randn(tokens, width, generator=g)
+    return student_Nd, teacher_Nd, weight_Vd, torch.randint(vocabulary, (tokens,), generator=g)
+
+
+def load_renderer(folder: str | Path) -> Renderer:
     """The chat template of a tokenizer folder."""
     try:
         return Renderer(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
@@ -47,3 +64,12 @@ def random_conversation(
         conversation.asked.append(user)
         conversation.turns.append(Turn(tuple(asked), reply, Stop.LENGTH, renderer.decode(reply)))
     return conversation
+
+
+def random_rollouts(renderer: Renderer, examples: Iterable[Example], reply: int, seed: int) -> list[Rollout]:
+    """A verified rollout of every example, with random replies of `reply` tokens."""
+    rollouts = []
+    for example in examples:
+        conversation = random_conversation(renderer, example, reply, seed)
+        rollouts.append(Rollout(example, (conversation,), (verify(example, conversation.final_text),)))
+    return rollouts

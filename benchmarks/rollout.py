@@ -1,10 +1,10 @@
-"""`bench rollout`: sampling with keys and values kept between turns, against `generate` for every turn."""
+"""`benchmarks rollout`: sampling with keys and values kept between turns, against `generate`."""
 
 import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from smopd.bench.measure import Work, report_of
+from benchmarks.measure import Work, report_of
 from smopd.config import load_config
 from smopd.data import Example, load_examples
 from smopd.errors import UserError

@@ -1,1 +1,0 @@
-"""How fast and how large: head, model passes, scoring step, sampling, verifying, against other paths."""

@@ -1,0 +1,127 @@
+"""What this machine has: CPU, memory, GPUs, driver, versions. The one module that asks; nothing here judges.
+
+Importing it does not import torch.
+"""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from smopd.lazy import torch
+
+PACKAGES = ("torch", "transformers", "peft", "accelerate", "vllm", "triton")  # decide how a run computes
+
+
+@dataclass(frozen=True)
+class CudaDevice:
+    """One CUDA device that torch sees, with bytes of memory."""
+
+    name: str
+    capability: tuple[int, int]
+    total: int
+    free: int
+
+
+def package_versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """Versions of those packages that are installed."""
+    installed = {}
+    for name in names:
+        for package in (name, f"{name}-cpu"):  # vLLM's build for CPUs is a package of its own
+            try:
+                installed[name] = version(package)
+                break
+            except PackageNotFoundError:
+                continue
+    return installed
+
+
+def describe_cpu(threads: int, libraries: Sequence[str] = ("torch", "transformers")) -> dict[str, Any]:
+    """CPU, threads, Python and libraries, to be written beside numbers measured here."""
+    used = {"cpu": cpu_name(), "threads": threads, "python": platform.python_version()}
+    return used | package_versions(libraries)
+
+
+def cpu_name() -> str:
+    """The processor's model."""
+    info = Path("/proc/cpuinfo")
+    name = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
+    return name.group(1) if name else platform.processor() or platform.machine()
+
+
+def cpu_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def host_memory() -> tuple[int, int]:
+    """Bytes of the host's memory, and of what is available, a container's limit included."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:  # not Linux
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return whole, whole
+    size = {name: int(number) * 1024 for name, number in re.findall(r"(\w+):\s+(\d+) kB", text)}
+    total, available = size["MemTotal"], size["MemAvailable"]
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+    except (OSError, ValueError):  # no container, or one without a limit
+        return total, available
+    return min(total, limit), min(available, max(0, limit - used))
+
+
+def shared_memory() -> int | None:
+    """Bytes of /dev/shm; None where there is none."""
+    return shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else None
+
+
+def has_c_compiler() -> bool:
+    """Triton calls one."""
+    return any(shutil.which(name) for name in (os.environ.get("CC") or "cc", "gcc", "clang"))
+
+
+def nvidia_driver() -> tuple[str | None, str | None, int]:
+    """NVIDIA's driver, the newest CUDA it runs, and how many devices it lists."""
+    try:
+        head = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=30).stdout
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None, None, 0
+    return (*read_nvidia_smi(head), sum(line.startswith("GPU ") for line in listed.splitlines()))
+
+
+def read_nvidia_smi(text: str) -> tuple[str | None, str | None]:
+    """Driver and CUDA version from the head of what nvidia-smi prints."""
+    matches = [re.search(rf"{name} Version:\s*([\d.]+)", text) for name in ("Driver", "CUDA")]
+    driver, cuda = (match.group(1) if match else None for match in matches)
+    return driver, cuda
+
+
+def cuda_devices() -> tuple[CudaDevice, ...]:
+    """The GPUs that torch sees."""
+    if not torch.cuda.is_available():
+        return ()
+    devices = []
+    for number in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(number)
+        name, capability = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
+        devices.append(CudaDevice(name, capability, total, free))
+    return tuple(devices)
+
+
+def process_count() -> int:
+    """The processes of this run, as a launcher counts them."""
+    return int(os.environ.get("WORLD_SIZE") or 1)
+
+
+def engine_facts() -> tuple[bool, bool, int]:
+    """Whether there is a CUDA device and vLLM, and the processes of this run: what chooses an engine."""
+    return torch.cuda.is_available(), find_spec("vllm") is not None, process_count()
