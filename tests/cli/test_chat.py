@@ -187,7 +187,7 @@ def test_mistakes_are_named(pipe, words, told):
 
 def test_a_verifier_that_only_says_no_is_not_told_as_no_answer(pipe, tmp_path):
     (tmp_path / "own.py").write_text(
-        "from smopd.verify import verifier\n\n\n@verifier('strict')\ndef strict(answer, reply):\n    return 0\n"
+        "from smopd.verify import verifier\n@verifier('strict')\ndef strict(answer, reply):\n    return 0\n"
     )
     row = {"id": "a", "task": "strict", "shards": ["How many?", "3."], "full": "3. How many?"}
     (tmp_path / "d.jsonl").write_text(json.dumps(row | {"answer": {"value": 3}}) + "\n")
