@@ -12,7 +12,8 @@ ROOT = Path(smopd.__file__).parent
 # each other.
 LAYERS = [
     ("errors", "shape", "devices", "seeds", "files", "lazy", "tracking", "plugins", "code_version",
-     "config_io", "settings", "trainer_names", "formatting", "charts", "pages"),
+     "config_io", "settings", "trainer_names", "formatting", "charts", "pages",
+     "printing", "progress"),
     ("verify",),
     ("data",),
     ("chat",),
@@ -30,8 +31,8 @@ LAYERS = [
     ("planning",),
     ("bench",),
     ("doctor",),
-    ("cli",),
     ("api",),
+    ("cli",),
 ]  # fmt: skip
 LEVEL = {name: number for number, names in enumerate(LAYERS) for name in names}
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from smopd.cli.options import Json
-from smopd.cli.printing import emit, say, show
 from smopd.errors import UserError
+from smopd.printing import emit, say, show
 
 HELP = "Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed."
 bench_app = typer.Typer(no_args_is_help=True, help=HELP)
@@ -58,7 +58,7 @@ def precision(
     Example: smopd bench precision --vocabulary 20000
     """
     from smopd.bench.precision import PATHS, Precision, report
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     result = report(Precision(tokens, width, vocabulary), track)
     if as_json:
@@ -185,7 +185,7 @@ def gpu(
     Example: smopd bench gpu --size small --only head,precision
     """
     from smopd.bench.gpu import markdown, report
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     found = report(size, reps, dtype, only, track, out)
     if as_json:
@@ -207,7 +207,7 @@ def verify(
     Example: smopd bench verify --reps 3
     """
     from smopd.bench.verify import Verify, report
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     result = report(Verify(quick, slow), reps, track)
     if as_json:
@@ -242,7 +242,7 @@ def methods(
     if unknown := [name for name in names or () if name not in METHODS]:
         raise UserError(f"unknown method {unknown[0]!r}{choices(unknown[0], list(METHODS), 'methods')}")
     from smopd.bench.methods import COSTS, Methods, report
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     result = report(Methods(examples, steps, reply), reps, names or tuple(METHODS), track)
     if as_json:
@@ -272,7 +272,7 @@ def device(
     Example: smopd bench device --reply 32 --layers 4
     """
     from smopd.bench.device import Device, report
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     result = report(Device(rollouts, rollouts, reply, layers, method, dtype, recompute), track)
     if as_json:
@@ -293,7 +293,7 @@ def _check_history(history: str) -> None:
 
 
 def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     report = run(track=track)
     if as_json:

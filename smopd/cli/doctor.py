@@ -3,7 +3,7 @@
 import typer
 
 from smopd.cli.options import Json
-from smopd.cli.printing import emit, say
+from smopd.printing import emit, say
 
 
 def doctor(as_json: Json = False) -> None:
@@ -14,11 +14,11 @@ def doctor(as_json: Json = False) -> None:
 
     Example: smopd doctor --json
     """
-    from smopd.cli.progress import track
     from smopd.devices import default_device
     from smopd.doctor.facts import collect
     from smopd.doctor.report import text, to_json
     from smopd.doctor.selftest import self_test
+    from smopd.progress import track
 
     with track("looking around"):
         facts = collect()

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from smopd.cli.options import Json, Set, Unsandboxed, permit, verb_with
-from smopd.cli.printing import emit, say, show
 from smopd.cli.target import TARGET_HELP, resolve_target
 from smopd.errors import UserError
+from smopd.printing import emit, say, show
 
 Texts = list[str] | None
 TITLE = "Accuracy of a model, with intervals; compare two of them."
@@ -86,7 +86,6 @@ def evaluate(
         raise UserError(f"--no-base: {target} is no run folder: it is evaluated alone")
     permit(allow_unsandboxed)
 
-    from smopd.cli.progress import track
     from smopd.evaluation.evaluate_run import evaluate_side
     from smopd.evaluation.prepare import prepared_examples
     from smopd.evaluation.run_evaluations import BASE, slug
@@ -94,6 +93,7 @@ def evaluate(
     from smopd.evaluation.store import EvaluationFolder
     from smopd.files import digest
     from smopd.models import resolve_adapter
+    from smopd.progress import track
     from smopd.rollout.choice import resolve_engine
 
     check_evaluation(config)
