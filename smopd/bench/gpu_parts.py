@@ -25,9 +25,10 @@ from smopd.config import load_config
 from smopd.data import Example, load_examples
 from smopd.models.adapters import attach
 from smopd.pocket import MODEL_DIR
-from smopd.rollout import Driver, Sampling, StockEngine
+from smopd.rollout import Driver, Sampling
 from smopd.rollout.assembly import make_engine
 from smopd.rollout.engine import Engine
+from smopd.rollout.stock import StockEngine
 from smopd.scoring import gjs, plain, token_stats
 
 Work = Callable[[], dict[str, Any]]

@@ -13,9 +13,10 @@ from smopd.evaluation.store import load_identity
 from smopd.files import read_jsonl
 from smopd.models.adapters import attach
 from smopd.pocket import MODEL_DIR
-from smopd.rollout import HFEngine, choice
+from smopd.rollout import choice
 from smopd.rollout.assembly import evaluation_driver, training_driver
 from smopd.rollout.choice import choose_engine, resolve_engine, with_chosen_engine
+from smopd.rollout.hf import HFEngine
 from smopd.training.run_folder import RunFolder
 from smopd.training.runs import train_run
 
