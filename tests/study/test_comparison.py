@@ -3,7 +3,6 @@ methods differ.
 """
 
 from math import isnan, nan
-from pathlib import Path
 
 import numpy as np
 import pytest
