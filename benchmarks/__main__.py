@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from smopd.cli.options import Json
-from smopd.cli.printing import emit, say, show
 from smopd.errors import UserError
+from smopd.printing import emit, say, show
 
 HELP = "Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed."
 app = typer.Typer(no_args_is_help=True, help=HELP, add_completion=False, pretty_exceptions_enable=False)
@@ -59,7 +59,7 @@ def precision(
     Example: python -m benchmarks precision --vocabulary 20000
     """
     from benchmarks.precision import PATHS, Precision, report
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     result = report(Precision(tokens, width, vocabulary), track)
     if as_json:
@@ -185,8 +185,8 @@ def gpu(
     Example: python -m benchmarks gpu --size small --only head,precision
     """
     from benchmarks.gpu import AgainstTrl
-    from smopd.cli.progress import track
     from smopd.doctor.speed import markdown, report
+    from smopd.progress import track
 
     measures = report(size, reps, dtype, only, track, out, AgainstTrl)
     if as_json:
@@ -208,7 +208,7 @@ def verify(
     Example: python -m benchmarks verify --reps 3
     """
     from benchmarks.verify import Verify, report
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     result = report(Verify(quick, slow), reps, track)
     if as_json:
@@ -243,7 +243,7 @@ def methods(
     if unknown := [name for name in names or () if name not in METHODS]:
         raise UserError(f"unknown method {unknown[0]!r}{choices(unknown[0], list(METHODS), 'methods')}")
     from benchmarks.methods import COSTS, Methods, report
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     result = report(Methods(examples, steps, reply), reps, names or tuple(METHODS), track)
     if as_json:
@@ -273,7 +273,7 @@ def device(
     Example: python -m benchmarks device --reply 32 --layers 4
     """
     from benchmarks.device import Device, report
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     result = report(Device(rollouts, rollouts, reply, layers, method, dtype, recompute), track)
     if as_json:
@@ -294,7 +294,7 @@ def _check_history(history: str) -> None:
 
 
 def _show(run: Callable[..., dict[str, Any]], as_json: bool) -> None:
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     report = run(track=track)
     if as_json:

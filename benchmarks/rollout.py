@@ -9,7 +9,9 @@ from smopd.config import load_config
 from smopd.data import Example, load_examples
 from smopd.errors import UserError
 from smopd.models import load_model
-from smopd.rollout import Conversation, Driver, HFEngine, Sampling, StockEngine
+from smopd.rollout import Conversation, Driver, Sampling
+from smopd.rollout.hf import HFEngine
+from smopd.rollout.stock import StockEngine
 from smopd.tracking import Track, quiet
 
 ENGINES = {"kept": HFEngine, "stock": StockEngine}

@@ -11,7 +11,8 @@ from smopd.evaluation import verify
 from smopd.models import ChatModel
 from smopd.models.adapters import attach, student_parameters
 from smopd.objective.loss import RolloutLoss
-from smopd.rollout import Driver, HFEngine, Rollout, Sampling
+from smopd.rollout import Driver, Rollout, Sampling
+from smopd.rollout.hf import HFEngine
 from smopd.scoring import TokenStats
 from smopd.settings import LoraSettings
 

@@ -13,7 +13,7 @@ ROOT = Path(smopd.__file__).parent
 LAYERS = [
     ("errors", "shape", "devices", "seeds", "files", "lazy", "machine", "tracking", "plugins",
      "code_version", "config_io", "settings", "trainer_names", "formatting", "frames", "charts",
-     "pages"),
+     "pages", "printing", "progress"),
     ("verify",),
     ("data",),
     ("chat",),
@@ -31,8 +31,8 @@ LAYERS = [
     ("viewer",),
     ("planning",),
     ("doctor",),
-    ("cli",),
     ("api",),
+    ("cli",),
 ]  # fmt: skip
 LEVEL = {name: number for number, names in enumerate(LAYERS) for name in names}
 

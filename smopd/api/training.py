@@ -189,7 +189,7 @@ def telling(progress: bool) -> tuple[Any, Any]:
         from smopd.tracking import quiet
 
         return quiet, lambda row: ""
-    from smopd.cli.progress import track, training_note
+    from smopd.progress import track, training_note
 
     return track, training_note
 

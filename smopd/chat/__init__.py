@@ -1,5 +1,10 @@
-"""Contexts: views of an example through a chat template, to token ids. Names are looked up when needed."""
+"""Contexts: views of an example through a chat template, to token ids."""
 
-from smopd.lazy import lazy_names
+from smopd.chat.contexts import DirtyContext, clean_context, full_context, users_context
+from smopd.chat.template import Renderer
+from smopd.chat.views import VIEWS, View, user_turns
 
-__getattr__, __all__ = lazy_names(__name__, __file__)
+__all__ = [
+    "VIEWS", "DirtyContext", "Renderer", "View", "clean_context", "full_context", "user_turns",
+    "users_context",
+]  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from smopd.cli.options import Json, Set
-from smopd.cli.printing import emit, say
 from smopd.errors import UserError
+from smopd.printing import emit, say
 
 NAMES = ("smollm2",)
 base_app = typer.Typer(help="Build a base model to experiment with.", no_args_is_help=True)
@@ -34,7 +34,7 @@ def build(
     """
     if name not in NAMES:
         raise UserError(f"base build {name}: unknown; there is {', '.join(NAMES)}")
-    from smopd.cli.progress import track, training_note
+    from smopd.progress import track, training_note
     from smopd.training.base import build_base
     from smopd.training.interrupt import Stopped
 

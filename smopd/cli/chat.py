@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smopd.cli.options import Json, Set, Unsandboxed, permit
-from smopd.cli.printing import console, emit, say
 from smopd.errors import EngineLost, UserError
+from smopd.printing import console, emit, say
 from smopd.runs.target import TARGET_HELP, Target, resolve_target
 
 if TYPE_CHECKING:
@@ -160,8 +160,8 @@ class _Screen:
 
     def waiting(self, name: str) -> AbstractContextManager[object]:
         """A sign of life while a model writes."""
-        from smopd.cli.progress import console as progress
-        from smopd.cli.progress import track
+        from smopd.progress import console as progress
+        from smopd.progress import track
 
         return track(f"{name} is writing") if progress.is_terminal else nullcontext()
 
@@ -187,8 +187,8 @@ def _open(
     stack: ExitStack, found: Target, no_base: bool, example: "Example", screen: _Screen
 ) -> "tuple[Talk, dict[str, Any]]":
     """The models, ready to answer, and what they are."""
-    from smopd.cli.progress import track
     from smopd.models import resolve_adapter
+    from smopd.progress import track
     from smopd.rollout.assembly import evaluation_driver
     from smopd.rollout.pair import Player, base_and_trained
     from smopd.rollout.talk import Talk

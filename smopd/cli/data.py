@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from smopd.cli.options import Json
-from smopd.cli.printing import emit, say, show
 from smopd.errors import UserError
 from smopd.files import require_writable
 from smopd.formatting import one_line
+from smopd.printing import emit, say, show
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
 Opt, Arg = typer.Option, typer.Argument
@@ -84,8 +84,8 @@ def data_build(
 
       smopd data build raw train.jsonl --sharder llm --url http://localhost:8000
     """
-    from smopd.cli.progress import track
     from smopd.data.training_set import BuildPlan, build, write
+    from smopd.progress import track
 
     _new(out, f"{out.name}.card.json", f"{out.name}.card.md")
     chosen = tuple(d.strip() for d in domains.split(",") if d.strip())
@@ -116,8 +116,8 @@ def data_check(
 
     Example: smopd data check train.jsonl --against lic_math.json
     """
-    from smopd.cli.progress import track
     from smopd.data.check import check_file
+    from smopd.progress import track
 
     _load(verifiers)
     report = check_file(path, against, track)
@@ -241,8 +241,8 @@ def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> An
         return None
     if not engine["servers"][0]:
         raise UserError("--sharder llm needs the endpoint's base URL: --url http://localhost:8000")
-    from smopd.cli.progress import track
     from smopd.data.llm_sharding import LlmSharder
+    from smopd.progress import track
     from smopd.rollout.openai import ChatEndpoint
     from smopd.settings import EngineSettings
 

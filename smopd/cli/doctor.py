@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from smopd.cli.options import Json
-from smopd.cli.printing import emit, say
 from smopd.errors import UserError
+from smopd.printing import emit, say
 
 Speed = typer.Option("--speed", help="Measure every part of a training step here, instead.")
 Size = typer.Option(help="With --speed: tiny, small or full; default: full on a GPU, else tiny.")
@@ -39,7 +39,7 @@ def doctor(
 
     Example: smopd doctor --speed --size small --only head,precision
     """
-    from smopd.cli.progress import track
+    from smopd.progress import track
 
     if speed:
         from smopd.doctor.speed import markdown, report
@@ -59,6 +59,7 @@ def doctor(
     from smopd.doctor.facts import collect
     from smopd.doctor.report import text, to_json
     from smopd.doctor.selftest import self_test
+    from smopd.progress import track
 
     with track("looking around"):
         facts = collect()

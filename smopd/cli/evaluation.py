@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from smopd.cli.options import Json, Set, Unsandboxed, permit, verb_with
-from smopd.cli.printing import emit, say, show
 from smopd.errors import UserError
+from smopd.printing import emit, say, show
 from smopd.runs.target import TARGET_HELP, resolve_target
 
 Texts = list[str] | None
@@ -86,12 +86,12 @@ def evaluate(
         raise UserError(f"--no-base: {target} is no run folder: it is evaluated alone")
     permit(allow_unsandboxed)
 
-    from smopd.cli.progress import track
     from smopd.evaluation.prepare import prepared_examples
     from smopd.evaluation.session import check_evaluation, evaluate_into, identity
     from smopd.evaluation.store import EvaluationFolder
     from smopd.files import digest
     from smopd.models import resolve_adapter
+    from smopd.progress import track
     from smopd.rollout.choice import resolve_engine
     from smopd.runs.evaluate import evaluate_side
     from smopd.runs.evaluations import BASE, slug

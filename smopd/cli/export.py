@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from smopd.cli.options import Json
-from smopd.cli.printing import emit, say
 from smopd.errors import UserError
+from smopd.printing import emit, say
 
 HELP = {
     "source": "Run folder, or a PEFT adapter.",
@@ -46,7 +46,7 @@ def export(
         raise UserError("export: name a folder for the model, or a place on the hub with --push OWNER/NAME")
     if private and not push:
         raise UserError("--private: goes with --push OWNER/NAME")
-    from smopd.cli.progress import track
+    from smopd.progress import track
     from smopd.runs.export import export as write
 
     stage = "stopped; nothing was written"

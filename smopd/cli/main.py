@@ -18,12 +18,12 @@ from smopd.cli.doctor import bench, doctor
 from smopd.cli.evaluation import eval_app
 from smopd.cli.export import export
 from smopd.cli.methods import methods_app
-from smopd.cli.options import Json, Set, Unsandboxed, hide_types_of_flags, permit, silent
+from smopd.cli.options import Json, Set, Unsandboxed, hide_types_of_flags, permit
 from smopd.cli.planning import plan
-from smopd.cli.printing import console, emit, guard_logs, say, show
 from smopd.cli.study import study_app
 from smopd.cli.view import view, watch
 from smopd.errors import UserError
+from smopd.printing import console, emit, guard_logs, say, show, silent
 
 if TYPE_CHECKING:
     from smopd.config import Config
@@ -159,7 +159,7 @@ def quickstart(
     recipe, default = WORLDS[world]
     out = out or Path(default)
     config = _config(recipe, set_, method, dry_run)
-    from smopd.cli.progress import track, training_note
+    from smopd.progress import track, training_note
     from smopd.runs.writer import RunFolder
     from smopd.training.interrupt import Stopped
     from smopd.training.runs import quickstart_run
@@ -213,7 +213,7 @@ def train(
         recipe, out = str(Path(recipe) / CONFIG), out or Path(recipe)
     config = _config(recipe, set_, method, dry_run)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
-    from smopd.cli.progress import not_judged, track, training_note
+    from smopd.progress import not_judged, track, training_note
     from smopd.runs.writer import RunFolder
     from smopd.training.interrupt import Stopped
     from smopd.training.runs import train_run
@@ -258,7 +258,7 @@ def report(
     if not path.exists():
         raise UserError(f"{path}: no such folder or file; expected a run, a study or a results.json")
     if audit:
-        from smopd.cli.progress import track
+        from smopd.progress import track
         from smopd.viewer.results import audit as examine
 
         problems = examine(path, track)
@@ -268,7 +268,7 @@ def report(
             say("\n".join(problems) or f"{path}: every number is what the conversations give")
         raise typer.Exit(1 if problems else 0)
     if path.is_file():
-        from smopd.cli.progress import track
+        from smopd.progress import track
         from smopd.study.report import publish_results
 
         pages = [publish_results(path, out, track)]
@@ -276,13 +276,13 @@ def report(
         where = "the report of a run or a study is written into its folder"
         raise UserError(f"--out: {where}; --out is for a results.json")
     elif (path / "study.json").exists() or (path / "studies").is_dir():
-        from smopd.cli.progress import track
+        from smopd.progress import track
         from smopd.study.report import publish
         from smopd.study.run import study_folders
 
         pages = [publish(folder, track)[1] for folder in study_folders(path)]
     else:
-        from smopd.cli.progress import late
+        from smopd.progress import late
         from smopd.viewer.results import report_run
 
         with late(f"reading {path}"):

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smopd.cli.options import Json, verb_with
-from smopd.cli.printing import emit, say, show
 from smopd.errors import UserError
+from smopd.printing import emit, say, show
 
 if TYPE_CHECKING:
     from smopd.methods import Method

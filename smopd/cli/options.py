@@ -1,7 +1,6 @@
 """Options that several verbs share."""
 
 import math
-import os
 from typing import Annotated, Any
 
 import typer
@@ -41,11 +40,6 @@ def verb_with(*others: str) -> type[TyperGroup]:
             return "" if name == "run" else name, command, rest
 
     return Group
-
-
-def silent() -> bool:
-    """Whether a launcher started this process and it is not the first, which speaks for all."""
-    return "LOCAL_RANK" in os.environ and os.environ.get("RANK", "0") != "0"
 
 
 def permit(unsandboxed: bool) -> None:

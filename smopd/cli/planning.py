@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from smopd.cli.options import Json, Set, finite
-from smopd.cli.printing import emit, say
+from smopd.printing import emit, say
 
 Recipes = typer.Argument(metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table.")
 GpuName = typer.Option(help="h100, h200, a100-80, rtx-pro-6000, rtx4090, ... (a wrong name lists all).")
@@ -50,13 +50,13 @@ def plan(
 
       smopd plan qwen3-8b --model-config my-model/config.json --json
     """
-    from smopd.cli.progress import late
     from smopd.config import load_config
     from smopd.planning.gpus import find_gpu
     from smopd.planning.plan import make_plan
     from smopd.planning.report import markdown, table, text, to_json
     from smopd.planning.shapes import find_shape, read_shape
     from smopd.planning.timing import MFU
+    from smopd.progress import late
 
     device = find_gpu(gpu)
     plans, sources = [], []

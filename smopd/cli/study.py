@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smopd.cli.options import Json, Set, finite, verb_with
-from smopd.cli.printing import emit, say
 from smopd.errors import UserError
+from smopd.printing import emit, say
 from smopd.runs.layout import GRADIENTS, METRICS
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def study(
 
 
 def _run(scheduler: "Scheduler") -> None:
-    from smopd.cli.progress import Progress, console
+    from smopd.progress import Progress, console
     from smopd.study.run import time_left
 
     reported: set[str] = set()
@@ -116,7 +116,7 @@ def _run(scheduler: "Scheduler") -> None:
 
 
 def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
-    from smopd.cli.progress import track
+    from smopd.progress import track
     from smopd.study.report import publish
     from smopd.study.tables import verdict_lines
 
@@ -207,7 +207,7 @@ def calibration(run: Annotated[Path, typer.Argument(help=LOGGED)], as_json: Json
 
     Example: smopd study calibration runs/pocket-entropy-seed42
     """
-    from smopd.cli.progress import late
+    from smopd.progress import late
     from smopd.study import calibration as tokens
 
     with late(f"reading {run / 'tokens'}"):
@@ -245,8 +245,8 @@ def gradients(
 
     Example: smopd study gradients runs/pocket-entropy-seed42
     """
-    from smopd.cli.progress import track
     from smopd.files import require_writable, write_json
+    from smopd.progress import track
     from smopd.study.gradients import gradient_shares
 
     require_writable(run / GRADIENTS)

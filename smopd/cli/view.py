@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from smopd.cli.options import Json
-from smopd.cli.printing import console, emit, say
 from smopd.errors import UserError
+from smopd.printing import console, emit, say
 
 _paths_help = "Run folders, a study, evaluations, or a folder of runs. Several are laid over each other."
 _out_help = "Folder of the pages; default view/ in the first folder."
@@ -36,7 +36,7 @@ def view(
 
       smopd view runs/qwen3 --serve --live 30
     """
-    from smopd.cli.progress import track
+    from smopd.progress import track
     from smopd.viewer.look.build import make_view
 
     page = make_view(paths, out, live, track)

@@ -14,7 +14,8 @@ from smopd.data import load_examples
 from smopd.models import load_model
 from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment
-from smopd.rollout import Conversation, Driver, HFEngine, Sampling
+from smopd.rollout import Conversation, Driver, Sampling
+from smopd.rollout.hf import HFEngine
 from smopd.rollout.play import Rollout
 from smopd.rollout.static import CudaGraphs
 from smopd.seeds import torch_generator

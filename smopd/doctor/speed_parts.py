@@ -27,13 +27,14 @@ from smopd.doctor.speed_inputs import load_renderer, random_rollouts, random_row
 from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment
 from smopd.pocket import MODEL_DIR
-from smopd.rollout import Driver, Rollout, Sampling, StockEngine
+from smopd.rollout import Driver, Rollout, Sampling
 from smopd.rollout.assembly import make_engine
 from smopd.rollout.engine import Engine
+from smopd.rollout.stock import StockEngine
+from smopd.runs.writer import RunFolder
 from smopd.scoring import gjs, passes, plain, token_stats
 from smopd.seeds import torch_generator
 from smopd.training.loop import Trainer
-from smopd.training.run_folder import RunFolder
 from smopd.training.scores import FAST, PLAIN, ScoringPath, score
 
 Work = Callable[[], dict[str, Any]]

@@ -3,6 +3,12 @@
 `smopd.evaluation.evaluate` is the module; the function of that name is in there.
 """
 
-from smopd.lazy import lazy_names
+from smopd.evaluation.evaluate import Outcome, judge
+from smopd.evaluation.metrics import summarise
+from smopd.evaluation.statistics import Paired, paired, wilson
+from smopd.verify import Verdict, load_verifiers, use_databases, verifier, verify, verify_all
 
-__getattr__, __all__ = lazy_names(__name__, __file__)
+__all__ = [
+    "Outcome", "Paired", "Verdict", "judge", "load_verifiers", "paired", "summarise", "use_databases",
+    "verifier", "verify", "verify_all", "wilson",
+]  # fmt: skip

@@ -1,5 +1,6 @@
 """Models: loading a chat model with its template, and the two adapters that are student and teacher."""
 
-from smopd.lazy import lazy_names
+from smopd.models.adapter_files import resolve_adapter
+from smopd.models.loading import ChatModel, load_model, load_renderer
 
-__getattr__, __all__ = lazy_names(__name__, __file__)
+__all__ = ["ChatModel", "load_model", "load_renderer", "resolve_adapter"]

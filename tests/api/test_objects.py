@@ -2,6 +2,7 @@
 
 import logging
 import os
+from dataclasses import replace
 
 import pytest
 from runs import complaint
@@ -12,6 +13,15 @@ from smopd.methods import METHODS, Method
 from smopd.verify import load_verifiers, own, verify
 
 ONE = Example("1", "given", "", ("a", "b"), "ab", {"value": 3})
+
+
+def as_number(answer, reply):
+    return int(reply) == answer
+
+
+@own.verifier("second")
+def second(answer, reply):
+    return True
 
 
 def here_or_not(answer, reply):
@@ -58,12 +68,20 @@ def test_a_function_is_judged_in_another_process(tmp_path):
     assert verify(example, "").status == "no_answer"
 
 
-def test_a_lambda_gets_the_plain_answer(tmp_path):
-    judges = judges_of(lambda answer, reply: int(reply) == answer, plain=True)
-    assert (judges.task, judges.fields, judges.file.reason) == ("given", ("value",), "")
+@pytest.mark.parametrize(
+    ("verifier", "task", "reason"),
+    [
+        (as_number, "as_number", ""),
+        (lambda answer, reply: int(reply) == answer, "given", "a lambda has no text of its own"),
+    ],
+)
+def test_a_function_gets_the_plain_answer(tmp_path, verifier, task, reason):
+    judges = judges_of(verifier, plain=True)
+    assert (judges.task, judges.fields, judges.file.reason) == (task, ("value",), reason)
     loaded(judges, tmp_path)
-    assert [verify(ONE, reply).correct for reply in ("3", "4")] == [True, False]
-    assert verify(ONE, "three").status == "error"
+    example = replace(ONE, task=task)
+    assert [verify(example, reply).correct for reply in ("3", "4")] == [True, False]
+    assert verify(example, "three").status == "error"
 
 
 def test_a_marked_function_keeps_its_task_fields_and_limits(tmp_path):
@@ -72,8 +90,8 @@ def test_a_marked_function_keeps_its_task_fields_and_limits(tmp_path):
     assert "timeout=9.0" in judges.file.text
     loaded(judges, tmp_path)
     assert verify(Example("1", "ranked", "", ("a",), "a", {"rank": 2}), "2").correct
-    both = judges_of([ranked, own.verifier("second")(lambda answer, reply: True)], plain=False)
-    assert (sorted(both.functions), both.task) == (["ranked", "second"], "")
+    both = judges_of([ranked, second], plain=False)
+    assert (sorted(both.functions), both.task, both.file.reason) == (["ranked", "second"], "", "")
 
 
 def test_an_object_without_text_is_called_here_and_says_so_elsewhere(tmp_path):

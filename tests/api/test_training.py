@@ -16,6 +16,7 @@ from smopd.methods import METHODS, Method
 from smopd.pocket import MODEL_DIR
 
 QUIET = {"progress": False}
+SURE = 0.5
 
 
 def train(out, *, verifier=last_number, examples=EXAMPLES, steps=2, **more):
@@ -121,13 +122,11 @@ def test_a_model_in_memory_trains_as_its_folder_does(apples, tmp_path):
 def test_a_divergence_and_a_selector_are_plain_functions(tmp_path, smopd):
     import smopd as door
 
-    sure = 0.5
-
     def total_variation(rows):
         return 0.5 * (rows.student.softmax(-1) - rows.teacher.softmax(-1)).abs().sum(-1)
 
     def teacher_is_sure(tokens):
-        return tokens.teacher_entropy <= sure
+        return tokens.teacher_entropy <= SURE
 
     method = door.variant("entropy", loss=total_variation, tokens=teacher_is_sure, terms=["middle"])
     run = train(tmp_path / "run", method=method)
@@ -136,7 +135,7 @@ def test_a_divergence_and_a_selector_are_plain_functions(tmp_path, smopd):
         assert row["kept"] < 1
     text = (run.path / "inputs" / "method.py").read_text()
     assert "def total_variation(rows):" in text
-    assert "sure = 0.5" in text
+    assert "SURE = 0.5" in text
     code, out, err = smopd("train", str(run.path / "config.toml"), "--dry-run")
     assert code == 0, err
     assert "total_variation" in out

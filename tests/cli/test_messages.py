@@ -16,7 +16,7 @@ from fuzzed import VERIFIER, make_adapter, make_run, outcome
 from rich.console import Console
 from synthetic_study import study
 
-from smopd.cli import progress
+from smopd import progress
 from smopd.config import load_config, to_toml
 from smopd.data import load_examples
 from smopd.data.sharding import check_shards

@@ -13,9 +13,9 @@ import pytest
 from chat_stub import said
 from rich.table import Table
 
-from smopd.cli import printing
-from smopd.cli.printing import console, guard_logs
+from smopd import printing
 from smopd.formatting import esc, one_line, visible, visible_json
+from smopd.printing import console, guard_logs
 
 # Clears the screen, sets the title, reorders, hides, rings: with sequences of C0 and of C1.
 EVIL = (

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from smopd.cli import printing, progress
-from smopd.cli.progress import Progress, not_judged, training_note
+from smopd import printing, progress
+from smopd.progress import Progress, not_judged, training_note
 
 ROW = {"loss": 0.1234, "outcome": 0.5, "clipped/middle": 0.02, "seconds/step": 4.25}
 

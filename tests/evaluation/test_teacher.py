@@ -18,7 +18,8 @@ from smopd.evaluation.store import load_outcomes
 from smopd.models.adapter_files import WEIGHTS, averaged_teacher, load_adapter
 from smopd.models.adapters import student_parameters
 from smopd.objective.contexts import users_only
-from smopd.rollout import Conversation, Driver, HFEngine, Sampled, Sampling, Stop, Turn, assembly
+from smopd.rollout import Conversation, Driver, Sampled, Sampling, Stop, Turn, assembly
+from smopd.rollout.hf import HFEngine
 from smopd.rollout.play import Peers, Reply
 from smopd.training.turn_accuracy import turn_accuracy
 

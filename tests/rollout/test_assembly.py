@@ -13,9 +13,10 @@ from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.errors import UserError
 from smopd.models.adapters import attach
-from smopd.rollout import HFEngine, Sampling, assembly
+from smopd.rollout import Sampling, assembly
 from smopd.rollout.assembly import evaluation_driver, evaluation_sampling, make_engine, training_driver
 from smopd.rollout.engine import TRAITS
+from smopd.rollout.hf import HFEngine
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
 from smopd.rollout.vllm_http import VLLMServers
 from smopd.rollout.vllm_local import VLLMEngine

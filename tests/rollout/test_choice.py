@@ -14,9 +14,10 @@ from smopd.files import read_jsonl
 from smopd.machine import engine_facts
 from smopd.models.adapters import attach
 from smopd.pocket import MODEL_DIR
-from smopd.rollout import HFEngine, choice
+from smopd.rollout import choice
 from smopd.rollout.assembly import evaluation_driver, training_driver
 from smopd.rollout.choice import choose_engine, resolve_engine, with_chosen_engine
+from smopd.rollout.hf import HFEngine
 from smopd.runs.writer import RunFolder
 from smopd.training.runs import train_run
 

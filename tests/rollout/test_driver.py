@@ -2,7 +2,8 @@
 
 from smopd.chat import DirtyContext, full_context
 from smopd.data import load_examples
-from smopd.rollout import Driver, HFEngine, Sampled, Sampling, Stop
+from smopd.rollout import Driver, Sampled, Sampling, Stop
+from smopd.rollout.hf import HFEngine
 
 
 class Echo:

@@ -11,8 +11,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from smopd.chat import Renderer, full_context
 from smopd.data import load_examples
-from smopd.rollout import Driver, HFEngine, Sampling, Session, StockEngine, Stop
+from smopd.rollout import Driver, Sampling, Session, Stop
+from smopd.rollout.hf import HFEngine
 from smopd.rollout.kv import Kept
+from smopd.rollout.stock import StockEngine
 from smopd.seeds import derive
 
 SAMPLED = Sampling(temperature=1.0, max_tokens=24, top_p=0.95, top_k=20)

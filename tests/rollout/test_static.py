@@ -9,7 +9,8 @@ from smopd.chat import Renderer, full_context
 from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.models.adapters import attach, merged
-from smopd.rollout import Driver, HFEngine, Sampling, Session, buffers, static
+from smopd.rollout import Driver, Sampling, Session, buffers, static
+from smopd.rollout.hf import HFEngine
 from smopd.rollout.kv import Arena, StaticCache
 
 NUCLEUS = Sampling(temperature=1.0, max_tokens=40, top_p=0.95, top_k=20)

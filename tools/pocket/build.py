@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from rich.console import Console
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from smopd.cli.progress import track as show_progress
 from smopd.config import load_config
 from smopd.data.pocket_world import tasks
 from smopd.evaluation.metrics import summarise
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.session import run_evaluation
+from smopd.progress import track as show_progress
 from smopd.seeds import derive, rng
 from smopd.tracking import Track, Update, quiet
 from smopd.viewer.terminal import summary_table

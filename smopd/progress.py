@@ -11,11 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from smopd.cli import printing
-from smopd.cli.options import silent
+from smopd import printing
 from smopd.tracking import Update
 
-console = printing.console(stderr=True, quiet=silent())
+console = printing.console(stderr=True, quiet=printing.silent())
 LATE = 1.0  # seconds after which quick work says what it is
 
 

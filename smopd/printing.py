@@ -1,8 +1,9 @@
-"""The one way a verb prints: whatever a server, a model or a file said, no control character of it reaches
-the terminal. Results go to standard output, everything else to standard error.
+"""The one way anything is printed: whatever a server, a model or a file said, no control character of it
+reaches the terminal. Results go to standard output, everything else to standard error.
 """
 
 import logging
+import os
 import re
 import sys
 import warnings
@@ -55,6 +56,11 @@ class _Record(logging.LogRecord):
 
 def _visible_warning(*args: Any, **kwargs: Any) -> str:
     return visible(_plain_warning(*args, **kwargs))
+
+
+def silent() -> bool:
+    """Whether a launcher started this process and it is not the first, which speaks for all."""
+    return "LOCAL_RANK" in os.environ and os.environ.get("RANK", "0") != "0"
 
 
 def guard_logs() -> None:
