@@ -81,20 +81,34 @@ class StepScorer:
         """
         for parameter in self.student:
             parameter.grad = torch.zeros_like(parameter)
-        names = [term.name for term in self.plan.scored]
-        by_term = TermGradients(names, self.student) if self.plan.balance else None
-        peers = Peers(all_rollouts, moment.draw, moment.done)
+        if self.plan.balance:
+            losses, by_term = self.score_by_term(all_rollouts, moment)
+            return losses, by_term.apply_balanced()
+        local_losses = self._local_losses(all_rollouts, moment)
+        self.processes.all_reduce([p.grad for p in self.student if p.grad is not None])
+        return self.processes.gather(without_graph(local_losses)), {}
+
+    def score_by_term(
+        self, all_rollouts: Sequence[Rollout], moment: Moment
+    ) -> tuple[list[RolloutLoss], TermGradients]:
+        """The same, with each term's gradient apart and `grad` left alone. Collective."""
+        by_term = TermGradients([term.name for term in self.plan.scored], self.student)
+        local_losses = self._local_losses(all_rollouts, moment, by_term)
+        self.processes.all_reduce(by_term.tensors())
+        return self.processes.gather(without_graph(local_losses)), by_term
+
+    def _local_losses(
+        self, all_rollouts: Sequence[Rollout], moment: Moment, by_term: TermGradients | None = None
+    ) -> list[RolloutLoss]:
+        """Losses of our share; their part of the gradient is added to `by_term` or, without it, to `grad`."""
         rollouts = self.processes.share(all_rollouts)
+        step = _Step(Peers(all_rollouts, moment.draw, moment.done), moment, by_term=by_term)
         self.model.train()
-        step = _Step(peers, moment, by_term=by_term)
         step = replace(step, decided=self._look_ahead(rollouts, step))
-        local_losses = self._in_parts(rollouts, lambda part: self._backward_with_oom_retry(part, step))
+        losses = self._in_parts(rollouts, lambda part: self._backward_with_oom_retry(part, step))
         if self.aligned:
             sharding.reshard(self.model)
-        gradients = [p.grad for p in self.student if p.grad is not None]
-        self.processes.all_reduce(by_term.tensors() if by_term else gradients)
-        norms = by_term.apply_balanced() if by_term else {}
-        return self.processes.gather(without_graph(local_losses)), norms
+        return losses
 
     def _in_parts(
         self, rollouts: list[Rollout], work: Callable[[list[Rollout]], list[RolloutLoss]]
