@@ -22,7 +22,6 @@ from smopd.config import load_config
 from smopd.devices import using
 from smopd.errors import UserError
 from smopd.methods import METHODS
-from smopd.objective.loss import RolloutLoss
 from smopd.pocket import MODEL_DIR
 from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet
@@ -56,6 +55,13 @@ class CountedTrainer(Trainer):
     def __init__(self, counts: Any, *args: Any) -> None:
         super().__init__(*args)
         self.counts, self.by_phase = counts, dict[str, dict[str, Any]]()
+        score = self.scorer.score
+
+        def counted(*args: Any) -> Any:
+            self.counted("rollout")
+            return score(*args)
+
+        self.scorer.score = counted  # type: ignore[method-assign,assignment]
 
     def counted(self, phase: str) -> None:
         """What was counted since the last call belongs to `phase`."""
@@ -65,10 +71,6 @@ class CountedTrainer(Trainer):
             "by_operation": Counter(found.by_operation),
         }  # fmt: skip
         found.clear()
-
-    def _scored(self, *args: Any) -> list[RolloutLoss]:
-        self.counted("rollout")
-        return super()._scored(*args)
 
     def _update(self, step: int, loss: float) -> dict[str, Any]:
         self.counted("scoring")

@@ -69,14 +69,13 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
     )  # fmt: skip
     trainer = Trainer(config, RunFolder(Path(folder.name) / "run", config))
     played: list[list[Rollout]] = []
-    judge = trainer.player.judged
+    verify = trainer.player.verify_and_grade
 
-    def judged(conversations: Any) -> tuple[list[Rollout], list[Rollout]]:
-        rollouts, everyone = judge(conversations)
-        played.append(everyone)
-        return rollouts, everyone
+    def verify_and_grade(conversations: Any) -> list[Rollout]:
+        played.append(verify(conversations))
+        return played[-1]
 
-    trainer.player.judged = judged  # type: ignore[method-assign,assignment]
+    trainer.player.verify_and_grade = verify_and_grade  # type: ignore[method-assign,assignment]
 
     def take(steps: Sequence[int]) -> None:
         for step in steps:
@@ -84,13 +83,13 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
 
     def facts(_: Any) -> dict[str, Any]:
         measured = [_counts(trainer, rollouts, step) for step, rollouts in enumerate(played[1:], FIRST + 1)]
-        head, score = HeadRows(body_and_head(trainer.model)[1].shape), trainer._scored
+        head, score = HeadRows(body_and_head(trainer.model)[1].shape), trainer.scorer.score
 
         def counted(*args: Any) -> Any:
             with head:
                 return score(*args)
 
-        trainer._scored = counted  # type: ignore[method-assign,assignment]
+        trainer.scorer.score = counted  # type: ignore[method-assign,assignment]
         take([FIRST + 1])  # the same examples and seeds as the first one measured
         folder.cleanup()
         means = {name: fmean(counts[name] for counts in measured) for name in measured[0]}

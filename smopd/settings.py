@@ -2,7 +2,7 @@
 where the paper leaves a point open, the project's choices. A method's own settings: `smopd/methods/`.
 """
 
-from typing import Any, Literal, get_origin
+from typing import Any, ClassVar, Literal, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
@@ -24,6 +24,9 @@ class Section(BaseModel):
     """A table of the tree: frozen, no unknown keys, no conversions except from a whole number to a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    # What to set when a run warns: by cause ("clipped": tokens over a term's cap get no gradient; "FULL":
+    # answers to the whole task get worse) settings of this table and the value that helps; None: raise it.
+    remedies: ClassVar[dict[str, dict[str, Any]]] = {}
 
     @field_validator("*", mode="before")
     @classmethod

@@ -31,7 +31,7 @@ _WORDS = {
     "epochs": _NO_EPOCHS,
     "warmup_ratio": "set optim.warmup_steps, a number of steps",
     "gradient_accumulation_steps": "set train.rollouts, of a whole step; train.micro_batch splits them",
-    "num_generations": "a setting of the method, such as objective.samples of grpo",
+    "num_generations": "a setting of methods that sample groups: smopd methods show NAME",
     "output_dir": "the run folder is out= in smopd.train, output_dir= in smopd.SMOPDConfig",
     "train_dataset": "the training examples are train=",
     "eval_dataset": "the evaluation examples are eval=",

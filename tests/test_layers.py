@@ -1,11 +1,15 @@
-"""Imports go one way, also lazy ones and those for type checkers: a lower layer never knows a higher one."""
+"""Imports go one way, also lazy ones and those for type checkers: a lower layer never knows a higher one.
+Nothing but methods/ names a setting of a method.
+"""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 import smopd
+from smopd.methods import METHODS
 
 ROOT = Path(smopd.__file__).parent
 # From the bottom up. Data flows through a training step in this order; what stands in one line may import
@@ -117,3 +121,46 @@ def test_one_room_knows_the_files_of_a_run():
     assert {name: files for name, files in found.items() if files and name not in KNOWN} == {}
     assert files_named('run / "metrics.jsonl"') == {"metrics.jsonl"}
     assert files_named('"""Reads metrics.jsonl."""') == set()
+
+
+SETTINGS = {name for method in METHODS.values() for name in method.section.model_fields}
+
+
+def named_settings(source: str) -> list[str]:
+    """The settings of methods that a module names: as a key, as an attribute of a config's objective or, in a
+    function that has to do with that table, as a word.
+    """
+    module = ast.parse(source)
+    defined = (ast.FunctionDef, ast.ClassDef)
+    functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+    found = []
+    for part in [*functions, *(node for node in module.body if not isinstance(node, defined))]:
+        nodes = list(ast.walk(part))
+        tables = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr == "objective"]
+        texts = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        found += [n.attr for n in nodes if isinstance(n, ast.Attribute) and n.value in tables]
+        found += texts if tables else []
+    found += re.findall(r"(?<![\w.])objective\.(\w+)", source)
+    return [name for name in found if name in SETTINGS]
+
+
+def test_no_module_but_the_methods_names_a_setting_of_one():
+    # bench: contributors' measurements of one method or another
+    others = [path.relative_to(ROOT) for path in ROOT.rglob("*.py")]
+    others = [path for path in others if path.parts[0] not in ("methods", "bench")]
+    named = {str(path): named_settings((ROOT / path).read_text(encoding="utf-8")) for path in others}
+    assert {path: names for path, names in named.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise UserError('lower objective.keep')",
+        "share = config.objective.rho",
+        "f'set objective.clip to {value}'",
+        "there = [name for name in ('rho', 'full') if hasattr(config.objective, name)]",
+    ],
+)
+def test_a_named_setting_is_seen(source):
+    assert named_settings(source)
+    assert not named_settings("plan = method.plan(config.objective); f'objective.{name}'")

@@ -2,6 +2,9 @@
 KL on the answer, and one drawn middle turn.
 """
 
+from math import inf
+from typing import Any, ClassVar
+
 from pydantic import Field
 
 from smopd import objective as parts
@@ -14,6 +17,7 @@ from smopd.settings import Section
 class Settings(Section):
     """The loss of MAIGO."""
 
+    remedies: ClassVar[dict[str, dict[str, Any]]] = {"clipped": {"clip": inf}, "FULL": {"rho": None}}
     rho: float = Field(0.2, ge=0, le=1, description="probability of a FULL conversation instead")
     beta_mid: float = Field(0.5, gt=0, lt=1, description="teacher's share in the middle turn's mixture")
     clip: float = Field(0.5, gt=0, allow_inf_nan=True, description="cap of one token's divergence, in nats")

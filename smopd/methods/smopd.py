@@ -7,7 +7,8 @@ tokens the entropy mask keeps (equations 4 and 5), weighted by reliability and, 
 whole task. A cap on every token.
 """
 
-from typing import Any, Literal
+from math import inf
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,6 +25,10 @@ PAPER = "SMOPD, arXiv 2608.14647"
 class Settings(Section):
     """The loss of a rollout."""
 
+    remedies: ClassVar[dict[str, dict[str, Any]]] = {
+        "clipped": {"clip_mode": "scale", "clip": inf},
+        "FULL": {"rho": None, "full": None},
+    }
     keep: float = Field(0.8, gt=0, le=1, description="share of a middle reply's tokens kept; 1 = no mask")
     eta: float = Field(
         0.0, ge=0, le=1, description="how far the final outcome moves a turn's weight; 0 = not at all"

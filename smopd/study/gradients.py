@@ -10,6 +10,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,8 @@ from smopd.errors import UserError
 from smopd.evaluation.prepare import prepared_examples
 from smopd.lazy import torch
 from smopd.models import load_model, resolve_adapter
-from smopd.objective.loss import decide, survey, term_loss
 from smopd.objective.plan import Plan, Term
-from smopd.objective.tokens import Moment, Tokens, entropy, every_token, top
+from smopd.objective.tokens import Moment, entropy, every_token, top
 from smopd.rollout import Rollout
 from smopd.rollout.assembly import training_driver
 from smopd.runs import Run, checkpoint
@@ -46,7 +46,8 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     if not found:
         raise UserError(f"{run}: has no checkpoint {at or 'yet'}")
     from smopd.models.adapters import attach, merged, student_parameters
-    from smopd.training.scores import score, without_graph
+    from smopd.training.processes import Processes
+    from smopd.training.step_scoring import StepScorer
 
     device = default_device()
     with track(f"loading {config.model.path} with {found[-1].name}"):
@@ -66,62 +67,29 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     verdicts = verify_all([(c.example, c.final_text) for c in played])
     rollouts = [Rollout(c.example, (c,), (v,)) for c, v in zip(played, verdicts, strict=True)]
 
-    # At the end of the run, when whatever begins late has begun; scored with every token, so that each has
-    # its gradient.
+    # At the end of the run, when whatever begins late has begun. Two terms that differ in their tokens alone:
+    # they share the passes, so that one gradient is a part of the other.
     moment = Moment(config.train.steps, config.train.steps, draw)
-    asked = replace(term, mean_over="all", per="reply", scale=1.0)
+    kept = replace(term, name="kept", mean_over="all", per="reply", scale=1.0)
     if term.logged(moment).get("keep") == 1:
-        asked = replace(asked, tokens=top(entropy, KEEP))
-    probe = Plan(plan.plays[:1], (replace(asked, tokens=every_token),))
-    weights = {}
-    if asked.needs_survey:
-        with torch.no_grad():
-            looked = without_graph(
-                [
-                    loss
-                    for r in rollouts
-                    for loss in score(
-                        model, chat.renderer, [r], probe, moment, row_tokens=config.train.row_tokens
-                    )
-                ]
-            )
-        weights = dict(survey([asked], looked, moment).weights)
-    sums = {"kept": [torch.zeros_like(p) for p in student], "all": [torch.zeros_like(p) for p in student]}
-    counts = torch.zeros(4, dtype=torch.float64)
-    model.train()
-    with track("gradients", len(rollouts)) as update:
-        for number, rollout in enumerate(rollouts, 1):
-            (loss,) = score(
-                model, chat.renderer, [rollout], probe, moment, row_tokens=config.train.row_tokens
-            )
-            part = loss.terms[term.name]
-            chosen_stats = []
-            for reply, stats in zip(part.replies, part.stats, strict=True):
-                key = (reply.example.id, reply.sample, reply.view, reply.turn, term.name)
-                weight = weights[key] if weights else decide(asked, [Tokens(stats, reply, moment)])[0].weight
-                chosen_stats.append(replace(stats, weight=weight.to(stats.entropy)))
-            counts += _counts(asked, chosen_stats)
-            for name, of_term in (("kept", chosen_stats), ("all", part.stats)):
-                value = term_loss(
-                    asked, part.replies, of_term, rollout.correct, loss.total.new_zeros(())
-                ).value
-                if value.requires_grad:
-                    gradient = torch.autograd.grad(value, student, retain_graph=True, allow_unused=True)
-                    for total, piece in zip(sums[name], gradient, strict=True):
-                        if piece is not None:
-                            total += piece / len(rollouts)
-            update(number)
-    keep = asked.logged(moment).get("keep")
-    return {"checkpoint": found[-1].name, "examples": len(rollouts), "keep": keep, **_shares(sums, counts)}
+        kept = replace(kept, tokens=top(entropy, KEEP))
+    split = Plan(plan.plays[:1], (kept, replace(kept, name="all", tokens=every_token)))
+    settings = config.train.model_copy(update={"save_tokens": False})
+    scorer = StepScorer(model, chat.renderer, split, settings, Processes())
+    with track(f"gradients of {len(rollouts)} rollouts"):
+        losses, gradients = scorer.score_by_term(rollouts, moment)
+    counts = _counts(kept, [stats for loss in losses for stats in loss.terms["kept"].stats])
+    keep, shares = kept.logged(moment).get("keep"), _shares(gradients.by_term, counts)
+    return {"checkpoint": found[-1].name, "examples": len(rollouts), "keep": keep, **shares}
 
 
-def _counts(term: Term, replies: list[TokenStats]) -> torch.Tensor:
+def _counts(term: Term, replies: Sequence[TokenStats]) -> torch.Tensor:
     """Tokens, dropped ones, capped divergence, dropped capped divergence."""
     totals = torch.zeros(4, dtype=torch.float64)
     for stats in replies:
         assert stats.weight is not None
-        capped = term.cap.apply(stats.divergence.detach()).double().cpu()
-        dropped = stats.weight.cpu() == 0
+        capped = term.cap.apply(stats.divergence).double()
+        dropped = stats.weight == 0
         totals += torch.tensor(
             [len(capped), int(dropped.sum()), capped.sum().item(), capped[dropped].sum().item()]
         ).double()

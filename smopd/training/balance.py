@@ -37,7 +37,7 @@ class TermGradients:
         """All of them, for the sum over processes."""
         return [gradient for gradients in self.by_term.values() for gradient in gradients]
 
-    def put(self) -> dict[str, float]:
+    def apply_balanced(self) -> dict[str, float]:
         """Add them, balanced, to the parameters' gradients; their norms by term."""
         if not self.by_term:
             return {}
@@ -46,9 +46,10 @@ class TermGradients:
             for gradients in self.by_term.values()
         ]
         norms = dict(zip(self.by_term, torch.stack(squares).sqrt().tolist(), strict=True))
-        felt = {name: norm for name, norm in norms.items() if norm > NOISE * max(norms.values())}
+        significant = {name: norm for name, norm in norms.items() if norm > NOISE * max(norms.values())}
+        mean = sum(significant.values()) / max(1, len(significant))
         for name in self.by_term:
-            factor = sum(felt.values()) / len(felt) / felt[name] if name in felt else 1.0
+            factor = mean / significant[name] if name in significant else 1.0
             for parameter, gradient in zip(self.parameters, self.by_term[name], strict=True):
                 assert parameter.grad is not None
                 parameter.grad.add_(gradient, alpha=factor)

@@ -8,7 +8,7 @@ stopped would have said.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import sqrt
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from smopd.errors import UserError
 from smopd.objective.caps import Cap
 from smopd.objective.plan import Plan
 from smopd.runs.writer import RunFolder
+from smopd.settings import Section
 from smopd.verify.verdict import FAILED
 
 log = logging.getLogger("smopd")
@@ -109,18 +110,24 @@ def _drops(cap: Cap) -> bool:
 
 def _uncapped(config: Config, term: str) -> str:
     """The settings with which the method's plan would leave the term's tokens their gradient."""
-    found = []
-    for name, value in (("clip_mode", "scale"), ("clip", inf)):
+    helpful = []
+    for name, value in _remedies(config, "clipped").items():
+        section = config.objective.model_copy(update={name: value})
         try:
-            section = type(config.objective)(**{**config.objective.model_dump(), name: value})
             plan = plan_of(config.model_copy(update={"objective": section}))
-        except (ValueError, UserError):  # the method has no such setting
+        except UserError:  # it does not go with the run's other settings
             continue
         if any(t.name == term and not _drops(t.cap) for t in plan.scored):
-            found.append(f"objective.{name}={value}")
-    if found:
-        return f"--set {', or '.join(found)}"
+            helpful.append(f"objective.{name}={value}")
+    if helpful:
+        return f"--set {', or '.join(helpful)}"
     return "give the term another cap in its method's file, such as scale, which keeps the direction"
+
+
+def _remedies(config: Config, cause: str) -> dict[str, Any]:
+    """Settings of the run's method that help, with the values that do, as the method declares them."""
+    section: Section = config.objective
+    return section.remedies.get(cause, {})
 
 
 def _unrewarded(watched: Watched) -> Iterator[Due]:
@@ -198,8 +205,8 @@ def _entropy(watched: Watched) -> Iterator[Due]:
 
 
 def _full_falls(watched: Watched) -> Iterator[Due]:
-    there = [f"objective.{name}" for name in ("rho", "full") if hasattr(watched.config.objective, name)]
-    way = f"give the whole task more weight ({', '.join(there)}), " if there else ""
+    helpful = [f"objective.{name}" for name in _remedies(watched.config, "FULL")]
+    way = f"give the whole task more weight ({', '.join(helpful)}), " if helpful else ""
     way += "lower optim.lr, or take an earlier checkpoint"
     values = [row["value"] for row in watched.evaluations if row["metric"] == "full"]
     if values and _fell(max(values), watched.examples, values[-1], watched.examples, ERRORS):

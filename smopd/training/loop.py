@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import pairwise
 from math import cos, inf, isfinite, pi
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,12 @@ from smopd.chat import Renderer
 from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.data.trial import refuse_failing_verifiers
-from smopd.devices import free_cache
-from smopd.errors import EngineLost, UserError, is_out_of_memory
+from smopd.errors import EngineLost, UserError
 from smopd.models import load_model, resolve_adapter
-from smopd.models.adapters import adapter_parameters, attach, merged, student_parameters, update_teacher
-from smopd.objective.loss import RolloutLoss, Survey, survey
+from smopd.models.adapters import adapter_parameters, attach, merged, update_teacher
+from smopd.objective.loss import RolloutLoss
 from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
-from smopd.objective.units import token_counts
 from smopd.rollout.assembly import refuse_processes, training_driver
 from smopd.rollout.lengths import refuse_too_long
 from smopd.rollout.play import Peers, Rollout
@@ -39,7 +38,6 @@ from smopd.scoring.passes import check_head
 from smopd.seeds import derive
 from smopd.settings import OptimSettings
 from smopd.training import sharding
-from smopd.training.balance import TermGradients
 from smopd.training.check import check_training
 from smopd.training.guards import Guards
 from smopd.training.hooks import Hooks
@@ -47,10 +45,10 @@ from smopd.training.interrupt import Stopped, interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
 from smopd.training.no_gradient import explain
-from smopd.training.player import StepPlayer
+from smopd.training.player import Played, StepPlayer
 from smopd.training.processes import Processes
-from smopd.training.scores import FAST, score, without_graph
-from smopd.training.turn_accuracy import turn_accuracy
+from smopd.training.step_scoring import StepScorer
+from smopd.training.turn_accuracy import TurnAccuracy
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
@@ -78,10 +76,10 @@ class Trainer:
         self.model: PeftModel = attach(chat.model, config.lora, config.seed, adapter)
         for parameter in adapter_parameters(self.model):
             parameter.data = parameter.data.to(device)
-        self.recomputes = False
-        if config.train.recompute:
-            self._recompute()
-        self.student = list(student_parameters(self.model).values())
+        self.scorer = StepScorer(
+            self.model, self.renderer, self.plan, config.train, self.processes, self.sharded
+        )
+        self.student = self.scorer.student
         self.optimizer = torch.optim.AdamW(
             self.student,
             lr=config.optim.lr,
@@ -89,12 +87,7 @@ class Trainer:
             eps=config.optim.eps,
             weight_decay=config.optim.weight_decay,
         )
-        self.by_term: TermGradients | None = None
         self.cause = ""  # why the last step that had no gradient had none
-        if self.plan.balance and self.sharded:
-            raise UserError("method: terms are balanced on whole weights only; train without train.shard")
-        self.row_tokens = config.train.row_tokens
-        self.aligned = sharding.Aligned(self.processes) if self.sharded else None
         if self.sharded:
             sharding.shard(self.model)
         refuse_too_long(self.renderer, examples, [play.view for play in self.plan.plays])
@@ -112,7 +105,8 @@ class Trainer:
         if self.processes.first:
             folder.cut_metrics(self.step)
         self.processes.barrier()
-        self.monitor = Monitor(self)
+        self.monitor = Monitor(config, folder, self.driver, self.processes, self.sampling)
+        self.turn_accuracy = TurnAccuracy(config, self.plan, self.model, self.driver, self.processes)
         self.guards = Guards(config, self.plan, folder, len(self.monitor.examples))
 
     def _begin(self) -> Path | None:
@@ -126,7 +120,7 @@ class Trainer:
         # Several processes must stop at the same step, so there Ctrl-C waits for its end.
         with interruptible(at_once=self.processes.world_size == 1) as interrupt, self.monitor:
             try:
-                self.monitor.catch_up()
+                self.monitor.catch_up(self.step)
                 with interrupt.protect():
                     self._warn()
                 hooks.begin(self)
@@ -182,182 +176,78 @@ class Trainer:
             )
 
     def take_step(self, step: int, protect: Callable[[], Any]) -> dict[str, Any]:
-        """One update; its row of metrics. `protect()` keeps Ctrl-C from parting weights and row."""
-        began = time.perf_counter()
+        """One update: play, verify, score, update; its row of metrics. `protect()` keeps Ctrl-C from parting
+        weights and row.
+        """
+        times = [time.perf_counter()]
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, where a recipe has some
-        usage = replace(self.engine.usage)
         moment = Moment(step, self.config.train.steps, (self.config.seed, step))
+        conversations, reused = self._play(step)
+        all_rollouts = self.player.verify_and_grade(conversations)
+        times.append(time.perf_counter())
+        losses, norms = self.scorer.score(all_rollouts, moment)
+        times.append(time.perf_counter())
+        # One row for all processes, made from all rollouts in their order: it does not depend on who computed
+        # what.
+        row = {
+            "step": step,
+            **step_metrics(all_rollouts, losses, self.plan, moment),
+            **self.turn_accuracy.measure(all_rollouts, step),
+            "rollout/reused": reused,
+            **{f"grad_norm/{name}": norm for name, norm in norms.items()},
+        }
+        self._warn_of_gap(row)
+        with protect():
+            row |= self._update(step, row["loss"] or 0.0)
+            if row["skipped"] or row["empty"]:
+                self.cause, stops = explain(all_rollouts, losses, self.plan, moment, not row["skipped"])
+                row["skipped"] = int(stops)
+                log.warning("step %d: no gradient, the step changed nothing: %s", step, self.cause)
+            self.step = step
+            times.append(time.perf_counter())
+            for name, (began, ended) in zip(("rollout", "scoring", "update"), pairwise(times), strict=True):
+                row[f"seconds/{name}"] = ended - began
+            row["seconds/step"] = times[-1] - times[0]
+            if self.processes.first:
+                self._write(row, all_rollouts, losses, moment)
+        return row
+
+    def _play(self, step: int) -> tuple[Played, float | None]:
+        """Our share of the step's conversations, and how much of all prompts the engines had cached."""
+        before = replace(self.engine.usage)
         with self.sampling(step - 1):
             conversations = self.player.play(step)
         self.engine.sleep()
-        rollouts, everyone = self.player.judged(conversations)
-        rolled = time.perf_counter()
-        peers = Peers(everyone, moment.draw, moment.done)
-        own = self._scored(rollouts, peers, moment)
-        gradients = [p.grad for p in self.student if p.grad is not None]
-        self.processes.all_reduce(self.by_term.tensors() if self.by_term else gradients)
-        norms = self.by_term.put() if self.by_term else {}
-        differentiated = time.perf_counter()
-        # One row for all processes, made from all rollouts in their order: it does not depend on who computed
-        # what.
-        losses = self.processes.gather(without_graph(own))
-        used = self.processes.gather(
-            [(self.engine.usage.reused - usage.reused, self.engine.usage.prompt - usage.prompt)]
-        )
-        prompt = sum(p for _, p in used)
-        row = {
-            "step": step,
-            **step_metrics(everyone, losses, self.plan, moment),
-            **turn_accuracy(self, everyone, step),
-            "rollout/reused": sum(r for r, _ in used) / prompt if prompt else None,
-            **{f"grad_norm/{name}": norm for name, norm in norms.items()},
-        }
-        if (row["rollout/logp_gap"] or 0) > self.config.engine.gap_warning:
+        usage = self.engine.usage
+        pairs = self.processes.gather([(usage.reused - before.reused, usage.prompt - before.prompt)])
+        prompt = sum(tokens for _, tokens in pairs)
+        return conversations, sum(reused for reused, _ in pairs) / prompt if prompt else None
+
+    def _warn_of_gap(self, row: dict[str, Any]) -> None:
+        """Say so where replies were sampled from something else than what is trained."""
+        gap, limit = row["rollout/logp_gap"], self.config.engine.gap_warning
+        if (gap or 0) > limit:
             log.warning(
                 "step %d: replies were sampled from another policy than the one trained (mean "
                 "|log-probability gap| %.3g, engine.gap_warning %.3g): other weights, precision or kernels; "
                 "see docs/engines.md",
-                step, row["rollout/logp_gap"], self.config.engine.gap_warning,
+                row["step"], gap, limit,
             )  # fmt: skip
-        with protect():
-            row |= self._update(step, row["loss"] or 0.0)
-            if row["skipped"] or row["empty"]:
-                self.cause, stops = explain(everyone, losses, self.plan, moment, not row["skipped"])
-                row["skipped"] = int(stops)
-                log.warning("step %d: no gradient, the step changed nothing: %s", step, self.cause)
-            self.step = step
-            ended = time.perf_counter()
-            row |= {
-                "seconds/rollout": rolled - began,
-                "seconds/scoring": differentiated - rolled,
-                "seconds/update": ended - differentiated,
-                "seconds/step": ended - began,
-            }
-            if self.processes.first:
-                if self.config.train.save_rollouts or row["skipped"]:
-                    records = [_record(r, loss, self.plan) for r, loss in zip(everyone, losses, strict=True)]
-                    self.folder.save_rollouts(step, records)
-                if self.config.train.save_tokens:
-                    columns = token_columns([r.example.id for r in everyone], losses, self.plan)
-                    contexts = teacher_contexts(losses, self.plan, peers, self.renderer)
-                    self.folder.save_tokens(step, columns.with_pieces(self.renderer), contexts)
-                self.folder.add_metrics(row)
-        return row
 
-    def _scored(self, rollouts: list[Rollout], peers: Peers, moment: Moment) -> list[RolloutLoss]:
-        """Losses of our rollouts; their gradient, divided by the rollouts of all processes, is in `grad`."""
-        for parameter in self.student:
-            parameter.grad = torch.zeros_like(parameter)
-        if self.plan.balance:
-            self.by_term = TermGradients([term.name for term in self.plan.scored], self.student)
-        self.model.train()
-        decided = self._survey(rollouts, peers, moment)
-        losses = self._in_parts(rollouts, lambda part: self._differentiated(part, peers, moment, decided))
-        if self.sharded:
-            sharding.reshard(self.model)
-        return losses
-
-    def _in_parts(
-        self, rollouts: list[Rollout], work: Callable[[list[Rollout]], list[RolloutLoss]]
-    ) -> list[RolloutLoss]:
-        """Micro-batch by micro-batch; where weights are sharded every process makes as many calls."""
-        size = self.config.train.micro_batch
-        parts = [rollouts[first : first + size] for first in range(0, len(rollouts), size)]
-        missing = self.processes.all_max(len(parts)) - len(parts) if self.sharded else 0
-        return [loss for part in [*parts, *([] for _ in range(missing))] for loss in work(part)]
-
-    def _survey(self, rollouts: list[Rollout], peers: Peers, moment: Moment) -> Survey | None:
-        """What must be known of the whole step before any of it counts: divisors of means over a group or the
-        step and, after scoring everything once without gradient, token weights that depend on all replies.
-        """
-        if not any(term.per != "reply" or term.needs_survey for term in self.plan.scored):
-            return None
-        divisors = token_counts([r.replies() for r in peers.rollouts], self.plan, moment, peers)
-        if not self.plan.needs_survey:
-            return Survey({}, divisors)
-        with torch.no_grad():
-            own = self._in_parts(rollouts, lambda part: self._score(part, peers, moment, None))
-        scored = self.processes.gather(without_graph(own))
-        found = survey([term for term in self.plan.scored if term.needs_survey], scored, moment)
-        return Survey(found.weights, {**found.divisors, **divisors})
-
-    def _score(
-        self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None
-    ) -> list[RolloutLoss]:
-        path = self.aligned.path() if self.aligned else FAST
-        train = self.config.train
-        return score(
-            self.model, self.renderer, part, self.plan, moment, peers, self.row_tokens, path, decided,
-            len(peers.rollouts), train.alternatives if train.save_tokens else 0,
-        )  # fmt: skip
-
-    def _differentiated(
-        self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None
-    ) -> list[RolloutLoss]:
-        """Score one micro-batch and add its gradient; out of memory, again with less at a time."""
-        while True:
-            try:
-                return self._attempt(part, peers, moment, decided)
-            except (MemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                reason = str(error).splitlines()[0]
-            free_cache()
-            if not self.sharded and len(part) > 1:
-                log.warning(
-                    "out of memory in scoring %d rollouts: again in two parts, which changes nothing else",
-                    len(part),
-                )
-                middle = len(part) // 2
-                halves = [
-                    self._differentiated(half, peers, moment, decided)
-                    for half in (part[:middle], part[middle:])
-                ]
-                return [*halves[0], *halves[1]]
-            self._use_less(reason)
-
-    def _use_less(self, reason: str) -> None:
-        """The next best way to score one rollout in less memory; an error where there is none left."""
-        if self.sharded or (self.recomputes and self.row_tokens <= SMALLEST_ROW):
-            raise UserError(
-                f"out of memory in scoring with rows of {self.row_tokens} tokens: {reason}\n"
-                "set train.recompute=true, lower train.row_tokens or the token limits of [rollout], or use a "
-                "smaller model (smopd plan tells what fits)"
-            )
-        # All rows of a rollout stay in memory until backward: smaller ones alone would not help.
-        if not self.recomputes:
-            self._recompute()
-            log.warning(
-                "out of memory in scoring: from now on with train.recompute, which changes nothing else"
-            )
-        else:
-            self.row_tokens = max(SMALLEST_ROW, self.row_tokens // 2)
-            log.warning(
-                "out of memory in scoring: again with rows of %d tokens, which changes nothing else",
-                self.row_tokens,
-            )
-
-    def _recompute(self) -> None:
-        base: Any = self.model.get_base_model()
-        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        self.recomputes = True
-
-    def _attempt(
-        self, part: list[Rollout], peers: Peers, moment: Moment, decided: Survey | None
-    ) -> list[RolloutLoss]:
-        losses = self._score(part, peers, moment, decided)
-        totals = [loss.total for loss in losses] or [torch.zeros((), device=self.processes.device)]
-        total = torch.stack(totals).sum()
-        loss = total / len(peers.rollouts)
-        loss = self.aligned.anchored(loss) if self.aligned else loss
-        if self.by_term:
-            self.by_term.add(losses, len(peers.rollouts))
-        elif loss.requires_grad:
-            gradients = torch.autograd.grad(loss, self.student, allow_unused=True)
-            for parameter, gradient in zip(self.student, gradients, strict=True):
-                if gradient is not None and parameter.grad is not None:
-                    parameter.grad += gradient
-        return losses
+    def _write(
+        self, row: dict[str, Any], rollouts: list[Rollout], losses: list[RolloutLoss], moment: Moment
+    ) -> None:
+        """The files of a step; its row of metrics last."""
+        step, train = row["step"], self.config.train
+        if train.save_rollouts or row["skipped"]:
+            records = [_record(r, loss, self.plan) for r, loss in zip(rollouts, losses, strict=True)]
+            self.folder.save_rollouts(step, records)
+        if train.save_tokens:
+            columns = token_columns([r.example.id for r in rollouts], losses, self.plan)
+            peers = Peers(rollouts, moment.draw, moment.done)
+            contexts = teacher_contexts(losses, self.plan, peers, self.renderer)
+            self.folder.save_tokens(step, columns.with_pieces(self.renderer), contexts)
+        self.folder.add_metrics(row)
 
     def sampling(self, version: int) -> Any:
         """Inside, the engine samples from the student after `version` steps."""
@@ -402,9 +292,6 @@ class Trainer:
                 f"{self.folder.path / 'rollouts'}. Mend that term's part in the method's file; if a loss is "
                 "not finite, lower optim.lr or set model.dtype to float32. Raise train.max_skipped to go on"
             )
-
-
-SMALLEST_ROW = 64  # packed tokens
 
 
 def learning_rate(step: int, total: int, optim: OptimSettings) -> float:

@@ -1,10 +1,13 @@
 """Watching a run while it trains: evaluations every few steps, the best of them, early stopping, trackers."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
 from smopd.chat.views import View
+from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome, evaluate
@@ -13,9 +16,8 @@ from smopd.evaluation.prepare import prepared_examples
 from smopd.rollout import Driver
 from smopd.rollout.assembly import evaluation_sampling
 from smopd.rollout.lengths import refuse_too_long
-
-if TYPE_CHECKING:
-    from smopd.training.loop import Trainer
+from smopd.runs.writer import RunFolder
+from smopd.training.processes import Processes
 
 VIEWS: tuple[View, ...] = ("sharded", "full")  # the first decides which checkpoint is best
 
@@ -23,16 +25,23 @@ VIEWS: tuple[View, ...] = ("sharded", "full")  # the first decides which checkpo
 class Monitor:
     """The evaluations and trackers of one run."""
 
-    def __init__(self, trainer: "Trainer") -> None:
-        self.trainer, self.settings = trainer, trainer.config.train
+    def __init__(
+        self, config: Config, folder: RunFolder, driver: Driver, processes: Processes,
+        sampling: Callable[[int], AbstractContextManager[None]],
+    ) -> None:  # fmt: skip
+        """`driver` is the run's; inside `sampling(step)` its engine samples from the student after a step."""
+        self.config, self.settings, self.folder, self.processes = config, config.train, folder, processes
+        self.sampling = sampling
         every, limit = self.settings.eval_every, self.settings.eval_limit
-        self.examples = prepared_examples(trainer.config, "eval")[:limit] if every else []
-        refuse_too_long(trainer.renderer, self.examples, VIEWS)
+        self.examples = prepared_examples(config, "eval")[:limit] if every else []
+        refuse_too_long(driver.renderer, self.examples, VIEWS)
+        limits = evaluation_sampling(config), config.eval.middle_tokens
+        self.driver = Driver(driver.engine, driver.renderer, *limits, config.chat.history)
         self.trackers: list[GeneralTracker] = []
 
     def __enter__(self) -> "Monitor":
-        config, folder = self.trainer.config, self.trainer.folder.path
-        for name in self.settings.trackers if self.trainer.processes.first else []:
+        folder = self.folder.path
+        for name in self.settings.trackers if self.processes.first else []:
             kind: Any = LOGGER_TYPE_TO_CLASS[name]
             # The folder is the run: its name is what one looks for among many.
             local = kind.requires_logging_directory
@@ -42,7 +51,7 @@ class Monitor:
             except ImportError as error:
                 problem = f"{name} is not installed ({error}): pip install 'smopd[track]'"
                 raise UserError(f"train.trackers: {problem}") from None
-            settings = flatten(config.model_dump()).items()
+            settings = flatten(self.config.model_dump()).items()
             plain = (bool, int, float, str)
             made.store_init_configuration({k: v if isinstance(v, plain) else str(v) for k, v in settings})
             self.trackers.append(made)
@@ -63,11 +72,10 @@ class Monitor:
         every = self.settings.eval_every
         return bool(every) and step > 0 and (asked or step % every == 0)
 
-    def catch_up(self) -> None:
-        """The evaluation that a run was stopped in."""
-        step = self.trainer.step
-        done = [row["step"] for row in self.trainer.folder.evaluations()].count(step) == len(VIEWS)
-        if self.due(step) and not self.trainer.processes.broadcast(done):
+    def catch_up(self, step: int) -> None:
+        """Make the evaluation after this step if the run was stopped in it."""
+        done = [row["step"] for row in self.folder.evaluations()].count(step) == len(VIEWS)
+        if self.due(step) and not self.processes.broadcast(done):
             self.evaluate(step)
 
     def evaluate(self, step: int) -> dict[str, float]:
@@ -75,21 +83,17 @@ class Monitor:
 
         The accuracy by view, on the first process.
         """
-        trainer, settings = self.trainer, self.trainer.config.eval
-        limits = evaluation_sampling(trainer.config), settings.middle_tokens
-        driver = Driver(trainer.engine, trainer.renderer, *limits, trainer.config.chat.history)
-        examples = trainer.processes.share(self.examples)
-        trainer.model.eval()
-        with trainer.sampling(step):
-            share = evaluate(driver, examples, VIEWS, 1, trainer.config.seed, settings.batch)
-        outcomes: list[Outcome] = trainer.processes.gather(share)
-        if not trainer.processes.first:
+        examples = self.processes.share(self.examples)
+        with self.sampling(step):
+            share = evaluate(self.driver, examples, VIEWS, 1, self.config.seed, self.config.eval.batch)
+        outcomes: list[Outcome] = self.processes.gather(share)
+        if not self.processes.first:
             return {}
         views = summarise(outcomes)["views"]
         accuracy: dict[str, float] = {view: views[view]["accuracy"] for view in VIEWS}
         for view in VIEWS:
-            trainer.folder.record_evaluation(step, view, accuracy[view])
-        trainer.folder.prune(self.settings.keep_checkpoints)
+            self.folder.record_evaluation(step, view, accuracy[view])
+        self.folder.prune(self.settings.keep_checkpoints)
         self.log({"step": step, **{f"eval/{view}": value for view, value in accuracy.items()}})
         return accuracy
 
@@ -97,7 +101,7 @@ class Monitor:
         """Whether the last evaluations brought nothing better, as often as the run's patience allows."""
         if not self.settings.patience:
             return False
-        rows = self.trainer.folder.evaluations()
-        values = self.trainer.processes.broadcast([row["value"] for row in rows if row["metric"] == VIEWS[0]])
+        rows = self.folder.evaluations()
+        values = self.processes.broadcast([row["value"] for row in rows if row["metric"] == VIEWS[0]])
         best = values.index(max(values)) if values else 0
         return len(values) - 1 - best >= self.settings.patience

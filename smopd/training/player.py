@@ -50,11 +50,11 @@ class StepPlayer:
                 into.append((play, conversation))
         return played
 
-    def judged(self, played: Played) -> tuple[list[Rollout], list[Rollout]]:
-        """Our rollouts with verdicts and advantages, and those of all processes."""
+    def verify_and_grade(self, played: Played) -> list[Rollout]:
+        """The rollouts of all processes, with verdicts and advantages. Collective."""
         # A conversation that was cut short has no answer to judge.
-        judged = [c for _, _, plays in played for play, c in plays if play.verify and not c.cut]
-        verdicts = iter(verify_all([(c.example, c.final_text) for c in judged]))
+        whole = [c for _, _, plays in played for play, c in plays if play.verify and not c.cut]
+        verdicts = iter(verify_all([(c.example, c.final_text) for c in whole]))
         rollouts = [
             Rollout(
                 example,
@@ -65,11 +65,8 @@ class StepPlayer:
             )
             for example, sample, plays in played
         ]
-        everyone = self.processes.gather(rollouts)
-        if self.plan.grade is None:
-            return rollouts, everyone
-        everyone = grade_groups(everyone, self.plan.grade)
-        return self.processes.share(everyone), everyone
+        all_rollouts = self.processes.gather(rollouts)
+        return grade_groups(all_rollouts, self.plan.grade) if self.plan.grade else all_rollouts
 
     def drawn(self, step: int) -> list[Example]:
         """The step's examples: a fresh shuffle every epoch, batches running through it without a gap."""

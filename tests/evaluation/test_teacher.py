@@ -21,7 +21,6 @@ from smopd.objective.contexts import users_only
 from smopd.rollout import Conversation, Driver, Sampled, Sampling, Stop, Turn, assembly
 from smopd.rollout.hf import HFEngine
 from smopd.rollout.play import Peers, Reply
-from smopd.training.turn_accuracy import turn_accuracy
 
 TASK = Example(
     "x", "math", "Be brief.", ("How many?", "Seven were there.", "Two left."), "All.", {"value": "5"}
@@ -190,7 +189,7 @@ def test_training_reports_turn_accuracy_and_samples_the_teacher_now_and_then(run
 def test_the_teachers_replies_are_its_own_in_the_plans_form(tmp_path, monkeypatch):
     """Each is judged by the state after its turn; tasks that know none are not asked."""
     trainer = trainer_of(tmp_path / "r", *SHORT, *EVERYDAY, "train.teacher_every=1", "objective.clean=merged")
-    _, everyone = trainer.player.judged(trainer.player.play(1))
+    all_rollouts = trainer.player.verify_and_grade(trainer.player.play(1))
     asked = []
 
     def right(self, places, seed):
@@ -201,7 +200,7 @@ def test_the_teachers_replies_are_its_own_in_the_plans_form(tmp_path, monkeypatc
         return [Turn((), (), Stop.END, text) for text in texts]
 
     monkeypatch.setattr(Driver, "answer_clean", right)
-    assert turn_accuracy(trainer, everyone, 1)["teacher/turn_accuracy"] == 1.0
+    assert trainer.turn_accuracy.measure(all_rollouts, 1)["teacher/turn_accuracy"] == 1.0
     assert asked
     assert all(turn < len(example.shards) - 1 for example, turn, _ in asked)
     assert trainer.model.active_adapter == "default"
@@ -209,6 +208,7 @@ def test_the_teachers_replies_are_its_own_in_the_plans_form(tmp_path, monkeypatc
 
 def test_where_no_task_knows_its_middle_replies_nothing_is_reported_and_no_sample_promised(tmp_path):
     trainer = trainer_of(tmp_path / "m", *SHORT)
-    assert turn_accuracy(trainer, trainer.player.judged(trainer.player.play(1))[1], 1) == {}
+    all_rollouts = trainer.player.verify_and_grade(trainer.player.play(1))
+    assert trainer.turn_accuracy.measure(all_rollouts, 1) == {}
     said = complaint(tmp_path / "n", *SHORT, "train.teacher_every=1", call=trainer_of)
     assert "train.teacher_every: no task of pocket:train knows what a middle reply should say" in said

@@ -16,17 +16,19 @@ import pytest
 import torch
 
 from smopd.data import Example
-from smopd.objective.loss import RolloutLoss, Survey, survey
+from smopd.objective.loss import RolloutLoss
 from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
-from smopd.objective.units import token_counts
 from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import Stop
 from smopd.rollout.play import Peers, Play, Reply, Rollout, drawn_plays, graded
 from smopd.scoring import kernel, plain
+from smopd.settings import Train
 from smopd.training import scores
 from smopd.training.player import grade_groups
-from smopd.training.scores import ScoringPath, score, without_graph
+from smopd.training.processes import Processes
+from smopd.training.scores import ScoringPath
+from smopd.training.step_scoring import StepScorer
 from smopd.verify.verdict import Verdict
 
 VOCABULARY, WIDTH = 137, 6
@@ -192,6 +194,8 @@ def make_scene(
     scene = Scene(rollouts, head, seed)
     for talk in (talk for rollout in rollouts for talk in rollout.conversations):
         talk.turns[:] = [replace(turn, logps=_sampled_logps(draw, scene, turn)) for turn in talk.turns]
+        for turn in talk.turns:
+            scene.hidden("student with gradient", turn.context, turn.reply)
     return scene
 
 
@@ -223,28 +227,12 @@ def whole_loss(
     monkeypatch: pytest.MonkeyPatch, scene: Scene, plan: Plan, moment: Moment, fast: bool = True,
     micro_batch: int = 2,
 ) -> list[RolloutLoss]:  # fmt: skip
-    """The step's losses by the package's own code, micro-batch by micro-batch, as the loop makes them."""
+    """The step's losses by the package's own code; their mean's gradient, unbalanced, is in the scene."""
+    plan = replace(plan, balance=False)
     monkeypatch.setattr(scores, "body_and_head", lambda model: (None, scene.head))
     monkeypatch.setattr(scores, "teacher_weights", scene.teacher_weights)
     path = ScoringPath(scene.reply_hidden, kernel.token_stats if fast else plain.token_stats)
-    peers = scene.peers(moment)
-
-    def parts(decided: Survey | None) -> list[RolloutLoss]:
-        losses = []
-        for first in range(0, len(scene.rollouts), micro_batch):
-            some = scene.rollouts[first : first + micro_batch]
-            losses += score(
-                None, scene.renderer, some, plan, moment, peers, 2048, path, decided, len(scene.rollouts)
-            )  # type: ignore[arg-type]
-        return losses
-
-    decided = None
-    if any(term.per != "reply" or term.needs_survey for term in plan.scored):
-        found = Survey({}, {})
-        if plan.needs_survey:
-            with torch.no_grad():
-                scored = without_graph(parts(None))
-            found = survey([term for term in plan.scored if term.needs_survey], scored, moment)
-        counted = token_counts([r.replies() for r in scene.rollouts], plan, moment, peers)
-        decided = Survey(found.weights, {**found.divisors, **counted})
-    return parts(decided)
+    settings, model, words = Train(micro_batch=micro_batch), torch.nn.Module(), scene.renderer
+    scorer = StepScorer(model, words, plan, settings, Processes(), path=path)  # type: ignore[arg-type]
+    scorer.student = list(scene.student.values())
+    return scorer.score(scene.rollouts, moment)[0]

@@ -16,7 +16,6 @@ from methods.train_all import HALF, STEPS, settings_of
 from runs import checkpoint, free_port, metrics, set_words, trainer_of
 
 from smopd.methods import METHODS
-from smopd.training import loop
 from smopd.training.scores import PLAIN
 
 pytestmark = pytest.mark.long
@@ -87,6 +86,6 @@ def test_a_method_trains(method, smopd, tmp_path, two_processes, monkeypatch):
     assert not any(row["skipped"] for row in both)
     assert_alike(both[:2], found[:2])
 
-    monkeypatch.setattr(loop, "FAST", PLAIN)
     plain = trainer_of(tmp_path / "plain", *sets, method=method)
+    plain.scorer.path = PLAIN
     assert_alike([plain.take_step(step, monkeypatch.context) for step in (1, 2)], found[:2])

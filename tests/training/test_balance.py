@@ -8,10 +8,10 @@ import torch
 from smopd.config import load_config
 from smopd.models.adapters import student_parameters
 from smopd.objective.tokens import Moment
-from smopd.rollout.play import Peers
 from smopd.runs.writer import RunFolder
 from smopd.training.balance import TermGradients
 from smopd.training.loop import Trainer
+from smopd.training.step_scoring import StepScorer
 
 SETTINGS = ["train.rollouts=4", "train.micro_batch=3", "train.steps=2"]
 SETTINGS += ["objective.rho=1.0", "objective.clip=inf"]
@@ -30,16 +30,14 @@ def trainer(tmp_path):
 
 
 def gradient(trainer, plan, rollouts):
-    trainer.plan, trainer.by_term = plan, None
-    moment = Moment(1, 2, (42, 1))
-    trainer._scored(rollouts, Peers(rollouts, moment.draw, moment.done), moment)
-    norms = trainer.by_term.put() if trainer.by_term else {}
+    scorer = StepScorer(trainer.model, trainer.renderer, plan, trainer.config.train, trainer.processes)
+    _, norms = scorer.score(rollouts, Moment(1, 2, (42, 1)))
     return torch.cat([p.grad.flatten() for p in trainer.student]).clone(), norms
 
 
 def test_every_term_is_felt_alike(trainer):
     plan = trainer.plan
-    rollouts, _ = trainer.player.judged(trainer.player.play(1))
+    rollouts = trainer.player.verify_and_grade(trainer.player.play(1))
     alone = {term.name: gradient(trainer, replace(plan, terms=(term,)), rollouts)[0] for term in plan.terms}
     sizes = {name: float(g.norm()) for name, g in alone.items()}
     assert max(sizes.values()) > 1.5 * min(sizes.values()) > 0
@@ -54,7 +52,7 @@ def test_every_term_is_felt_alike(trainer):
 
 def test_a_term_without_gradient_changes_nothing(trainer):
     plan = trainer.plan
-    rollouts, _ = trainer.player.judged(trainer.player.play(1))
+    rollouts = trainer.player.verify_and_grade(trainer.player.play(1))
     nothing = replace(plan.terms[0], name="nothing", replies=lambda replies, moment: [])
     two = replace(plan, terms=plan.terms[1:], balance=True)
     with_nothing = replace(two, terms=(nothing, *two.terms))
@@ -69,6 +67,6 @@ def test_a_gradient_that_is_rounding_is_not_scaled_up():
     terms = TermGradients(["large", "small", "rounding"], [parameter])
     for name, value in (("large", [3.0, 0.0]), ("small", [0.0, 1.0]), ("rounding", [0.0, 1e-6])):
         terms.by_term[name] = [torch.tensor(value)]
-    norms = terms.put()
+    norms = terms.apply_balanced()
     assert norms == pytest.approx({"large": 3.0, "small": 1.0, "rounding": 1e-6})
     torch.testing.assert_close(parameter.grad, torch.tensor([2.0, 2.0 + 1e-6]), rtol=1e-7, atol=0)

@@ -36,7 +36,7 @@ def test_references_are_learnt_and_nothing_is_sampled(tmp_path):
     assert row["loss/solutions"] > 0
     (play,) = trainer.plan.plays
     assert (play.view, play.samples, play.reference) == ("full", 1, True)
-    rollouts, _ = trainer.player.judged(trainer.player.play(1))
+    rollouts = trainer.player.verify_and_grade(trainer.player.play(1))
     for rollout in rollouts:
         (reply,) = rollout.replies()
         assert reply.text == reference_reply(rollout.example)

@@ -14,7 +14,7 @@ from smopd.errors import UserError
 from smopd.models.adapters import adapter_parameters
 from smopd.rollout import Sampled, Stop
 from smopd.runs.writer import RunFolder
-from smopd.training import loop
+from smopd.training import step_scoring
 
 SETTINGS = ["train.steps=4", "train.rollouts=3", "train.micro_batch=2", "rollout.middle_tokens=12",
             "rollout.answer_tokens=16", "lora.r=4", "lora.alpha=8", "train.row_tokens=4096"]  # fmt: skip
@@ -46,15 +46,15 @@ def test_without_memory_it_scores_smaller_rows_and_the_update_is_the_same(
     undisturbed = trainer(tmp_path / "a")
     first = take_step(undisturbed, 1)
     disturbed = trainer(tmp_path / "b")
-    real, tried = loop.score, []
+    real, tried = step_scoring.score, []
 
     def small_memory(model, renderer, part, plan, moment, peers, row_tokens, *rest):
-        tried.append((len(part), disturbed.recomputes, row_tokens))
-        if len(part) > 1 or not disturbed.recomputes or row_tokens > 1024:
+        tried.append((len(part), disturbed.scorer.recomputes, row_tokens))
+        if len(part) > 1 or not disturbed.scorer.recomputes or row_tokens > 1024:
             raise error
         return real(model, renderer, part, plan, moment, peers, row_tokens, *rest)
 
-    monkeypatch.setattr(loop, "score", small_memory)
+    monkeypatch.setattr(step_scoring, "score", small_memory)
     with caplog.at_level(logging.WARNING, "smopd"):
         second = take_step(disturbed, 1)
     # Two micro-batches of 2 and 1 rollouts: first parts, then recomputing, then smaller rows; what was learnt
@@ -91,7 +91,7 @@ def test_where_nothing_is_small_enough_it_says_what_to_change(tmp_path, monkeypa
     def none(*_):
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(loop, "score", none)
+    monkeypatch.setattr(step_scoring, "score", none)
     with pytest.raises(UserError, match=r"(?s)rows of 64 tokens.*train\.recompute"):
         take_step(trainer(tmp_path / "a"), 1)
 
@@ -100,14 +100,14 @@ def test_another_error_is_not_taken_for_it(tmp_path, monkeypatch):
     def broken(*_):
         raise RuntimeError("size mismatch")
 
-    monkeypatch.setattr(loop, "score", broken)
+    monkeypatch.setattr(step_scoring, "score", broken)
     with pytest.raises(RuntimeError, match="size mismatch"):
         take_step(trainer(tmp_path / "a"), 1)
 
 
 def spoil(monkeypatch, steps):
     """Losses that are no numbers, in these calls of `score` (two a step)."""
-    real, calls = loop.score, []
+    real, calls = step_scoring.score, []
 
     def score(*args):
         calls.append(1)
@@ -116,7 +116,7 @@ def spoil(monkeypatch, steps):
             losses[0] = dataclasses.replace(losses[0], total=losses[0].total * float("nan"))
         return losses
 
-    monkeypatch.setattr(loop, "score", score)
+    monkeypatch.setattr(step_scoring, "score", score)
 
 
 def test_a_step_without_a_finite_gradient_changes_nothing_and_is_counted(tmp_path, monkeypatch):

@@ -36,9 +36,9 @@ METHODS = [Method("groups", "groups", "groups", "none", Settings, plan)]
 """
 
 
-def judged(trainer):
-    """The rollouts of the first step, and those of all processes."""
-    return trainer.player.judged(trainer.player.play(1))
+def rollouts_of(trainer):
+    """The rollouts of the first step."""
+    return trainer.player.verify_and_grade(trainer.player.play(1))
 
 
 def trainer(path, *sets, method=None):
@@ -52,7 +52,7 @@ def test_sample_numbers_go_on_where_an_example_comes_again():
 
 def test_an_example_that_comes_twice_in_a_step_is_another_rollout(tmp_path):
     """Three examples for eight rollouts: eight conversations, none of them counted again."""
-    rollouts, _ = judged(trainer(tmp_path / "small", "data.train=pocket:train:3", "train.rollouts=8"))
+    rollouts = rollouts_of(trainer(tmp_path / "small", "data.train=pocket:train:3", "train.rollouts=8"))
     assert len({(r.example.id, r.sample) for r in rollouts}) == 8
     said = {tuple(t.reply for t in r.conversations[0].turns) for r in rollouts}
     assert len(said) == 8
@@ -62,8 +62,8 @@ def test_an_example_that_comes_twice_in_a_step_is_another_rollout(tmp_path):
 
 
 def test_the_first_sample_is_what_an_example_played_once_gives(tmp_path):
-    once, _ = judged(trainer(tmp_path / "once", "data.train=pocket:train:3", "train.rollouts=3"))
-    again, _ = judged(trainer(tmp_path / "again", "data.train=pocket:train:3", "train.rollouts=6"))
+    once = rollouts_of(trainer(tmp_path / "once", "data.train=pocket:train:3", "train.rollouts=3"))
+    again = rollouts_of(trainer(tmp_path / "again", "data.train=pocket:train:3", "train.rollouts=6"))
     first = {r.example.id: [t.reply for t in r.conversations[0].turns] for r in again if r.sample == 0}
     assert first == {r.example.id: [t.reply for t in r.conversations[0].turns] for r in once}
 
@@ -84,8 +84,7 @@ def test_a_group_is_played_graded_and_learnt_from(tmp_path):
     run = trainer(
         tmp_path / "groups", "train.rollouts=4", "objective.samples=3", "train.micro_batch=5", method=method
     )
-    rollouts, everyone = judged(run)
-    assert everyone == rollouts
+    rollouts = rollouts_of(run)
     assert len(rollouts) == 12
     for k in range(0, 12, 3):
         group = rollouts[k : k + 3]
@@ -105,7 +104,7 @@ def test_a_group_is_played_graded_and_learnt_from(tmp_path):
 def test_an_example_that_is_drawn_twice_makes_two_groups_and_grading_keeps_the_order(tmp_path):
     (tmp_path / "groups.py").write_text(GROUPS)
     small = ("data.train=pocket:train:2", "train.rollouts=4", "objective.samples=3")
-    rollouts, _ = judged(trainer(tmp_path / "run", *small, method=str(tmp_path / "groups.py")))
+    rollouts = rollouts_of(trainer(tmp_path / "run", *small, method=str(tmp_path / "groups.py")))
     assert Counter(map(group_of, rollouts)) == {
         (id, repeat): 3 for id in {r.example.id for r in rollouts} for repeat in (0, 1)
     }

@@ -11,6 +11,7 @@ from runs import metrics, rows, train, trainer_of
 
 from smopd.config import load_config, plan_of
 from smopd.files import read_jsonl
+from smopd.methods import METHODS
 from smopd.objective import Plan, Term, every, hard, relative, scale, soft, whole_task
 from smopd.rollout.play import Play
 from smopd.runs.writer import RunFolder
@@ -123,6 +124,15 @@ def test_the_remedy_of_a_cap_comes_from_the_plan():
     for setting in ("objective.clip_mode=scale", "objective.clip_mode=soft", "objective.clip=inf"):
         assert words_of(clipped, load_config("pocket", [setting])) == {}  # tokens over it keep a gradient
     assert words_of(clipped, load_config("pocket", ["objective.answer=0"])) == {}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_declared_remedies_are_settings_of_their_method(method):
+    section = METHODS[method].section
+    assert set(section.remedies) <= {"clipped", "FULL"}
+    for cause, remedies in section.remedies.items():
+        for name, value in remedies.items():
+            assert section(**{name: value}) if cause == "clipped" else name in section.model_fields
 
 
 @pytest.mark.parametrize(("cap", "due"), [(hard(0.5), True), (relative(10), True), (scale(0.5), False),

@@ -11,7 +11,6 @@ from smopd.objective import Moment, Plan, Term, dirty, every, hard, relative, wh
 from smopd.rollout.play import Play
 from smopd.scoring import reverse_kl
 from smopd.training.no_gradient import explain
-from smopd.training.scores import without_graph
 
 MOMENT = Moment(7, 10, (5, 7))
 
@@ -37,14 +36,12 @@ def explained(monkeypatch, plan, **scene_settings):
     scene = make_scene(plan, **scene_settings)
     losses = whole_loss(monkeypatch, scene, plan, MOMENT)
     total = torch.stack([loss.total for loss in losses]).mean()
-    if total.requires_grad:
-        total.backward()
     norm = sum(gradient.square().sum() for gradient in scene.gradient().values())
     finite = bool(torch.isfinite(total)) and bool(torch.isfinite(torch.as_tensor(norm)))
     assert not finite or norm == 0
     tokens = sum(len(reply.tokens) for r in scene.rollouts for reply in r.replies())
     replies = sum(bool(reply.tokens) for r in scene.rollouts for reply in r.replies())
-    cause, stops = explain(scene.rollouts, without_graph(losses), plan, MOMENT, finite)
+    cause, stops = explain(scene.rollouts, losses, plan, MOMENT, finite)
     return cause.replace(f" {tokens} ", " N ").replace(f" {replies} ", " R "), stops
 
 
