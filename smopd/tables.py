@@ -122,9 +122,10 @@ class Table:
         look: dict[str, Any] = {"title": Text(visible(self.title)) if self.title else None}
         look |= {"box": box.SIMPLE_HEAD} if self.heads else {"box": None, "pad_edge": False}
         made = RichTable(title_justify="left", header_style="bold", show_header=bool(self.heads), **look)
-        for i, head in enumerate(self.heads):
+        for i, head in enumerate(self.heads or [""] * (1 + len(self.rows[0].cells))):
+            left = self.is_words(i) or not self.heads
             made.add_column(
-                Text(visible(head)), justify="left" if self.is_words(i) else "right", overflow="fold"
+                Text(visible(head)), justify="left" if left else "right", no_wrap=not i and not self.heads
             )
         for group, row in self.grouped():
             if group:
