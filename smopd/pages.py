@@ -1,13 +1,23 @@
-"""The frame of every HTML page: one file without script or outside resource, light, dark and for print.
+"""HTML pages from the templates in viewer/templates: one file each without outside resource, light, dark and
+for print. So a page opens from disk, by mail or on a phone. Same data, same bytes: there is no time stamp.
 
-So a page opens from disk, by mail or on a phone. Same data, same bytes: there is no time stamp.
+Whatever a template prints is escaped, and made visible, unless it is markup that a template or a drawing
+made. Text that may be long goes through the filter `text`, which also cuts it and breaks its long words.
 """
 
 import importlib.metadata
+import re
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
-from smopd.formatting import cut, esc
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from smopd.formatting import cut, esc, html_text
+from smopd.tables import cell_text, parts_of
+
+LABEL = 500  # characters of a name or an answer that are shown
 
 
 @cache
@@ -21,22 +31,56 @@ def colours() -> str:
     return style_sheet().partition("\n* {")[0]
 
 
+def render(template: str, **values: Any) -> Markup:
+    """A template filled with these values."""
+    return Markup(_templates().get_template(template).render(**values))
+
+
+def minus(text: str) -> Markup:
+    """A number, or text with numbers, with true minus signs."""
+    return Markup(re.sub(r"(?<![\w-])-(?=\d)", "\u2212", html_text(text)))
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("smopd", "viewer/templates"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=_escaped,
+    )  # fmt: skip
+    made.filters |= {
+        "text": _text,
+        "near": lambda head: head.replace(", ", ",\u00a0"),  # what follows a comma stays on its line
+        "minus": minus,
+        "cut": cut,
+    }
+    made.globals |= {
+        "parts_of": parts_of,
+        "part_text": lambda part: cell_text((part,)),
+        "style_sheet": lambda *name: Markup(style_sheet(*name)),
+        "version": _version(),
+    }
+    return made
+
+
+def _text(value: object, limit: int = LABEL) -> Markup:
+    return Markup(html_text(value, limit))
+
+
+def _escaped(value: object) -> Markup:
+    return value if isinstance(value, Markup) else Markup(esc(value))
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("smopd")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
 def html_page(title: str, header: str, body: str, *styles: str) -> str:
     """The page as one string; `styles` are CSS behind page.css."""
-    try:
-        version = importlib.metadata.version("smopd")
-    except importlib.metadata.PackageNotFoundError:
-        version = "unknown"
-    # A browser refuses any script or outside resource.
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    css = "\n".join([style_sheet(), *styles])
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{esc(cut(title, 200))}</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
-        f"<header>{header}</header>\n{body}</main>\n<footer>smopd {esc(version)}</footer>\n</body>\n</html>\n"
-    )
+    parts = {"header": Markup(header), "body": Markup(body), "style": Markup("\n".join(styles))}
+    return str(render("parts.html", title=title, **parts))
 
 
 def section(title: str, body: str) -> str:

@@ -261,17 +261,15 @@ def _stoppable() -> Iterator[None]:
 
 
 def _print_card(card: dict[str, Any]) -> None:
-    from rich.table import Table
+    from smopd.tables import Row, Table
 
-    table = Table("domain", "source")
-    for head in ("read", "overlap", "rejected", "valid", "in the set"):
-        table.add_column(head, justify="right")
-    lines = []
+    heads = ("domain", "source", "read", "overlap", "rejected", "valid", "in the set")
+    rows, lines = [], []
     for domain, facts in card["domains"].items():
         left_out = (sum(facts["overlap"].values()), sum(facts["rejected"].values()))
         counts = (facts["read"], *left_out, facts["valid"], facts["examples"])
-        table.add_row(domain, facts["source"]["name"], *(f"{n:,}" for n in counts))
+        rows.append(Row(domain, [facts["source"]["name"], *(f"{n:,}" for n in counts)]))
         reasons = Counter({**facts["overlap"], **facts["rejected"]}).most_common()
         lines += [f"{domain}: {reason}: {count:,}" for reason, count in reasons]
-    show(table)
+    show(Table(heads=heads, rows=rows, words=(1,)))
     say(*(f"  {line}" for line in [*lines, *(f"not verified: {note}" for note in card["unverified"])]))

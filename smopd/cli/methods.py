@@ -31,24 +31,21 @@ def methods(as_json: Json = False) -> None:
 
     Example: smopd methods
     """
-    from rich.table import Table
-    from rich.text import Text
-
     from smopd.methods import METHODS
+    from smopd.tables import Row, Table
 
     if as_json:
         emit({name: _facts(method) for name, method in METHODS.items()})
         return
     width = max(map(len, METHODS))
     for group, title in GROUPS.items():
-        chosen = [method for method in METHODS.values() if method.group == group]
-        table = Table(box=None, title=title, title_justify="left", show_header=False, pad_edge=False)
-        table.add_column(min_width=width, no_wrap=True, style="bold")
-        table.add_column(overflow="fold")
-        for method in chosen:
-            table.add_row(method.name, Text(method.summary))
-        if chosen:
-            show(table, "")
+        rows = [
+            Row(method.name.ljust(width), [method.summary])
+            for method in METHODS.values()
+            if method.group == group
+        ]
+        if rows:
+            show(Table(title=title, heads=(), rows=rows), "")
 
 
 @methods_app.command("show")

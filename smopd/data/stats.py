@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from smopd.data.example import Example
+from smopd.tables import Row, Table
 
 _MOST_BARS = 12  # of one histogram; the last takes the rest
 
@@ -40,26 +41,24 @@ def _group(examples: Sequence[Example]) -> dict[str, Any]:
     }
 
 
-def tables(facts: dict[str, Any]) -> list[Any]:
-    """The description as rich tables for a terminal."""
-    from rich.table import Table
-
-    sizes = Table("task", title="Counts and lengths: mean (greatest)", title_justify="left")
-    for head in ("examples", "shards", "full, chars", "shard, words", "system, chars"):
-        sizes.add_column(head, justify="right")
+def tables(facts: dict[str, Any]) -> list[Table]:
+    """The description for a terminal: counts and lengths, and a histogram of shards."""
     groups = [*facts["tasks"].items(), *([("all", facts["all"])] if len(facts["tasks"]) > 1 else [])]
-    for task, group in groups:
-        sizes.add_row(task, *_cells(group))
-    shards = Table("task", title="Shards per example", title_justify="left")
-    shards.add_column("shards", justify="right")
-    shards.add_column("examples", justify="right")
-    shards.add_column("share")
+    bars = []
     for task, group in facts["tasks"].items():
         for number, (label, count) in enumerate(_bars(group)):
             share = count / group["examples"]
-            bar = "█" * round(30 * share) or "▏"
-            shards.add_row(task if not number else "", label, f"{count:,}", f"{bar} {share:.0%}")
-    return [sizes, shards]
+            drawn = f"{'█' * round(30 * share) or '▏'} {share:.0%}"
+            bars.append(Row(task if not number else "", (label, f"{count:,}", drawn)))
+    heads = ("task", "shards", "examples", "share")
+    return [sizes(dict(groups)), Table(title="Shards per example", heads=heads, rows=bars, words=(3,))]
+
+
+def sizes(groups: dict[str, Any]) -> Table:
+    """Counts and lengths by task."""
+    heads = ("task", "examples", "shards", "full, chars", "shard, words", "system, chars")
+    rows = [Row(task, _cells(group)) for task, group in groups.items()]
+    return Table(title="Counts and lengths: mean (greatest)", heads=heads, rows=rows)
 
 
 def _cells(group: dict[str, Any]) -> list[str]:

@@ -1,26 +1,29 @@
-"""A study report before it takes a form, and as one HTML page: no script, no outside resource.
+"""A study report before it takes a form, and its forms: one HTML page without script or outside resource,
+Markdown, LaTeX tables and JSON.
 
 Every number of a table is a link to the set of runs it was computed from; its tooltip tells its id, its
-unrounded value and those runs. It leaves out the other forms (render_text.py).
+unrounded value and those runs. It leaves out what the numbers are (tables.py).
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from smopd.formatting import esc
-from smopd.pages import html_page, section, style_sheet
-from smopd.study.results import Cell, Results
-from smopd.study.table_parts import VERDICTS, Entry, Number, Table, point_label
+from smopd.pages import minus, render
+from smopd.study.results import Cell, Results, json_by_rows
+from smopd.study.table_parts import VERDICTS, Number, StudyTable, point_label
+from smopd.tables import Part, Row, Table, markdown
 
 if TYPE_CHECKING:
     from smopd.study.drawing import Figure
 
 _HASH = re.compile(r"\b[0-9a-f]{16,}\b")
-NEAR = ",\u00a0"  # keeps what follows a comma in a head on its line
 WIDE = 500  # points; a wider drawing gets the whole width of the page
 
 
@@ -29,10 +32,15 @@ class Document:
     """A study report before it takes a form."""
 
     results: Results
-    tables: list[Table]
+    tables: list[StudyTable]
     figures: list["Figure"]
     summary: list[str]  # what the study found, see tables.verdict_lines
     sentences: list[str]  # one a comparison
+
+    @property
+    def title(self) -> str:
+        """The study's title, else its name."""
+        return self.results.title or self.results.name
 
     @cached_property
     def numbers(self) -> list[Number]:
@@ -60,6 +68,10 @@ class Document:
         folders = dict.fromkeys(number.sources for number in self.numbers)
         return dict(zip(folders, range(1, len(folders) + 1), strict=True))
 
+    def sections(self) -> list[tuple[str, list[StudyTable]]]:
+        """The tables under the headings of their sections."""
+        return [(title, list(some)) for title, some in groupby(self.tables, lambda table: table.section)]
+
     def subtitle(self) -> str:
         """The size of the study in a line."""
         r = self.results
@@ -71,8 +83,8 @@ class Document:
         judged = f", judged by {judged}" if judged else ""
         return f"{r.name}: {grid}; {items}{judged}; every arm against {r.reference}"
 
-    def provenance(self, full: bool = False) -> tuple[list[str], list[list[str]]]:
-        """(heads, rows): where every cell comes from; `full` keeps hashes whole."""
+    def provenance(self) -> Table:
+        """Where every cell comes from, with whole hashes."""
         heads = ["run", "cell", "folder", "seed", "config", "data", "trained by", "evaluated by", "adapter"]
         rows = []
         for place, cell in enumerate(self.runs, 1):
@@ -80,9 +92,20 @@ class Document:
             name = ", ".join(part for part in (cell.model, cell.arm, point_label(cell.axes)) if part)
             code = (s.trained_by or "", s.evaluated_by, s.adapter or "")
             seed = "" if s.seed is None else str(s.seed)
-            row = [str(place), name, s.folder, seed, s.config, s.data, *code]
-            rows.append(row if full else [*row[:3], *map(short, row[3:])])
-        return heads, rows
+            rows.append(Row(str(place), (name, s.folder, seed, s.config, s.data, *code)))
+        return Table(heads=heads, rows=rows, words=range(len(heads)))
+
+    def linked(self, part: Part) -> Markup | None:
+        """How the page shows a part of a cell that is a verdict or a number."""
+        if isinstance(part, str):
+            css = part if part in ("gain", "loss") else "open"
+            return Markup('<span class="{}">{}</span>').format(css, part) if part in VERDICTS else None
+        assert isinstance(part, Number)
+        value = "not defined" if part.value is None else f"{part.value:.10g}"
+        places = sorted({self.places[folder] for folder in part.sources})
+        title = f"{part.id} = {value}; {'run' if len(places) == 1 else 'runs'} {ranges(places)}"
+        target = f'href="#set-{self.sets[part.sources]}" title="{esc(title)}"'
+        return Markup(f'<a class="n" {target}>{minus(part.text)}</a>')
 
 
 def short(text: str) -> str:
@@ -105,26 +128,12 @@ def _count(things: list[Any], name: str) -> str:
 
 def render_html(document: Document) -> str:
     """The page as one string."""
-    results = document.results
-    head = f'<h1>{esc(results.title or results.name)}</h1><p class="subtitle">{esc(document.subtitle())}</p>'
-    head += f'<p class="lede">{esc(results.about)}</p>' if results.about else ""
-    head += f'<ul class="findings">{_items(document.summary)}</ul>'
-    if results.missing:
-        names = "".join(f"<li>{esc(name)}</li>" for name in results.missing)
-        missing = _count(results.missing, "cell")
-        head += f'<div class="warning"><b>No result yet for {missing}</b><ul>{names}</ul></div>'
-    parts = groupby(document.tables, lambda table: table.section)
-    sections = [section(title, "".join(_table(t, document) for t in tables)) for title, tables in parts]
-    plates = "".join(_figure(figure) for figure in document.figures)
-    sections.insert(1, section("Figures", f'<div class="plates">{plates}</div>' if plates else ""))
-    words = _fold("Sentences", f"<ul>{_items(document.sentences)}</ul>") if document.sentences else ""
-    sections.append(section("Every comparison in words", words))
-    sections.append(section("Provenance", _provenance(document)))
-    style = style_sheet("smopd.study", "report.css")
-    return html_page(results.title or results.name, head, "".join(sections), style)
+    missing = _count(document.results.missing, "cell")
+    plates = [(figure, inline_svg(figure), _is_wide(figure)) for figure in document.figures]
+    return str(render("study.html", document=document, missing=missing, plates=plates, short=short))
 
 
-def inline_svg(figure: "Figure") -> str:
+def inline_svg(figure: "Figure") -> Markup:
     """The drawing inside a page: no prolog, no style sheet of its own, ids that no other drawing has."""
     text = figure.svg[figure.svg.index("<svg") :].strip()
     text = re.sub(r"<(metadata|style)\b[^>]*>.*?</\1>\s*", "", text, flags=re.DOTALL)
@@ -132,88 +141,74 @@ def inline_svg(figure: "Figure") -> str:
     prefix = "fig-" + re.sub(r"[^A-Za-z0-9]", "-", figure.name) + "-"
     text = re.sub(r'(\s(?:id|clip-path|mask)=")(?!url)', rf"\g<1>{prefix}", text)
     text = text.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
-    return text.replace("<svg", f'<svg role="img" aria-label="{esc(figure.title)}"', 1)
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{esc(figure.title)}"', 1))
 
 
-def _minus(text: str) -> str:
-    """Escaped, with a true minus sign before a number."""
-    return re.sub(r"(?<![\w-])-(?=\d)", "\u2212", esc(text))
-
-
-def _items(lines: list[str]) -> str:
-    return "".join(f"<li>{_minus(line)}</li>" for line in lines)
-
-
-def _fold(summary: str, body: str) -> str:
-    return f"<details><summary>{esc(summary)}</summary>{body}</details>"
-
-
-def _table(table: Table, document: Document) -> str:
-    words = [' class="words"' if i in table.words else "" for i in range(len(table.heads))]
-    heads = [esc(head.replace(", ", NEAR)) for head in table.heads]
-    top = "".join(f'<th scope="col"{css}>{head}</th>' for css, head in zip(words, heads, strict=True))
-    body, group = "", ""
-    for row in table.rows:
-        if row.group != group:
-            group = row.group
-            wide = f'<th scope="rowgroup" colspan="{len(table.heads)}">{esc(group)}</th>'
-            body += f'<tr class="group">{wide}</tr>\n'
-        columns = zip(words[1:], row.entries, strict=False)
-        cells = "".join(f"<td{css}>{_entry(entry, document)}</td>" for css, entry in columns)
-        body += f'<tr><th scope="row">{esc(row.label)}</th>{cells}</tr>\n'
-    inner = _scrolled(top, body)
-    inner = f'<p class="caption">{esc(table.caption)}</p>{inner}' if table.caption else inner
-    inner = _fold("Show the table", inner) if table.fold else inner
-    return f'<h3 id="table-{esc(table.name)}">{esc(table.title)}</h3>{inner}'
-
-
-def _scrolled(top: str, body: str, css: str = "scroll") -> str:
-    table = f"<table><thead><tr>{top}</tr></thead><tbody>\n{body}</tbody></table>"
-    return f'<div class="{css}">{table}</div>'
-
-
-def _entry(entry: Entry, document: Document) -> str:
-    if len(entry) == 1 and entry[0] in VERDICTS:
-        css = str(entry[0]) if entry[0] in ("gain", "loss") else "open"
-        return f'<span class="{css}">{esc(entry[0])}</span>'
-    html = ""
-    for part in entry:
-        if isinstance(part, str):
-            html += esc(part)
-            continue
-        value = "not defined" if part.value is None else f"{part.value:.10g}"
-        places = sorted({document.places[folder] for folder in part.sources})
-        title = f"{part.id} = {value}; {'run' if len(places) == 1 else 'runs'} {ranges(places)}"
-        target = f'href="#set-{document.sets[part.sources]}" title="{esc(title)}"'
-        html += f'<a class="n" {target}>{_minus(part.text)}</a>'
-    return html
-
-
-def _figure(figure: "Figure") -> str:
-    drawing = f'<div class="plate">{inline_svg(figure)}</div>'
+def _is_wide(figure: "Figure") -> bool:
     width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg)
-    css = ' class="wide"' if width and float(width[1]) > WIDE else ""
-    title, caption = f"<figcaption>{esc(figure.title)}</figcaption>", esc(figure.caption)
-    return f'<figure{css}>{title}{drawing}<p class="caption">{caption}</p></figure>\n'
+    return bool(width and float(width[1]) > WIDE)
 
 
-def _provenance(document: Document) -> str:
-    heads, rows = document.provenance(full=True)
-    top = "".join(f'<th scope="col">{esc(head)}</th>' for head in heads)
-    body = ""
-    for number, *row in rows:
-        titles = [f' title="{esc(cell)}"' if short(cell) != cell else "" for cell in row]
-        cells = "".join(f"<td{t}>{esc(short(cell))}</td>" for t, cell in zip(titles, row, strict=True))
-        body += f'<tr id="run-{number}"><th scope="row">{number}</th>{cells}</tr>\n'
-    sets = ""
-    for folders, place in document.sets.items():
-        runs = [document.places[folder] for folder in folders]
-        links = ", ".join(f'<a href="#run-{run}">{run}</a>' for run in runs)
-        sets += f'<li id="set-{place}">runs {links}</li>\n'
-    caption = (
-        "One line a run. A number in a table above is a link to the set of runs it was computed from; "
-        "resting on it shows its id in report.json, its unrounded value and those runs. Hashes are cut to "
-        "twelve digits here and whole in report.json."
-    )
-    listed = f'<h3>Sets of runs</h3><ol class="sets">\n{sets}</ol>' if sets else ""
-    return f'<p class="caption">{esc(caption)}</p>{_scrolled(top, body, "scroll origin")}{listed}'
+def render_markdown(document: Document) -> str:
+    """The whole report; figures are links into the folder figures/."""
+    parts = [markdown_opening(document), markdown_tables(document.tables)]
+    parts += ["## Figures", markdown_figures(document.figures, "figures")] if document.figures else []
+    if document.sentences:
+        parts += ["## Every comparison in words", _list(document.sentences)]
+    about = "One line a run; `report.json` names the runs of every number and has the hashes in full."
+    origin = short(document.provenance().markdown())
+    return "\n\n".join(part for part in [*parts, "## Provenance", about, origin] if part) + "\n"
+
+
+def markdown_opening(document: Document) -> str:
+    """Title, size, question and what was found."""
+    results = document.results
+    parts = [f"# {markdown(document.title)}", markdown(document.subtitle())]
+    parts += [markdown(results.about), _list(document.summary)]
+    parts += ["**No result yet for:**", _list(results.missing)] if results.missing else []
+    return "\n\n".join(part for part in parts if part)
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {markdown(line)}" for line in lines)
+
+
+def markdown_tables(tables: Sequence[StudyTable]) -> str:
+    """Tables under the headings of their sections."""
+    parts = []
+    for section, some in groupby(tables, lambda table: table.section):
+        parts.append(f"## {markdown(section)}")
+        for table in some:
+            parts += [f"### {markdown(table.title)}", markdown(table.caption), table.markdown()]
+    return "\n\n".join(part for part in parts if part)
+
+
+def markdown_figures(figures: Sequence["Figure"], folder: str) -> str:
+    """Figures as links into a folder."""
+    parts = []
+    for figure in figures:
+        title = markdown(figure.title)
+        parts += [f"### {title}", f"![{title}]({folder}/{figure.name}.svg)", markdown(figure.caption)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def latex_table(table: StudyTable, document: Document) -> str:
+    """A file for \\input: comments with the origin, then the table."""
+    wanted = {folder for number in table.numbers() for folder in number.sources}
+    sources = [cell.source for cell in document.runs if cell.source.folder in wanted]
+    configs = "config hashes: " + " ".join(dict.fromkeys(short(s.config) for s in sources))
+    data = "data hash: " + " ".join(dict.fromkeys(s.data for s in sources))
+    name = f"{document.results.name}: {table.title}"
+    return table.latex(name, table.caption, configs, data, "needs booktabs and graphicx")
+
+
+def render_json(document: Document) -> str:
+    """Every number with its id, its value (twelve digits), its printed form and its runs; and the runs."""
+    results, numbers = document.results, []
+    for n in document.numbers:
+        value = None if n.value is None else float(f"{n.value:.12g}")
+        numbers.append({"id": n.id, "value": value, "text": n.text, "sources": list(n.sources)})
+    runs = [asdict(c.source) | {"model": c.model, "arm": c.arm, "axes": c.axes} for c in document.runs]
+    tree = {name: getattr(results, name) for name in ("name", "title", "reference", "views", "data")}
+    rows = {"missing": results.missing, "summary": document.summary, "numbers": numbers, "sources": runs}
+    return json_by_rows(tree | rows, list(rows))

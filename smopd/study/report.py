@@ -13,8 +13,7 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.files import require_writable, write_bytes
 from smopd.study.collect import collect
-from smopd.study.render import Document, render_html
-from smopd.study.render_text import latex_table, render_json, render_markdown
+from smopd.study.render import Document, latex_table, render_html, render_json, render_markdown
 from smopd.study.results import Results, load_results, save_results
 from smopd.study.run import StudyFolder, study_folders
 from smopd.study.table_parts import Maker

@@ -15,6 +15,7 @@ from smopd.formatting import finite, p_value, percent, points
 from smopd.study.comparison import Comparison, Verdict, compare, family
 from smopd.study.results import Cell, Results
 from smopd.study.statistics import Clustered, clustered, mean_sd
+from smopd.tables import Table, parts_of
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 NONE = "\u2013"  # where a row has nothing to print
@@ -35,31 +36,17 @@ EMPTY: Entry = (NONE,)
 Show = Callable[[float], str]
 
 
-@dataclass(frozen=True)
-class Row:
-    """A line of a table; neighbours of one group stand under its heading."""
-
-    label: str
-    entries: tuple[Entry, ...]
-    group: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table before it takes a form. The first head is that of the labels."""
+@dataclass(frozen=True, kw_only=True)
+class StudyTable(Table):
+    """A table of the report."""
 
     name: str  # of its LaTeX file, and where the ids of its numbers begin
     section: str
-    title: str
-    caption: str
-    heads: tuple[str, ...]
-    rows: tuple[Row, ...]
-    words: tuple[int, ...] = ()  # columns that hold words, not numbers
     fold: bool = False  # long: a page shows it on demand
 
     def numbers(self) -> list[Number]:
         """In reading order."""
-        parts = (part for row in self.rows for entry in row.entries for part in entry)
+        parts = (part for row in self.rows for cell in row.cells for part in parts_of(cell))
         return [part for part in parts if isinstance(part, Number)]
 
 

@@ -14,15 +14,16 @@ from smopd.formatting import p_value, points
 from smopd.study.comparison import Comparison
 from smopd.study.power import Design, design, detectable, sentence
 from smopd.study.results import Cell, Results
-from smopd.study.table_parts import EMPTY, VERDICTS, Effects, Entry, Maker, Place, Row, Table, slug, whole
+from smopd.study.table_parts import EMPTY, VERDICTS, Effects, Entry, Maker, Place, StudyTable, slug, whole
 from smopd.study.tables_more import calibration_tables, gradient_table, paper_table
+from smopd.tables import Row
 
 LEVEL = 0.05
 MANY = 8  # arms that one sentence can tell in full
 DIFFERENCE = ("95% interval", "p", "p, Holm", "verdict")  # what stands beside a difference
 
 
-def make_tables(results: Results, effects: Effects | None = None) -> list[Table]:
+def make_tables(results: Results, effects: Effects | None = None) -> list[StudyTable]:
     """Every table of the report, in order; one that has nothing to show is left out."""
     make = Maker(results, effects)
     made = [main_table(make), changes_table(make), *(effects_table(make, view) for view in make.views[1:])]
@@ -32,7 +33,7 @@ def make_tables(results: Results, effects: Effects | None = None) -> list[Table]
     return [table for table in made if table.rows]
 
 
-def main_table(make: Maker) -> Table:
+def main_table(make: Maker) -> StudyTable:
     """The base model and every arm: accuracies, and the difference from the reference on the primary view."""
     r, rows = make.results, []
     for place in make.places:
@@ -52,10 +53,13 @@ def main_table(make: Maker) -> Table:
         f"seeds, two-sided; Holm: corrected for {_family(make, make.primary)}, to which the base model does "
         "not belong."
     )
-    return Table("main", "Results", "Base model and arms", caption, heads, tuple(rows), (len(heads) - 1,))
+    return StudyTable(
+        name="main", section="Results", title="Base model and arms", caption=caption, heads=heads, rows=rows,
+        words=(len(heads) - 1,),
+    )  # fmt: skip
 
 
-def changes_table(make: Maker) -> Table:
+def changes_table(make: Maker) -> StudyTable:
     """Every arm against the model it started from."""
     rows = []
     for place in make.places:
@@ -77,19 +81,23 @@ def changes_table(make: Maker) -> Table:
         "(over items alone for a single seed), not corrected. They say whether training changed anything, "
         "not whether an arm is better than another."
     )
-    return Table("changes", "Results", "What training changed", caption, heads, tuple(rows))
+    title = "What training changed"
+    return StudyTable(name="changes", section="Results", title=title, caption=caption, heads=heads, rows=rows)
 
 
-def effects_table(make: Maker, view: str) -> Table:
+def effects_table(make: Maker, view: str) -> StudyTable:
     """The differences on another view."""
     name, places = f"effects-{slug(view)}", make.treatments if make.effects[view] else []
     rows = [Row(place.arm, tuple(make.difference(name, place, view)), make.group(place)) for place in places]
     heads = ("arm", "difference", *DIFFERENCE)
     caption = f"As above, for {view.upper()}; corrected for {_family(make, view)}."
-    return Table(name, "Results", f"Differences on {view.upper()}", caption, heads, tuple(rows), (5,))
+    return StudyTable(
+        name=name, section="Results", title=f"Differences on {view.upper()}", caption=caption, heads=heads,
+        rows=rows, words=(5,),
+    )  # fmt: skip
 
 
-def seed_tests(make: Maker, view: str) -> Table:
+def seed_tests(make: Maker, view: str) -> StudyTable:
     """Welch's test over seeds in full."""
 
     def entries(found: Comparison, one: Any, interval: Any) -> list[Entry]:
@@ -114,7 +122,7 @@ def seed_tests(make: Maker, view: str) -> Table:
     return _compared(make, view, entries, "seeds", caption, heads)
 
 
-def item_tests(make: Maker, view: str) -> Table:
+def item_tests(make: Maker, view: str) -> StudyTable:
     """The paired test over items, and the interval over seeds and items."""
 
     def entries(found: Comparison, one: Any, interval: Any) -> list[Entry]:
@@ -142,7 +150,7 @@ def item_tests(make: Maker, view: str) -> Table:
     return _compared(make, view, entries, "items", caption, heads, 6)
 
 
-def per_seed(make: Maker) -> Table:
+def per_seed(make: Maker) -> StudyTable:
     """Every run on its own."""
     rows = []
     for place in make.places:
@@ -150,10 +158,11 @@ def per_seed(make: Maker) -> Table:
             shown = make.accuracies(make.path("per-seed", place, cell.seed), [cell])
             rows.append(Row(place.arm, ((str(cell.seed),), *shown), make.group(place)))
     heads, fold = ("arm", "seed", *make.accuracy_heads()), len(rows) > 12
-    return Table("per-seed", "Every seed", "Accuracy of every run", "", heads, tuple(rows), fold=fold)
+    title = "Accuracy of every run"
+    return StudyTable(name="per-seed", section="Every seed", title=title, heads=heads, rows=rows, fold=fold)
 
 
-def power_table(make: Maker) -> Table:
+def power_table(make: Maker) -> StudyTable:
     """What differences the design can find, from the spreads it showed itself."""
     rows = []
     for first in (place for place in make.places if place.arm == make.results.arms[0]):
@@ -180,8 +189,10 @@ def power_table(make: Maker) -> Table:
         "chance of 80%, as the only comparison and as the first of its family (Bonferroni). Spreads are root "
         "mean squares over the study's comparisons; seeds are the fewest of an arm that has more than one."
     )
-    section, title = "Power of the design", "Detectable differences"
-    return Table("power", section, title, caption, heads, tuple(rows))
+    return StudyTable(
+        name="power", section="Power of the design", title="Detectable differences", caption=caption,
+        heads=heads, rows=rows,
+    )  # fmt: skip
 
 
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
@@ -226,7 +237,7 @@ def comparison_sentences(results: Results, effects: Effects | None = None) -> li
 def _compared(
     make: Maker, view: str, entries: Callable[[Comparison, Any, Any], list[Entry]], kind: str, caption: str,
     heads: tuple[str, ...], *words: int,
-) -> Table:  # fmt: skip
+) -> StudyTable:  # fmt: skip
     """A row for every arm but the reference; one without a result says so."""
     rows, name = [], f"{kind}-{slug(view)}"
     for place in make.treatments if make.effects[view] else []:
@@ -236,7 +247,10 @@ def _compared(
         shown = entries(found, *makers) if found else [EMPTY] * len(heads)
         rows.append(Row(place.arm, (*shown, make.judged(place, view)), make.group(place)))
     title, heads = f"{view.upper()}: over {kind}", ("arm", *heads, "verdict")
-    return Table(name, "Tests", title, caption, heads, tuple(rows), (*words, len(heads) - 1))
+    words = (*words, len(heads) - 1)
+    return StudyTable(
+        name=name, section="Tests", title=title, caption=caption, heads=heads, rows=rows, words=words
+    )
 
 
 def _family(make: Maker, view: str) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 from smopd.formatting import finite, points
 from smopd.study.paper import PaperRow, find, paper_model, paper_rows
 from smopd.study.results import Cell
-from smopd.study.table_parts import EMPTY, NONE, Entry, Maker, Path, Place, Row, Table, plain, whole
+from smopd.study.table_parts import EMPTY, NONE, Entry, Maker, Path, Place, StudyTable, plain, whole
+from smopd.tables import Row
 
 Pick = Callable[[Cell], dict[str, Any] | None]
 
@@ -25,7 +26,7 @@ GRADIENTS = {
 }  # fmt: skip
 
 
-def paper_table(make: Maker) -> Table:
+def paper_table(make: Maker) -> StudyTable:
     """Ours beside the printed values of the paper's study that this one repeats."""
     r, rows = make.results, []
     for place in make.places:
@@ -62,11 +63,13 @@ def paper_table(make: Maker) -> Table:
         "printed accuracies. A model that the paper does not have stands beside each of the paper's: then "
         "only the direction and the size of an effect can be compared."
     )
-    words = ("Beside the paper", f"Ours and the paper's: {r.paper}", caption)
-    return Table("paper", *words, heads, tuple(rows), (1, 7, 8))
+    return StudyTable(
+        name="paper", section="Beside the paper", title=f"Ours and the paper's: {r.paper}", caption=caption,
+        heads=heads, rows=rows, words=(1, 7, 8),
+    )  # fmt: skip
 
 
-def calibration_tables(make: Maker) -> list[Table]:
+def calibration_tables(make: Maker) -> list[StudyTable]:
     """Calibration of the logged tokens, in all and by the student's probability."""
     caption = (
         "Middle replies; the teacher agrees with a token if it gives it at least half the student's "
@@ -83,13 +86,13 @@ def calibration_tables(make: Maker) -> list[Table]:
             entries = _means(make, path, cells, partial(_bin, low), list(BINS))
             group = ", ".join(part for part in (make.group(place), place.arm) if part)
             rows.append(Row(f"{low:g} to {high:g}", tuple(entries), group))
-    title = "Tokens by the student's probability of them"
-    bins = Table("bins", "Tokens", title, "", ("probability", *BINS.values()), tuple(rows), fold=True)
+    title, heads = "Tokens by the student's probability of them", ("probability", *BINS.values())
+    bins = StudyTable(name="bins", section="Tokens", title=title, heads=heads, rows=rows, fold=True)
     words = ("Tokens", "Does entropy tell?", caption)
     return [_arms(make, "calibration", lambda cell: cell.tokens, CALIBRATION, words, "auroc"), bins]
 
 
-def gradient_table(make: Maker) -> Table:
+def gradient_table(make: Maker) -> StudyTable:
     """What a mask drops of the middle turns' gradient."""
     caption = "The gradient of the middle turns, split into that of the kept and of the dropped tokens."
     words = ("Gradients", "What the mask drops", f"{caption} Mean ± sd over seeds.")
@@ -103,7 +106,7 @@ def _arms(
     columns: dict[str, str],
     words: tuple[str, str, str],
     bounded: str = "",
-) -> Table:
+) -> StudyTable:
     """A row for every arm with measurements; `bounded` is one that every run has an interval of."""
     rows = []
     for place in make.places:
@@ -117,7 +120,8 @@ def _arms(
             entries.append(EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]"))
         rows.append(Row(place.arm, tuple(entries), make.group(place)))
     heads = ("arm", *columns.values(), *(["95% interval"] if bounded else []))
-    return Table(name, *words, heads, tuple(rows))
+    section, title, caption = words
+    return StudyTable(name=name, section=section, title=title, caption=caption, heads=heads, rows=rows)
 
 
 def _means(make: Maker, path: Path, cells: list[Cell], pick: Pick, columns: Sequence[str]) -> list[Entry]:

@@ -22,7 +22,7 @@ from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
 from smopd.objective.units import token_counts
 from smopd.rollout.play import Peers, Rollout
-from smopd.settings import Train
+from smopd.settings import TrainSettings
 from smopd.training import sharding
 from smopd.training.balance import TermGradients
 from smopd.training.processes import Processes
@@ -51,7 +51,7 @@ class StepScorer:
     """Scores a plan's steps with one model. What it learns about memory holds for the steps that follow."""
 
     def __init__(
-        self, model: PeftModel, renderer: Renderer, plan: Plan, settings: Train, processes: Processes,
+        self, model: PeftModel, renderer: Renderer, plan: Plan, settings: TrainSettings, processes: Processes,
         sharded: bool = False, path: ScoringPath = FAST,
     ) -> None:  # fmt: skip
         """`sharded`: the base weights are split among the processes, or will be."""

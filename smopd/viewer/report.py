@@ -16,6 +16,7 @@ from smopd.config_io import flatten
 from smopd.files import file_digest, write_text
 from smopd.formatting import cut, esc, finite, html_text, interval, p_value, percent, points
 from smopd.pages import html_page, section
+from smopd.tables import Cell, Row, Styled, Table
 from smopd.verify.verdict import describe_verdict
 
 ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
@@ -232,6 +233,30 @@ def result_sentence(accuracies: Sequence[Accuracy]) -> str:
     single = [f"{v} accuracy is {percent(values[v, s])} {stages[s]} training" for v, s in alone]
     sentence = " and ".join([*moved, *single])
     return f"{sentence}." if sentence else ""
+
+
+def tabulate_accuracies(accuracies: Sequence[Accuracy]) -> Table:
+    """A row for every stage, a column for every view: accuracy, 95% interval, counts."""
+    views = list(dict.fromkeys(a.view for a in accuracies))
+    cells = {(a.stage, a.view): _accuracy_cell(a) for a in accuracies}
+    stages = dict.fromkeys(a.stage for a in accuracies)
+    rows = [Row(stage, [cells.get((stage, view), "-") for view in views]) for stage in stages]
+    return Table(heads=["accuracy", *views], rows=rows, words=range(1, len(views) + 1))
+
+
+def _accuracy_cell(a: Accuracy) -> Cell:
+    counts = f" {interval(a.low, a.high)} ({a.correct}/{a.total})"
+    return "-" if a.value is None else (Styled(percent(a.value), "bold"), Styled(counts, "dim"))
+
+
+def tabulate_comparisons(comparisons: Sequence[Comparison]) -> Table:
+    """Tasks that were gained and lost, and the difference in points with its interval."""
+    heads = ("paired comparison", "gained", "lost", "difference", "95% interval", "p")
+    rows = []
+    for c in comparisons:
+        ends = f"[{points(c.low)}, {points(c.high)}]"
+        rows.append(Row(c.label, (str(c.gained), str(c.lost), points(c.difference), ends, p_value(c.p))))
+    return Table(heads=heads, rows=rows)
 
 
 def render_report(data: ReportData) -> str:

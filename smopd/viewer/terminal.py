@@ -5,15 +5,16 @@ effect. It leaves out the curves and the settings, which report.py has.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.rule import Rule
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from smopd.formatting import cut, interval, p_value, percent, points, visible
+from smopd.formatting import cut, interval, percent, visible
+from smopd.tables import Row, Table
 from smopd.viewer import report
 from smopd.viewer.report import Accuracy, Comparison, ConversationPair
 
@@ -48,61 +49,25 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
 
 def accuracy_table(
     accuracies: Sequence[Accuracy], comparisons: Sequence[Comparison], notices: Sequence[str] = ()
-) -> Table:
+) -> Group:
     """Stage x view with 95% intervals and counts, and below it the paired comparisons and what to know."""
-    whole, views = Table.grid(), list(dict.fromkeys(a.view for a in accuracies))
-    found = {(a.stage, a.view): a for a in accuracies}
-    if accuracies:
-        table = _table("accuracy", *views, justify="left")
-        for stage in dict.fromkeys(a.stage for a in accuracies):
-            table.add_row(Text(visible(stage)), *(_cell(found.get((stage, view))) for view in views))
-        whole.add_row(table)
-    if comparisons:
-        table = _table("paired comparison", "gained", "lost", "difference", "95% interval", "p")
-        for column in table.columns[1:]:
-            column.no_wrap = str(column.header) != "95% interval"
-        for c in comparisons:
-            ends = f"[{points(c.low)}, {points(c.high)}]"
-            cells = (str(c.gained), str(c.lost), points(c.difference), ends, p_value(c.p))
-            table.add_row(Text(visible(c.label)), *map(Text, cells))
-        whole.add_row(table)
-    for line in notices:
-        whole.add_row(Text(f"  {visible(line)}", style="yellow", overflow="fold"))
-    return whole
+    tables = [report.tabulate_accuracies(accuracies), report.tabulate_comparisons(comparisons)]
+    return Group(*(table for table in tables if table.rows), *(_note(line, "yellow") for line in notices))
 
 
-def _table(first: str, *names: str, justify: Literal["left", "right"] = "right") -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
-    table.add_column(Text(visible(first)))
-    for name in names:
-        table.add_column(Text(visible(name)), justify=justify)
-    return table
-
-
-def _cell(accuracy: Accuracy | None) -> Text:
-    if accuracy is None or accuracy.value is None:
-        return Text("-", style="dim")
-    counts = f" {interval(accuracy.low, accuracy.high)} ({accuracy.correct}/{accuracy.total})"
-    return Text.assemble((percent(accuracy.value), "bold"), (counts, "dim"))
-
-
-def summary_table(summary: dict[str, Any]) -> Table:
+def summary_table(summary: dict[str, Any]) -> Group:
     """One evaluation for the terminal: views with intervals, by task and shards, against FULL."""
-    views, whole = summary["views"], Table.grid()
-    whole.add_row(_views_table(summary))
-    if (breakdown := _breakdown_table(views)).row_count:
-        whole.add_row(breakdown)
+    views = summary["views"]
     against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
     against["SHARDED against TEACHER"] = teacher = summary.get("teacher_minus_sharded")
     against["the same, middle turns"] = teacher.get("middle_turns") if teacher else None
-    if changes := [_comparison(label, change) for label, change in against.items() if change]:
-        whole.add_row(accuracy_table([], changes))
-    for note, warning in report.verdict_notes(summary):
-        whole.add_row(Text(f"  {visible(note)}", style="yellow" if warning else "dim", overflow="fold"))
-    return whole
+    changes = [_comparison(label, change) for label, change in against.items() if change]
+    tables = (_views_table(summary), _breakdown_table(views), report.tabulate_comparisons(changes))
+    notes = (_note(line, "yellow" if warning else "dim") for line, warning in report.verdict_notes(summary))
+    return Group(*(table for table in tables if table.rows), *notes)
 
 
-def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dict[str, Any]) -> Table:
+def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dict[str, Any]) -> Group:
     """The accuracies of a run's base and of what was trained, and the paired change of each view."""
     sides = {"base": base, "trained": trained}
     accuracies = [a for side, summary in sides.items() for a in report.accuracies_of(side, summary["views"])]
@@ -110,46 +75,7 @@ def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dic
     return accuracy_table(accuracies, [_comparison(label, change) for label, change in labels.items()])
 
 
-def _views_table(summary: dict[str, Any]) -> Table:
-    several = summary["runs"] > 1
-    names = ("mean of runs", "A90", "unreliability") if several else ("accuracy", "95% interval", "correct")
-    turns = any("middle_turns" in v for v in summary["views"].values())
-    table = _table("view", *names, "at any turn", *(["turn accuracy"] if turns else []))
-    for view, v in summary["views"].items():
-        any_turn = "" if view in ("full", "concat") else percent(v["any_turn"]["accuracy"])
-        if several:
-            spans = [(v["accuracy"], v["low"], v["high"])]
-            spans += [(v[name], v[f"{name}_low"], v[f"{name}_high"]) for name in ("a90", "unreliability")]
-            cells = [f"{percent(value)} {interval(low, high)}" for value, low, high in spans]
-        else:
-            cells = [percent(v["accuracy"]), interval(v["low"], v["high"]), f"{v['correct']}/{v['total']}"]
-        cells.append(any_turn)
-        if turns:
-            right = v.get("middle_turns")
-            share = f"{percent(right['accuracy'])} {interval(right['low'], right['high'])}" if right else ""
-            cells.append(share)
-        table.add_row(Text(view.upper()), *map(Text, cells))
-    return table
-
-
-def _breakdown_table(views: dict[str, Any]) -> Table:
-    """Accuracy by task and by number of shards, where there is more than one of them."""
-    table = _table("by", "n", *(view.upper() for view in views))
-    for part, unit in (("by_task", ""), ("by_shards", " shards")):
-        names = list(dict.fromkeys(name for v in views.values() for name in v[part]))
-        for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
-            found = [v[part].get(name) for v in views.values()]
-            total = max(f["total"] for f in found if f)
-            shares = (percent(f["accuracy"]) if f else "-" for f in found)
-            table.add_row(Text(visible(name) + unit), str(total), *shares)
-    return table
-
-
-def _comparison(label: str, change: dict[str, Any]) -> Comparison:
-    return Comparison(label, *(change[f] for f in ("gained", "lost", "difference", "low", "high", "p")))
-
-
-def comparison_table(result: dict[str, Any]) -> Table:
+def comparison_table(result: dict[str, Any]) -> Group:
     """A comparison for the terminal."""
     accuracies, changes = [], []
     for stage in ("a", "b"):
@@ -159,11 +85,50 @@ def comparison_table(result: dict[str, Any]) -> Table:
         tasks = v["by_task"] if len(v["by_task"]) > 1 else {}
         changes += [_comparison(view.upper(), v["change"])]
         changes += [_comparison(f"{view.upper()}, {task}", change) for task, change in tasks.items()]
-    whole = Table.grid()
-    for stage in ("a", "b"):
-        whole.add_row(Text(visible(f"  {stage.upper()}: {result[stage]}"), overflow="fold"))
-    whole.add_row(accuracy_table(accuracies, changes))
-    return whole
+    names = (_note(f"{stage.upper()}: {result[stage]}") for stage in ("a", "b"))
+    return Group(*names, accuracy_table(accuracies, changes))
+
+
+def _views_table(summary: dict[str, Any]) -> Table:
+    several = summary["runs"] > 1
+    names = ("mean of runs", "A90", "unreliability") if several else ("accuracy", "95% interval", "correct")
+    turns = any("middle_turns" in v for v in summary["views"].values())
+    rows = []
+    for view, v in summary["views"].items():
+        if several:
+            cells = [_share(v), *(_share(v, name, f"{name}_") for name in ("a90", "unreliability"))]
+        else:
+            cells = [percent(v["accuracy"]), interval(v["low"], v["high"]), f"{v['correct']}/{v['total']}"]
+        cells.append("" if view in ("full", "concat") else percent(v["any_turn"]["accuracy"]))
+        middle = v.get("middle_turns")
+        rows.append(Row(view.upper(), [*cells, *([_share(middle) if middle else ""] if turns else [])]))
+    return Table(heads=["view", *names, "at any turn", *(["turn accuracy"] if turns else [])], rows=rows)
+
+
+def _share(found: dict[str, Any], name: str = "accuracy", ends: str = "") -> str:
+    return f"{percent(found[name])} {interval(found[f'{ends}low'], found[f'{ends}high'])}"
+
+
+def _breakdown_table(views: dict[str, Any]) -> Table:
+    """Accuracy by task and by number of shards, where there is more than one of them."""
+    rows = []
+    for part, unit in (("by_task", ""), ("by_shards", " shards")):
+        names = list(dict.fromkeys(name for v in views.values() for name in v[part]))
+        for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
+            found = [v[part].get(name) for v in views.values()]
+            total = max(f["total"] for f in found if f)
+            rows.append(
+                Row(name + unit, [str(total), *(percent(f["accuracy"]) if f else "-" for f in found)])
+            )
+    return Table(heads=["by", "n", *(view.upper() for view in views)], rows=rows)
+
+
+def _comparison(label: str, change: dict[str, Any]) -> Comparison:
+    return Comparison(label, *(change[f] for f in ("gained", "lost", "difference", "low", "high", "p")))
+
+
+def _note(line: str, style: str = "") -> Text:
+    return Text(f"  {visible(line)}", style=style, overflow="fold")
 
 
 def side_by_side(console: Console, cells: Sequence[RenderableType], least: int = NARROW) -> None:
@@ -173,7 +138,7 @@ def side_by_side(console: Console, cells: Sequence[RenderableType], least: int =
             console.print(cell)
         return
     looks: dict[str, Any] = {"show_header": False, "show_edge": False, "pad_edge": False}
-    table = Table(expand=True, box=box.MINIMAL, border_style="dim", **looks)
+    table = RichTable(expand=True, box=box.MINIMAL, border_style="dim", **looks)
     for _ in cells:
         table.add_column(ratio=1, overflow="fold")  # a word longer than the column is continued, not cut
     table.add_row(*cells)

@@ -18,9 +18,9 @@ from synthetic_study import HOSTILE, study
 
 from smopd.study.drawing import Figure
 from smopd.study.render import inline_svg, ranges, render_html, short
-from smopd.study.render_text import latex, markdown
 from smopd.study.report import audit_report, make_document, render_files, write_study_report
 from smopd.study.results import Results
+from smopd.tables import latex, markdown
 
 ARMS = {"baseline": 0.5, "entropy": 0.66, "outcome": 0.5, "combined": 0.36}
 SVG = """<?xml version="1.0"?>

@@ -17,7 +17,7 @@ from synthetic_study import HOSTILE, study
 
 from smopd.study.results import DIGITS, Cell, Results
 from smopd.study.statistics import clustered
-from smopd.study.table_parts import VERDICTS, Maker, Number, Table, plain, point_label
+from smopd.study.table_parts import VERDICTS, Maker, Number, StudyTable, plain, point_label
 from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
 
 ARMS = dict(
@@ -38,7 +38,7 @@ def numbers(results: Results) -> dict[str, Number]:
     return found
 
 
-def named(results: Results) -> dict[str, Table]:
+def named(results: Results) -> dict[str, StudyTable]:
     return {table.name: table for table in make_tables(results)}
 
 
@@ -237,8 +237,8 @@ def test_base_model_is_the_first_row_and_outside_the_family() -> None:
     results = study(ARMS)
     first, second = named(results)["main"].rows[:2]
     assert first.label == "base model"
-    assert first.entries[-1] == ("not trained",)
-    assert second.entries[-1] == ("reference",)
+    assert first.cells[-1] == ("not trained",)
+    assert second.cells[-1] == ("reference",)
     assert numbers(results)["base/pocket/full/mean"].value == pytest.approx(
         scores(results.base, "full").mean()
     )
@@ -286,19 +286,19 @@ def test_single_seeds_are_labelled_wherever_a_difference_stands() -> None:
     for table in make_tables(results):
         if table.name.startswith(("main", "effects", "seeds", "items")):
             (row,) = [row for row in table.rows if row.label == "a"]
-            assert row.entries[-1] == ("single seed",)
+            assert row.cells[-1] == ("single seed",)
     assert any("single seed" in line and "a +" in line for line in verdict_lines(results))
 
 
 def test_missing_cells_are_named() -> None:
     results = study(ARMS, missing=[("c", seed) for seed in range(1, 6)] + [("d", 3)])
     rows = {row.label: row for row in named(results)["main"].rows}
-    assert rows["c"].entries[-1] == ("no result",)
-    assert [part if isinstance(part, str) else part.text for part in rows["d"].entries[0]] == ["4", " of 5"]
+    assert rows["c"].cells[-1] == ("no result",)
+    assert [part if isinstance(part, str) else part.text for part in rows["d"].cells[0]] == ["4", " of 5"]
     (line,) = [line for line in verdict_lines(results) if line.startswith("No result yet")]
     assert all(name in line for name in results.missing)
     without = study(ARMS, missing=[("base line", seed) for seed in range(1, 6)])
-    assert {row.entries[-1] for row in named(without)["main"].rows[2:]} == {("no reference result",)}
+    assert {row.cells[-1] for row in named(without)["main"].rows[2:]} == {("no reference result",)}
     assert "No arm has been compared with base line." in verdict_lines(without)
 
 
@@ -329,28 +329,26 @@ def test_beside_the_paper() -> None:
     assert [row.label for row in table.rows] == ["baseline"] * 2 + ["entropy"] * 2 + [
         "combined"
     ] * 2  # the paper has no "own"
-    printed = {
-        (row.label, row.entries[0]): (row.entries[2], row.entries[4], row.entries[-1]) for row in table.rows
-    }
+    printed = {(row.label, row.cells[0]): (row.cells[2], row.cells[4], row.cells[-1]) for row in table.rows}
     assert printed["entropy", ("SHARDED",)] == (("65.8",), ("+1.7",), ("4B, 100 steps: Table 5, +entropy",))
     assert printed["entropy", ("FULL",)][1] == ("+1.5",)  # of the printed accuracies, 79.7 less 78.2
     path = "paper/Qwen%2FQwen3-4B/entropy/sharded/"
     apart, ours = found[path + "4b-100/less-paper"], found[path + "delta"]
     assert apart.value == pytest.approx((ours.value or 0) - 0.017)
-    assert {part for row in table.rows for part in row.entries[6] if row.label == "entropy"} <= set(VERDICTS)
+    assert {part for row in table.rows for part in row.cells[6] if row.label == "entropy"} <= set(VERDICTS)
     assert "paper" not in named(study(arms))
     assert "paper" not in named(
         study(arms, models=["Qwen/Qwen3-8B"], paper="multi-seed")
     )  # which the paper has, but not there
     other = named(study(arms, models=["pocket"], paper="cross-scale"))["paper"]
-    assert {str(row.entries[-1][0])[:2] for row in other.rows if row.label == "entropy"} == {"1.", "4B", "8B"}
+    assert {str(row.cells[-1][0])[:2] for row in other.rows if row.label == "entropy"} == {"1.", "4B", "8B"}
     sweep = study(
         {"baseline": 0.5},
         models=["Qwen/Qwen3-1.7B"],
         axes={"train.steps": [100, 200, 250]},
         paper="step-sweep",
     )
-    assert [row.entries[2] for row in named(sweep)["paper"].rows] == [
+    assert [row.cells[2] for row in named(sweep)["paper"].rows] == [
         ("76.5",),
         ("66.5",),
         ("76.5",),
@@ -406,7 +404,7 @@ def test_only_a_gain_is_called_one(data: Any) -> None:
     for table in make_tables(results):
         for row in table.rows:
             text = " ".join(
-                part if isinstance(part, str) else part.text for entry in row.entries for part in entry
+                part if isinstance(part, str) else part.text for entry in row.cells for part in entry
             )
-            assert "gain" not in f"{row.label} {text}".replace("against", "") or row.entries[-1] == ("gain",)
+            assert "gain" not in f"{row.label} {text}".replace("against", "") or row.cells[-1] == ("gain",)
         assert "gain" not in " ".join([table.title, table.caption, *table.heads]).replace("against", "")

@@ -1,0 +1,197 @@
+"""One table in all its forms: HTML for pages, Markdown, LaTeX, and rich for a terminal.
+
+What stands in a table may be of any origin: every form escapes it. LaTeX is plain ASCII and needs only the
+packages booktabs and graphicx; a character that it cannot print stands as its code point.
+"""
+
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from smopd.formatting import visible
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+_MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # what would begin a code, a link, another column
+_TAG = re.compile(r"<(?=[\w/!?])|&(?=[#\w]+;)")
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#",
+    "$": r"\$", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$",
+    '"': "{''}", "`": r"\textasciigrave{}", "±": r"$\pm$", "\u2212": "$-$", "–": "--", "—": "---",
+    "×": r"$\times$", "≤": r"$\le$", "≥": r"$\ge$", "Δ": r"$\Delta$", "’": "'", "‘": "`", "…": r"\dots{}",
+    # After the end of a row the last three would be read as its options.
+    "ß": r"\ss{}", "[": "{[}", "]": "{]}", "*": "{*}",
+}  # fmt: skip
+_ACCENTS = {
+    "\u0300": r"\`", "\u0301": r"\'", "\u0302": r"\^", "\u0303": r"\~", "\u0304": r"\=", "\u0308": r"\"",
+    "\u030a": r"\r", "\u030c": r"\v", "\u0327": r"\c",
+}  # fmt: skip
+
+
+class HasText(Protocol):
+    """A part of a cell that is more than its text."""
+
+    @property
+    def text(self) -> str: ...
+
+
+class Styled(NamedTuple):
+    """Text with a style of rich, which only a terminal shows."""
+
+    text: str
+    style: str
+
+
+Part = str | HasText
+Cell = str | tuple[Part, ...]
+
+
+class Row(NamedTuple):
+    """A line of a table; neighbours of one group stand under its heading."""
+
+    label: str
+    cells: Sequence[Cell]
+    group: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table before it takes a form. The first head is that of the labels; without any, only rows show."""
+
+    heads: Sequence[str]
+    rows: Sequence[Row]
+    title: str = ""
+    caption: str = ""
+    words: Sequence[int] = ()  # columns that hold words, not numbers
+
+    def grouped(self) -> Iterator[tuple[str, Row]]:
+        """The rows, each with the heading that stands above it, if any."""
+        group = ""
+        for row in self.rows:
+            yield row.group if row.group != group else "", row
+            group = row.group
+
+    def is_words(self, column: int) -> bool:
+        """Whether a column is set from the left."""
+        return column == 0 or column in self.words
+
+    def html(self, show: "Callable[[Part], Markup | None] | None" = None, css: str = "scroll") -> "Markup":
+        """The table alone, without title and caption; `show`: how a part looks that is not plain text."""
+        from smopd.pages import render
+
+        return render("table.html", table=self, show=show, css=css)
+
+    def markdown(self) -> str:
+        """The table alone, in one line a row."""
+        columns = range(len(self.heads))
+        lines = [self.heads, ["---" if self.is_words(i) else "---:" for i in columns]]
+        made = [_pipes([markdown(head) for head in lines[0]]), _pipes(lines[1])]
+        for group, row in self.grouped():
+            made += [_pipes([f"**{markdown(group)}**", *[""] * (len(self.heads) - 1)])] if group else []
+            made.append(_pipes([markdown(row.label), *(markdown(cell_text(cell)) for cell in row.cells)]))
+        return "\n".join(made)
+
+    def latex(self, *comments: str) -> str:
+        """A file for \\input: comments, then one tabular, no wider than the line."""
+        plain = [" ".join(visible(comment).split()) for comment in comments if comment]
+        lines = [f"% {comment.encode('ascii', 'backslashreplace').decode()}" for comment in plain]
+        columns = "".join("l" if self.is_words(i) else "r" for i in range(len(self.heads)))
+        lines.append(r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%")
+        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _ampersands(map(latex, self.heads))]
+        lines.append(r"\midrule")
+        for i, (group, row) in enumerate(self.grouped()):
+            if group:
+                lines += [r"\addlinespace"] if i else []
+                lines.append(rf"\multicolumn{{{len(self.heads)}}}{{l}}{{\textbf{{{latex(group)}}}}} \\")
+            cells = ("".join(map(_latex_part, parts_of(cell))) for cell in row.cells)
+            lines.append(_ampersands([latex(row.label), *cells]))
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"]) + "\n"
+
+    def terminal(self) -> "RichTable":
+        """For rich, which prints a Table of ours as it is."""
+        from rich import box
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        look: dict[str, Any] = {"title": Text(visible(self.title)) if self.title else None}
+        look |= {"box": box.SIMPLE_HEAD} if self.heads else {"box": None, "pad_edge": False}
+        made = RichTable(title_justify="left", header_style="bold", show_header=bool(self.heads), **look)
+        for i, head in enumerate(self.heads or [""] * (1 + len(self.rows[0].cells))):
+            left = self.is_words(i) or not self.heads
+            made.add_column(
+                Text(visible(head)), justify="left" if left else "right", no_wrap=not i and not self.heads
+            )
+        for group, row in self.grouped():
+            if group:
+                made.add_row(Text(visible(group), style="bold"))
+            made.add_row(Text(visible(row.label)), *map(_rich_cell, row.cells))
+        return made
+
+    __rich__ = terminal
+
+
+def parts_of(cell: Cell) -> tuple[Part, ...]:
+    """What a cell consists of."""
+    return (cell,) if isinstance(cell, str) else cell
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell as plain text."""
+    return "".join(part if isinstance(part, str) else part.text for part in parts_of(cell))
+
+
+def markdown(text: object) -> str:
+    """Text of unknown origin on one line of Markdown, also inside a table."""
+    plain = " ".join(visible(str(text)).split())
+    return _TAG.sub(lambda found: html.escape(found[0]), _MARKED.sub(r"\\\g<0>", plain))
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def latex(text: object) -> str:
+    """Text of unknown origin in a LaTeX table: ASCII, nothing in it a command."""
+    plain = unicodedata.normalize("NFC", " ".join(visible(str(text)).split()))
+    # Two hyphens, not a dash.
+    return "{}".join("".join(map(_latex_character, part)) for part in re.split("(?<=-)(?=-)", plain))
+
+
+def _latex_character(character: str) -> str:
+    if character in _SPECIAL:
+        return _SPECIAL[character]
+    if " " <= character <= "\x7e":
+        return character
+    pair = unicodedata.normalize("NFD", character)
+    if len(pair) == 2 and pair[1] in _ACCENTS and pair[0].isascii() and pair[0].isalpha():
+        return f"{_ACCENTS[pair[1]]}{{{pair[0]}}}"
+    return rf"\texttt{{U+{ord(character):04X}}}"
+
+
+def _ampersands(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_part(part: Part) -> str:
+    if isinstance(part, str):  # a blank at either end is kept: the text stands between numbers
+        inner = latex(part)
+        return f"{' ' * part.startswith(' ')}{inner}{' ' * (bool(inner) and part.endswith(' '))}"
+    found = re.fullmatch(r"(< )?([+-]?)([\d,.]+)(%?)", part.text)
+    if not found:
+        return latex(part.text)
+    less, sign, digits, unit = found.groups()
+    digits = digits.replace(",", "{,}")  # no blank after a comma between digits
+    return f"${'<' if less else ''}{sign}{digits}${latex(unit)}"
+
+
+def _rich_cell(cell: Cell) -> "Text":
+    from rich.text import Text
+
+    styled = [part if isinstance(part, Styled) else (cell_text((part,)), "") for part in parts_of(cell)]
+    return Text.assemble(*((visible(text), style) for text, style in styled), overflow="fold")
