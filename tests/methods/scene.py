@@ -23,7 +23,7 @@ from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import Stop
 from smopd.rollout.play import Peers, Play, Reply, Rollout, drawn_plays, graded
 from smopd.scoring import kernel, plain
-from smopd.settings import Train
+from smopd.settings import TrainSettings
 from smopd.training import scores
 from smopd.training.player import grade_groups
 from smopd.training.processes import Processes
@@ -232,7 +232,7 @@ def whole_loss(
     monkeypatch.setattr(scores, "body_and_head", lambda model: (None, scene.head))
     monkeypatch.setattr(scores, "teacher_weights", scene.teacher_weights)
     path = ScoringPath(scene.reply_hidden, kernel.token_stats if fast else plain.token_stats)
-    settings, model, words = Train(micro_batch=micro_batch), torch.nn.Module(), scene.renderer
+    settings, model, words = TrainSettings(micro_batch=micro_batch), torch.nn.Module(), scene.renderer
     scorer = StepScorer(model, words, plan, settings, Processes(), path=path)  # type: ignore[arg-type]
     scorer.student = list(scene.student.values())
     return scorer.score(scene.rollouts, moment)[0]
