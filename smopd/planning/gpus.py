@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from smopd.config import Config
 from smopd.config_io import choices
 from smopd.errors import UserError
+from smopd.rollout.choice import with_chosen_engine
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,11 @@ class Gpu:
     float32: float  # TFLOP/s
     bandwidth: float  # GB/s of its own memory
     link: float  # GB/s to its neighbours, one direction: NVLink, or PCIe
+
+    @property
+    def is_gpu(self) -> bool:
+        """The table has a CPU too."""
+        return self.name != "cpu"
 
     def rate(self, dtype: str) -> float:
         """Operations a second, at best."""
@@ -36,6 +43,11 @@ _PUBLISHED = (
     Gpu("cpu", 16, 0.1, 0.1, 20, 10),  # two ordinary cores: an order of magnitude, no more
 )
 GPUS = {gpu.name: gpu for gpu in _PUBLISHED}
+
+
+def engine_on(config: Config, gpu: Gpu, gpus: int = 1) -> Config:
+    """The config with the engine that `auto` would choose there, vLLM assumed to be installed."""
+    return with_chosen_engine(config, gpu.is_gpu, True, gpus)
 
 
 def find_gpu(name: str) -> Gpu:

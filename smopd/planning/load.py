@@ -5,9 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, product
 from math import ceil, prod
-from typing import Literal
-
-import numpy as np
+from typing import Any, Literal
 
 from smopd.chat.messages import Message
 from smopd.chat.views import View, user_turns
@@ -15,20 +13,17 @@ from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.objective.plan import Plan, Term
 from smopd.objective.tokens import Moment
-from smopd.objective.units import Unit, units_of
+from smopd.objective.units import units_of
 from smopd.planning.averages import Averages, common_prefix
-from smopd.planning.device import block_pairs
-from smopd.planning.engines import engine_traits
-from smopd.rollout.buffers import padded_columns
 from smopd.rollout.driver import Conversation, Turn
-from smopd.rollout.engine import Stop
-from smopd.rollout.play import Peers, Play, Reply, Rollout
+from smopd.rollout.engine import Stop, Traits, traits_of
+from smopd.rollout.play import Peers, Rollout
 from smopd.scoring.tree import QUERIES, bucket, layout, rows_within, segments_of
+from smopd.settings import AUTO
 from smopd.verify.verdict import Verdict
 
-Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]  # context, reply
+Pairs = list[tuple[Sequence[int], Sequence[int]]]  # context, reply
 Attention = Literal["segments", "flex", "mask"]
-STATIC_ROWS = 1.5  # estimate: rows that static shapes compute for each that is not over
 
 
 @dataclass(frozen=True)
@@ -37,18 +32,13 @@ class Packed:
 
     tokens: float = 0
     rows: float = 0
-    pairs: float = 0  # query-key pairs that attention computes, those it then masks included
-    paths: float = 0  # tokens of all paths from a root to a segment: attention copies their keys and values
+    pairs: float = 0  # query-key pairs for which attention keeps a mask
+    paths: float = 0  # tokens whose keys and values attention keeps, a copy for each path through them
     longest: float = 0  # tokens of the largest row
 
-    def mixed(self, other: "Packed", share: float) -> "Packed":
-        """(1 - share) of this and share of the other."""
-        both = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Packed(*(a + share * (b - a) for a, b in both))
-
-    def plus(self, other: "Packed") -> "Packed":
-        """Both, one after the other."""
-        sums = {name: value + getattr(other, name) for name, value in vars(self).items()}
+    def plus(self, other: "Packed", share: float = 1.0) -> "Packed":
+        """This and, in a share of the steps, the other."""
+        sums = {name: value + share * getattr(other, name) for name, value in vars(self).items()}
         return Packed(**sums | {"longest": max(self.longest, other.longest)})
 
 
@@ -56,12 +46,10 @@ class Packed:
 class Sampled:
     """Generate calls, each for some replies side by side."""
 
-    calls: float
-    steps: float  # tokens of the longest reply
+    steps: float  # tokens of the longest reply of each call
     tokens: float  # of all replies
     read: float  # cached tokens that are read, summed over the sampled tokens
     prefilled: float
-    prefill_pairs: float
 
 
 @dataclass(frozen=True)
@@ -72,6 +60,7 @@ class Load:
     teacher: Packed
     scored: float  # rows of logits, of student and teacher each
     products: float  # of a row and the head: both logits, and a gradient for each loss that the row can move
+    gradients: int  # rows with a gradient, if every branch is played and every token counts
     sampled: Sampled
     rollouts: int
     passes: int = 1  # forward passes of student and teacher: 2 where the whole step is surveyed first
@@ -92,6 +81,8 @@ class TypicalExample:
         # Of a task whose reference can be told: some teachers are shown it.
         answer = {"value": "0"}
         self.example = Example(f"typical {self.number}", "math", "system", shards, "[full]", answer)
+        self.system = list(range(round(self.lengths.system) + self.lengths.template.start))  # everybody's
+        self.prompt = self.new(self.lengths.template.prompt)
 
     def new(self, length: float) -> list[int]:
         """So many tokens that stand nowhere else."""
@@ -108,28 +99,18 @@ class TypicalExample:
             self._ids[key] = self.new(around + sum(sizes[mark] for mark in marks) + 1.3 * words)
         return self._ids[key]
 
-    @property
-    def system(self) -> list[int]:
-        """What stands in front of the first user turn: everybody's."""
-        return list(range(round(self.lengths.system) + self.lengths.template.start))
-
-    @property
-    def prompt(self) -> list[int]:
-        """What asks for a reply."""
-        return self._ids.setdefault(("", "prompt"), self.new(self.lengths.template.prompt))
-
     def context(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of a context, as a renderer would give them."""
         rendered = [token for m in messages if m["role"] != "system" for token in self.ids(m)]
         return [*self.system, *rendered, *self.prompt]
 
-    def play(self, view: View, middle: float, answer: float, verbatim: bool) -> Conversation:
-        """A conversation with replies of these lengths; `verbatim`: the history keeps sampled tokens."""
+    def play(self, view: View, verbatim: bool) -> Conversation:
+        """A conversation with replies of average length; `verbatim`: the history keeps sampled tokens."""
         form, dirty = self.lengths.template, self.system
         users = user_turns(self.example, view)
         played = Conversation(self.example, view)
         for turn, words in enumerate(users):
-            reply = self.new(answer if turn == len(users) - 1 else middle)
+            reply = self.new(self.lengths.answer if turn == len(users) - 1 else self.lengths.middle)
             dirty = dirty + self.ids({"role": "user", "content": words})
             context = (*dirty, *self.prompt)
             played.turns.append(Turn(context, tuple(reply), Stop.END, f"[reply {view} {turn} {reply[0]}]"))
@@ -142,27 +123,33 @@ class TypicalExample:
         return played
 
 
-def pack(sequences: Sequences, row_tokens: int, attention: Attention = "segments") -> Packed:
-    """What goes through a model for these sequences, in rows of at most `row_tokens`: segment by segment (on
-    a CPU), in the blocks of flex_attention (on a GPU, padding included), or every pair under a mask.
+def engine_traits(config: Config) -> Traits:
+    """What the engine can do; `auto` counts as vLLM."""
+    return traits_of("vllm" if config.engine.kind == AUTO else config.engine.kind)
+
+
+def pack(sequences: Pairs, row_tokens: int, attention: Attention = "segments") -> Packed:
+    """What goes through a model for these sequences, in rows of at most `row_tokens`. Attention goes segment
+    by segment (on a CPU), through flex_attention (on a GPU, in padded rows), or under a whole mask.
     """
     whole = [[*context, *reply] for context, reply in sequences]
     total = Packed()
     for chosen in rows_within(whole, row_tokens) if whole else []:
         subtree_end = layout([whole[k] for k in chosen])[2]
         length = len(subtree_end)
-        pairs, paths = length * length, 0
-        if attention == "segments":
-            pairs, paths = _attended(subtree_end)
-        elif attention == "flex":
-            length, pairs = bucket(length), block_pairs(subtree_end)
+        if attention == "flex":  # keys and values once, and no mask
+            length = bucket(length)
+            pairs, paths = 0, length
+        else:
+            pairs, paths = (
+                (length * length, 0) if attention == "mask" else _attended(segments_of(subtree_end))
+            )
         total = total.plus(Packed(length, 1, pairs, paths, length))
     return total
 
 
-def _attended(subtree_end: np.ndarray) -> tuple[int, int]:
+def _attended(segments: Sequence[Any]) -> tuple[int, int]:
     pairs = paths = 0
-    segments = segments_of(subtree_end)
     for segment in segments:
         above = sum(segments[k].stop - segments[k].start for k in segment.ancestors)
         length = segment.stop - segment.start
@@ -186,27 +173,7 @@ def step_load(config: Config, lengths: Averages, processes: int = 1, on_gpu: boo
     rollouts = ceil(config.train.rollouts * plan.samples / processes)
     counts = turn_counts(lengths, ceil(rollouts / plan.samples))
     turns = [turns for turns in counts for _ in range(plan.samples)][:rollouts]
-    played = _Played(config, plan, lengths, turns, lengths.middle, lengths.answer, on_gpu)
-    student, teacher = Packed(), Packed()
-    size = config.train.micro_batch
-    for first in range(0, rollouts, size):
-        for_student, for_teacher = played.packed(range(first, min(first + size, rollouts)))
-        student, teacher = student.plus(for_student), teacher.plus(for_teacher)
-    scored = products = 0.0
-    passes = 2 if plan.needs_survey else 1
-    for play in plan.plays:
-        units, replies = played.units(play, range(rollouts))
-        share = _shares(plan)[play.view]
-        for unit in units:
-            tokens = share * len(replies[unit.reply].tokens)
-            scored += tokens
-            looked_up = 2 * passes + len(unit.auxiliary[1]) * passes
-            # On a GPU nobody waits to learn which rows count: all of them get their product.
-            shares = [1.0 if on_gpu else _kept(term, config.train.steps) for term in unit.terms]
-            products += tokens * (looked_up + sum(shares))
-    calls = [vars(call).values() for call in played.calls()]
-    sampled = Sampled(*map(sum, zip(*calls, strict=True)))
-    return Load(student, teacher, scored, products, sampled, rollouts, passes)
+    return _load(config, plan, lengths, turns, on_gpu)
 
 
 def largest_load(config: Config, lengths: Averages, on_gpu: bool = False) -> tuple[Packed, int]:
@@ -214,14 +181,11 @@ def largest_load(config: Config, lengths: Averages, on_gpu: bool = False) -> tup
     plan = plan_of(config)
     branches = [p for p in plan.plays[1:] if p.share and not p.instead]
     certain = replace(plan, plays=(plan.plays[0], *(replace(p, share=1.0) for p in branches)))
-    size, turns = min(config.train.micro_batch, config.train.rollouts * plan.samples), max(lengths.turns)
-    limits = config.rollout.middle_tokens, config.rollout.answer_tokens
-    played = _Played(config, certain, lengths, [turns] * size, *limits, on_gpu)
-    rows = 0
-    for play in certain.plays:
-        units, replies = played.units(play, range(size))
-        rows += sum(len(replies[unit.reply].tokens) * len(unit.terms) for unit in units)
-    return played.packed(range(size))[0], rows
+    size = min(config.train.micro_batch, config.train.rollouts * plan.samples)
+    limits = config.rollout
+    longest = replace(lengths, middle=limits.middle_tokens, answer=limits.answer_tokens)
+    load = _load(config, certain, longest, [max(lengths.turns)] * size, on_gpu)
+    return load.student, load.gradients
 
 
 def _shares(plan: Plan) -> dict[str, float]:
@@ -236,105 +200,85 @@ def _kept(term: Term, steps: int) -> float:
     return sum(term.logged(Moment(step, steps)).get("keep", 1.0) for step in seen) / len(seen)
 
 
-class _Played:
-    """Typical conversations of a step, in every view that the plan plays."""
-
-    def __init__(
-        self, config: Config, plan: Plan, lengths: Averages, turns: list[int], middle: float, answer: float,
-        on_gpu: bool,
-    ) -> None:  # fmt: skip
-        self.config, self.plan, self.on_gpu = config, plan, on_gpu
-        # The rollouts of a group are of one example.
-        groups = [TypicalExample(lengths, t, k) for k, t in enumerate(turns[:: plan.samples])]
-        self.examples = [groups[k // plan.samples] for k in range(len(turns))]
-        self.conversations: dict[str, list[Conversation]] = {}
-        self.rollouts: dict[str, list[Rollout]] = {}
+def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gpu: bool) -> Load:
+    """Typical conversations of so many turns each, played and scored as the plan says; branches of the plan
+    count by their share.
+    """
+    attention: Attention = "flex" if on_gpu else "segments"
+    if config.model.attention != "sdpa":
+        attention = "mask"
+    # The rollouts of a group are of one example.
+    groups = [TypicalExample(lengths, t, k) for k, t in enumerate(turns[:: plan.samples])]
+    examples = [groups[k // plan.samples] for k in range(len(turns))]
+    by_id = {e.example.id: e for e in groups}
+    moment = Moment(config.train.steps, config.train.steps)
+    plays = []  # the share of the steps that play it, and its rollouts
+    calls = list[tuple[float, ...]]()
+    for play in plan.plays:
+        share = _shares(plan)[play.view]
+        played = [example.play(play.view, config.chat.history == "verbatim") for example in examples]
+        calls += _calls(config, played, share)
         # Half of the answers right, so that terms about either kind have something to do.
-        verdicts = [Verdict(k % 2 == 0, None, "ok", "") for k in range(len(turns))]
-        verbatim = config.chat.history == "verbatim"
-        for view in (play.view for play in plan.plays):
-            played = [example.play(view, middle, answer, verbatim) for example in self.examples]
-            self.conversations[view] = played
-            self.rollouts[view] = [
-                Rollout(c.example, (c,), (verdicts[k],), k % plan.samples) for k, c in enumerate(played)
-            ]
-
-    def units(self, play: Play, chosen: range) -> tuple[list[Unit], list[Reply]]:
-        moment = Moment(self.config.train.steps, self.config.train.steps)
-        rollouts = self.rollouts[play.view]
-        chosen_replies = [rollouts[k].replies() for k in chosen]
-        replies, units, _ = units_of(chosen_replies, self.plan, moment, Peers(rollouts))
-        return units, replies
-
-    def packed(self, chosen: range) -> tuple[Packed, Packed]:
-        row_tokens = self.config.train.row_tokens
-        tree: Attention = "flex" if self.on_gpu else "segments"
-        if self.config.model.attention != "sdpa":
-            tree = "mask"
-        of_play: list[tuple[Sequences, Sequences]] = []
-        by_id = {e.example.id: e for e in self.examples}
-        for play in self.plan.plays:
-            units, replies = self.units(play, chosen)
-            teacher: list[tuple[Sequence[int], Sequence[int]]] = []
+        verdicts = [Verdict(k % 2 == 0, None, "ok", "") for k in range(len(played))]
+        rollouts = [Rollout(c.example, (c,), (verdicts[k],), k % plan.samples) for k, c in enumerate(played)]
+        plays.append((share, rollouts))
+    student, teacher, scored, products, gradients = Packed(), Packed(), 0.0, 0.0, 0
+    size, passes = config.train.micro_batch, 2 if plan.needs_survey else 1
+    for first in range(0, len(turns), size):
+        always: tuple[Pairs, Pairs] = ([], [])  # branches that are always played share their rows
+        for share, rollouts in plays:
+            chosen = [rollout.replies() for rollout in rollouts[first : first + size]]
+            replies, units, _ = units_of(chosen, plan, moment, Peers(rollouts))
+            shown: Pairs = []
             for unit in units:
                 reply = replies[unit.reply]
                 for context in [*(c for _, c in unit.contexts), *unit.auxiliary[1]]:
-                    shown = by_id[reply.example.id]
-                    ids = context if isinstance(context, tuple) else shown.context(context)
-                    teacher.append((ids, reply.tokens))
-            of_play.append(([(r.context, r.tokens) for r in replies], teacher))
-        passes = []
-        for side in (0, 1):
-            first = of_play[0][side]
-            total = pack(first, row_tokens, tree)
-            for play, sequences in zip(self.plan.plays[1:], of_play[1:], strict=True):
-                if play.share:
-                    both = sequences[side] if play.instead else [*first, *sequences[side]]
-                    total = total.mixed(pack(both, row_tokens, tree), play.share)
-            passes.append(total)
-        return passes[0], passes[1]
-
-    def calls(self) -> Iterator[Sampled]:
-        """The generate calls of a step: for every turn of a play one of middle replies, one of last ones."""
-        traits = engine_traits(self.config)
-        reuses = not traits.in_place or self.config.engine.cache_mb > 0
-        static = traits.in_place and self.on_gpu
-        limits, size = self.config.rollout, self.config.rollout.batch
-        shares = _shares(self.plan)
-        for number, play in enumerate(self.plan.plays):
-            played, share = self.conversations[play.view], shares[play.view]
-            if number and played:
-                # Fewer than one on average still takes a call of its own, in so many of the steps.
-                expected = share * len(played)
-                played = played[: max(1, round(expected))]
-                share = expected / len(played)
-            if not share:
-                continue
-            for turn, last in product(range(max(len(c.turns) for c in played)), (False, True)):
-                now = [c for c in played if turn < len(c.turns) and (turn == len(c.turns) - 1) == last]
-                limit = limits.answer_tokens if last else limits.middle_tokens
-                for first in range(0, len(now), size):
-                    some = [c.turns for c in now[first : first + size]]
-                    cached = some if turn and reuses else []
-                    before = [(t[turn - 1].context, t[turn - 1].reply) for t in cached]
-                    asked = [(t[turn].context, t[turn].reply) for t in some]
-                    call = _call(asked, limit, share, before, static)
-                    yield replace(call, steps=share * call.steps) if number else call
+                    ids = context if isinstance(context, tuple) else by_id[reply.example.id].context(context)
+                    shown.append((ids, reply.tokens))
+                scored += share * len(reply.tokens)
+                gradients += len(reply.tokens) * len(unit.terms)
+                # On a GPU nobody waits to learn which rows count: all of them get their product.
+                counted = sum(1.0 if on_gpu else _kept(term, config.train.steps) for term in unit.terms)
+                products += share * len(reply.tokens) * (passes * (2 + len(unit.auxiliary[1])) + counted)
+            seen: Pairs = [(r.context, r.tokens) for r in replies]
+            if share == 1:
+                always[0].extend(seen)
+                always[1].extend(shown)
+            else:
+                student = student.plus(pack(seen, config.train.row_tokens, attention), share)
+                teacher = teacher.plus(pack(shown, config.train.row_tokens, attention), share)
+        student = student.plus(pack(always[0], config.train.row_tokens, attention))
+        teacher = teacher.plus(pack(always[1], config.train.row_tokens, attention))
+    sampled = Sampled(*map(sum, zip(*calls, strict=True)))
+    return Load(student, teacher, scored, products, gradients, sampled, len(turns), passes)
 
 
-def _call(sequences: Sequences, limit: int, share: float, before: Sequences, static: bool) -> Sampled:
-    tokens = read = prefilled = pairs = 0.0
-    for k, (context, reply) in enumerate(sequences):
-        cached = common_prefix([*before[k][0], *before[k][1]], context) if before else 0
+def _calls(config: Config, played: list[Conversation], share: float) -> Iterator[tuple[float, ...]]:
+    """Generate calls: for every turn one of middle replies, one of last ones."""
+    reuses = not engine_traits(config).in_place or config.engine.cache_mb > 0
+    limits, size = config.rollout, config.rollout.batch
+    for turn, last in product(range(max(len(c.turns) for c in played)), (False, True)):
+        now = [c.turns for c in played if turn < len(c.turns) and (turn == len(c.turns) - 1) == last]
+        limit = limits.answer_tokens if last else limits.middle_tokens
+        for first in range(0, len(now), size):
+            yield _call(now[first : first + size], turn, limit, share, reuses)
+
+
+def _call(
+    conversations: list[list[Turn]], turn: int, limit: int, share: float, reuses: bool
+) -> tuple[float, ...]:
+    """One call for a turn of these conversations, of which a share is played: the numbers of `Sampled`."""
+    tokens = read = prefilled = 0.0
+    for turns in conversations:
+        context, reply = turns[turn].context, turns[turn].reply
+        before = (*turns[turn - 1].context, *turns[turn - 1].reply) if turn and reuses else ()
         tokens += len(reply)
         read += len(reply) * (len(context) + len(reply) / 2)
-        prefilled += len(context) - cached
-        pairs += (len(context) - cached) * len(context)
-    mean = tokens / len(sequences)
+        prefilled += len(context) - common_prefix(before, context)
+    expected = share * len(conversations)
+    mean = tokens / len(conversations)
     # The longest of n lengths that are spread like an exponential is the mean times 1 + 1/2 + ... + 1/n.
-    longest = mean * sum(1 / k for k in range(1, len(sequences) + 1))
-    steps = max(mean, min(limit, longest))
-    if static:  # the whole cache is read, whatever stands in it
-        columns = padded_columns(ceil(max(len(context) for context, _ in sequences) + mean))
-        read = STATIC_ROWS * tokens * columns
-    return Sampled(1, steps, share * tokens, share * read, share * prefilled, share * pairs)
+    longest = mean * sum(1 / k for k in range(1, max(1, round(expected)) + 1))
+    # Fewer than one reply on average takes a call of its own, in so many of the steps.
+    steps = min(1.0, expected) * max(mean, min(limit, longest))
+    return steps, share * tokens, share * read, share * prefilled

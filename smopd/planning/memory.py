@@ -8,13 +8,11 @@ from math import ceil
 from smopd.config import Config
 from smopd.errors import UserError
 from smopd.planning.averages import Averages, find_averages
-from smopd.planning.device import chunk_rows, is_gpu
-from smopd.planning.engines import engine_on, engine_traits
-from smopd.planning.gpus import GPUS, Gpu
-from smopd.planning.load import Packed, largest_load
+from smopd.planning.gpus import GPUS, Gpu, engine_on
+from smopd.planning.load import Packed, engine_traits, largest_load
 from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections, find_shape
 from smopd.rollout.buffers import GROWTH, padded_columns, padded_rows
-from smopd.scoring.chunks import CHUNK_BYTES
+from smopd.scoring.chunks import CHUNK_BYTES, device_rows
 
 FLOAT = 4
 # Assumptions: bytes of the CUDA context and libraries; share of the GPU for temporaries and fragments.
@@ -48,9 +46,7 @@ def weight_bytes(config: Config, shape: Shape) -> float:
     return linear * inner + (shape.parameters - linear) * width
 
 
-def kept_bytes(
-    shape: Shape, rank: int, dtype: str, packed: Packed, targets: Names = PROJECTIONS, flex: bool = False
-) -> float:
+def kept_bytes(shape: Shape, rank: int, dtype: str, packed: Packed, targets: Names = PROJECTIONS) -> float:
     """What the student's forward pass keeps for backward, without recomputation. With flex_attention an
     estimate: it has no backward pass on a CPU, where a test could count.
     """
@@ -63,19 +59,15 @@ def kept_bytes(
     token += width * (copies + len(inputs) * rank + 3 * shape.intermediate + 2 * q)
     # Attention keeps keys and values along every path, and its mask as a number for every pair of a group.
     attention = width * (2 * k * packed.paths + shape.heads // shape.kv_heads * packed.pairs)
-    if flex:  # keys and values once, and no mask
-        attention = width * 2 * k * packed.tokens
     # Every pass rounds the float32 adapters anew.
     sizes = sum(sum(both) for name, both in shape.projections().items() if name in targets)
     rounded = 0 if width == FLOAT else packed.rows * width * rank * sizes
     return shape.layers * (packed.tokens * token + attention + rounded) + packed.tokens * d * FLOAT
 
 
-def activation_bytes(config: Config, shape: Shape, student: Packed, on_gpu: bool = False) -> float:
+def activation_bytes(config: Config, shape: Shape, student: Packed) -> float:
     """The most that is alive for the student's backward pass."""
-    flex = on_gpu and config.model.attention == "sdpa"
-    targets = adapted_projections(config)
-    whole = kept_bytes(shape, config.lora.r, config.model.dtype, student, targets, flex=flex)
+    whole = kept_bytes(shape, config.lora.r, config.model.dtype, student, adapted_projections(config))
     if not config.train.recompute:
         return whole
     # One input a layer, and one layer of one row while it is computed again.
@@ -95,7 +87,7 @@ def head_bytes(config: Config, shape: Shape, replies: int, free: float | None = 
     width = WIDTHS[config.model.dtype]
     matrices = replies * shape.hidden * (2 * width + 2 * FLOAT)  # hidden states, gradients
     if free is not None:
-        rows = min(replies, chunk_rows(shape, free))
+        rows = min(replies, device_rows(free, 3 * shape.vocabulary * FLOAT))
         return rows * shape.vocabulary * (3 * FLOAT + (0 if width == FLOAT else width)) + matrices
     rows = min(replies, max(1, CHUNK_BYTES // (2 * shape.vocabulary * FLOAT)))
     return rows * shape.vocabulary * 2 * FLOAT + matrices
@@ -143,7 +135,7 @@ def largest_context(config: Config, lengths: Averages) -> float:
 
 def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int = 1) -> Memory:
     """Memory by part, on one of `gpus`."""
-    config, on_gpu = engine_on(config, gpu, gpus), is_gpu(gpu)
+    config, on_gpu = engine_on(config, gpu, gpus), gpu.is_gpu
     sharded = gpus > 1 and config.train.shard
     engine, traits, room = config.engine, engine_traits(config), gpu.memory * 1e9
     width, whole = WIDTHS[config.model.dtype], weight_bytes(config, shape)
@@ -168,7 +160,7 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
         sampling["engine (vLLM's share)"] = engine.memory * gpu.memory * 1e9
     always = sum(weights.values()) + reserve
     awake = 0.0 if traits.in_place or engine.sleep else sum(sampling.values())
-    activations = activation_bytes(config, shape, student, on_gpu)
+    activations = activation_bytes(config, shape, student)
     free = room - always - awake - activations if on_gpu else None
     scoring = {"activations, student pass": activations, "head": head_bytes(config, shape, replies, free)}
     parts = weights | scoring | {"framework reserve": reserve} | sampling

@@ -1,25 +1,22 @@
-"""A plan: memory, work and minutes of a recipe on given GPUs, and what to change where it does not fit."""
+"""A plan: does a recipe fit on given GPUs, how long does it take, what to change where it does not fit."""
 
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import Any
 
 from smopd.config import Config
 from smopd.planning.averages import Averages, find_averages
-from smopd.planning.device import is_gpu
-from smopd.planning.engines import engine_on, engine_traits
-from smopd.planning.gpus import Gpu
-from smopd.planning.load import Load, Packed, step_load
-from smopd.planning.memory import Memory, activation_bytes, memory
+from smopd.planning.gpus import Gpu, engine_on
+from smopd.planning.load import Load, engine_traits, step_load
+from smopd.planning.memory import Memory, memory
 from smopd.planning.shapes import Shape
-from smopd.planning.timing import MFU, Times, step_times
+from smopd.planning.timing import MFU, step_seconds
 
 Change = tuple[str, Any]  # a setting and its new value
 WORTH = 0.99  # a change that leaves more of the peak than this is not proposed
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResourcePlan:
     """What `smopd plan` knows of one recipe."""
 
     config: Config  # as planned: with train.shard where the weights had to be split
@@ -29,7 +26,7 @@ class Plan:
     lengths: Averages
     load: Load
     memory: Memory
-    times: Times
+    seconds: dict[str, float]  # of a step, by part
     at_limits: float  # seconds of a step in which every reply reaches its limit
     replicated: float  # peak with whole weights on every GPU
     changes: list[Change]  # what makes it fit, if it does not
@@ -48,17 +45,14 @@ class Plan:
         return self.memory.peak <= self.gpu.memory * 1e9
 
     @property
-    def usual_activations(self) -> float:
-        """Bytes that the student's pass keeps of an average micro-batch, where `memory` has the largest."""
-        count = ceil(self.load.rollouts / self.config.train.micro_batch)
-        tokens, rows, pairs, paths, _ = (value / count for value in vars(self.load.student).values())
-        packed = Packed(tokens, rows, pairs, paths, min(self.config.train.row_tokens, tokens))
-        return activation_bytes(self.config, self.shape, packed, is_gpu(self.gpu))
+    def step(self) -> float:
+        """Seconds."""
+        return sum(self.seconds.values())
 
     @property
     def minutes(self) -> float:
         """Of the whole run."""
-        return self.times.step * self.config.train.steps / 60
+        return self.step * self.config.train.steps / 60
 
     @property
     def minutes_at_limits(self) -> float:
@@ -74,9 +68,9 @@ class Plan:
 def make_plan(
     config: Config, shape: Shape, gpu: Gpu, gpus: int = 1, mfu: float = MFU,
     middle: float | None = None, answer: float | None = None,
-) -> Plan:  # fmt: skip
+) -> ResourcePlan:  # fmt: skip
     """Plan a recipe. On several GPUs whose memory is too small for whole weights the weights are sharded."""
-    asked, on_gpu = config.engine.kind, is_gpu(gpu)
+    asked = config.engine.kind
     config = engine_on(config, gpu, gpus)
     lengths = find_averages(config, middle, answer)
     needs = memory(config, shape, gpu, lengths, gpus)
@@ -84,14 +78,13 @@ def make_plan(
     if gpus > 1 and replicated > room and not config.train.shard:
         config = changed(config, ("train.shard", True))
         needs = memory(config, shape, gpu, lengths, gpus)
-    load = step_load(config, lengths, gpus, on_gpu)
     longest = replace(lengths, middle=config.rollout.middle_tokens, answer=config.rollout.answer_tokens)
-    at_limits = step_times(config, shape, gpu, step_load(config, longest, gpus, on_gpu), gpus, mfu).step
+    loads = [step_load(config, of, gpus, gpu.is_gpu) for of in (lengths, longest)]
+    seconds, limits = (step_seconds(config, shape, gpu, load, gpus, mfu) for load in loads)
     changes = fitting_changes(config, shape, gpu, lengths, gpus) if needs.peak > room else []
     after = memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
-    times = step_times(config, shape, gpu, load, gpus, mfu)
-    results = (load, needs, times, at_limits, replicated, changes, after, mfu, asked)
-    return Plan(config, shape, gpu, gpus, lengths, *results)
+    results = (seconds, sum(limits.values()), replicated, changes, after, mfu, asked)
+    return ResourcePlan(config, shape, gpu, gpus, lengths, loads[0], needs, *results)
 
 
 def changed(config: Config, *changes: Change) -> Config:

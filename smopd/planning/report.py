@@ -4,22 +4,20 @@ from typing import Any
 
 from smopd.config_io import scalar
 from smopd.formatting import one_line
-from smopd.planning import device, timing
-from smopd.planning.engines import engine_traits
-from smopd.planning.flops import samples_merged
+from smopd.planning import timing
+from smopd.planning.load import engine_traits
 from smopd.planning.memory import server_bytes
-from smopd.planning.plan import Plan
-from smopd.planning.timing import server_group
+from smopd.planning.plan import ResourcePlan
+from smopd.planning.timing import samples_merged, server_group
 
 GB = 1e9
 WIDTH, GAP = 80, 2  # of a terminal, and between columns
-COLUMNS = ("model", "GPUs", "engine", "GB needed", "fits", "largest part", "tokens sampled",
-           "packed, student", "packed, teacher", "PFLOP", "s a step", "sampling",
+COLUMNS = ("model", "GPUs", "engine", "GB needed", "fits", "largest part", "s a step", "sampling",
            "minutes", "at the limits")  # fmt: skip
 
 
-def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
-    """Everything, in bytes, operations, tokens and seconds."""
+def to_json(recipe: str, plan: ResourcePlan, source: str) -> dict[str, Any]:
+    """Everything, in bytes, tokens and seconds."""
     load, needs, lengths = plan.load, plan.memory, plan.lengths
     return {
         "recipe": recipe, "model": plan.config.model.path,
@@ -27,32 +25,25 @@ def to_json(recipe: str, plan: Plan, source: str) -> dict[str, Any]:
         "gpu": vars(plan.gpu), "gpus": plan.gpus, "sharded": plan.sharded,
         "memory": {
             **vars(needs), "peak": needs.peak, "largest": plan.largest, "fits": plan.fits,
-            "replicated_peak": plan.replicated, "usual_activations": plan.usual_activations,
-            "changes": dict(plan.changes), "changed_peak": plan.changed_peak,
+            "replicated_peak": plan.replicated, "changes": dict(plan.changes),
+            "changed_peak": plan.changed_peak,
         },
         "tokens": {
             "rollouts": load.rollouts, "sampled": load.sampled.tokens, "prefilled": load.sampled.prefilled,
             "student_packed": load.student.tokens, "teacher_packed": load.teacher.tokens,
             "scored": load.scored, "decode_steps": load.sampled.steps,
         },
-        "flops": {name: vars(flops) for name, flops in plan.times.flops.items()},
-        "seconds": plan.times.seconds, "bound": plan.times.bound,
+        "seconds": plan.seconds,
         "minutes": {"run": plan.minutes, "run_at_limits": plan.minutes_at_limits},
-        "launches": {
-            "decode": device.decode_launches(
-                plan.shape, plan.config.model.dtype, samples_merged(plan.config)
-            ),
-            "head": device.CHUNK_LAUNCHES * timing.head_chunks(plan.config, plan.shape, load),
-        },
         "assumptions": {
             "mfu": plan.mfu, "middle_reply": lengths.middle, "answer_reply": lengths.answer,
-            "data": lengths.source, "bandwidth_share": timing.BANDWIDTH, "launch_seconds": timing.LAUNCH,
-            "replayed_launch_seconds": timing.REPLAY, "handover_bytes_a_second": timing.HANDOVER,
+            "data": lengths.source, "bandwidth_share": timing.BANDWIDTH,
+            "handover_bytes_a_second": timing.HANDOVER,
         },
     }  # fmt: skip
 
 
-def text(recipe: str, plan: Plan) -> str:
+def text(recipe: str, plan: ResourcePlan) -> str:
     """The whole plan for a person."""
     config, load, lengths = plan.config, plan.load, plan.lengths
     count = plan.shape.parameters / 1e6
@@ -61,6 +52,11 @@ def text(recipe: str, plan: Plan) -> str:
     if plan.gpus > 1:
         split = ", base weights sharded (FSDP2)" if plan.sharded else ", base weights on every GPU"
     gpus = f"{plan.gpus} x {plan.gpu.name} ({plan.gpu.memory:g} GB){split}; engine {_engine_name(plan)}"
+    work = {
+        "sampling": f"{load.sampled.tokens:,.0f} tokens",
+        "scoring": f"{load.student.tokens:,.0f} packed tokens of the student, "
+        f"{load.teacher.tokens:,.0f} of the teacher",
+    }
     lines = [
         f"{recipe}: {_model(plan)}, {size} weights, {config.model.dtype}; {gpus}",
         "",
@@ -70,35 +66,25 @@ def text(recipe: str, plan: Plan) -> str:
         f"{'peak while sampling':<34}{plan.memory.rollout / GB:>8.1f}",
         *_verdict(plan),
         *_engine(plan),
-        f"an average micro-batch keeps {plan.usual_activations / GB:.1f} GB of activations; the largest one "
-        f"was planned: {max(lengths.turns)} turns, every reply at its limit",
+        f"planned for the largest micro-batch: {max(lengths.turns)} turns, every reply at its limit",
         "",
-        f"{f'a step, rollouts a process: {load.rollouts}':<34}{'tokens':>10}{'TFLOP':>10}{'seconds':>10}"
-        "  bound by",
-    ]
-    tokens = {
-        "rollout prefill": load.sampled.prefilled, "rollout decode": load.sampled.tokens,
-        "teacher forward": load.teacher.tokens, "student forward": load.student.tokens,
-        "student backward": load.student.tokens, "head": load.scored,
-    }  # fmt: skip
-    for name, seconds in plan.times.seconds.items():
-        work = _count(plan.times.flops[name].total / 1e12) if name in plan.times.flops else ""
-        some = f"{tokens[name]:,.0f}" if name in tokens else ""
-        lines.append(f"{name:<34}{some:>10}{work:>10}{seconds:>10.1f}  {plan.times.bound[name]}")
-    lines += [
-        f"{'all':<34}{'':>10}{_count(plan.times.total_flops / 1e12):>10}{plan.times.step:>10.1f}",
+        f"{f'a step, rollouts a process: {load.rollouts}':<34}{'seconds':>8}",
+        *(
+            f"{name:<34}{seconds:>8.1f}  {work.get(name, '')}".rstrip()
+            for name, seconds in plan.seconds.items()
+        ),
         "",
         f"{config.train.steps} steps: {plan.minutes:,.0f} minutes; "
         f"{plan.minutes_at_limits:,.0f} if every reply reaches its limit",
         f"assumed: replies of {lengths.middle:.0f} and {lengths.answer:.0f} tokens (--middle, --answer), "
         f"{plan.mfu:.0%} of the published rate (--mfu)",
         f"lengths of the conversations: {lengths.source}",
-        "counted: tokens, operations, bytes, launches; estimated: every second (docs/scaling.md)",
+        "counted: tokens, bytes; estimated: every second (docs/scaling.md)",
     ]
     return "\n".join(lines)
 
 
-def _verdict(plan: Plan) -> list[str]:
+def _verdict(plan: ResourcePlan) -> list[str]:
     room, peak = plan.gpu.memory, plan.memory.peak / GB
     replicated, changed = plan.replicated / GB, plan.changed_peak / GB
     lines = []
@@ -118,7 +104,7 @@ def _verdict(plan: Plan) -> list[str]:
     return lines
 
 
-def _engine(plan: Plan) -> list[str]:
+def _engine(plan: ResourcePlan) -> list[str]:
     engine, traits = plan.config.engine, engine_traits(plan.config)
     least = server_bytes(plan.config, plan.shape, plan.lengths) / GB
     if traits.remote:
@@ -133,38 +119,26 @@ def _engine(plan: Plan) -> list[str]:
     return [f"vLLM itself needs {least:.1f} GB: engine.memory={engine.memory:g} gives it {given:.1f}"]
 
 
-def markdown(plans: list[Plan]) -> str:
+def markdown(plans: list[ResourcePlan]) -> str:
     """One row a plan, as Markdown."""
     head, *rows = [f"| {' | '.join(row)} |" for row in (COLUMNS, *map(_cells, plans))]
     return "\n".join([head, "|" + "---|" * len(COLUMNS), *rows])
 
 
-def table(plans: list[Plan], width: int = WIDTH) -> str:
+def table(plans: list[ResourcePlan], width: int = WIDTH) -> str:
     """One column a plan, for a terminal; as many beside each other as fit, the rest below."""
     names = max(map(len, COLUMNS))
     columns = [[one_line(cell, width - names - GAP) for cell in _cells(plan)] for plan in plans]
-    blocks: list[list[list[str]]] = []
-    room = 0
+    blocks: list[list[str]] = []
     for column in columns:
         wide = max(map(len, column)) + GAP
-        if not blocks or wide > room:
-            blocks.append([])
-            room = width - names
-        blocks[-1].append(column)
-        room -= wide
-    parts = []
-    for block in blocks:
-        sizes = [max(map(len, column)) + GAP for column in block]
-        for number, name in enumerate(COLUMNS):
-            cells = (f"{column[number]:>{size}}" for column, size in zip(block, sizes, strict=True))
-            parts.append(f"{name:<{names}}{''.join(cells)}")
-        parts.append("")
-    return "\n".join(parts[:-1])
+        if not blocks or len(blocks[-1][0]) + wide > width:
+            blocks.append([f"{name:<{names}}" for name in COLUMNS])
+        blocks[-1] = [f"{line}{cell:>{wide}}" for line, cell in zip(blocks[-1], column, strict=True)]
+    return "\n\n".join("\n".join(block) for block in blocks)
 
 
-def _cells(plan: Plan) -> list[str]:
-    load, seconds = plan.load, plan.times.seconds
-    sampling = seconds["rollout decode"] + seconds["rollout prefill"]
+def _cells(plan: ResourcePlan) -> list[str]:
     return [
         _model(plan),
         f"{plan.gpus} x {plan.gpu.name}" + (", sharded" if plan.sharded else ""),
@@ -172,22 +146,16 @@ def _cells(plan: Plan) -> list[str]:
         f"{plan.memory.peak / GB:.1f} of {plan.gpu.memory:g}",
         "yes" if plan.fits else "no",
         plan.largest,
-        *(f"{part.tokens:,.0f}" for part in (load.sampled, load.student, load.teacher)),
-        f"{plan.times.total_flops / 1e15:.2f}",
-        f"{plan.times.step:.1f}",
-        f"{sampling / plan.times.step:.0%}",
+        f"{plan.step:.1f}",
+        f"{plan.seconds['sampling'] / plan.step:.0%}",
         *(f"{minutes:,.0f}" for minutes in (plan.minutes, plan.minutes_at_limits)),
     ]
 
 
-def _engine_name(plan: Plan) -> str:
+def _engine_name(plan: ResourcePlan) -> str:
     kind = plan.config.engine.kind
     return kind if plan.asked == kind else f"{kind} ({plan.asked})"
 
 
-def _model(plan: Plan) -> str:
+def _model(plan: ResourcePlan) -> str:
     return plan.config.model.path.rstrip("/").rpartition("/")[2]
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

@@ -1,52 +1,30 @@
-"""From operations, bytes and launches, which are counted, to seconds, which are estimated. Every assumption
-has a name here; none was measured on a GPU. Left out: verifiers, files, compilation and capture, processes
-that wait for the slowest one, elementwise kernels of the passes.
+"""Seconds of a step, roughly: from tokens and bytes, which are counted, and published rates. Every assumption
+has a name here; none was measured on a GPU. Left out: attention's own products, the update, verifiers, files,
+compilation and capture, processes that wait for the slowest one.
 """
 
-from dataclasses import dataclass
 from math import ceil
 
-from smopd.config import Config, plan_of
-from smopd.planning.device import CHUNK_LAUNCHES, chunk_rows, decode_launches, is_gpu
-from smopd.planning.engines import engine_on, engine_traits
-from smopd.planning.flops import Flops, samples_merged, step_flops
-from smopd.planning.gpus import Gpu
-from smopd.planning.load import Load
+from smopd.config import Config
+from smopd.planning.gpus import Gpu, engine_on
+from smopd.planning.load import Load, engine_traits
 from smopd.planning.memory import FLOAT, WIDTHS, cache_token_bytes, weight_bytes
 from smopd.planning.shapes import Shape, adapted_projections
 
 MFU = 0.35  # share of the published rate that matrix products of a few thousand tokens reach
 BANDWIDTH = 0.8  # share of the published bandwidth
-# Seconds that torch needs to issue one decoder layer's work, whatever its size: with an adapter beside every
-# projection, with the adapter merged (tools/issue_time.py measures both), in vLLM's CUDA graphs.
-ISSUE, ISSUE_MERGED, ISSUE_GRAPH = 1.5e-3, 1.1e-3, 1.0e-4
-LAUNCH, REPLAY = (
-    1.0e-5,
-    2.5e-6,
-)  # seconds of one small launch from Python, and of one in a replayed CUDA graph
-# Times that a row of the head's float32 logits goes to or from memory: both are written, read for the
-# statistics and for the gradient, which is written and read.
-HEAD_TRAFFIC = 8
+# Seconds of one decoder layer and sampled token, whatever its size. Issued by torch, with an adapter beside
+# every projection or merged (tools/issue_time.py measures both); the same launches replayed from a CUDA
+# graph; in vLLM's CUDA graphs.
+ISSUED, ISSUED_MERGED = 1.5e-3, 1.1e-3
+REPLAYED, REPLAYED_MERGED = 2.5e-4, 1.5e-4
+VLLM = 1.0e-4
 HANDOVER = 1.0e9  # bytes a second from the student's adapter to vLLM's copy of it
 
 
-@dataclass(frozen=True)
-class Times:
-    """Seconds of one step by part, and what bounds each of them."""
-
-    seconds: dict[str, float]
-    bound: dict[str, str]
-    flops: dict[str, Flops]  # operations behind them
-
-    @property
-    def total_flops(self) -> float:
-        """Operations of the step."""
-        return sum(flops.total for flops in self.flops.values())
-
-    @property
-    def step(self) -> float:
-        """All parts, one after the other."""
-        return sum(self.seconds.values())
+def samples_merged(config: Config) -> bool:
+    """Whether rollouts are sampled with the adapter merged into the weights."""
+    return config.rollout.merge and engine_traits(config).in_place
 
 
 def server_group(config: Config, shape: Shape, gpu: Gpu) -> int:
@@ -55,74 +33,61 @@ def server_group(config: Config, shape: Shape, gpu: Gpu) -> int:
     return ceil(weights / (0.8 * gpu.memory * 1e9)) if engine_traits(config).remote else 1
 
 
-def step_times(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1, mfu: float = MFU) -> Times:
-    """Seconds of one step; `load` is one process's."""
+def scoring_flops(config: Config, shape: Shape, load: Load) -> float:
+    """Matrix products of both models' passes and of the head, two operations a weight and token."""
+    linear, adapter = shape.layer * shape.layers, shape.adapter(config.lora.r, adapted_projections(config))
+    forward = 2 * (linear + adapter)
+    backward = 2 * linear + 4 * adapter  # by inputs for the frozen base, by weights too for the adapter
+    again = forward if config.train.recompute else 0
+    student = load.student.tokens * (load.passes * forward + backward + again)
+    return student + load.teacher.tokens * load.passes * forward + 2 * load.products * shape.head
+
+
+def step_seconds(
+    config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1, mfu: float = MFU
+) -> dict[str, float]:
+    """Seconds of one step by part, one after the other; `load` is one process's."""
     config = engine_on(config, gpu, gpus)
-    work = step_flops(config, shape, load)
-    traits, merged = engine_traits(config), samples_merged(config)
-    whole = weight_bytes(config, shape)
-    sharded = gpus > 1 and config.train.shard
+    traits, sharded = engine_traits(config), gpus > 1 and config.train.shard
+    whole, adapter = weight_bytes(config, shape), shape.adapter(config.lora.r, adapted_projections(config))
+    # Every pass of a row gathers the sharded weights; sampling with them gathers once.
     gather = whole * (gpus - 1) / gpus / (gpu.link * 1e9) if sharded else 0.0
-    adapter = shape.adapter(config.lora.r, adapted_projections(config)) * FLOAT
-    bandwidth = BANDWIDTH * gpu.bandwidth * 1e9
+    forwards = load.passes * (load.teacher.rows + load.student.rows)
+    backwards = load.student.rows * (3 if config.train.recompute else 2)  # a backward issues twice the work
+    seconds = {
+        "sampling": _sampling(config, shape, gpu, load, gpus, mfu, sharded) + traits.in_place * gather,
+        "scoring": max(
+            scoring_flops(config, shape, load) / gpu.rate(config.model.dtype) / mfu,
+            ISSUED * shape.layers * (forwards + backwards),
+            gather * (forwards + load.student.rows),
+        ),
+    }
+    if not traits.in_place:
+        seconds["adapter to the engine"] = adapter * WIDTHS[config.model.dtype] / HANDOVER
+    return seconds
 
-    def computing(flops: Flops) -> float:
-        return flops.total / gpu.rate(config.model.dtype) / mfu
 
-    seconds: dict[str, float] = {}
-    bound: dict[str, str] = {}
-
-    def add(name: str, **reasons: float) -> None:
-        why = max(reasons, key=lambda reason: reasons[reason])
-        seconds[name], bound[name] = reasons[why], why
-
+def _sampling(
+    config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int, mfu: float, sharded: bool
+) -> float:
+    traits, merged, width = engine_traits(config), samples_merged(config), WIDTHS[config.model.dtype]
+    adapter = 0 if merged else shape.adapter(config.lora.r, adapted_projections(config))
     # Servers sample for all processes, and are as many as the recipe names; other engines sample for one.
     served = gpus / max(1, len(config.engine.servers)) if traits.remote else 1.0
-    group = server_group(config, shape, gpu)
-    issue = (ISSUE_GRAPH if traits.graphs else ISSUE_MERGED if merged else ISSUE) * shape.layers
-    embedding = 0 if shape.tied else shape.head * WIDTHS[config.model.dtype]  # only looked up
-    width = WIDTHS[config.model.dtype]
-    handed = adapter / FLOAT * width  # the adapter in the base's precision
-    beside = 0.0 if merged else handed
-    if traits.in_place and not merged and width != FLOAT:
-        beside = adapter + 2 * handed  # the float32 one is rounded for every token
-    weights_read = load.sampled.steps * (whole - embedding + beside)
-    cache_read = load.sampled.read * cache_token_bytes(shape, config.model.dtype)
-    reading = (weights_read + served * cache_read) / bandwidth / group
-    prefill, decode = (computing(work[f"rollout {part}"]) * served / group for part in ("prefill", "decode"))
-    add("rollout prefill", computing=prefill, issuing=issue * load.sampled.calls)
-    if traits.in_place and is_gpu(gpu) and not sharded:  # sharded layers cannot be captured
-        # Replayed from a CUDA graph. Small launches and the products that read the weights take turns.
-        replaying = REPLAY * decode_launches(shape, config.model.dtype, merged) * load.sampled.steps
-        add("rollout decode", computing=decode + replaying, **{"launches, bandwidth": reading + replaying})
-    else:
-        add("rollout decode", bandwidth=reading, computing=decode, issuing=issue * load.sampled.steps)
-    if sharded and traits.in_place:
-        seconds["rollout decode"] += gather  # whole weights for as long as it samples
-    # A backward pass issues about twice the work; checkpointing puts a forward pass in front of it.
-    often = {
-        "teacher forward": load.passes,
-        "student forward": load.passes,
-        "student backward": 3 if config.train.recompute else 2,
-    }
-    for name, times in often.items():
-        rows = load.teacher.rows if name == "teacher forward" else load.student.rows
-        issuing = times * ISSUE * shape.layers * rows
-        add(name, computing=computing(work[name]), issuing=issuing, gathering=gather * rows)
-    moved = HEAD_TRAFFIC * load.scored * shape.vocabulary * FLOAT
-    chunks = head_chunks(config, shape, load) if is_gpu(gpu) else 0
-    launching = CHUNK_LAUNCHES * chunks * LAUNCH
-    add("head", computing=computing(work["head"]), bandwidth=moved / bandwidth, issuing=launching)
-    if not traits.in_place:
-        add("adapter to the engine", copying=handed / HANDOVER)
-    exchanged = 2 * adapter / (gpu.link * 1e9) if gpus > 1 else 0.0
-    add("update", bandwidth=10 * adapter / bandwidth, gathering=exchanged)
-    return Times(seconds, bound, work)
-
-
-def head_chunks(config: Config, shape: Shape, load: Load) -> float:
-    """Chunks of the head in a step: every micro-batch makes its own, at least one for each kind of loss."""
-    parts = ceil(load.rollouts / config.train.micro_batch)
-    losses = len({term.loss for term in plan_of(config).scored})
-    rows = load.scored / parts / losses
-    return parts * losses * ceil(rows / chunk_rows(shape, float("inf")))
+    group, sampled = server_group(config, shape, gpu), load.sampled
+    linear, rate = shape.layer * shape.layers + adapter, mfu * gpu.rate(config.model.dtype) * group
+    prefill = served * 2 * sampled.prefilled * linear / rate
+    computing = served * 2 * sampled.tokens * (linear + shape.head) / rate
+    embedding = 0 if shape.tied else shape.head * width  # only looked up
+    beside = adapter * width
+    if traits.in_place and width != FLOAT:
+        beside = adapter * (FLOAT + 2 * width)  # the float32 one is rounded for every token
+    weights_read = sampled.steps * (weight_bytes(config, shape) - embedding + beside)
+    cache_read = served * sampled.read * cache_token_bytes(shape, config.model.dtype)
+    reading = (weights_read + cache_read) / (BANDWIDTH * gpu.bandwidth * 1e9) / group
+    layers = sampled.steps * shape.layers
+    if traits.in_place and gpu.is_gpu and not sharded:  # sharded layers cannot be captured
+        # Small launches and the products that read the weights take turns.
+        return prefill + max(computing, reading) + layers * (REPLAYED_MERGED if merged else REPLAYED)
+    issued = VLLM if traits.graphs else ISSUED_MERGED if merged else ISSUED
+    return prefill + max(computing, reading, layers * issued)

@@ -86,8 +86,11 @@ def test_activations_of_a_part_of_the_projections(dtype):
 
 def test_flex_attention_keeps_keys_and_values_once_and_no_mask():
     shape = shape_of(body("qwen3", 128, layers=2).config)
-    packed = pack(branching(scale=6), 10**6)
-    flex, segments = (kept_bytes(shape, 8, "bfloat16", packed, flex=flex) for flex in (True, False))
+    packed, padded = (pack(branching(scale=6), 10**6, attention) for attention in ("segments", "flex"))
+    assert (padded.pairs, padded.paths) == (0, padded.tokens)
+    assert packed.tokens <= padded.tokens < 1.2 * packed.tokens
+    unpadded = replace(padded, tokens=packed.tokens, paths=packed.tokens)
+    flex, segments = (kept_bytes(shape, 8, "bfloat16", rows) for rows in (unpadded, packed))
     again = 2 * shape.keys * (packed.paths - packed.tokens)
     mask = shape.heads // shape.kv_heads * packed.pairs
     assert packed.paths > 1.5 * packed.tokens
