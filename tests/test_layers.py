@@ -12,7 +12,7 @@ ROOT = Path(smopd.__file__).parent
 # each other.
 LAYERS = [
     ("errors", "shape", "devices", "seeds", "files", "lazy", "tracking", "plugins", "code_version",
-     "config_io", "settings", "trainer_names", "formatting", "tables", "charts", "pages"),
+     "config_io", "settings", "trainer_names", "formatting", "tables", "svg", "pages"),
     ("verify",),
     ("data",),
     ("chat",),
