@@ -58,6 +58,7 @@ def _templates() -> Environment:
         "part_text": lambda part: cell_text((part,)),
         "style_sheet": lambda *name: Markup(style_sheet(*name)),
         "version": _version(),
+        "policy": "",
     }
     return made
 
@@ -75,14 +76,3 @@ def _version() -> str:
         return importlib.metadata.version("smopd")
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
-
-
-def html_page(title: str, header: str, body: str, *styles: str) -> str:
-    """The page as one string; `styles` are CSS behind page.css."""
-    parts = {"header": Markup(header), "body": Markup(body), "style": Markup("\n".join(styles))}
-    return str(render("parts.html", title=title, **parts))
-
-
-def section(title: str, body: str) -> str:
-    """A part of a page under its heading; nothing where there is no body."""
-    return f"<section>\n<h2>{esc(title)}</h2>\n{body}\n</section>\n" if body else ""

@@ -16,7 +16,7 @@ ROOT = Path(smopd.__file__).parent
 # each other.
 LAYERS = [
     ("errors", "shape", "devices", "seeds", "files", "lazy", "machine", "tracking", "plugins",
-     "code_version", "config_io", "settings", "trainer_names", "formatting", "frames", "charts", "tables",
+     "code_version", "config_io", "settings", "trainer_names", "formatting", "frames", "svg", "tables",
      "pages", "printing", "progress"),
     ("verify",),
     ("data",),

@@ -18,13 +18,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from smopd.charts import styled, svg_text
 from smopd.files import write_text
 from smopd.objective import keep_mask
 from smopd.pages import colours
 from smopd.study.results import Results, load_results
 from smopd.study.statistics import mean_sd
 from smopd.study.table_parts import hundred
+from smopd.svg import styled, svg_text
 
 # What stands in a drawing for a colour of the page.
 NAMES = ("--paper", "--ink", "--muted", "--rule", "--tint", "--quiet", "--c0", "--c1", "--c2", "--c3")

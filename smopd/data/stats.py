@@ -1,10 +1,12 @@
 """What a data set looks like: counts by task, shards per example, lengths. As numbers, tables or a chart."""
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from smopd.data.example import Example
+from smopd.formatting import visible
 from smopd.tables import Row, Table
 
 _MOST_BARS = 12  # of one histogram; the last takes the rest
@@ -77,25 +79,36 @@ def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
 
 def plot(told: dict[str, Any], name: str, as_html: bool) -> str:
     """The shares of examples by number of shards, task by task: one SVG, or a page with the numbers."""
-    from smopd.charts import CHART_CSS, Bar, bar_chart, standalone
-    from smopd.formatting import esc
-    from smopd.pages import html_page, section
-
-    def chart(title: str, groups: dict[str, Any]) -> str:
-        bars = []
-        for task, group in groups.items():
-            for label, count in _bars(group):
-                share = count / group["examples"]
-                bars.append(Bar(f"{task} ({group['examples']:,})", label, share, text=f"{share:.0%}"))
-        return bar_chart(f"{title}: shards per example", bars)
-
+    svg = _histograms(told["tasks"], f"{name}: shards per example")
     if not as_html:
-        return standalone(chart(name, told["tasks"]))
-    names = ("task", "examples", "shards", "characters, full", "words a shard", "characters, system")
-    rows = [[esc(task), *_cells(group)] for task, group in told["tasks"].items()]
-    heads = "".join(f"<th>{head}</th>" for head in names)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    table = f'<div class="scroll"><table><tr>{heads}</tr>{body}</table></div>'
-    header = f"<h1>{esc(name)}</h1><p>{told['examples']:,} examples. Mean (greatest):</p>{table}"
-    charts = "".join(section(task, chart(task, {task: group})) for task, group in told["tasks"].items())
-    return html_page(name, header, charts, CHART_CSS)
+        return svg
+    from markupsafe import Markup
+
+    from smopd.pages import render
+
+    drawing = Markup(svg[svg.index("<svg") :])
+    counted = f"{told['examples']:,} examples. Mean (greatest):"
+    return str(render("data.html", title=name, counted=counted, sizes=sizes(told["tasks"]), drawing=drawing))
+
+
+def _histograms(tasks: dict[str, Any], title: str) -> str:
+    from matplotlib.figure import Figure
+
+    from smopd.svg import styled, svg_text
+
+    look = {"svg.hashsalt": "smopd", "svg.fonttype": "none", "text.parse_math": False}
+    with styled(look | {"axes.spines.top": False, "axes.spines.right": False}), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a glyph that this font lacks, the reader's may have
+        sheet = Figure(figsize=(7, 1.2 + 1.8 * len(tasks)), layout="constrained")
+        sheet.suptitle(visible(title))
+        panels = sheet.subplots(max(1, len(tasks)), squeeze=False)[:, 0]
+        for axes, (task, group) in zip(panels, tasks.items(), strict=False):
+            labels, counts = zip(*_bars(group), strict=True)
+            shares = [100 * count / group["examples"] for count in counts]
+            drawn = axes.bar(labels, shares, color="#2b6391")
+            axes.bar_label(drawn, [f"{share:.0f}%" for share in shares])
+            axes.set_title(visible(f"{task} ({group['examples']:,})"), loc="left")
+            axes.margins(y=0.15)
+            axes.set_yticks([])
+            axes.tick_params(length=0)
+        return svg_text(sheet, visible(title))

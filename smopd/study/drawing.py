@@ -21,12 +21,12 @@ from matplotlib.figure import Figure as Sheet
 from matplotlib.lines import Line2D
 from scipy.special import stdtrit
 
-from smopd.charts import styled, svg_text
 from smopd.formatting import finite, visible
 from smopd.methods import PAPERS_OWN
 from smopd.study.paper import PaperRow, find
 from smopd.study.results import Cell, Results
 from smopd.study.statistics import mean_sd, welch_interval
+from smopd.svg import styled, svg_text
 
 INK, MUTED, RULE = "#1f2328", "#59636e", "#d9dee3"
 WIDTH, WIDE = 6.5, 8.2  # inches; WIDE with three panels side by side

@@ -5,23 +5,30 @@ It leaves out where the numbers come from (evaluation and study compute them) an
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import zip_longest
+from math import ceil
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from smopd.charts import CHART_CSS, Bar, bar_chart, line_chart, smooth, swatch
+from markupsafe import Markup
+
 from smopd.config_io import flatten
 from smopd.files import file_digest, write_text
-from smopd.formatting import cut, esc, finite, html_text, interval, p_value, percent, points
-from smopd.pages import html_page, section
+from smopd.formatting import LONGEST, finite, interval, p_value, percent, points
+from smopd.pages import render
 from smopd.tables import Cell, Row, Styled, Table
 from smopd.verify.verdict import describe_verdict
+from smopd.viewer.look.assets import CHARTS, read_script, read_style
+from smopd.viewer.look.packing import json_bytes
 
 ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
 NEAR_ZERO = 0.05  # an accuracy of FULL below which there is nothing to distil
-LABEL = 500  # characters of a name or an answer that are shown
+POINTS = 500  # values of a curve on the page
 
 
 class Accuracy(NamedTuple):
@@ -112,39 +119,6 @@ class ReportData:
     more: list[Measured] = field(default_factory=list)  # on further data, or with other settings
     missing: list[Missing] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)  # see notices()
-
-
-class Panel(NamedTuple):
-    """One training chart: the metric `name` and everything below it (`name/...`)."""
-
-    title: str
-    name: str
-    least: float | None = 0.0
-    most: float | None = None
-    percent: bool = False
-
-
-PANELS = (
-    Panel("Loss", "loss"),
-    Panel("Correct final answers", "outcome", most=1.0, percent=True),
-    Panel("Middle replies correct for what was told so far", "turn_accuracy", most=1.0, percent=True),
-    Panel("The same of the teacher's own", "teacher", most=1.0, percent=True),
-    Panel("Positions clipped", "clipped", percent=True),
-    Panel("Positions kept by the entropy mask", "kept", most=1.0, percent=True),
-    Panel("Student entropy, nats", "entropy"),
-    Panel("delta, mean |log s - log t| of a reply", "delta"),
-    Panel("Turn weight", "weight", most=1.0),
-    Panel("Reply length, tokens", "reply_tokens"),
-    Panel("Gradient norm", "grad_norm"),
-    Panel("Seconds a step, by stage", "seconds"),
-)
-# What stands below a table or a row of charts.
-VIEWS = """<p class="aside">FULL: the whole task in one message. SHARDED: the same task told over several
-turns, judged by the last reply. TEACHER: each turn answered in the teacher's own context.</p>"""
-PAIRED = """<p class="aside">Paired by task. Gained: wrong before, correct after; lost: the other way round.
-Differences in percentage points.</p>"""
-STEPS = """<p class="aside">Faint: each step. Strong: a moving mean, whose first and last values stand beside
-the names.</p>"""
 
 
 def verdict_words(conversation: ShownConversation) -> tuple[str, str]:
@@ -259,24 +233,70 @@ def tabulate_comparisons(comparisons: Sequence[Comparison]) -> Table:
     return Table(heads=heads, rows=rows)
 
 
+def tabulate_metrics(run: Mapping[str, Any]) -> Table:
+    """Every metric at the beginning and at the end of training."""
+    rows = []
+    for name, column in run["metrics"].items():
+        known = [value for value in column if value is not None]
+        tenth = max(1, len(known) // 10)
+        ends = [f"{fmean(some):.4g}" if some else "n/a" for some in (known[:tenth], known[-tenth:])]
+        rows.append(Row(name, ends))
+    caption = f"Means of the first and of the last tenth of {run['done']} steps."
+    return Table(heads=("metric", "at first", "at last"), rows=rows, caption=caption)
+
+
+def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Metrics as the charts take them: steps and columns of at most POINTS values, each the mean of a few.
+
+    Rows of one step belong together; of a step repeated after a restart, the later holds.
+    """
+    rows: dict[float, dict[str, Any]] = {}
+    for row in metrics:
+        step = finite(row.get("step"))
+        if step is not None:
+            rows.setdefault(step, {}).update({k: v for k, v in row.items() if v is not None})
+    steps = sorted(rows)
+    names = dict.fromkeys(name for row in rows.values() for name in row if name != "step")
+    every = max(1, ceil(len(steps) / POINTS))
+    parts = [steps[i : i + every] for i in range(0, len(steps), every)]
+    columns = {name: [_mean(rows[step].get(name) for step in part) for part in parts] for name in names}
+    found = {"name": "", "step": [part[-1] for part in parts], "metrics": columns, "evaluations": []}
+    return found | {"done": len(steps)}
+
+
+def _mean(values: Iterable[Any]) -> float | None:
+    known = [value for value in map(finite, values) if value is not None]
+    return float(f"{fmean(known):.5g}") if known else None
+
+
 def render_report(data: ReportData) -> str:
     """The page as one string."""
-    lede = result_sentence(data.accuracies)
-    head = f"<h1>{html_text(data.title, LABEL)}</h1>"
-    head += f'<p class="subtitle">{html_text(data.subtitle, LABEL)}</p>' if data.subtitle else ""
-    head += f'<p class="lede">{esc(lede)}</p>' if lede else ""
-    head += "".join(f'<p class="notice">{html_text(line, LABEL)}</p>' for line in data.notices)
-    sections = (
-        _accuracy(data.accuracies, data.notes),
-        _comparisons(data.comparisons),
-        _warnings(data.warnings),
-        _curves(data.metrics),
-        section("Conversations before and after", "".join(map(_article, data.conversations))),
-        *map(_measured, data.more),
-        _missing(data.missing),
-        _settings(data.settings),
-    )
-    return html_page(data.title, head, "".join(sections), CHART_CSS)
+    run, groups = metric_columns(data.metrics), [data.accuracies, *(found.accuracies for found in data.more)]
+    bars = [[_bar(a) for a in _by_view(accuracies) if a.value is not None] for accuracies in groups]
+    script = read_script((*CHARTS, "report"))
+    hashed = b64encode(sha256(script.encode()).digest()).decode()
+    settings = {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for key, value in flatten(data.settings).items()
+    }
+    numbers = json_bytes({"run": run, "accuracies": bars}).decode().replace("<", "\\u003c")
+    return str(render(
+        "report.html", data=data, lede=result_sentence(data.accuracies), settings=settings, LONGEST=LONGEST,
+        training=tabulate_metrics(run), turn_rows=turn_rows, verdict_words=verdict_words,
+        tabulate_accuracies=tabulate_accuracies, tabulate_comparisons=tabulate_comparisons,
+        numbers=Markup(numbers), script=Markup(script), chart_style=Markup(read_style(["charts"])),
+        policy=Markup(f"; script-src 'sha256-{hashed}'"),
+    ))  # fmt: skip
+
+
+def _by_view(accuracies: Sequence[Accuracy]) -> list[Accuracy]:
+    order = list(dict.fromkeys(a.view for a in accuracies))
+    return sorted(accuracies, key=lambda a: order.index(a.view))  # stages keep their order within a view
+
+
+def _bar(a: Accuracy) -> dict[str, Any]:
+    shown = {"arm": f"{a.view} {a.stage}", "mean": a.value, "low": a.low, "high": a.high}
+    return {**shown, "reference": a.stage == "base", "seeds": list[Any]()}
 
 
 def without_advice(page: str) -> str:
@@ -287,120 +307,3 @@ def without_advice(page: str) -> str:
 def write_report(path: Path, data: ReportData) -> None:
     """Write the page; a reader sees the old file or the new one, never half of either."""
     write_text(path, render_report(data))
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], css: str = "scroll") -> str:
-    top = "".join(f'<th scope="col">{esc(h)}</th>' for h in heads)
-    body = ""
-    for first, *rest in rows:
-        cells = "".join(f"<td>{html_text(cell, LABEL)}</td>" for cell in rest)
-        body += f'<tr><th scope="row">{html_text(first, LABEL)}</th>{cells}</tr>'
-    return f'<div class="{css}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _accuracy(accuracies: Sequence[Accuracy], notes: Sequence[str]) -> str:
-    if not accuracies:
-        return ""
-    order = list(dict.fromkeys(a.view for a in accuracies))
-    bars, rows = [], []
-    for a in sorted(accuracies, key=lambda a: order.index(a.view)):  # stages keep their order within a view
-        share = percent(a.value)
-        bars.append(Bar(a.view, a.stage, a.value, a.low, a.high, share, f"{a.correct}/{a.total}"))
-        rows.append((f"{a.view} {a.stage}", share, interval(a.low, a.high), f"{a.correct} of {a.total}"))
-    chart = bar_chart("Accuracy by view and stage, with 95% intervals", bars)
-    table = _table(("", "accuracy", "95% interval", "correct"), rows)
-    below = VIEWS + "".join(f'<p class="aside">{esc(note)}</p>' for note in notes)
-    return section("Accuracy", f'<div class="accuracy"><figure>{chart}</figure>{table}</div>{below}')
-
-
-def _measured(found: Measured) -> str:
-    """Evaluations on further data, in one section of their own."""
-    parts = (_accuracy(found.accuracies, found.notes), _comparisons(found.comparisons))
-    inner = "".join(re.sub(r"</?section>|<h2>.*?</h2>", "", part) for part in parts)
-    return section(f"Also evaluated: {cut(found.heading, LABEL)}", inner)
-
-
-def _missing(missing: Sequence[Missing]) -> str:
-    items = "".join(
-        f"<li>{html_text(what, 2 * LABEL)}<br><code>{html_text(command, 2 * LABEL)}</code></li>"
-        for what, command in missing
-    )
-    body = section("What is missing", f"<ul>{items}</ul>" if items else "")
-    return f"{ADVICE[0]}{body}{ADVICE[1]}" if body else ""
-
-
-def _comparisons(comparisons: Sequence[Comparison]) -> str:
-    rows = []
-    for c in comparisons:
-        # With a true minus sign.
-        moved, low, high = (points(v).replace("-", "\u2212") for v in (c.difference, c.low, c.high))
-        rows.append((c.label, str(c.gained), str(c.lost), moved, f"[{low}, {high}]", p_value(c.p)))
-    table = _table(("", "gained", "lost", "difference", "95% interval", "p"), rows, "scroll spread")
-    return section("Paired comparisons", table + PAIRED) if rows else ""
-
-
-def _warnings(warnings: Sequence[Mapping[str, Any]]) -> str:
-    items = "".join(f"<li>step {row['step']}: {html_text(row['warning'], LABEL)}</li>" for row in warnings)
-    return section("Warnings", f"<ul>{items}</ul>") if items else ""
-
-
-def _curves(metrics: Sequence[Mapping[str, Any]]) -> str:
-    steps: dict[float, dict[str, Any]] = {}
-    for row in metrics:  # rows of one step belong together; of a step repeated after a restart, the later
-        step = finite(row.get("step"))
-        if step is not None:
-            steps.setdefault(step, {}).update({k: v for k, v in row.items() if v is not None})
-    names = list(dict.fromkeys(name for row in steps.values() for name in row))
-    figures = []
-    for panel in PANELS:
-        chosen = [n for n in names if n == panel.name or n.startswith(panel.name + "/")]
-        lines = {name: [(s, finite(steps[s].get(name))) for s in sorted(steps)] for name in chosen}
-        if not lines:
-            continue
-        title, series = f"{panel.title}, by training step", list(lines.values())
-        drawn = line_chart(title, series, panel.least, panel.most, panel.percent)
-        keys = ""
-        for i, (name, line) in enumerate(lines.items()):
-            ends = [y for _, y in smooth(line) if y is not None]
-            shown = [percent(y) if panel.percent else f"{y:.3g}" for y in (ends[:1] + ends[-1:])]
-            words = f"{name.removeprefix(panel.name + '/')} {' → '.join(dict.fromkeys(shown))}"
-            keys += f"<li>{swatch(i)}{html_text(words, LABEL)}</li>"
-        drawn += f'<ul class="key">{keys}</ul>'
-        figures.append(f"<figure><figcaption>{esc(panel.title)}</figcaption>{drawn}</figure>")
-    return section("Training", f'<div class="charts">{"".join(figures)}</div>{STEPS}') if figures else ""
-
-
-def _article(pair: ConversationPair) -> str:
-    was, now = (verdict_words(c)[0] for c in (pair.before, pair.after))
-    texts = {"system prompt": pair.system, "FULL message": pair.full}
-    task = "".join(
-        f'<dt>{k}</dt><dd class="text" dir="auto">{html_text(v)}</dd>' for k, v in texts.items() if v
-    )
-    heading = f"{was} before, {now} after; expected {html_text(pair.expected, LABEL)}"
-    html = f"<article>\n<h3>{html_text(pair.id, LABEL)}<small>{heading}</small></h3>"
-    html += f"<details><summary>The task in full</summary><dl>{task}</dl></details>" if task else ""
-    for users, before, after in turn_rows(pair):
-        said = [_said("user both" if len(users) == 1 else "user", name, text) for name, text in users.items()]
-        said += [_said("reply", "before", before), _said("reply", "after", after)]
-        html += f'<div class="pair">{"".join(said)}</div>'
-    ends = ""
-    for name, side in (("before", pair.before), ("after", pair.after)):
-        word, found = verdict_words(side)
-        words = html_text(f" {name} training: {found}expected {cut(pair.expected, LABEL)}", 2 * LABEL)
-        ends += f'<div class="verdict {word}"><b>{"✓" if side.correct else "✗"} {word}</b>{words}</div>'
-    return f'{html}<div class="pair">{ends}</div>\n</article>\n'
-
-
-def _said(css: str, name: str, text: str | None) -> str:
-    body = "(no such turn)" if text is None else html_text(text) if text else "(empty)"
-    said = f'<p class="text" dir="auto">{body}</p>'
-    return f'<div class="{css}"><span class="label">{esc(name)}</span>{said}</div>'
-
-
-def _settings(settings: Mapping[str, Any]) -> str:
-    rows = ""
-    for key, value in flatten(settings).items():
-        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        rows += f"<tr><td>{html_text(key, LABEL)}</td><td>{html_text(shown)}</td></tr>"
-    body = f"<summary>Every setting of the run</summary><table><tbody>{rows}</tbody></table>"
-    return section("Settings", f'<details class="settings">{body}</details>') if rows else ""

@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from smopd.formatting import cut, interval, percent, visible
+from smopd.pages import LABEL
 from smopd.tables import Row, Table
 from smopd.viewer import report
 from smopd.viewer.report import Accuracy, Comparison, ConversationPair
@@ -24,11 +25,7 @@ NARROW = 90  # below this many columns two replies side by side would be too thi
 def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     """Print one task's conversation before and after training, side by side, or stacked if narrow."""
     console.print(
-        Rule(
-            Text(visible(cut(pair.id, report.LABEL)).replace("\n", " "), style="bold"),
-            align="left",
-            style="dim",
-        )
+        Rule(Text(visible(cut(pair.id, LABEL)).replace("\n", " "), style="bold"), align="left", style="dim")
     )
     for name, text in (("system", pair.system), ("FULL message", pair.full), ("expected", pair.expected)):
         if text:
@@ -41,7 +38,7 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     verdicts = []
     for name, side in (("before", pair.before), ("after", pair.after)):
         word, found = report.verdict_words(side)
-        answer = visible(cut(f", {found}expected {cut(pair.expected, report.LABEL)}", 2 * report.LABEL))
+        answer = visible(cut(f", {found}expected {cut(pair.expected, LABEL)}", 2 * LABEL))
         judged = (word, "bold green" if side.correct else "bold red")
         verdicts.append(Text.assemble(f"{name}: ", judged, answer, overflow="fold"))
     side_by_side(console, verdicts)

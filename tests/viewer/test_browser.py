@@ -15,6 +15,7 @@ from smopd.viewer.look.build import make_view
 from smopd.viewer.look.packing import json_bytes, script
 from smopd.viewer.look.serve import keep_showing
 from smopd.viewer.look.studies import told
+from smopd.viewer.results import report_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -222,6 +223,22 @@ def test_hostile_text_does_nothing(quiet, tmp_path):
     quiet.open(hostile, "#page=<script>window.hit=1</script>&c=%E0%A4%A&by=__proto__&t=constructor")
     assert quiet.run("window.hit ?? null") is None
     assert quiet.run("document.querySelectorAll('main script, main img').length") == 0
+
+
+@pytest.mark.parametrize("text", ["", HOSTILE], ids=["plain", "hostile"])
+def test_the_report_draws_its_charts_and_nothing_else(quiet, tmp_path, text):
+    run = made_run(tmp_path / "run", items=20, steps=12, **({"text": text} if text else {}))
+    quiet.open(report_run(run)[0])
+    assert quiet.run("document.querySelectorAll('figure[data-accuracies] svg.arms .mean').length") == 4
+    charts = quiet.run("[...document.querySelectorAll('#curves figcaption')].map(c => c.textContent)")
+    assert charts[:2] == ["Loss", "Correct final answers"]
+    assert quiet.run("document.querySelectorAll('#curves svg.chart path').length") >= 2 * len(charts)
+    assert "→" in quiet.run("document.querySelector('#curves .key').textContent")
+    assert quiet.run("window.hit ?? null") is None
+    assert quiet.run("document.querySelectorAll('main script, main img').length") == 0
+    assert _violations(quiet) == []
+    quiet.size(400, 800)
+    assert quiet.run("document.documentElement.scrollWidth") <= 400
 
 
 def test_a_word_of_a_megabyte_does_not_hang_it(quiet, tmp_path):

@@ -11,17 +11,17 @@ HTML or the script: it travels as data, and the script puts it on the page as te
 
 import importlib.metadata
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
 from smopd.evaluation.store import load_identity, load_outcomes, load_summary
-from smopd.formatting import esc, visible
+from smopd.pages import render
 from smopd.runs import is_run
 from smopd.study.run import StudyFolder, study_folders
 from smopd.tracking import Track, quiet
+from smopd.viewer.look.assets import SCRIPTS, STYLES, read_script, read_style
 from smopd.viewer.look.conversations import Shown, evaluated, rollouts
 from smopd.viewer.look.packing import PACK_BYTES, json_bytes, pack, script
 from smopd.viewer.look.runs import Source, read_run, sources_of
@@ -29,20 +29,6 @@ from smopd.viewer.look.studies import read_study, study_runs
 from smopd.viewer.look.summary import improved
 
 FOLDER = "view"
-SCRIPTS = (
-    "data",
-    "dom",
-    "state",
-    "charts",
-    "summary",
-    "run",
-    "study",
-    "list",
-    "tokens",
-    "conversation",
-    "main",
-)
-STYLES = ("base", "parts", "tokens")
 
 
 def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, track: Track = quiet) -> Path:
@@ -57,17 +43,9 @@ def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, t
     written.append(_put(folder / "data" / "index.js", script("index", json_bytes(index))))
     for old in set((folder / "data").glob("*.js")) - set(written):
         old.unlink()
-    parts = files("smopd.viewer.look") / "app"
-    code = "\n".join((parts / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
-    style = "\n".join((parts / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
-    _put(folder / "app.js", f'(function () {{\n"use strict";\n{code}}})();\n'.encode())
-    _put(folder / "app.css", style.encode())
-    page = (
-        (parts / "index.html")
-        .read_text(encoding="utf-8")
-        .replace("TITLE", esc(visible(index["title"])[:200]))
-    )
-    return _put(folder / "index.html", page.encode())
+    _put(folder / "app.js", read_script(SCRIPTS).encode())
+    _put(folder / "app.css", read_style(STYLES).encode())
+    return _put(folder / "index.html", render("view.html", title=index["title"][:200]).encode())
 
 
 def found(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:

@@ -20,6 +20,12 @@ function smoothed(values) {
   });
 }
 
+// Where a smooth line begins and ends.
+function ends(values) {
+  const strong = smoothed(values).filter((v) => v !== null && v !== undefined);
+  return strong.length ? [...new Set([number(strong[0]), number(strong[strong.length - 1])])].join(" → ") : "n/a";
+}
+
 // series: [{name, x: [], y: [], look}]; a line each, its steps faint behind it.
 function lineChart(title, series, wide = 340, high = 170) {
   const left = 46, right = 8, top = 8, bottom = 22;
@@ -47,11 +53,8 @@ function lineChart(title, series, wide = 340, high = 170) {
       svg("path", { d: path(s, strong), class: "line c" + (look % 6), "stroke-dasharray": DASHES[look % 6] }),
     ];
   });
-  const ends = series.map((s) => {
-    const strong = smoothed(s.y).filter((v) => v !== null);
-    return strong.length ? s.name + " " + number(strong[0]) + " to " + number(strong[strong.length - 1]) : s.name + " empty";
-  });
-  return svg("svg", { viewBox: `0 0 ${wide} ${high}`, class: "chart", role: "img", "aria-label": title + ": " + ends.join("; ") },
+  const told = series.map((s) => s.name + " " + ends(s.y));
+  return svg("svg", { viewBox: `0 0 ${wide} ${high}`, class: "chart", role: "img", "aria-label": title + ": " + told.join("; ") },
     ticks(low, highest).map((v) => [
       svg("line", { x1: left, x2: wide - right, y1: py(v), y2: py(v), class: "grid" }),
       svg("text", { x: left - 6, y: py(v) + 3.5, "text-anchor": "end" }, number(v)),

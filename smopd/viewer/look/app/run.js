@@ -1,11 +1,4 @@
 // The run page: curves of every metric with all runs in one picture, what their settings differ in, how they ended.
-const TITLES = {
-  loss: "Loss", outcome: "Correct final answers", clipped: "Tokens over the cap", kept: "Tokens that carry loss", entropy: "Student entropy, nats",
-  divergence: "Divergence, nats", delta: "Distance |log s − log t|, nats", weight: "Turn weight", reply_tokens: "Tokens of a reply",
-  grad_norm: "Gradient norm", lr: "Learning rate", seconds: "Seconds a step, by stage", stop: "How replies ended", verdict: "Verdicts",
-  tokens: "Tokens a step", rollout: "Rollouts", eligible_turns: "Middle turns",
-};
-
 function runPage() {
   const trained = index.runs.filter((run) => run.step.length);
   const page = h("div", { class: "page" }, h("h1", {}, index.runs.length > 1 ? index.runs.length + " runs" : "The run " + index.runs[0].name));
@@ -47,47 +40,6 @@ function accuracyTable() {
     lines.map((line) => [line.run.name + (twice(line) ? ", " + line.name : ""), line.run.method || "–", line.after ? line.after.step ?? line.run.done : 0,
       ...views.flatMap((view) => [cell(line.before, view), cell(line.after, view)])]), "Accuracy before and after training"),
     h("p", { class: "muted" }, "In brackets: 95% intervals over the evaluated tasks. Steps: of the checkpoint that was evaluated."));
-}
-
-// One run: a chart for every group of metrics, a line a part. Several runs: a chart for every metric, a line a run.
-function curves(runs) {
-  const several = runs.length > 1, groups = new Map();
-  for (const run of runs) {
-    for (const name of Object.keys(run.metrics)) {
-      const group = several ? name : name.split("/")[0];
-      if (!groups.has(group)) groups.set(group, new Set());
-      groups.get(group).add(name);
-    }
-  }
-  const order = Object.keys(TITLES), place = (name) => { const k = order.indexOf(name.split("/")[0]); return k < 0 ? 99 : k; };
-  const charts = [...groups].filter(([, names]) => hasValues(runs, names)).sort((a, b) => place(a[0]) - place(b[0])).map(([group, names]) => {
-    const [head, part] = group.split("/"), title = (TITLES[head] || head) + (part ? ": " + part : ""), series = [], keys = [];
-    [...names].forEach((name, number) => runs.forEach((run, k) => {
-      const y = run.metrics[name];
-      if (!y || !y.some((v) => v !== null)) return;
-      const look = several ? k : number;
-      series.push({ name: several ? run.name : name, x: run.step, y, look });
-      if (!several && names.size > 1) keys.push(h("li", {}, swatch(look), name.includes("/") ? name.slice(group.length + 1) : name));
-    }));
-    return h("figure", {}, h("figcaption", {}, title), lineChart(title, series), h("ul", { class: "key" }, keys));
-  });
-  return h("div", { class: "charts" }, evaluationCharts(runs), charts);
-}
-
-function hasValues(runs, names) {
-  return runs.some((run) => [...names].some((name) => run.metrics[name]?.some((v) => v !== null)));
-}
-
-function evaluationCharts(runs) {
-  const names = [...new Set(runs.flatMap((run) => run.evaluations.map((e) => e.metric)))];
-  return names.map((name) => {
-    const series = runs.map((run, k) => {
-      const own = run.evaluations.filter((e) => e.metric === name);
-      return { name: run.name, x: own.map((e) => e.step), y: own.map((e) => e.value), look: k };
-    }).filter((s) => s.x.length);
-    const title = "Accuracy while training, " + name.toUpperCase();
-    return h("figure", {}, h("figcaption", {}, title), lineChart(title, series));
-  });
 }
 
 function stages(runs) {

@@ -1,0 +1,39 @@
+"""Drawings of matplotlib as SVG: the same input gives the same bytes."""
+
+import io
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Sheet
+
+_LOCK = threading.RLock()  # matplotlib reads its settings from one place for the whole process
+
+
+@contextmanager
+def styled(look: Mapping[str, Any]) -> Iterator[None]:
+    """matplotlib with these settings and else its defaults, for one thread at a time."""
+    import matplotlib
+
+    # The backend is not a matter of looks.
+    apart = ("backend", "interactive", "toolbar", "webagg")
+    every: dict[Any, Any] = dict(matplotlib.rcParamsDefault)
+    settings = {name: value for name, value in every.items() if not name.startswith(apart)}
+    with _LOCK, matplotlib.rc_context(settings | dict(look)):
+        yield
+
+
+def svg_text(sheet: "Sheet", title: str) -> str:
+    """A drawn sheet as SVG, without addresses on the web and without ids that nothing refers to."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    # Straight to the writer: savefig would draw everything once more.
+    buffer, nothing = io.BytesIO(), {"Date": None, "Creator": None, "Format": None, "Type": None}
+    FigureCanvasSVG(sheet).print_svg(buffer, metadata={"Title": title} | nothing)
+    svg = buffer.getvalue().decode()
+    svg = re.sub(r"<!DOCTYPE[^>]*>\s*|<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+    used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
+    return re.sub(r' id="([^"]*)"', lambda m: m.group() if m.group(1) in used else "", svg)
