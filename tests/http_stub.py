@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -34,7 +35,10 @@ class HttpStub(ABC):
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 stub.threads.append(threading.current_thread())
-                sent = self.rfile.read(int(self.headers["Content-Length"]))
+                length = int(self.headers["Content-Length"])
+                sent = self.rfile.read(length)
+                if len(sent) < length:
+                    return  # the client gave up while it was sending
                 lines = self.headers.get("Content-Type") == "application/x-ndjson"
                 body = [json.loads(line) for line in sent.splitlines()] if lines else json.loads(sent)
                 with stub.lock:
@@ -76,6 +80,10 @@ class HttpStub(ABC):
 
         class Listener(ThreadingHTTPServer):
             daemon_threads, request_queue_size = True, 128
+
+            def handle_error(self, request, client_address):
+                if not isinstance(sys.exception(), ConnectionError):  # a client may hang up at any moment
+                    super().handle_error(request, client_address)
 
         self.server = Listener(("127.0.0.1", self.port), Handler)
         self.port = self.server.server_port
