@@ -15,11 +15,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from smopd.config import load_config
 from smopd.devices import using
+from smopd.doctor.speed_parts import save_model
 from smopd.errors import UserError
 from smopd.methods import METHODS
 from smopd.pocket import MODEL_DIR
@@ -120,8 +121,7 @@ def _random_model(settings: Device, folder: Path) -> None:
     transformers_logging.disable_progress_bar()
     torch.manual_seed(0)
     model: Any = AutoModelForCausalLM.from_config(shape, trust_remote_code=False)
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(MODEL_DIR, trust_remote_code=False).save_pretrained(folder)
+    save_model(model, folder)
 
 
 def report(settings: Device, track: Track = quiet) -> dict[str, Any]:

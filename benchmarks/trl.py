@@ -24,6 +24,7 @@ from benchmarks.measure import Work, report_of
 from smopd.config import Config, load_config, plan_of
 from smopd.data import Example, load_examples
 from smopd.doctor.speed_inputs import load_renderer, random_conversation
+from smopd.doctor.speed_parts import save_model
 from smopd.errors import UserError
 from smopd.methods.sdft import METHODS as SDFTS
 from smopd.models.adapters import student_parameters, teacher_parameters
@@ -147,11 +148,7 @@ class OurStep:
         self.settings, self.sampling_seconds, self.sampled = settings, 0.0, 0
         self._folder = TemporaryDirectory(prefix="smopd-bench-")
         folder = Path(self._folder.name)
-        random_model(settings).save_pretrained(folder / "model")
-        AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False).save_pretrained(
-            folder / "model"
-        )
-        config = training_config(settings, folder / "model")
+        config = training_config(settings, save_model(random_model(settings), folder / "model"))
         self.trainer = Trainer(config, RunFolder(folder / "run", config))
         self.model = self.trainer.model
         fill_student(student_parameters(self.model), settings.seed)

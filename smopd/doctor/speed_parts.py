@@ -187,16 +187,16 @@ class SpeedBench:
         config = load_config(None, [])
         model = attach(self.model(self.size.layers), config.lora, self.seed)
         move_student(model, self.seed)
-        plan, moment = plan_of(config), Moment(1, 1, (self.seed, 1))
+        plan, moment, rollouts = plan_of(config), Moment(1, 1, (self.seed, 1)), self.rollouts
 
         def run() -> dict[str, Any]:
             total = 0.0
-            for rollout in self.rollouts:
+            for rollout in rollouts:
                 (loss,) = score(
                     model, self.renderer, [rollout], plan, moment, row_tokens=ROW_TOKENS, path=path
                 )
-                (loss.total / len(self.rollouts)).backward()
-                total += loss.total.item() / len(self.rollouts)
+                (loss.total / len(rollouts)).backward()
+                total += loss.total.item() / len(rollouts)
             model.zero_grad(set_to_none=True)
             return {"loss": total}
 
@@ -205,10 +205,10 @@ class SpeedBench:
     def training(self) -> Work:
         """A whole step of `smopd train`: sampling, verdicts, scoring, update."""
         folder = Path(self.opened.enter_context(TemporaryDirectory(prefix="smopd-bench-")))
-        reply = self.size.reply
+        reply, path = self.size.reply, save_model(self.model(self.size.layers), folder / "model")
         config = load_config(
             None,
-            [f"model.path={self.save_model(folder / 'model')}", f"model.dtype={self.dtype_name}",
+            [f"model.path={path}", f"model.dtype={self.dtype_name}",
              "data.train=pocket:train:64", "engine.kind=hf", f"train.rollouts={self.size.conversations}",
              "train.save_rollouts=false", f"rollout.middle_tokens={reply}", f"rollout.answer_tokens={reply}"],
         )  # fmt: skip
@@ -222,12 +222,6 @@ class SpeedBench:
 
         return run
 
-    def save_model(self, folder: Path) -> Path:
-        """A folder with the random model and the pocket model's tokenizer."""
-        self.model(self.size.layers).save_pretrained(folder)
-        AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False).save_pretrained(folder)
-        return folder
-
     def rollout(self, kind: str) -> Work:
         """Conversations played to their end by one engine; no adapter."""
         model = self.model(self.size.layers).eval()
@@ -238,18 +232,18 @@ class SpeedBench:
         else:
             words = [f"engine.kind={kind}", f"model.dtype={self.dtype_name}"]
             if kind == "vllm":
-                path = self.save_model(Path(folder))
+                path = save_model(model, Path(folder))
                 words += [f"model.path={path}", "engine.max_length=8192", "engine.memory=0.5"]
                 model = model.cpu()
             config = load_config(None, words)
             engine = make_engine(config, self.renderer, self.size.conversations, Path(folder), model)
         self.opened.callback(engine.close)
-        reply, calls = self.size.reply, count()
+        reply, examples, calls = self.size.reply, self.examples, count()
         driver = Driver(engine, self.renderer, Sampling(1.0, reply, 1.0, 0), reply)
 
         def run() -> dict[str, Any]:
             # Another seed every time: replies that were sampled before may stand in a cache.
-            played = driver.play(self.examples, "sharded", (self.seed, "bench", next(calls)))
+            played = driver.play(examples, "sharded", (self.seed, "bench", next(calls)))
             return {"sampled_tokens": sum(len(turn.reply) for c in played for turn in c.turns)}
 
         return run
@@ -273,6 +267,13 @@ class SpeedBench:
                 value, gradient = _with_gradient(name, rounded, tokens_N)
                 row["value_error"] = ((value - truth).abs() / truth).item()
                 yield row | {"gradient_error": ((gradient - slope).norm() / slope.norm()).item()}
+
+
+def save_model(model: PreTrainedModel, folder: Path) -> Path:
+    """A folder with the model and the pocket model's tokenizer."""
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False).save_pretrained(folder)
+    return folder
 
 
 def _with_gradient(

@@ -8,7 +8,7 @@ from smopd.doctor.advice import advice
 from smopd.doctor.facts import Facts
 from smopd.doctor.report import text, to_json
 from smopd.doctor.selftest import Check
-from smopd.machine import CudaDevice, read_nvidia_smi
+from smopd.machine import CudaDevice
 
 GIB = 2**30
 H100 = CudaDevice("NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB, 79 * GIB)
@@ -62,12 +62,6 @@ def test_each_fault_is_one_line_that_says_what_to_do(facts, line):
 def test_a_driver_of_the_same_major_version_will_do():
     (said,) = advice(replace(GOOD, gpus=(), driver_cuda="13.0", torch_cuda="13.2"))
     assert "newer driver" not in said
-
-
-def test_what_nvidia_smi_says():
-    head = "| NVIDIA-SMI 580.65.06    Driver Version: 580.65.06   CUDA Version: 13.0     |"
-    assert read_nvidia_smi(head) == ("580.65.06", "13.0")
-    assert read_nvidia_smi("NVIDIA-SMI has failed") == (None, None)
 
 
 def test_a_failed_check_is_told_and_is_not_sound():
