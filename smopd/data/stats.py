@@ -82,9 +82,7 @@ def plot(told: dict[str, Any], name: str, as_html: bool) -> str:
     svg = _histograms(told["tasks"], f"{name}: shards per example")
     if not as_html:
         return svg
-    from markupsafe import Markup
-
-    from smopd.pages import render
+    from smopd.pages import Markup, render
 
     drawing = Markup(svg[svg.index("<svg") :])
     counted = f"{told['examples']:,} examples. Mean (greatest):"
