@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup as Markup  # of jinja2
 
 from smopd.formatting import cut, esc, html_text
 from smopd.tables import cell_text, parts_of

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from smopd.formatting import visible
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from rich.table import Table as RichTable
     from rich.text import Text
+
+    from smopd.pages import Markup
 
 _MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # what would begin a code, a link, another column
 _TAG = re.compile(r"<(?=[\w/!?])|&(?=[#\w]+;)")

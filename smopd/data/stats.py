@@ -82,13 +82,12 @@ def plot(told: dict[str, Any], name: str, as_html: bool) -> str:
     svg = _histograms(told["tasks"], f"{name}: shards per example")
     if not as_html:
         return svg
-    from markupsafe import Markup
+    from smopd.pages import Markup, render
 
-    from smopd.pages import render
-
-    drawing = Markup(svg[svg.index("<svg") :])
     counted = f"{told['examples']:,} examples. Mean (greatest):"
-    return str(render("data.html", title=name, counted=counted, sizes=sizes(told["tasks"]), drawing=drawing))
+    return str(
+        render("data.html", title=name, counted=counted, sizes=sizes(told["tasks"]), drawing=Markup(svg))
+    )
 
 
 def _histograms(tasks: dict[str, Any], title: str) -> str:
@@ -111,4 +110,5 @@ def _histograms(tasks: dict[str, Any], title: str) -> str:
             axes.margins(y=0.15)
             axes.set_yticks([])
             axes.tick_params(length=0)
-        return svg_text(sheet, visible(title))
+        svg = svg_text(sheet, visible(title))
+    return svg[svg.index("<svg") :]

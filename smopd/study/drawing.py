@@ -76,7 +76,7 @@ class Spread(NamedTuple):
     seeds: int
 
 
-class Spot(NamedTuple):
+class GridPoint(NamedTuple):
     """One model at one point of the axes: what a panel shows."""
 
     model: str
@@ -100,7 +100,7 @@ class Plot:
         self.treatments = [arm for arm in self.arms if arm != results.reference]
         self.spots = _spots(results)
 
-    def cells(self, spot: Spot, arm: str) -> list[Cell]:
+    def cells(self, spot: GridPoint, arm: str) -> list[Cell]:
         """The runs of an arm at a spot, in order of the seed."""
         return self.results.group(spot.model, arm, spot.point)
 
@@ -108,7 +108,7 @@ class Plot:
         """Accuracies in percent, a value a seed; cells that did not play the view are left out."""
         return [100 * self.results.accuracy(cell, view) for cell in cells if cell.right.get(view)]
 
-    def delta(self, spot: Spot, arm: str, view: str) -> Spread | None:
+    def delta(self, spot: GridPoint, arm: str, view: str) -> Spread | None:
         """Difference from the reference in points, with Welch's interval where both have two seeds."""
         a, b = (self.percents(self.cells(spot, name), view) for name in (arm, self.results.reference))
         if not a or not b or arm == self.results.reference:
@@ -117,18 +117,18 @@ class Plot:
         low, high = map(finite, welch_interval(a, b))
         return Spread(difference, low, high, seeds)
 
-    def printed(self, spot: Spot, arm: str) -> PaperRow | None:
+    def printed(self, spot: GridPoint, arm: str) -> PaperRow | None:
         """The paper's row of the same configuration: of the axes, only the steps may differ."""
         if not self.results.paper or set(spot.point) - {"train.steps"}:
             return None
         return find(self.results.paper, spot.model, arm, spot.point.get("train.steps"))
 
-    def printed_accuracy(self, spot: Spot, arm: str, view: str) -> float | None:
+    def printed_accuracy(self, spot: GridPoint, arm: str, view: str) -> float | None:
         """The paper's accuracy of the same configuration."""
         row = self.printed(spot, arm)
         return row.accuracy(view) if row else None
 
-    def printed_delta(self, spot: Spot, arm: str, view: str) -> float | None:
+    def printed_delta(self, spot: GridPoint, arm: str, view: str) -> float | None:
         """The paper's difference from its baseline."""
         row, reference = self.printed(spot, arm), PAPERS_OWN[0]
         return row.effect(view, reference) if row and self.results.reference == reference else None
@@ -291,7 +291,7 @@ def dot(marker: str, colour: str, label: str) -> Line2D:
     return Line2D([], [], marker=marker, mfc=colour, mec=colour, ls="none", ms=5, label=label)
 
 
-def label(spot: Spot, *parts: str) -> str:
+def label(spot: GridPoint, *parts: str) -> str:
     """The name of a number: model, values of the axes, and what follows."""
     return "/".join([spot.model, *settings(spot.point), *parts])
 
@@ -301,7 +301,7 @@ def settings(point: dict[str, Any]) -> list[str]:
     return [f"{name}={value}" for name, value in point.items()]
 
 
-def of_spot(base: str, spot: Spot) -> str:
+def of_spot(base: str, spot: GridPoint) -> str:
     """The name of a figure that there is one of for every spot."""
     return f"{base}-{re.sub(r'[^a-z0-9.]+', '-', spot.label.lower()).strip('-.')}".removesuffix("-")
 
@@ -317,7 +317,7 @@ def listed(views: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _spots(results: Results) -> list[Spot]:
+def _spots(results: Results) -> list[GridPoint]:
     """Every model and point of the axes that has a result, labelled by what differs among them."""
     pairs = [(model, point) for model in results.models for point in results.points()]
     pairs = [(m, p) for m, p in pairs if any(c.model == m and c.axes == p for c in results.cells)]
@@ -325,5 +325,5 @@ def _spots(results: Results) -> list[Spot]:
     found = []
     for model, point in pairs:
         varied = {k: v for k, v in point.items() if any(other.get(k) != v for _, other in pairs)}
-        found.append(Spot(model, point, ", ".join(([model] if several else []) + settings(varied))))
+        found.append(GridPoint(model, point, ", ".join(([model] if several else []) + settings(varied))))
     return found

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from smopd.formatting import percent, points
-from smopd.study.drawing import INK, MARKERS, MUTED, OVER_BOTH, Figure, Plot, Spot, dot, label, listed
+from smopd.study.drawing import INK, MARKERS, MUTED, OVER_BOTH, Figure, GridPoint, Plot, dot, label, listed
 
 from smopd.study.drawing import name_rows, note, schematic, settings, spread, tint, words  # isort: skip
 from smopd.study.figures_training import calibration_figures, curve_figures, gradient_figures
@@ -42,7 +42,7 @@ def ablation(results: Results) -> Figure | None:
     names = (["base"] if any(spot.model in based for spot in plot.spots) else []) + plot.arms
     thick = 0.84 / count
 
-    def panel(axes: Axes, spot: Spot) -> None:
+    def panel(axes: Axes, spot: GridPoint) -> None:
         for row, arm in enumerate(names):
             untrained = arm == "base" and spot.model in based
             cells, colour = [based[spot.model]] if untrained else plot.cells(spot, arm), plot.colours[arm]
@@ -81,7 +81,7 @@ def effects(results: Results) -> Figure | None:
     step = 0.72 / len(views)
     looks = [(MARKERS[i % 6], 0.35 if i else 0.0) for i in range(len(views))]
 
-    def panel(axes: Axes, spot: Spot) -> None:
+    def panel(axes: Axes, spot: GridPoint) -> None:
         axes.axvline(0, color=MUTED, lw=0.9)
         for row, arm in enumerate(arms):
             for place, view in enumerate(views):
@@ -152,7 +152,7 @@ def seeds(results: Results) -> Figure | None:
     if not any(len(plot.percents(plot.cells(spot, arm), view)) > 1 for spot in places for arm in arms):
         return None
 
-    def panel(axes: Axes, spot: Spot) -> None:
+    def panel(axes: Axes, spot: GridPoint) -> None:
         for row, arm in enumerate(arms):
             cells = [cell for cell in plot.cells(spot, arm) if cell.right.get(view)]
             values, name, colour = plot.percents(cells, view), label(spot, arm, view), plot.colours[arm]
@@ -196,7 +196,7 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
     arms, views = plot.arms, plot.views
     if len(values) < 2 or not views:
         return None
-    groups: dict[str, list[Spot]] = {}  # what differs in nothing but this axis shares a panel
+    groups: dict[str, list[GridPoint]] = {}  # what differs in nothing but this axis shares a panel
     for spot in plot.spots:
         rest = {k: v for k, v in spot.point.items() if k != setting}
         groups.setdefault(", ".join([spot.model, *settings(rest)]), []).append(spot)
@@ -216,7 +216,7 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
         place = views.index(view)
         return tint(plot.colours[arm], 0.3 * place), MARKERS[place % 6], ("-", "--", ":", "-.")[place % 4]
 
-    def line(axes: Axes, group: list[Spot], arm: str, view: str, shift: float) -> None:
+    def line(axes: Axes, group: list[GridPoint], arm: str, view: str, shift: float) -> None:
         colour, marker, dashes = look(arm, view)
         path = []
         for spot in group:

@@ -14,7 +14,18 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from smopd.formatting import finite
-from smopd.study.drawing import MARKERS, MUTED, OTHER_COLOURS, WIDE, Figure, Plot, Spot, grid, label, legend
+from smopd.study.drawing import (
+    MARKERS,
+    MUTED,
+    OTHER_COLOURS,
+    WIDE,
+    Figure,
+    GridPoint,
+    Plot,
+    grid,
+    label,
+    legend,
+)
 
 from smopd.study.drawing import name_rows, note, of_spot, settings, spread, tint, words  # isort: skip
 from smopd.study.results import Cell, Results
@@ -35,7 +46,7 @@ DASHES = ("-", "--", "-.", ":")
 class Line(NamedTuple):
     """One line or row of a figure: its runs and how it looks."""
 
-    spot: Spot
+    spot: GridPoint
     arm: str
     cells: list[Cell]
     colour: str
@@ -45,7 +56,7 @@ class Line(NamedTuple):
 Lines = dict[str, Line]  # by the name in the key
 
 
-def figures_of(results: Results) -> list[tuple[Spot, Lines]]:
+def figures_of(results: Results) -> list[tuple[GridPoint, Lines]]:
     """What shares a figure: the arms of a model and point; of a single arm, the points of a model."""
     plot = Plot(results)
     if len(plot.arms) != 1 or len(plot.spots) == len({spot.model for spot in plot.spots}):
@@ -57,10 +68,10 @@ def figures_of(results: Results) -> list[tuple[Spot, Lines]]:
         colour, marker = OTHER_COLOURS[len(lines) % len(OTHER_COLOURS)], MARKERS[len(lines) % len(MARKERS)]
         cells = plot.cells(spot, plot.arms[0])
         lines[", ".join(settings(spot.point))] = Line(spot, plot.arms[0], cells, colour, marker)
-    return [(Spot(model, {}, model if len(found) > 1 else ""), lines) for model, lines in found.items()]
+    return [(GridPoint(model, {}, model if len(found) > 1 else ""), lines) for model, lines in found.items()]
 
 
-def _of(spot: Spot) -> str:
+def _of(spot: GridPoint) -> str:
     return f" ({spot.label})" if spot.label else ""
 
 
@@ -74,7 +85,7 @@ def curve_figures(results: Results) -> list[Figure]:
     return [figure for figure in made if figure is not None]
 
 
-def _curves(plot: Plot, at: Spot, lines: Lines) -> Figure | None:
+def _curves(plot: Plot, at: GridPoint, lines: Lines) -> Figure | None:
     cells = {name: line.cells for name, line in lines.items()}
     logged = list(dict.fromkeys(key for group in cells.values() for cell in group for key in cell.curves))
     terms = ", ".join(dict.fromkeys(key.partition("/")[2] for key in logged if "/" in key))
@@ -155,7 +166,7 @@ def calibration_figures(results: Results) -> list[Figure]:
     return made
 
 
-def _calibration(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[str, Any]]]) -> Figure:
+def _calibration(plot: Plot, at: GridPoint, lines: Lines, logs: dict[str, list[dict[str, Any]]]) -> Figure:
     def curve(axes: Axes, name: str, bins: list[dict[str, float]], x: str, y: str, **style: Any) -> None:
         found = [(b[x], b[y]) for b in bins if x in b and y in b]
         if found:
@@ -251,7 +262,7 @@ def gradient_figures(results: Results) -> list[Figure]:
     return made
 
 
-def _gradients(plot: Plot, at: Spot, lines: Lines, logs: dict[str, list[dict[str, Any]]]) -> Figure:
+def _gradients(plot: Plot, at: GridPoint, lines: Lines, logs: dict[str, list[dict[str, Any]]]) -> Figure:
     shares = [key for key in SHARES if any(_known(group, key) for group in logs.values())]
     angle = any(_known(group, "cosine") for group in logs.values())
 

@@ -12,10 +12,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from smopd.formatting import esc
-from smopd.pages import minus, render
+from smopd.pages import Markup, minus, render
 from smopd.study.results import Cell, Results, json_by_rows
 from smopd.study.table_parts import VERDICTS, Number, StudyTable, point_label
 from smopd.tables import Part, Row, Table, markdown

@@ -16,7 +16,7 @@ from smopd.study.collect import collect
 from smopd.study.render import Document, latex_table, render_html, render_json, render_markdown
 from smopd.study.results import Results, load_results, save_results
 from smopd.study.run import StudyFolder, study_folders
-from smopd.study.table_parts import Maker
+from smopd.study.table_parts import TableBuilder
 from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
 from smopd.tracking import Track, quiet
 
@@ -66,7 +66,7 @@ def make_document(results: Results) -> Document:
     """The report before it takes a form."""
     from smopd.study.figures import make_figures
 
-    effects = Maker(results).effects
+    effects = TableBuilder(results).effects
     # The forms name missing cells themselves.
     words = verdict_lines(replace(results, missing=[]), effects), comparison_sentences(results, effects)
     return Document(results, make_tables(results, effects), make_figures(results), *words)

@@ -77,7 +77,7 @@ def point_label(axes: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {shown(value)}" for name, value in axes.items())
 
 
-class Maker:
+class TableBuilder:
     """Makes the numbers and entries of a study's tables, and its comparisons: every arm against the reference
     at the same model and point, one family of tests a view.
     """

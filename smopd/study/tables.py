@@ -1,6 +1,7 @@
 """From a study's results to its tables, in which every number knows its runs, and to sentences.
 
-It leaves out the statistics (comparison.py, power.py), how a table looks, and what tables_more.py has.
+It leaves out the statistics (comparison.py, power.py), how a table looks, and what tables_paper.py and
+tables_tokens.py have.
 """
 
 import math
@@ -14,8 +15,19 @@ from smopd.formatting import p_value, points
 from smopd.study.comparison import Comparison
 from smopd.study.power import Design, design, detectable, sentence
 from smopd.study.results import Cell, Results
-from smopd.study.table_parts import EMPTY, VERDICTS, Effects, Entry, Maker, Place, StudyTable, slug, whole
-from smopd.study.tables_more import calibration_tables, gradient_table, paper_table
+from smopd.study.table_parts import (
+    EMPTY,
+    VERDICTS,
+    Effects,
+    Entry,
+    Place,
+    StudyTable,
+    TableBuilder,
+    slug,
+    whole,
+)
+from smopd.study.tables_paper import paper_table
+from smopd.study.tables_tokens import calibration_tables, gradient_table
 from smopd.tables import Row
 
 LEVEL = 0.05
@@ -25,7 +37,7 @@ DIFFERENCE = ("95% interval", "p", "p, Holm", "verdict")  # what stands beside a
 
 def make_tables(results: Results, effects: Effects | None = None) -> list[StudyTable]:
     """Every table of the report, in order; one that has nothing to show is left out."""
-    make = Maker(results, effects)
+    make = TableBuilder(results, effects)
     made = [main_table(make), changes_table(make), *(effects_table(make, view) for view in make.views[1:])]
     made += [table for view in make.views for table in (seed_tests(make, view), item_tests(make, view))]
     made += [power_table(make), paper_table(make), *calibration_tables(make)]
@@ -33,7 +45,7 @@ def make_tables(results: Results, effects: Effects | None = None) -> list[StudyT
     return [table for table in made if table.rows]
 
 
-def main_table(make: Maker) -> StudyTable:
+def main_table(make: TableBuilder) -> StudyTable:
     """The base model and every arm: accuracies, and the difference from the reference on the primary view."""
     r, rows = make.results, []
     for place in make.places:
@@ -59,7 +71,7 @@ def main_table(make: Maker) -> StudyTable:
     )  # fmt: skip
 
 
-def changes_table(make: Maker) -> StudyTable:
+def changes_table(make: TableBuilder) -> StudyTable:
     """Every arm against the model it started from."""
     rows = []
     for place in make.places:
@@ -85,7 +97,7 @@ def changes_table(make: Maker) -> StudyTable:
     return StudyTable(name="changes", section="Results", title=title, caption=caption, heads=heads, rows=rows)
 
 
-def effects_table(make: Maker, view: str) -> StudyTable:
+def effects_table(make: TableBuilder, view: str) -> StudyTable:
     """The differences on another view."""
     name, places = f"effects-{slug(view)}", make.treatments if make.effects[view] else []
     rows = [Row(place.arm, tuple(make.difference(name, place, view)), make.group(place)) for place in places]
@@ -97,7 +109,7 @@ def effects_table(make: Maker, view: str) -> StudyTable:
     )  # fmt: skip
 
 
-def seed_tests(make: Maker, view: str) -> StudyTable:
+def seed_tests(make: TableBuilder, view: str) -> StudyTable:
     """Welch's test over seeds in full."""
 
     def entries(found: Comparison, one: Any, interval: Any) -> list[Entry]:
@@ -122,7 +134,7 @@ def seed_tests(make: Maker, view: str) -> StudyTable:
     return _compared(make, view, entries, "seeds", caption, heads)
 
 
-def item_tests(make: Maker, view: str) -> StudyTable:
+def item_tests(make: TableBuilder, view: str) -> StudyTable:
     """The paired test over items, and the interval over seeds and items."""
 
     def entries(found: Comparison, one: Any, interval: Any) -> list[Entry]:
@@ -150,7 +162,7 @@ def item_tests(make: Maker, view: str) -> StudyTable:
     return _compared(make, view, entries, "items", caption, heads, 6)
 
 
-def per_seed(make: Maker) -> StudyTable:
+def per_seed(make: TableBuilder) -> StudyTable:
     """Every run on its own."""
     rows = []
     for place in make.places:
@@ -162,7 +174,7 @@ def per_seed(make: Maker) -> StudyTable:
     return StudyTable(name="per-seed", section="Every seed", title=title, heads=heads, rows=rows, fold=fold)
 
 
-def power_table(make: Maker) -> StudyTable:
+def power_table(make: TableBuilder) -> StudyTable:
     """What differences the design can find, from the spreads it showed itself."""
     rows = []
     for first in (place for place in make.places if place.arm == make.results.arms[0]):
@@ -197,7 +209,7 @@ def power_table(make: Maker) -> StudyTable:
 
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
     """What the study found in plain sentences: gains, losses, what may be chance, single seeds, power."""
-    make, lines = Maker(results, effects), []
+    make, lines = TableBuilder(results, effects), []
     words = {
         "gain": f"gain over {results.reference}",
         "loss": f"loss against {results.reference}",
@@ -226,7 +238,7 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
 
 def comparison_sentences(results: Results, effects: Effects | None = None) -> list[str]:
     """One sentence a comparison, primary view first."""
-    make, lines = Maker(results, effects), []
+    make, lines = TableBuilder(results, effects), []
     for view in make.views:
         for place, found in make.effects[view].items():
             where = "" if make.single else f"{place.where}, "
@@ -235,8 +247,8 @@ def comparison_sentences(results: Results, effects: Effects | None = None) -> li
 
 
 def _compared(
-    make: Maker, view: str, entries: Callable[[Comparison, Any, Any], list[Entry]], kind: str, caption: str,
-    heads: tuple[str, ...], *words: int,
+    make: TableBuilder, view: str, entries: Callable[[Comparison, Any, Any], list[Entry]], kind: str,
+    caption: str, heads: tuple[str, ...], *words: int,
 ) -> StudyTable:  # fmt: skip
     """A row for every arm but the reference; one without a result says so."""
     rows, name = [], f"{kind}-{slug(view)}"
@@ -253,12 +265,12 @@ def _compared(
     )
 
 
-def _family(make: Maker, view: str) -> str:
+def _family(make: TableBuilder, view: str) -> str:
     size = max((found.family for found in make.effects[view].values()), default=0)
     return "this one comparison" if size == 1 else f"all {size} comparisons of this view"
 
 
-def _changed(make: Maker, view: str) -> str:
+def _changed(make: TableBuilder, view: str) -> str:
     """What training changed: an arm alone, or the least and the most of several."""
     found = {place: change for place in make.places if (change := make.change(place, view))}
     ends = sorted(found, key=lambda place: found[place].delta)
@@ -270,7 +282,7 @@ def _changed(make: Maker, view: str) -> str:
     return f"{view.upper()}, against the model before training: {' to '.join(told)}." if told else ""
 
 
-def _brief(make: Maker, place: Place, found: Comparison, short: bool) -> str:
+def _brief(make: TableBuilder, place: Place, found: Comparison, short: bool) -> str:
     text = f"{place.arm}{'' if make.single else f' ({place.where})'} {points(found.delta)}"
     if short:
         return text
@@ -279,7 +291,7 @@ def _brief(make: Maker, place: Place, found: Comparison, short: bool) -> str:
     return f"{text} points{interval}{test}"
 
 
-def _design(make: Maker, view: str, places: list[Place]) -> tuple[Design | None, int, list[Cell]]:
+def _design(make: TableBuilder, view: str, places: list[Place]) -> tuple[Design | None, int, list[Cell]]:
     """Root mean squares of the comparisons' spreads, the fewest seeds of an arm, and their runs."""
     found, seeds = [], []
     cells: dict[str, Cell] = {}

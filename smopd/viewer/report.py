@@ -15,12 +15,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
 from smopd.config_io import flatten
 from smopd.files import file_digest, write_text
 from smopd.formatting import LONGEST, finite, interval, p_value, percent, points
-from smopd.pages import render
+from smopd.pages import Markup, render
 from smopd.tables import Cell, Row, Styled, Table
 from smopd.verify.verdict import describe_verdict
 from smopd.viewer.look.assets import CHARTS, read_script, read_style

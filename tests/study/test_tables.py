@@ -17,7 +17,7 @@ from synthetic_study import HOSTILE, study
 
 from smopd.study.results import DIGITS, Cell, Results
 from smopd.study.statistics import clustered
-from smopd.study.table_parts import VERDICTS, Maker, Number, StudyTable, plain, point_label
+from smopd.study.table_parts import VERDICTS, Number, StudyTable, TableBuilder, plain, point_label
 from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
 
 ARMS = dict(
@@ -210,7 +210,7 @@ def test_adjusted_p_is_holms_over_the_whole_family() -> None:
 
 def test_clustered_interval_and_power_are_there() -> None:
     results = study(ARMS)
-    found, effects = numbers(results), Maker(results).effects
+    found, effects = numbers(results), TableBuilder(results).effects
     for place, one in effects["sharded"].items():
         path = f"main/pocket/{place.arm}/sharded/"
         assert one.clustered is not None
@@ -243,7 +243,7 @@ def test_base_model_is_the_first_row_and_outside_the_family() -> None:
         scores(results.base, "full").mean()
     )
     assert not any(
-        "base" in place.arm for place in Maker(results).effects["full"] if place.arm != "base line"
+        "base" in place.arm for place in TableBuilder(results).effects["full"] if place.arm != "base line"
     )
 
 
@@ -387,7 +387,7 @@ def test_only_a_gain_is_called_one(data: Any) -> None:
     results = study(
         chances, seeds=seeds, missing=missing, items=20, axes=axes, number=data.draw(st.integers(0, 99))
     )
-    effects = Maker(results).effects
+    effects = TableBuilder(results).effects
     for view, found in effects.items():
         shown = [
             line

@@ -14,7 +14,7 @@ from synthetic_study import study
 from smopd.viewer.look.build import make_view
 from smopd.viewer.look.packing import json_bytes, script
 from smopd.viewer.look.serve import keep_showing
-from smopd.viewer.look.studies import told
+from smopd.viewer.look.studies import study_payload
 from smopd.viewer.results import report_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(missing()), reason=missing())]
@@ -189,7 +189,7 @@ def test_runs_stand_in_one_table(quiet, tmp_path):
 
 def test_a_study_shows_its_verdict_first(quiet, page, tmp_path):
     shutil.copytree(page.parent, tmp_path / "view")
-    results = told(study({"baseline": 0.4, "entropy": 0.8}, items=40), tmp_path, {})
+    results = study_payload(study({"baseline": 0.4, "entropy": 0.8}, items=40), tmp_path, {})
     content = script("index", json_bytes(index_of(page) | {"studies": [results], "summaries": []}))
     (tmp_path / "view" / "data" / "index.js").write_bytes(content)
     quiet.open(tmp_path / "view" / "index.html")

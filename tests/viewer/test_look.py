@@ -20,7 +20,7 @@ from smopd.runs.tokens import read
 from smopd.viewer.look.build import make_view
 from smopd.viewer.look.packing import SCALE, fixed, json_bytes
 from smopd.viewer.look.runs import Source
-from smopd.viewer.look.studies import told
+from smopd.viewer.look.studies import study_payload
 from smopd.viewer.look.summary import improved
 from smopd.viewer.report import notices
 
@@ -215,7 +215,7 @@ def test_an_evaluation_alone_can_be_looked_at(run, tmp_path):
 
 def test_a_study_tells_verdict_arms_seeds_and_flips(tmp_path):
     results = study({"baseline": 0.4, "entropy": 0.8}, items=40)
-    page = told(results, tmp_path, {})
+    page = study_payload(results, tmp_path, {})
     assert page["verdicts"][0].startswith("SHARDED, gain over baseline")
     sharded = page["views"][0]
     entropy = next(arm for arm in sharded["arms"] if arm["arm"] == "entropy")
@@ -231,7 +231,7 @@ def test_a_studys_accuracies_have_the_intervals_of_an_evaluation(tmp_path):
     (cell,) = results.cells
     for right in ("1" * 12, "111" + "0" * 9):
         one = replace(results, cells=[replace(cell, right={"sharded": right})])
-        arm = told(one, tmp_path, {})["views"][0]["arms"][1]
+        arm = study_payload(one, tmp_path, {})["views"][0]["arms"][1]
         evaluated = accuracy({str(k): [digit == "1"] for k, digit in enumerate(right)})
         assert (arm["low"], arm["high"]) == (evaluated["low"], evaluated["high"])
     assert (round(arm["low"], 3), round(arm["high"], 3)) == (0.089, 0.532)

@@ -33,7 +33,7 @@ FOLDER = "view"
 
 def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, track: Track = quiet) -> Path:
     """Write the pages of runs, studies, evaluations or folders of them; the file to open."""
-    runs, studies = found(paths)
+    runs, studies = discover(paths)
     folder = out or paths[0] / FOLDER
     _check_ours(folder)
     with track(f"reading {', '.join(map(str, paths))}"):
@@ -48,7 +48,7 @@ def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, t
     return _put(folder / "index.html", render("view.html", title=index["title"][:200]).encode())
 
 
-def found(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
+def discover(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
     """The run folders (and evaluations that stand alone) and the studies among these paths."""
     runs, studies = list[Path](), list[StudyFolder]()
     for path in paths:

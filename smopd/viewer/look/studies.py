@@ -10,7 +10,7 @@ from smopd.runs import is_run
 from smopd.study.collect import collect
 from smopd.study.results import Cell, Results
 from smopd.study.run import StudyFolder
-from smopd.study.table_parts import Maker, Place
+from smopd.study.table_parts import Place, TableBuilder
 from smopd.study.tables import comparison_sentences, verdict_lines
 from smopd.tracking import Track, quiet
 
@@ -26,12 +26,12 @@ def study_runs(folder: StudyFolder) -> list[Path]:
 
 def read_study(folder: StudyFolder, numbers: dict[str, int], track: Track = quiet) -> dict[str, Any]:
     """A study for its page; `numbers`: where its runs stand among all, by folder."""
-    return told(collect(folder, track=track), folder.path, numbers)
+    return study_payload(collect(folder, track=track), folder.path, numbers)
 
 
-def told(results: Results, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
+def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
     """The results of a study in this folder."""
-    make = Maker(results)
+    make = TableBuilder(results)
     views = []
     for view in make.views:
         arms = [_arm(make, place, view, folder, numbers) for place in make.places]
@@ -52,7 +52,7 @@ def told(results: Results, folder: Path, numbers: dict[str, int]) -> dict[str, A
 
 
 def _arm(
-    make: Maker, place: Place, view: str, folder: Path, numbers: dict[str, int]
+    make: TableBuilder, place: Place, view: str, folder: Path, numbers: dict[str, int]
 ) -> dict[str, Any] | None:
     cells = make.cells(place, view)
     if not cells:
@@ -89,7 +89,7 @@ def _cells(
     return {"mean": float(matrix.mean()), "low": low, "high": high, "seeds": seeds}
 
 
-def _flips(make: Maker, place: Place, view: str) -> list[dict[str, Any]]:
+def _flips(make: TableBuilder, place: Place, view: str) -> list[dict[str, Any]]:
     """Items whose share of right runs changes most against the reference."""
     own, reference = (matrix.mean(axis=0) for matrix in make.matrices(place, view))
     change = own - reference
