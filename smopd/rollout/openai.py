@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,12 +11,12 @@ from smopd.chat.messages import Clean, Message, clean_messages, system_messages
 from smopd.chat.messages import user as user_message
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
-from smopd.errors import EngineLost, UserError
+from smopd.errors import UserError
 from smopd.formatting import one_line
 from smopd.rollout.driver import Conversation, Seed, Turn
 from smopd.rollout.engine import TRAITS, Sampling, Stop
-from smopd.rollout.http import Cancellation, Cancelled, Client, Rejected, Unreachable, base_url
-from smopd.rollout.pool import LONGEST_PAUSE, LONGEST_WAIT, side_by_side
+from smopd.rollout.http import Cancellation, Client, Rejected, Unreachable, base_url
+from smopd.rollout.pool import Pool, Server, side_by_side
 from smopd.seeds import derive
 from smopd.settings import EngineSettings
 
@@ -30,16 +29,6 @@ Cancel = Cancellation | None
 SHOWN = 500  # characters of a server's words that go into a message
 
 
-@dataclass
-class _Server:
-    """One base URL. A failed one rests until `rests_until`, then gets a single request at a time."""
-
-    url: str
-    in_flight: int = 0
-    failed: bool = False
-    rests_until: float = 0.0
-
-
 class ChatEndpoint:
     """The servers of `[engine]`, asked for a completion at a time; `unreadable`: replies without a text."""
 
@@ -49,28 +38,28 @@ class ChatEndpoint:
         if not settings.servers:
             advice = "give its base URL with --url, e.g. --url http://localhost:8000"
             raise UserError(f"engine.servers: no endpoint is named; {advice}")
-        self.settings, self.pause = settings, pause
+        self.settings = settings
         self._limit, self.unreadable = "max_tokens", 0
-        self._servers = [_Server(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
+        servers = [Server(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
+        self._pool = Pool(servers, settings.concurrency, settings.retries, None, pause)
         self._client = Client(settings.api_key_env, proxies=True)
-        self._changed = threading.Condition()
-        self._name, self._naming = settings.model, threading.Lock()
+        self._name, self._lock = settings.model, threading.Lock()
 
     def __repr__(self) -> str:
-        return f"ChatEndpoint({', '.join(server.url for server in self._servers)})"
+        return f"ChatEndpoint({', '.join(server.url for server in self._pool.servers)})"
 
     @property
     def width(self) -> int:
         """Requests that may be in flight together."""
-        return self.settings.concurrency * len(self._servers)
+        return self._pool.width
 
     def model(self) -> str:
         """The served model's name: the configured one, else the first that the endpoint lists."""
-        with self._naming:
+        with self._lock:
             if not self._name:
                 names = self._ask("/v1/models", None, _names)
                 if not names:
-                    url = f"{self._servers[0].url}/v1/models"
+                    url = f"{self._pool.servers[0].url}/v1/models"
                     raise UserError(f"{url}: lists no model; name the served one with --served-model")
                 self._name = names[0]
             return self._name
@@ -94,7 +83,7 @@ class ChatEndpoint:
             self._limit = "max_completion_tokens"  # OpenAI's newer models know the limit only by this name
             said = ask(self._limit)
         if said is None:
-            with self._changed:
+            with self._lock:
                 self.unreadable += 1
         return said or Turn((), (), Stop.END, "")
 
@@ -113,71 +102,29 @@ class ChatEndpoint:
         self, path: str, body: Body, read: Callable[[Any], T | None], cancellation: Cancel = None
     ) -> T | None:
         """What `read` makes of the answer; None when it can make nothing of that of the last try."""
-        cancellation = cancellation or Cancellation()
-        for attempt in range(self.settings.retries + 1):
-            last = attempt == self.settings.retries
-            pause = min(self.pause * 2 ** min(attempt, 30), LONGEST_PAUSE)
-            server = self._take(cancellation)
-            failure: Unreachable | None = None
+        cancelled, seed = cancellation or Cancellation(), (body or {}).get("seed", 0)
+
+        def send(server: Server) -> tuple[str, Any]:
+            url = server.url + path
             try:
-                answer = self._client.request(server.url + path, body, self.settings.timeout, cancellation)
+                return url, self._client.request(url, body, self.settings.timeout, cancelled)
             except Rejected as error:
                 hint = self._hint(server, error.status)
-                raise UserError(f"{server.url}{path}: refused: {one_line(error, SHOWN)}\n{hint}") from None
-            except Unreachable as error:
-                failure = error
-                if error.retry_after is not None:
-                    pause = min(error.retry_after, self.settings.timeout)
-            finally:
-                self._give_back(server, failure is None, pause)
-            if failure and last:
-                raise self._lost(failure)
-            if failure is None:
-                result = read(answer)
-                if result is not None:
-                    return result
-                if last:
-                    if not self.unreadable:  # the first of them is shown, the others are counted
-                        shown = self._client.shown(answer or "(empty)", SHOWN)
-                        log.warning("%s%s: nothing can be read from this answer: %s", server.url, path, shown)
-                    return None
-            if failure is None or all(other.failed for other in self._servers):
-                # Requests that failed together must not all come back in the same instant.
-                share = derive("pause", (body or {}).get("seed", 0), attempt) / 2**63
-                cancellation.wait(pause * (1 + share / 4))
-        raise AssertionError("the last try returns or raises")
+                raise UserError(f"{url}: refused: {one_line(error, SHOWN)}\n{hint}") from None
 
-    def _take(self, cancellation: Cancellation) -> _Server:
-        with self._changed:
-            while not cancellation.is_set():
-                sound = [server for server in self._servers if not server.failed]
-                now = time.monotonic()
-                # Without the first condition a dead server, never busy, would draw every request.
-                idle = [s for s in self._servers if s.rests_until < now and not s.in_flight]
-                usable = [s for s in self._servers if not (sound and s.failed) or s in idle]
-                free = [s for s in usable if s.in_flight < self.settings.concurrency]
-                if free:
-                    chosen = min(free, key=lambda s: s.in_flight)
-                    chosen.in_flight += 1
-                    return chosen
-                self._changed.wait(LONGEST_WAIT)
-        raise Cancelled
+        url, answer = self._pool.ask(send, seed, cancelled)
+        for attempt in range(self.settings.retries):
+            if (result := read(answer)) is not None:
+                return result
+            cancelled.wait(self._pool.backoff(attempt, seed))
+            url, answer = self._pool.ask(send, seed, cancelled)
+        if (result := read(answer)) is None and not self.unreadable:
+            # The first of them is shown, the others are counted.
+            shown = self._client.shown(answer or "(empty)", SHOWN)
+            log.warning("%s: nothing can be read from this answer: %s", url, shown)
+        return result
 
-    def _give_back(self, server: _Server, reached: bool, rest: float) -> None:
-        with self._changed:
-            server.in_flight -= 1
-            server.failed = not reached
-            server.rests_until = 0.0 if reached else time.monotonic() + rest
-            self._changed.notify()
-
-    def _lost(self, error: Unreachable) -> EngineLost:
-        count, asked = self.settings.retries + 1, " or ".join(server.url for server in self._servers)
-        tries = f"{count} {'tries' if count > 1 else 'try'}"
-        advice = "see that the server runs, then start the same command again; for a busy one lower "
-        advice += "engine.concurrency or raise engine.timeout and engine.retries (--set)"
-        return EngineLost(f"no answer from {asked} in {tries}, the last: {one_line(error, SHOWN)}\n{advice}")
-
-    def _hint(self, server: _Server, status: int) -> str:
+    def _hint(self, server: Server, status: int) -> str:
         name = self.settings.api_key_env
         if status in (401, 403) and self._client.key:
             one = "put one that may use this model into that environment variable"
@@ -197,7 +144,7 @@ class ChatEndpoint:
         options = "--set eval.temperature=T, --set eval.tokens=N or --set eval.middle_tokens=N"
         return f"{sent}; change what it refuses with --served-model, {options}"
 
-    def _served(self, server: _Server) -> list[str]:
+    def _served(self, server: Server) -> list[str]:
         """The names a server lists, for a message; none if it does not answer at once."""
         try:
             return _names(self._client.request(f"{server.url}/v1/models", timeout=5.0)) or []

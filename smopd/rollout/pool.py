@@ -1,5 +1,6 @@
 """Many requests over several servers: least busy first, bounded at each, silent servers set aside. Only
-`Unreachable` is tried again, elsewhere; any other error ends the call, and no thread outlives it.
+`Unreachable` is tried again, elsewhere, with exponential backoff; any other error ends the call, and no
+thread outlives it.
 """
 
 import logging
@@ -71,12 +72,18 @@ S = TypeVar("S", bound=Server)
 
 
 class Pool(Generic[S]):
-    """The servers. `probe` raises when one is not well, `pause` are the seconds after a first failure."""
+    """The servers. `pause` are the seconds after a first failure.
+
+    `probe` raises when a server is not well. Without one, a server that was set aside gets a single request
+    once it has rested, and all others when that is answered.
+    """
 
     def __init__(
-        self, servers: Sequence[S], concurrency: int, retries: int, probe: Callable[[S], None], pause: float
-    ) -> None:
+        self, servers: Sequence[S], concurrency: int, retries: int, probe: Callable[[S], None] | None,
+        pause: float,
+    ) -> None:  # fmt: skip
         self.servers, self._probe = list(servers), probe
+        self._report = log.warning if probe else log.debug  # without probes a server may often just be busy
         self.concurrency, self.retries, self.pause = concurrency, retries, pause
         self.cancellation, self._changed = Cancellation(), threading.Condition()
         self._homes: dict[str, Server] = {}
@@ -86,8 +93,14 @@ class Pool(Generic[S]):
         """The servers that are not set aside."""
         return [server for server in self.servers if not server.aside]
 
+    @property
+    def width(self) -> int:
+        """Requests that may be in flight together."""
+        return self.concurrency * len(self.servers)
+
     def start(self) -> None:
         """Look at every server once. UserError if one is set up wrongly, EngineLost if none answers."""
+        assert self._probe
         self.each(self._probe)
         if not self.usable:
             raise self._lost()
@@ -109,36 +122,46 @@ class Pool(Generic[S]):
     ) -> list[T]:
         """`send(server, index)` for every key, in order. A session prefers the server of its last request."""
         names = sessions or [""] * len(keys)
-        self.cancellation = Cancellation()
-        rows, width = range(len(keys)), self.concurrency * len(self.servers)
-        return side_by_side(lambda i: self._ask(send, i, keys[i], names[i]), rows, width, self.cancellation)
+        cancellation = self.cancellation = Cancellation()
+
+        def ask(i: int) -> T:
+            return self.ask(lambda server: send(server, i), keys[i], cancellation, names[i])
+
+        return side_by_side(ask, range(len(keys)), self.width, cancellation)
 
     def set_aside(self, server: Server, error: Unreachable) -> None:
         """Send nothing there until a probe finds it well again."""
         with self._changed:
-            if not server.aside:
+            if not server.aside or not self._probe:
+                server.failed_probes = server.failed_probes + 1 if server.aside else 0
                 server.aside = str(error)
                 server.epoch += 1
-                server.failed_probes = 0
                 self._strike(server, error.retry_after or 0.0)
-                log.warning("set aside: %s", error)
+                self._report("set aside: %s", error)
                 self._changed.notify_all()
 
     def forget_homes(self) -> None:
         """No server knows any conversation any more."""
         self._homes.clear()
 
-    def _ask(self, send: Callable[[S, int], T], index: int, key: int, name: str) -> T:
+    def backoff(self, failures: int, key: int | str) -> float:
+        """Doubling seconds, a little different for each request: what failed together comes back apart."""
+        share = derive("pause", key, failures) / 2**63
+        return min(self.pause * 2 ** min(failures, 30), LONGEST_PAUSE) * (1 + share / 4)
+
+    def ask(self, send: Callable[[S], T], key: int, cancellation: Cancellation, name: str = "") -> T:
         """One request, to another server when one fails it, and after a pause when all have."""
         tried: set[Server] = set()
         rounds = 0
         while True:
-            server, pause = self._take(tried, self._homes.get(name)), 0.0
+            server, pause = self._take(tried, self._homes.get(name), cancellation), 0.0
             epoch = server.epoch
             try:
-                result = send(server, index)
+                result = send(server)
                 with self._changed:
                     server.strikes = 0
+                    if not self._probe and server.epoch == epoch:
+                        server.aside = ""
                     if name:
                         self._homes[name] = server
                 return result
@@ -148,22 +171,25 @@ class Pool(Generic[S]):
                     self.set_aside(server, error)
                 tried.add(server)
                 if not set(self.usable) - tried:
-                    pause = self._pause(rounds, key)
+                    pause = self.backoff(rounds, key)
                     rounds += 1
                     tried.clear()
                     if rounds > self.retries:
-                        raise self._lost(str(error)) from None
+                        raise self._lost(str(error), rounds) from None
             finally:
                 with self._changed:
                     server.in_flight -= 1
                     self._changed.notify_all()
-            self.cancellation.wait(pause)
+            cancellation.wait(pause)
 
-    def _take(self, tried: set[Server], home: Server | None) -> S:
+    def _take(self, tried: set[Server], home: Server | None, cancellation: Cancellation) -> S:
         """A place at the least busy server, one that has not failed this request if there is any."""
-        while not self.cancellation.is_set():
+        while not cancellation.is_set():
             with self._changed:
                 usable = self.usable
+                if not self._probe:
+                    now = time.monotonic()
+                    usable += [s for s in self.servers if s.aside and not s.in_flight and s.probe_at <= now]
                 untried = [s for s in usable if s not in tried] or usable
                 free = [s for s in untried if s.in_flight < self.concurrency]
                 if free:
@@ -175,17 +201,17 @@ class Pool(Generic[S]):
                     raise self._lost()
                 ill = min(aside, key=lambda s: s.probe_at, default=None)
                 pause = min(ill.probe_at - time.monotonic(), LONGEST_WAIT) if ill else LONGEST_WAIT
-                if ill is None or pause > 0:
-                    self._changed.wait(pause)
+                if ill is None or pause > 0 or not self._probe:
+                    self._changed.wait(pause if pause > 0 else LONGEST_WAIT)
                     continue
                 ill.probing = True
-            self._look_at(ill)
+            self._look_at(ill, self._probe)
         raise Cancelled
 
-    def _look_at(self, server: S) -> None:
+    def _look_at(self, server: S, probe: Callable[[S], None]) -> None:
         why = ""
         try:
-            self._probe(server)
+            probe(server)
         except Cancelled:  # the next call looks again
             server.probing = False
             return
@@ -198,21 +224,20 @@ class Pool(Generic[S]):
                 self._strike(server)
             else:
                 server.failed_probes = 0
-                log.warning("back: %s", server.url)
+                self._report("back: %s", server.url)
             self._changed.notify_all()
 
     def _strike(self, server: Server, at_least: float = 0.0) -> None:
-        pause = max(self._pause(server.strikes, server.url), min(at_least, LONGEST_PAUSE))
+        pause = max(self.backoff(server.strikes, server.url), min(at_least, LONGEST_PAUSE))
         server.probe_at = time.monotonic() + pause
         server.strikes += 1
 
-    def _pause(self, failures: int, key: int | str) -> float:
-        """Doubling seconds, a little different for each request: what failed together comes back apart."""
-        share = derive("pause", key, failures) / 2**63
-        return min(self.pause * 2 ** min(failures, 30), LONGEST_PAUSE) * (0.75 + 0.5 * share)
-
-    def _lost(self, why: str = "") -> EngineLost:
-        urls = ", ".join(s.url for s in self.servers)
+    def _lost(self, why: str = "", tries: int = 0) -> EngineLost:
+        urls = " or ".join(s.url for s in self.servers)
+        count = f" in {tries} {'tries' if tries > 1 else 'try'}" if tries else ""
         reasons = "\n  ".join(dict.fromkeys([why] if why else [s.aside for s in self.servers if s.aside]))
-        advice = "nothing is wrong with the run: start the servers, then the same command continues it"
-        return EngineLost(f"no rollout server answers ({urls}); the last words:\n  {reasons}\n{advice}")
+        advice = (
+            "nothing is wrong with the run: see that the servers run, then the same command continues it; "
+            "for busy ones lower engine.concurrency or raise engine.timeout and engine.retries (--set)"
+        )
+        return EngineLost(f"no answer from {urls}{count}; the last words:\n  {reasons}\n{advice}")

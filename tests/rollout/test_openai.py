@@ -227,6 +227,15 @@ def test_an_endpoint_that_stays_away_is_lost():
     assert "refused" in str(lost.value)
 
 
+def test_a_dead_server_is_given_up_however_many_requests_wait_for_it(chat_server):
+    stub = chat_server(lambda *_: (503, "gone", {}))
+    began = time.monotonic()
+    with pytest.raises(EngineLost, match="503: gone"):
+        driver(stub.url, concurrency=8).play([example(f"e{i}") for i in range(40)], "full", (1,))
+    assert len(stub.requests) <= 8 + 4  # at once, then one at a time
+    assert time.monotonic() - began < 5
+
+
 def test_rate_limits_without_end_are_told_in_the_servers_words(chat_server):
     stub = chat_server(lambda *_: (429, f"quota of {KEY} used up", {}))
     with pytest.raises(EngineLost, match=r"quota of \*\*\* used up"):
