@@ -78,9 +78,9 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     settings = config.train.model_copy(update={"save_tokens": False})
     scorer = StepScorer(model, chat.renderer, split, settings, Processes())
     with track(f"gradients of {len(rollouts)} rollouts"):
-        losses, gradients = scorer.score_by_term(rollouts, moment)
+        losses, gradients = scorer.differentiate(rollouts, moment, by_term=True)
     counts = _counts(kept, [stats for loss in losses for stats in loss.terms["kept"].stats])
-    keep, shares = kept.logged(moment).get("keep"), _shares(gradients.by_term, counts)
+    keep, shares = kept.logged(moment).get("keep"), _shares(gradients, counts)
     return {"checkpoint": found[-1].name, "examples": len(rollouts), "keep": keep, **shares}
 
 
