@@ -78,11 +78,9 @@ class StepScorer:
         The loss of every rollout and, where terms are balanced, the norms by term. Collective.
         """
         losses, gradients = self.differentiate(all_rollouts, moment, self.plan.balance)
-        factors, norms = balance(gradients) if self.plan.balance else ({TOTAL: 1.0}, {})
-        for number, parameter in enumerate(self.student):
-            parameter.grad = torch.zeros_like(parameter)
-            for name, factor in factors.items():
-                parameter.grad.add_(gradients[name][number], alpha=factor)
+        total, norms = balance(gradients) if self.plan.balance else (gradients[TOTAL], {})
+        for parameter, gradient in zip(self.student, total, strict=True):
+            parameter.grad = gradient
         return losses, norms
 
     def differentiate(
@@ -91,7 +89,7 @@ class StepScorer:
         """The loss of every rollout, on the CPU and without graph, and the gradient of their mean, in all or
         by term. Each process scores its share, and what they find is added up. Collective.
         """
-        names = [term.name for term in self.plan.scored] if by_term else [TOTAL]
+        names = [term.name for term in self.plan.scored if by_term] or [TOTAL]
         gradients = {name: [torch.zeros_like(parameter) for parameter in self.student] for name in names}
         rollouts = self.processes.share(all_rollouts)
         step = _Step(Peers(all_rollouts, moment.draw, moment.done), moment, gradients)
@@ -163,12 +161,9 @@ class StepScorer:
                 reason = str(error).splitlines()[0]
             free_cache()
             if not self.aligned and len(part) > 1:
-                log.warning(
-                    "out of memory in scoring %d rollouts: again in two parts, which changes nothing else",
-                    len(part),
-                )
-                middle = len(part) // 2
-                halves = (part[:middle], part[middle:])
+                way = "again in two parts, which changes nothing else"
+                log.warning("out of memory in scoring %d rollouts: %s", len(part), way)
+                halves = (part[: len(part) // 2], part[len(part) // 2 :])
                 return [loss for half in halves for loss in self._backward_with_oom_retry(half, step)]
             self._reduce_memory(reason)
 
@@ -183,15 +178,11 @@ class StepScorer:
         # All rows of a rollout stay in memory until backward: smaller ones alone would not help.
         if not self.recomputes:
             self._recompute()
-            log.warning(
-                "out of memory in scoring: from now on with train.recompute, which changes nothing else"
-            )
+            way = "from now on with train.recompute"
         else:
             self.row_tokens = max(SMALLEST_ROW, self.row_tokens // 2)
-            log.warning(
-                "out of memory in scoring: again with rows of %d tokens, which changes nothing else",
-                self.row_tokens,
-            )
+            way = f"again with rows of {self.row_tokens} tokens"
+        log.warning("out of memory in scoring: %s, which changes nothing else", way)
 
     def _recompute(self) -> None:
         base: Any = self.model.get_base_model()
@@ -199,12 +190,15 @@ class StepScorer:
         self.recomputes = True
 
 
-def balance(gradients: Gradients) -> tuple[dict[str, float], dict[str, float]]:
-    """By term, the factor that scales its gradient to the mean of the norms; and the norms."""
-    if not gradients:
-        return {}, {}
+def balance(gradients: Gradients) -> tuple[list[torch.Tensor], dict[str, float]]:
+    """The sum of the terms' gradients, each scaled to the mean of their norms; and the norms."""
     squares = [torch.stack([g.square().sum() for g in of_term]).sum() for of_term in gradients.values()]
     norms = dict(zip(gradients, torch.stack(squares).sqrt().tolist(), strict=True))
     significant = {name: norm for name, norm in norms.items() if norm > NOISE * max(norms.values())}
     mean = sum(significant.values()) / max(1, len(significant))
-    return {name: mean / significant[name] if name in significant else 1.0 for name in norms}, norms
+    total = [torch.zeros_like(g) for g in next(iter(gradients.values()))]
+    for name, of_term in gradients.items():
+        factor = mean / significant[name] if name in significant else 1.0
+        for into, gradient in zip(total, of_term, strict=True):
+            into.add_(gradient, alpha=factor)
+    return total, norms
