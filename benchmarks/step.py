@@ -25,7 +25,9 @@ from smopd.rollout import Conversation, Rollout
 from smopd.rollout.assembly import training_driver
 from smopd.rollout.play import drawn_plays
 from smopd.tracking import Track, quiet
-from smopd.training.scores import FAST, PLAIN, score
+from smopd.training.processes import Processes
+from smopd.training.scores import FAST, PLAIN
+from smopd.training.step_scoring import StepScorer
 from smopd.verify import verify
 
 SCENES, PATHS = ("pocket", "smollm2"), {"fast": FAST, "plain": PLAIN}
@@ -58,16 +60,11 @@ class Problem:
 
     def run(self, path: str, rollouts: list[Rollout] | None = None) -> float:
         """Score and differentiate in the recipe's micro-batches, as the training loop does; the loss."""
-        chosen = self.rollouts if rollouts is None else rollouts
-        size, total, last = self.config.train.micro_batch, 0.0, self.config.train.steps
-        plan, moment = plan_of(self.config), Moment(last, last, (self.config.seed, last))
-        for first in range(0, len(chosen), size):
-            part, rows = chosen[first : first + size], self.config.train.row_tokens
-            losses = score(self.model, self.renderer, part, plan, moment, row_tokens=rows, path=PATHS[path])
-            loss = torch.stack([loss.total for loss in losses]).sum() / len(chosen)
-            loss.backward()
-            total += loss.item()
-        return total
+        plan, train = plan_of(self.config), self.config.train
+        scorer = StepScorer(self.model, self.renderer, plan, train, Processes(), path=PATHS[path])
+        moment = Moment(train.steps, train.steps, (self.config.seed, train.steps))
+        losses, _ = scorer.score(self.rollouts if rollouts is None else rollouts, moment)
+        return sum(loss.total.item() for loss in losses) / len(losses)
 
 
 def make_problem(scene: str, settings: Step) -> Problem:

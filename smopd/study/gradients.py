@@ -77,35 +77,26 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     settings = config.train.model_copy(update={"save_tokens": False})
     scorer = StepScorer(model, chat.renderer, split, settings, Processes())
     with track(f"gradients of {len(rollouts)} rollouts"):
-        losses, gradients = scorer.score_by_term(rollouts, moment)
-    counts = _counts(kept, [stats for loss in losses for stats in loss.terms["kept"].stats])
-    keep, shares = kept.logged(moment).get("keep"), _shares(gradients.by_term, counts)
+        losses, gradients = scorer.differentiate(rollouts, moment, by_term=True)
+    replies = [stats for loss in losses for stats in loss.terms["kept"].stats]
+    keep, shares = kept.logged(moment).get("keep"), _shares(kept, replies, gradients)
     return {"checkpoint": found[-1].name, "examples": len(rollouts), "keep": keep, **shares}
 
 
-def _counts(term: Term, replies: Sequence[TokenStats]) -> torch.Tensor:
-    """Tokens, dropped ones, capped divergence, dropped capped divergence."""
-    totals = torch.zeros(4, dtype=torch.float64)
-    for stats in replies:
-        assert stats.weight is not None
-        capped = term.cap.apply(stats.divergence).double()
-        dropped = stats.weight == 0
-        totals += torch.tensor(
-            [len(capped), int(dropped.sum()), capped.sum().item(), capped[dropped].sum().item()]
-        ).double()
-    return totals
-
-
-def _shares(sums: dict[str, list[torch.Tensor]], counts: torch.Tensor) -> dict[str, Any]:
-    kept, whole = (torch.cat([g.double().flatten() for g in sums[name]]) for name in ("kept", "all"))
+def _shares(
+    term: Term, replies: Sequence[TokenStats], gradients: dict[str, list[torch.Tensor]]
+) -> dict[str, Any]:
+    kept, whole = (torch.cat([g.double().flatten() for g in gradients[name]]) for name in ("kept", "all"))
     dropped = whole - kept
     norms = [float(part.norm()) for part in (kept, dropped, whole)]
-    tokens, tokens_dropped, divergence, divergence_dropped = counts.tolist()
+    capped = torch.cat([torch.zeros(0).double(), *(term.cap.apply(s.divergence).double() for s in replies)])
+    outside = torch.cat([torch.zeros(0).bool(), *(s.weight == 0 for s in replies if s.weight is not None)])
+    tokens, divergence = len(capped), capped.sum().item()
     both = norms[0] * norms[1]
     return {
-        "tokens": int(tokens),
-        "tokens_dropped": tokens_dropped / tokens if tokens else 0.0,
-        "divergence_dropped": divergence_dropped / divergence if divergence else 0.0,
+        "tokens": tokens,
+        "tokens_dropped": int(outside.sum()) / tokens if tokens else 0.0,
+        "divergence_dropped": capped[outside].sum().item() / divergence if divergence else 0.0,
         "norm_kept": norms[0],
         "norm_dropped": norms[1],
         "norm_all": norms[2],

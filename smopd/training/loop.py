@@ -1,5 +1,4 @@
-"""The training loop: play, grade, cut, score the plan's terms, total, step. It runs any method, because a
-method is a plan.
+"""The training loop: play, verify, score, update. It runs any method, because a method is a plan.
 
 Every random choice is derived from (seed, purpose, step, example, sample, turn), so a run that was stopped
 and started again repeats the uninterrupted one, on any number of processes: each takes a share of a step's
@@ -80,23 +79,18 @@ class Trainer:
             self.model, self.renderer, self.plan, config.train, self.processes, self.sharded
         )
         self.student = self.scorer.student
+        optim = config.optim
         self.optimizer = torch.optim.AdamW(
-            self.student,
-            lr=config.optim.lr,
-            betas=(config.optim.beta1, config.optim.beta2),
-            eps=config.optim.eps,
-            weight_decay=config.optim.weight_decay,
+            self.student, optim.lr, (optim.beta1, optim.beta2), optim.eps, optim.weight_decay
         )
         self.cause = ""  # why the last step that had no gradient had none
         if self.sharded:
             sharding.shard(self.model)
         refuse_too_long(self.renderer, examples, [play.view for play in self.plan.plays])
         check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
-        adapters = (
-            folder.path
-            / "adapters"
-            / (f"process-{self.processes.rank}" if self.processes.world_size > 1 else "")
-        )
+        adapters = folder.path / "adapters"
+        if self.processes.world_size > 1:
+            adapters /= f"process-{self.processes.rank}"
         self.driver = training_driver(config, self.renderer, self.model, adapters)
         self.engine = self.driver.engine
         self.player = StepPlayer(config, self.plan, examples, self.driver, self.processes)
@@ -152,7 +146,8 @@ class Trainer:
                     if self.step:
                         self.save()
                 if isinstance(reason, EngineLost):
-                    raise EngineLost(f"{reason}\n{self._saved()}") from None
+                    saved = f"stopped after step {self.step}; everything is saved in {self.folder.path}"
+                    raise EngineLost(f"{reason}\n{saved}. The same command goes on from there.") from None
                 raise Stopped(self.step) from None
             finally:
                 self.engine.close()
@@ -162,18 +157,11 @@ class Trainer:
         if self.processes.first:
             self.guards.look(self.step)
 
-    def _saved(self) -> str:
-        return (
-            f"stopped after step {self.step}; everything is saved in {self.folder.path}. "
-            "The same command goes on from there."
-        )
-
     def save(self) -> None:
         """Write a checkpoint of the current step."""
         if self.processes.first:
-            self.folder.save_checkpoint(
-                self.step, self.model, self.optimizer, self.config.train.keep_checkpoints
-            )
+            keep = self.config.train.keep_checkpoints
+            self.folder.save_checkpoint(self.step, self.model, self.optimizer, keep)
 
     def take_step(self, step: int, protect: Callable[[], Any]) -> dict[str, Any]:
         """One update: play, verify, score, update; its row of metrics. `protect()` keeps Ctrl-C from parting
@@ -187,8 +175,7 @@ class Trainer:
         times.append(time.perf_counter())
         losses, norms = self.scorer.score(all_rollouts, moment)
         times.append(time.perf_counter())
-        # One row for all processes, made from all rollouts in their order: it does not depend on who computed
-        # what.
+        # Made from all rollouts in their order, it does not depend on which process computed what.
         row = {
             "step": step,
             **step_metrics(all_rollouts, losses, self.plan, moment),
@@ -299,10 +286,8 @@ def learning_rate(step: int, total: int, optim: OptimSettings) -> float:
     if step <= optim.warmup_steps:
         return optim.lr * step / optim.warmup_steps
     progress = (step - optim.warmup_steps) / max(1, total - optim.warmup_steps)
-    factor = {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + cos(pi * progress))}[
-        optim.schedule
-    ]
-    return optim.lr * factor
+    factors = {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + cos(pi * progress))}
+    return optim.lr * factors[optim.schedule]
 
 
 def _record(rollout: Rollout, loss: RolloutLoss, plan: Plan) -> dict[str, Any]:

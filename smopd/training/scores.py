@@ -59,14 +59,13 @@ def score(
     row_tokens: int = 2048,
     path: ScoringPath = FAST,
     decided: Survey | None = None,
-    total_rollouts: int | None = None,
     alternatives: int = 0,
 ) -> list[RolloutLoss]:
     """The loss of each rollout of a micro-batch, with gradient to the student.
 
-    `peers` are all rollouts of the step (default: these); `total_rollouts` is their number, for terms that
-    are divided once for a group or the whole step, whose divisors `decided` holds. `alternatives`: how many
-    of each model's likeliest tokens the statistics hold.
+    `peers` are all rollouts of the step (default: these). `decided` holds what terms that look at all of them
+    weigh tokens with and are divided by. `alternatives`: how many of each model's likeliest tokens the
+    statistics hold.
     """
     body, weight = body_and_head(model)
     head = path.head(weight)
@@ -86,7 +85,7 @@ def score(
             share = None
             if term.per != "reply":
                 divisor = decided.divisors.get((term.name, pool_of(term, rollout)), 1) if decided else 1
-                share = (total_rollouts or len(rollouts)) / (divisor * pools[term.name])
+                share = len(everyone.rollouts) / (divisor * pools[term.name])
             terms[term.name] = term_loss(
                 term, [replies[k] for k in chosen], of_term, rollout.correct, zero, share
             )

@@ -6,7 +6,7 @@ differentiated, with less at a time where memory runs out. The update does not d
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -24,27 +24,26 @@ from smopd.objective.units import token_counts
 from smopd.rollout.play import Peers, Rollout
 from smopd.settings import TrainSettings
 from smopd.training import sharding
-from smopd.training.balance import TermGradients
 from smopd.training.processes import Processes
 from smopd.training.scores import FAST, ScoringPath, score, without_graph
 
 log = logging.getLogger("smopd")
+Gradients = dict[str, list[torch.Tensor]]  # by term, for each of the student's parameters
+TOTAL = ""  # in the place of a term's name: of all terms together
 SMALLEST_ROW = 64  # packed tokens
+# A norm of less than this share of the largest is rounding, as that of a FULL branch whose teacher still
+# equals the student: scaled up it would drown the others.
+NOISE = 1e-5
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Step:
-    """What every micro-batch of a step is scored with."""
+    """What the micro-batches of a step are scored with, and where their gradients are added up."""
 
     peers: Peers
     moment: Moment
+    gradients: Gradients
     decided: Survey | None = None
-    by_term: TermGradients | None = None
-
-    @property
-    def total(self) -> int:
-        """The number of rollouts on all processes, by which gradients are divided."""
-        return len(self.peers.rollouts)
 
 
 class StepScorer:
@@ -61,8 +60,7 @@ class StepScorer:
         self.settings, self.processes = settings, processes
         self.aligned = sharding.Aligned(processes) if sharded else None
         self.path = self.aligned.path() if self.aligned else path
-        self.row_tokens = settings.row_tokens
-        self.recomputes = False
+        self.row_tokens, self.recomputes = settings.row_tokens, False
         if settings.recompute:
             self._recompute()
 
@@ -74,41 +72,34 @@ class StepScorer:
     def score(
         self, all_rollouts: Sequence[Rollout], moment: Moment
     ) -> tuple[list[RolloutLoss], dict[str, float]]:
-        """The loss of every rollout, on the CPU and without graph, and the gradient norms of balanced terms.
+        """Put the gradient of the rollouts' mean loss into `grad`; where a plan balances its terms, each
+        term's is scaled to the mean of their norms, so that a bounded loss is felt beside an unbounded one.
 
-        `grad` holds the gradient of the rollouts' mean loss, summed over the processes. Each of them scores
-        its share. Collective.
+        The loss of every rollout and, where terms are balanced, the norms by term. Collective.
         """
-        for parameter in self.student:
-            parameter.grad = torch.zeros_like(parameter)
-        if self.plan.balance:
-            losses, by_term = self.score_by_term(all_rollouts, moment)
-            return losses, by_term.apply_balanced()
-        local_losses = self._local_losses(all_rollouts, moment)
-        self.processes.all_reduce([p.grad for p in self.student if p.grad is not None])
-        return self.processes.gather(without_graph(local_losses)), {}
+        losses, gradients = self.differentiate(all_rollouts, moment, self.plan.balance)
+        total, norms = balance(gradients) if self.plan.balance else (gradients[TOTAL], {})
+        for parameter, gradient in zip(self.student, total, strict=True):
+            parameter.grad = gradient
+        return losses, norms
 
-    def score_by_term(
-        self, all_rollouts: Sequence[Rollout], moment: Moment
-    ) -> tuple[list[RolloutLoss], TermGradients]:
-        """The same, with each term's gradient apart and `grad` left alone. Collective."""
-        by_term = TermGradients([term.name for term in self.plan.scored], self.student)
-        local_losses = self._local_losses(all_rollouts, moment, by_term)
-        self.processes.all_reduce(by_term.tensors())
-        return self.processes.gather(without_graph(local_losses)), by_term
-
-    def _local_losses(
-        self, all_rollouts: Sequence[Rollout], moment: Moment, by_term: TermGradients | None = None
-    ) -> list[RolloutLoss]:
-        """Losses of our share; their part of the gradient is added to `by_term` or, without it, to `grad`."""
+    def differentiate(
+        self, all_rollouts: Sequence[Rollout], moment: Moment, by_term: bool = False
+    ) -> tuple[list[RolloutLoss], Gradients]:
+        """The loss of every rollout, on the CPU and without graph, and the gradient of their mean, in all or
+        by term. Each process scores its share, and what they find is added up. Collective.
+        """
+        names = [term.name for term in self.plan.scored if by_term] or [TOTAL]
+        gradients = {name: [torch.zeros_like(parameter) for parameter in self.student] for name in names}
         rollouts = self.processes.share(all_rollouts)
-        step = _Step(Peers(all_rollouts, moment.draw, moment.done), moment, by_term=by_term)
+        step = _Step(Peers(all_rollouts, moment.draw, moment.done), moment, gradients)
         self.model.train()
-        step = replace(step, decided=self._look_ahead(rollouts, step))
-        losses = self._in_parts(rollouts, lambda part: self._backward_with_oom_retry(part, step))
+        step.decided = self._look_ahead(rollouts, step)
+        local_losses = self._in_parts(rollouts, lambda part: self._backward_with_oom_retry(part, step))
         if self.aligned:
             sharding.reshard(self.model)
-        return losses
+        self.processes.all_reduce([tensor for tensors in gradients.values() for tensor in tensors])
+        return self.processes.gather(without_graph(local_losses)), gradients
 
     def _in_parts(
         self, rollouts: list[Rollout], work: Callable[[list[Rollout]], list[RolloutLoss]]
@@ -139,22 +130,24 @@ class StepScorer:
         alternatives = self.settings.alternatives if self.settings.save_tokens else 0
         return score(
             self.model, self.renderer, part, self.plan, step.moment, step.peers, self.row_tokens, self.path,
-            step.decided, step.total, alternatives,
+            step.decided, alternatives,
         )  # fmt: skip
 
     def _backward(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
         """Score one micro-batch and add its gradient: all of it or, where memory runs out, none."""
         losses = self._score(part, step)
-        totals = [loss.total for loss in losses] or [torch.zeros((), device=self.processes.device)]
-        loss = torch.stack(totals).sum() / step.total
-        loss = self.aligned.anchored(loss) if self.aligned else loss
-        if step.by_term:
-            step.by_term.add(losses, step.total)
-        elif loss.requires_grad:
-            gradients = torch.autograd.grad(loss, self.student, allow_unused=True)
-            for parameter, gradient in zip(self.student, gradients, strict=True):
-                if gradient is not None and parameter.grad is not None:
-                    parameter.grad += gradient
+        found: dict[str, Sequence[torch.Tensor | None]] = {}
+        for name in step.gradients:
+            values = [loss.terms[name].value if name else loss.total for loss in losses]
+            values = values or [torch.zeros((), device=self.processes.device)]
+            mean = torch.stack(values).sum() / len(step.peers.rollouts)
+            mean = self.aligned.anchored(mean) if self.aligned else mean
+            if mean.requires_grad:
+                again = len(step.gradients) > 1
+                found[name] = torch.autograd.grad(mean, self.student, allow_unused=True, retain_graph=again)
+        for name, gradients in found.items():
+            for total, gradient in zip(step.gradients[name], gradients, strict=True):
+                total.add_(gradient if gradient is not None else 0)
         return losses
 
     def _backward_with_oom_retry(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
@@ -168,12 +161,9 @@ class StepScorer:
                 reason = str(error).splitlines()[0]
             free_cache()
             if not self.aligned and len(part) > 1:
-                log.warning(
-                    "out of memory in scoring %d rollouts: again in two parts, which changes nothing else",
-                    len(part),
-                )
-                middle = len(part) // 2
-                halves = (part[:middle], part[middle:])
+                way = "again in two parts, which changes nothing else"
+                log.warning("out of memory in scoring %d rollouts: %s", len(part), way)
+                halves = (part[: len(part) // 2], part[len(part) // 2 :])
                 return [loss for half in halves for loss in self._backward_with_oom_retry(half, step)]
             self._reduce_memory(reason)
 
@@ -188,17 +178,27 @@ class StepScorer:
         # All rows of a rollout stay in memory until backward: smaller ones alone would not help.
         if not self.recomputes:
             self._recompute()
-            log.warning(
-                "out of memory in scoring: from now on with train.recompute, which changes nothing else"
-            )
+            way = "from now on with train.recompute"
         else:
             self.row_tokens = max(SMALLEST_ROW, self.row_tokens // 2)
-            log.warning(
-                "out of memory in scoring: again with rows of %d tokens, which changes nothing else",
-                self.row_tokens,
-            )
+            way = f"again with rows of {self.row_tokens} tokens"
+        log.warning("out of memory in scoring: %s, which changes nothing else", way)
 
     def _recompute(self) -> None:
         base: Any = self.model.get_base_model()
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.recomputes = True
+
+
+def balance(gradients: Gradients) -> tuple[list[torch.Tensor], dict[str, float]]:
+    """The sum of the terms' gradients, each scaled to the mean of their norms; and the norms."""
+    squares = [torch.stack([g.square().sum() for g in of_term]).sum() for of_term in gradients.values()]
+    norms = dict(zip(gradients, torch.stack(squares).sqrt().tolist(), strict=True))
+    significant = {name: norm for name, norm in norms.items() if norm > NOISE * max(norms.values())}
+    mean = sum(significant.values()) / max(1, len(significant))
+    total = [torch.zeros_like(g) for g in next(iter(gradients.values()))]
+    for name, of_term in gradients.items():
+        factor = mean / significant[name] if name in significant else 1.0
+        for into, gradient in zip(total, of_term, strict=True):
+            into.add_(gradient, alpha=factor)
+    return total, norms

@@ -33,12 +33,14 @@ from smopd.objective import (
     users_only,
     whole_task,
 )  # fmt: skip
-from smopd.objective.loss import survey
 from smopd.rollout import Peers, Play
 from smopd.scoring import TokenStats, forward_kl, gjs, reverse_kl, sampled_nll, top_k_forward_kl
 from smopd.scoring.plain import CappedHead
+from smopd.settings import Train
 from smopd.training import scores
-from smopd.training.scores import FAST, PLAIN, score, without_graph
+from smopd.training.processes import Processes
+from smopd.training.scores import FAST, PLAIN, score
+from smopd.training.step_scoring import StepScorer
 
 END = Moment(10, 10)  # the mask is on
 
@@ -352,21 +354,15 @@ def test_a_batch_wide_choice_is_the_same_however_the_batch_is_cut(scene):
     chosen = Plan((Play(),), tuple(replace(t) for t in BATCH_TERMS))
     assert chosen.needs_survey
 
-    def in_parts(groups):
-        with torch.no_grad():
-            looked = without_graph([x for g in groups for x in score(model, renderer, g, chosen, END)])
-        decided = survey(chosen.scored, looked, END)
-        found = []
-        for group in groups:
-            losses = score(model, renderer, group, chosen, END, decided=decided, total_rollouts=5)
-            (totals(losses).sum() / 5).backward()
-            found += losses
-        return found, gradient(model)
+    def in_parts(size):
+        scorer = StepScorer(model, renderer, chosen, Train(micro_batch=size), Processes())
+        return scorer.score(rollouts, END)[0], gradient(model)
 
-    whole, expected = in_parts([rollouts])
-    cut, ours = in_parts([rollouts[:2], rollouts[2:3], rollouts[3:]])
-    torch.testing.assert_close(totals(cut), totals(whole), rtol=1e-8, atol=1e-10)
-    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-8)
+    whole, expected = in_parts(5)
+    for size in (2, 1):
+        cut, ours = in_parts(size)
+        torch.testing.assert_close(totals(cut), totals(whole), rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-8)
     # by hand: one quantile over all middle tokens of the batch, one division by the number kept
     middle_stats = [s for x in whole for s in x.terms["kept"].stats]
     h = torch.cat([s.entropy for s in middle_stats])
