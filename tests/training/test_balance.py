@@ -8,8 +8,8 @@ import torch
 from smopd.config import load_config
 from smopd.models.adapters import student_parameters
 from smopd.objective.tokens import Moment
-from smopd.training.loop import Trainer
 from smopd.runs.writer import RunFolder
+from smopd.training.loop import Trainer
 from smopd.training.step_scoring import StepScorer, balance
 
 SETTINGS = ["train.rollouts=4", "train.micro_batch=3", "train.steps=2"]

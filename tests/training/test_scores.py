@@ -36,7 +36,7 @@ from smopd.objective import (
 from smopd.rollout import Peers, Play
 from smopd.scoring import TokenStats, forward_kl, gjs, reverse_kl, sampled_nll, top_k_forward_kl
 from smopd.scoring.plain import CappedHead
-from smopd.settings import Train
+from smopd.settings import TrainSettings
 from smopd.training import scores
 from smopd.training.processes import Processes
 from smopd.training.scores import FAST, PLAIN, score
@@ -355,7 +355,7 @@ def test_a_batch_wide_choice_is_the_same_however_the_batch_is_cut(scene):
     assert chosen.needs_survey
 
     def in_parts(size):
-        scorer = StepScorer(model, renderer, chosen, Train(micro_batch=size), Processes())
+        scorer = StepScorer(model, renderer, chosen, TrainSettings(micro_batch=size), Processes())
         return scorer.score(rollouts, END)[0], gradient(model)
 
     whole, expected = in_parts(5)
