@@ -15,13 +15,16 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # as smopd itse
 
 import pytest
 import torch
-from chat_stub import KEY, Stub
-from http_stub import stubs_of
 from hypothesis import settings
-from optional_groups import PUBLIC_DATA, group_lines
-from runs import COMMAND, train
+from support.apples import EXAMPLES, SMALL, last_number
+from support.chat_stub import KEY, Stub
+from support.http_stub import stubs_of
+from support.optional_groups import PUBLIC_DATA, group_lines
+from support.runs import COMMAND, train
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from smopd import Run
+from smopd import train as train_from_python
 from smopd.cli.main import main
 from smopd.config import Config, load_config
 from smopd.models import ChatModel, load_model
@@ -171,3 +174,18 @@ def smopd_process(tmp_path):
     for process in started:
         with process:
             process.kill()
+
+
+@pytest.fixture(scope="session")
+def apples(tmp_path_factory) -> Run:
+    """Two steps on a list of dicts with a verifier function, in a folder that is not the current one."""
+    folder = tmp_path_factory.mktemp("apples")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        return train_from_python(
+            "pocket", train=EXAMPLES, eval=EXAMPLES[:2], verifier=last_number, steps=2, out=folder / "run",
+            settings=SMALL | {"train.save_tokens": True}, progress=False,
+        )  # fmt: skip
+    finally:
+        os.chdir(before)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from runs import complaint, flat
+from support.runs import complaint, flat
 
 from smopd.config import (
     RECIPES,

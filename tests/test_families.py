@@ -6,9 +6,9 @@ import json
 
 import pytest
 import torch
-from families import CAPS, FAMILIES, PADDED
-from played import gradient, move_student, play, reply_logp, totals
-from runs import checkpoint, metrics, set_words
+from support.families import CAPS, FAMILIES, PADDED
+from support.played import gradient, move_student, play, reply_logp, totals
+from support.runs import checkpoint, metrics, set_words
 from transformers import AutoModelForCausalLM
 
 from smopd.config import load_config, plan_of

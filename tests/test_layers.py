@@ -164,3 +164,11 @@ def test_no_module_but_the_methods_names_a_setting_of_one():
 def test_a_named_setting_is_seen(source):
     assert named_settings(source)
     assert not named_settings("plan = method.plan(config.objective); f'objective.{name}'")
+
+
+def test_tests_mirror_the_package_and_helpers_stand_apart():
+    tests = Path(__file__).parent
+    rooms = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    folders = {path.name for path in tests.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders - rooms <= {"benchmarks", "docs", "support", "vllm"}
+    assert [path.name for path in tests.glob("*.py") if not path.name.startswith("test_")] == ["conftest.py"]

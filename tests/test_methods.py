@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from runs import complaint, flat
+from support.runs import complaint, flat
 
 import smopd
 from smopd.config import RECIPES, Config, config_class, load_config, recipe_names

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import shared
-from real_models import smollm2_gguf
-from runs import replies, rows, set_words
+from support.real_models import smollm2_gguf
+from support.runs import replies, rows, set_words
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 SETTINGS = [

@@ -3,8 +3,8 @@
 import io
 import re
 
-from page_parser import Page
 from rich.console import Console
+from support.page_parser import Page
 
 from smopd.tables import Row, Styled, Table
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from browser import Browser, browser, missing
+from support.browser import Browser, browser, missing
 
 from smopd.files import read_jsonl
 from smopd.viewer.look.build import make_view

@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from runs import complaint
+from support.runs import complaint
 
 from smopd.api.objects import judges_of, method_file
 from smopd.data import Example

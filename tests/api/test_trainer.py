@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from apples import EXAMPLES, SMALL, last_number
 from peft import LoraConfig, PeftModel
-from runs import complaint, metrics, nobody
+from support.apples import EXAMPLES, SMALL, last_number
+from support.runs import complaint, metrics, nobody
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 import smopd

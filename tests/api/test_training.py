@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from apples import EXAMPLES, SMALL, last_number
-from runs import complaint, flat, metrics
+from support.apples import EXAMPLES, SMALL, last_number
+from support.runs import complaint, flat, metrics
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import smopd

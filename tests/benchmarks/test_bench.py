@@ -10,8 +10,8 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from doc_pages import PAGES, ROOT
-from plain_path import plain_divergence
+from support.doc_pages import PAGES, ROOT
+from support.plain_path import plain_divergence
 from typer.main import get_command
 from typer.testing import CliRunner
 

@@ -4,7 +4,7 @@ import copy
 from functools import cache
 
 import pytest
-from families import trl_template
+from support.families import trl_template
 
 from smopd.chat import DirtyContext, Renderer, clean_context, full_context, users_context
 from smopd.data import Example

@@ -6,8 +6,8 @@ import signal
 import threading
 
 import pytest
-from chat_stub import said
-from runs import replies
+from support.chat_stub import said
+from support.runs import replies
 
 from smopd.data import load_examples
 

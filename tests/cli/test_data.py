@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from chat_stub import said
 from conftest import shared
+from support.chat_stub import said
 
 from smopd.data import load_examples
 from smopd.verify.tasks import forget

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from fuzzed import TEXTS, make_seeds, mutated, setting
+from support.fuzzed import TEXTS, make_seeds, mutated, setting
 
 from smopd.config import describe
 from smopd.methods import METHODS

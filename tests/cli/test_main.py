@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 from conftest import shared
-from runs import set_words
+from support.runs import set_words
 
 from smopd.data import load_examples
 from smopd.errors import UserError

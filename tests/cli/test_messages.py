@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fuzzed import VERIFIER, make_adapter, make_run, outcome
 from rich.console import Console
-from synthetic_study import study
+from support.fuzzed import VERIFIER, make_adapter, make_run, outcome
+from support.synthetic_study import study
 
 from smopd import progress
 from smopd.config import load_config, to_toml

@@ -7,8 +7,8 @@ import threading
 import time
 
 import pytest
-from chat_stub import KEY, said
-from runs import nobody
+from support.chat_stub import KEY, said
+from support.runs import nobody
 
 from smopd.data import Example, load_examples
 

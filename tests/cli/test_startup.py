@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from fuzzed import make_run
+from support.fuzzed import make_run
 
 from smopd.config import load_config, to_toml
 

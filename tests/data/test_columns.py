@@ -1,7 +1,7 @@
 """Examples from Python objects: dicts, messages, tables."""
 
 import pytest
-from runs import complaint
+from support.runs import complaint
 
 from smopd.data import Example
 from smopd.data.columns import as_examples, plain_answers, rereadable

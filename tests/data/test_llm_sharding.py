@@ -6,8 +6,8 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from chat_stub import endpoint, said
-from runs import nobody
+from support.chat_stub import endpoint, said
+from support.runs import nobody
 
 from smopd.data.llm_sharding import SYSTEM, LlmSharder, parse_list
 from smopd.errors import EngineLost, UserError

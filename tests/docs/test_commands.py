@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_pages import PAGES, ROOT, Command, commands, inline
+from support.doc_pages import PAGES, ROOT, Command, commands, inline
 from typer.main import get_command
 
 from smopd.cli.main import app

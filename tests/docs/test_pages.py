@@ -6,8 +6,8 @@ import runpy
 
 import pytest
 import torch
-from doc_pages import PAGES, ROOT, anchors, blocks, inline, links, prose
 from pictures import pictures
+from support.doc_pages import PAGES, ROOT, anchors, blocks, inline, links, prose
 
 from smopd.data.training_set import overlap, readers
 from smopd.methods import METHODS

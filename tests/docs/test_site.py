@@ -4,7 +4,7 @@ import re
 from importlib.util import find_spec
 
 import pytest
-from doc_pages import ROOT
+from support.doc_pages import ROOT
 
 SETTINGS = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 # What a browser loads by itself; a link that a reader clicks may lead anywhere.

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from chat_stub import driver, said
+from support.chat_stub import driver, said
 
 from smopd.data import Example
 from smopd.evaluation.evaluate import evaluate

@@ -5,8 +5,8 @@ context has a form that evaluation and training share.
 import json
 
 import pytest
-from runs import checkpoint, complaint, equal, metrics, train, trainer_of
 from safetensors.torch import load_file
+from support.runs import checkpoint, complaint, equal, metrics, train, trainer_of
 
 from smopd.chat.messages import clean_messages, full_messages, users_messages
 from smopd.config import load_config, plan_of

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from runs import complaint, replies
+from support.runs import complaint, replies
 
 from smopd.config import load_config
 from smopd.data import load_examples

@@ -13,7 +13,7 @@ from methods.compared import ogls_sd
 from methods.privileged import sod
 from methods.references import kl
 from methods.scene import make_scene, shown, whole_loss
-from played import random_stats
+from support.played import random_stats
 
 from smopd.config import load_config, plan_of
 from smopd.data import load_examples

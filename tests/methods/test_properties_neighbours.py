@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from methods.scene import make_scene, shown, whole_loss
-from played import random_stats
+from support.played import random_stats
 
 from smopd.config import load_config, plan_of
 from smopd.data import load_examples

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from methods.train_all import HALF, STEPS, settings_of
-from runs import checkpoint, free_port, metrics, set_words, trainer_of
+from support.runs import checkpoint, free_port, metrics, set_words, trainer_of
 
 from smopd.methods import METHODS
 from smopd.training.scores import PLAIN

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from played import move_student
-from runs import complaint
 from safetensors.torch import load_file, save_file
+from support.played import move_student
+from support.runs import complaint
 
 from smopd.config import load_config
 from smopd.errors import UserError

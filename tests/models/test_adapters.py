@@ -3,7 +3,7 @@
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from played import move_student, student_of
+from support.played import move_student, student_of
 
 from smopd.errors import UserError
 from smopd.models import load_model

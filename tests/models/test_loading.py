@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import FAMILIES
 from safetensors.torch import load_file, save_file
+from support.families import FAMILIES
 from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config, Phi3ForCausalLM
 
 from smopd.config import load_config

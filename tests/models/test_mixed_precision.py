@@ -8,9 +8,9 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
-from plain_path import SMALL
-from played import move_student
 from safetensors.torch import load_file
+from support.plain_path import SMALL
+from support.played import move_student
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from smopd.models import load_model

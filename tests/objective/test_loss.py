@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from played import random_stats
+from support.played import random_stats
 
 from smopd.objective import rollout_loss
 from smopd.scoring import TokenStats

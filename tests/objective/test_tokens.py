@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from played import random_stats
+from support.played import random_stats
 
 from smopd.data import load_examples
 from smopd.objective import (

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from runs import nobody
-from vllm_stub import start
+from support.runs import nobody
+from support.vllm_stub import start
 
 from smopd.config import load_config
 from smopd.data import load_examples

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from played import FORGETFUL
+from support.played import FORGETFUL
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from smopd.chat import Renderer, full_context

@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-from runs import complaint
+from support.runs import complaint
 
 from smopd.chat import DirtyContext, Renderer
 from smopd.data import Example, load_examples

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from chat_stub import KEY, ask, driver, endpoint, said
-from runs import nobody
+from support.chat_stub import KEY, ask, driver, endpoint, said
+from support.runs import nobody
 
 from smopd.data import Example
 from smopd.errors import EngineLost, UserError

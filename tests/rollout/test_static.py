@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from played import FORGETFUL
-from recorded_graph import RecordedGraphs, Refused
+from support.played import FORGETFUL
+from support.recorded_graph import RecordedGraphs, Refused
 
 from smopd.chat import Renderer, full_context
 from smopd.config import load_config

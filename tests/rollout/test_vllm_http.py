@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from vllm_stub import END, SAMPLING, completion, connect, error, play, sampled, saves, start
+from support.vllm_stub import END, SAMPLING, completion, connect, error, play, sampled, saves, start
 
 from smopd.errors import EngineLost
 from smopd.rollout.engine import Sampling, Session, Stop

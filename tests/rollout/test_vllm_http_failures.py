@@ -7,8 +7,8 @@ import threading
 import time
 
 import pytest
-from runs import nobody
-from vllm_stub import END, SAMPLING, VOCABULARY, completion, connect, error, once, play, saves, start
+from support.runs import nobody
+from support.vllm_stub import END, SAMPLING, VOCABULARY, completion, connect, error, once, play, saves, start
 
 from smopd.errors import EngineLost, UserError
 from smopd.rollout.engine import Stop

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from played import student_of
+from support.played import student_of
 
 from smopd.config import load_config
 from smopd.errors import UserError

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from plain_path import draw
+from support.plain_path import draw
 
 from smopd.scoring import kernel, plain
 from smopd.scoring.alternatives import token_profile

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_path import SMALL
+from support.plain_path import SMALL
 from transformers import LlamaConfig, LlamaModel, Qwen3Config, Qwen3Model
 
 from smopd.scoring import PrefixTree, attention

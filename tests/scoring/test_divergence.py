@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_path import KINDS, SHARED, N, assert_paths_agree, both, draw, plain_divergence
+from support.plain_path import KINDS, SHARED, N, assert_paths_agree, both, draw, plain_divergence
 
 from smopd.scoring import Decision, kernel, plain
 from smopd.scoring import losses as row_losses

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 import torch
-from families import FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_path import SMALL
+from support.families import FAMILIES
+from support.plain_path import SMALL
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.attention import flex_attention as torch_flex
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -4,7 +4,7 @@ computes the same.
 
 import pytest
 import torch
-from plain_path import SHARED
+from support.plain_path import SHARED
 from support.strict_device import DEVICE, strict_device
 
 from smopd.scoring import Decision, chunks, kernel, plain, whole

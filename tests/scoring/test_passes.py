@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_path import SMALL, plain_divergence
+from support.plain_path import SMALL, plain_divergence
 from transformers import (
     CohereConfig,
     CohereForCausalLM,

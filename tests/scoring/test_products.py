@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from plain_path import draw
+from support.plain_path import draw
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from smopd.scoring import plain, products, token_stats

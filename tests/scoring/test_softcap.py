@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_path import KINDS, N, V, assert_paths_agree, both, draw, plain_divergence
+from support.plain_path import KINDS, N, V, assert_paths_agree, both, draw, plain_divergence
 
 from smopd.scoring import Decision, chunks, gjs, kernel
 from smopd.scoring import token_divergence as fused

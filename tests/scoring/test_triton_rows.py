@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from triton_process import interpreted, loss_of, run_python
+from support.triton_process import interpreted, loss_of, run_python
 
 from smopd.scoring.losses import Divergence, HiddenLoss, Rows
 from smopd.scoring.plain import capped

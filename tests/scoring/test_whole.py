@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_path import KINDS, SHARED, assert_paths_agree, draw
+from support.plain_path import KINDS, SHARED, assert_paths_agree, draw
 
 from smopd.scoring import kernel, plain, rows, whole
 from smopd.scoring import losses as row_losses

@@ -24,8 +24,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Sheet
 from scipy import stats
-from synthetic_study import METRICS
-from synthetic_study import study as synthetic
+from support.synthetic_study import METRICS
+from support.synthetic_study import study as synthetic
 
 from smopd.study import drawing
 from smopd.study.drawing import Figure, Plot, schematic

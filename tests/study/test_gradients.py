@@ -5,7 +5,7 @@ for.
 import json
 
 import pytest
-from runs import train
+from support.runs import train
 
 from smopd.errors import UserError
 from smopd.study.gradients import gradient_shares

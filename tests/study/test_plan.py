@@ -3,7 +3,7 @@
 import tomllib
 
 import pytest
-from runs import complaint
+from support.runs import complaint
 
 from smopd.config import load_config
 from smopd.data import load_examples

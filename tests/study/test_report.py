@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from page_parser import Page
-from synthetic_study import HOSTILE, study
+from support.page_parser import Page
+from support.synthetic_study import HOSTILE, study
 
 from smopd.study.drawing import Figure
 from smopd.study.render import inline_svg, ranges, render_html, short

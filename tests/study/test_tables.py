@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from synthetic_study import HOSTILE, study
+from support.synthetic_study import HOSTILE, study
 
 from smopd.study.results import DIGITS, Cell, Results
 from smopd.study.statistics import clustered

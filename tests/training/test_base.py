@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from real_models import smollm2_folder
-from runs import metrics, set_words, take_step, trainer_of
+from support.real_models import smollm2_folder
+from support.runs import metrics, set_words, take_step, trainer_of
 from transformers import AutoModelForCausalLM
 
 from smopd.data import Example, load_examples

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import checkpoint, metrics, rows, take_step, train, trainer_of
+from support.runs import checkpoint, metrics, rows, take_step, train, trainer_of
 from support.strict_device import DEVICE, strict_device
 
 from smopd.devices import default_device, using

@@ -6,7 +6,7 @@ import os
 
 import pytest
 import torch
-from runs import rows, set_words, take_step, trainer_of
+from support.runs import rows, set_words, take_step, trainer_of
 
 from smopd.config import load_config
 from smopd.data import load_examples, save_examples

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import torch
-from runs import metrics, train
+from support.runs import metrics, train
 
 from smopd.files import file_digest
 

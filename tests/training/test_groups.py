@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from runs import metrics, rows, trainer_of
+from support.runs import metrics, rows, trainer_of
 
 from smopd.data import load_examples
 from smopd.objective.contexts import attempts

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import metrics, rows, train, trainer_of
+from support.runs import metrics, rows, train, trainer_of
 
 from smopd.config import load_config, plan_of
 from smopd.files import read_jsonl

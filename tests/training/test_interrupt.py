@@ -9,7 +9,7 @@ import sys
 import termios
 
 import pytest
-from runs import trainer_of
+from support.runs import trainer_of
 
 from smopd.models.checksums import checkpoints, damage
 from smopd.training.interrupt import interruptible

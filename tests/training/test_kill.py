@@ -1,9 +1,9 @@
 """A run killed with SIGKILL at random moments ends with the same bytes as one that was left alone
-(tests/kill_run.py).
+(tests/support/kill_run.py).
 """
 
 import pytest
-from kill_run import differences, main
+from support.kill_run import differences, main
 
 
 @pytest.mark.long

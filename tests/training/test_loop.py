@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import checkpoint, equal, metrics, rows, set_words, trainer_of
+from support.runs import checkpoint, equal, metrics, rows, set_words, trainer_of
 
 from smopd.config import load_config
 from smopd.errors import EngineLost, UserError

@@ -2,7 +2,7 @@
 
 import pytest
 from accelerate.tracking import GeneralTracker, on_main_process
-from runs import trainer_of
+from support.runs import trainer_of
 
 from smopd.errors import UserError
 from smopd.evaluation import metrics

@@ -11,9 +11,19 @@ import time
 from pathlib import Path
 
 import pytest
-import python_processes
 import torch
-from runs import COMMAND, checkpoint, free_port, metrics, rows, set_words, take_step, train, trainer_of
+from support import python_processes
+from support.runs import (
+    COMMAND,
+    checkpoint,
+    free_port,
+    metrics,
+    rows,
+    set_words,
+    take_step,
+    train,
+    trainer_of,
+)
 from transformers import AutoModelForCausalLM
 
 from smopd.config import load_config
@@ -227,9 +237,12 @@ def test_python_gives_the_same_on_two_processes(tmp_path):
     alone = python_processes.work(one)
     two.mkdir()
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
-    ended = subprocess.run(
-        [COMMAND[0], *words, python_processes.__file__, two], capture_output=True, text=True, timeout=300
+    words += ["-m", "support.python_processes"]
+    paths = os.pathsep.join(
+        [str(Path(python_processes.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     )
+    env = os.environ | {"PYTHONPATH": paths}
+    ended = subprocess.run([COMMAND[0], *words, two], capture_output=True, text=True, timeout=300, env=env)
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert len(alone["refused"]) == 3
     for rank in (0, 1):

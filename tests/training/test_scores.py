@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from played import FORGETFUL, gradient, move_student, play, reply_logp, student_of, totals
+from support.played import FORGETFUL, gradient, move_student, play, reply_logp, student_of, totals
 
 from smopd.chat import Renderer, clean_context, full_context
 from smopd.chat.messages import full_messages, users_messages

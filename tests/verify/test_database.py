@@ -7,8 +7,8 @@ import sqlite3
 
 import pytest
 from conftest import shared
-from sql_examples import PETS, correct, lic_items
 from sqlglot import exp, parse_one
+from support.sql_examples import PETS, correct, lic_items
 
 from smopd.data.training_set.readers import spider_ddl
 from smopd.errors import UserError

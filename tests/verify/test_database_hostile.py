@@ -5,7 +5,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sql_examples import PETS, correct
+from support.sql_examples import PETS, correct
 
 from smopd.data import Example
 from smopd.verify.sql.database import verify_database

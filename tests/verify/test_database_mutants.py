@@ -9,9 +9,9 @@ import time
 from collections import Counter
 
 import pytest
-from sql_examples import lic_items
-from sql_mutants import equivalence, mutants
 from sqlglot import parse_one
+from support.sql_examples import lic_items
+from support.sql_mutants import equivalence, mutants
 
 from smopd.verify.sql.database import difference, verify_database
 from smopd.verify.sql.facts import query_facts

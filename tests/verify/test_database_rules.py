@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 from conftest import shared
-from sql_examples import PETS, correct, lic_items
+from support.sql_examples import PETS, correct, lic_items
 
 from smopd.data import Example
 from smopd.data.training_set.readers import spider_ddl

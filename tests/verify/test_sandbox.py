@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_levels import ONLY_IN_A_NAMESPACE
+from support.sandbox_levels import ONLY_IN_A_NAMESPACE
 
 from smopd.errors import UserError
 from smopd.verify import sandbox

@@ -6,8 +6,8 @@ import json
 import time
 
 import pytest
-from sandbox_attacks import ATTACKS, CONTAINERS, MANNERS, container, mannered
-from sandbox_programs import PROGRAMS
+from support.sandbox_attacks import ATTACKS, CONTAINERS, MANNERS, container, mannered
+from support.sandbox_programs import PROGRAMS
 
 from smopd.verify.sandbox import SandboxResult, run
 from smopd.verify.tasks.code import verify_code

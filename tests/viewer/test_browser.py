@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from browser import Browser, browser, missing
-from looked import HOSTILE, index_of, made_run
-from synthetic_study import study
+from support.browser import Browser, browser, missing
+from support.looked import HOSTILE, index_of, made_run
+from support.synthetic_study import study
 
 from smopd.viewer.look.build import make_view
 from smopd.viewer.look.packing import json_bytes, script

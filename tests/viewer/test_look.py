@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from looked import HOSTILE, index_of, made_run, made_study, unpacked
-from synthetic_study import study
+from support.looked import HOSTILE, index_of, made_run, made_study, unpacked
+from support.synthetic_study import study
 
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_parser import Page
+from support.page_parser import Page
 
 from smopd.formatting import esc, finite, html_text, p_value, percent, points
 from smopd.tables import cell_text

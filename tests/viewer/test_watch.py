@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from looked import made_run
+from support.looked import made_run
 
 from smopd.viewer.watch import sparkline
 

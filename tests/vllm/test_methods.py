@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import metrics
-from vllm_servers import ENGINE_GROUP, ENVIRONMENT, require_vllm
+from support.runs import metrics
+from support.vllm_servers import ENGINE_GROUP, ENVIRONMENT, require_vllm
 
 from smopd.methods import METHODS
 

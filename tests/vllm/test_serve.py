@@ -4,7 +4,7 @@ import json
 import urllib.request
 
 import pytest
-from vllm_servers import LiveServer, require_vllm
+from support.vllm_servers import LiveServer, require_vllm
 
 from smopd.chat import full_context
 from smopd.config import load_config

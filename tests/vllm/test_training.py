@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from conftest import shared
-from real_models import smollm2_folder
-from runs import COMMAND, checkpoint, metrics, replies, rows, set_words
-from vllm_servers import ENGINE_GROUP, ENVIRONMENT, RUN_GROUP, LiveServer, require_vllm
+from support.real_models import smollm2_folder
+from support.runs import COMMAND, checkpoint, metrics, replies, rows, set_words
+from support.vllm_servers import ENGINE_GROUP, ENVIRONMENT, RUN_GROUP, LiveServer, require_vllm
 
 from smopd.files import read_jsonl
 

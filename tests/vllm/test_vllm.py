@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from played import move_student, reply_logp
-from vllm_servers import ENGINE_GROUP, ENVIRONMENT, LiveServer, require_vllm
+from support.played import move_student, reply_logp
+from support.vllm_servers import ENGINE_GROUP, ENVIRONMENT, LiveServer, require_vllm
 
 from smopd.chat import full_context
 from smopd.config import load_config

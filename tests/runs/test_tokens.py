@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from runs import checkpoint, equal, metrics, rows, train
 from safetensors.torch import save_file
+from support.runs import checkpoint, equal, metrics, rows, train
 
 from smopd.errors import UserError
 from smopd.runs.tokens import TYPES, read

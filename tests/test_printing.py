@@ -10,8 +10,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-from chat_stub import said
 from rich.table import Table
+from support.chat_stub import said
 
 from smopd import printing
 from smopd.formatting import esc, one_line, visible, visible_json

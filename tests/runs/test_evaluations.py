@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from runs import replies, rows, set_words
+from support.runs import replies, rows, set_words
 
 from smopd import Run
 from smopd.config import load_config

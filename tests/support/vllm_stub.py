@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from http_stub import HANG_UP, HttpStub, stubs_of
+from support.http_stub import HANG_UP, HttpStub, stubs_of
 
 from smopd.config import Config
 from smopd.rollout.engine import Sampling

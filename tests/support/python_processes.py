@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from apples import EXAMPLES, SMALL, last_number
+from support.apples import EXAMPLES, SMALL, last_number
 
 SETTINGS = SMALL | {"train.rollouts": 3, "train.micro_batch": 1, "optim.lr": 5e-6, "optim.warmup_steps": 0}
 

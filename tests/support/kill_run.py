@@ -1,7 +1,7 @@
 """Kill a training run at random moments, let it go on each time, and compare what it leaves with an
 undisturbed run.
 
-    python tests/kill_run.py --kills 20 --out /tmp/kills
+    PYTHONPATH=tests python -m support.kill_run --kills 20 --out /tmp/kills
 
 A third of the kills each is aimed at the start (imports, loading, restoring), at a step (rollout, scoring,
 update) and at the moment a checkpoint is half written. The comparison is byte by byte, without timings,
@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from runs import COMMAND, set_words
+from support.runs import COMMAND, set_words
 
 from smopd.files import read_jsonl
 

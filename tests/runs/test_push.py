@@ -5,9 +5,9 @@ import json
 
 import pytest
 import torch
-from http_stub import HttpStub, stubs_of
 from peft import PeftModel
-from runs import nobody, trainer_of
+from support.http_stub import HttpStub, stubs_of
+from support.runs import nobody, trainer_of
 from transformers import AutoModelForCausalLM
 
 from smopd.pocket import MODEL_DIR

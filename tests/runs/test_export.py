@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 import torch
-from families import FAMILIES, tiny_gguf
 from peft import PeftModel
-from runs import replies, set_words, train
+from support.families import FAMILIES, tiny_gguf
+from support.runs import replies, set_words, train
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from smopd.config import load_config

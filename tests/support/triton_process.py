@@ -12,7 +12,7 @@ import torch
 from smopd.scoring import losses as row_losses
 from smopd.scoring.rows import Chunk
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def loss_of(loss):

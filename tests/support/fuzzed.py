@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from synthetic_study import study
+from support.synthetic_study import study
 
 from smopd.config import load_config, to_toml
 from smopd.data import Example, load_examples

@@ -4,7 +4,7 @@ import logging
 import shutil
 
 import pytest
-from runs import checkpoint, equal, metrics, rows, train, trainer_of
+from support.runs import checkpoint, equal, metrics, rows, train, trainer_of
 
 from smopd.config import load_config
 from smopd.errors import UserError

@@ -2,7 +2,7 @@
 
 import time
 
-from http_stub import HttpStub
+from support.http_stub import HttpStub
 
 from smopd.rollout import Sampling
 from smopd.rollout.openai import ChatDriver, ChatEndpoint

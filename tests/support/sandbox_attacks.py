@@ -7,7 +7,7 @@ the program's end of the socket themselves, as any program can.
 import re
 from pathlib import Path
 
-from sandbox_levels import ONLY_IN_A_NAMESPACE
+from support.sandbox_levels import ONLY_IN_A_NAMESPACE
 
 _OURS = """
 # Our own code in the program's process: where it lies, and the object that serves the tests.
@@ -65,7 +65,7 @@ def sections(file: Path) -> dict[str, str]:
 
 
 def _programs(kind: str) -> dict[str, str]:
-    texts = sections(Path(__file__).parent / "verify" / "sandbox_attacks" / f"{kind}.txt")
+    texts = sections(Path(__file__).parents[1] / "verify" / "sandbox_attacks" / f"{kind}.txt")
     include = re.compile(r"^#include (\w+)$", re.MULTILINE)
     return {name: include.sub(lambda found: _INCLUDED[found[1]], text) for name, text in texts.items()}
 

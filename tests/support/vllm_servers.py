@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from runs import free_port
+from support.runs import free_port
 
 from smopd.pocket import MODEL_DIR
 

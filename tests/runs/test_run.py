@@ -3,9 +3,9 @@
 import builtins
 
 import pytest
-from apples import EXAMPLES, last_number
-from runs import complaint, metrics
-from runs import rows as json_lines
+from support.apples import EXAMPLES, last_number
+from support.runs import complaint, metrics
+from support.runs import rows as json_lines
 
 import smopd
 from smopd.frames import table
