@@ -172,3 +172,24 @@ def test_tests_mirror_the_package_and_helpers_stand_apart():
     folders = {path.name for path in tests.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders - rooms <= {"benchmarks", "docs", "support", "vllm"}
     assert [path.name for path in tests.glob("*.py") if not path.name.startswith("test_")] == ["conftest.py"]
+
+
+def public_classes(path: Path) -> list[str]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+
+
+def test_a_public_class_name_stands_for_one_thing():
+    """Methods apart: the settings of each are its `Settings`."""
+    homes: dict[str, list[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        if path.parent != ROOT / "methods":
+            for name in public_classes(path):
+                homes.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    assert len(homes) > 100
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def test_no_file_is_too_long_to_read():
+    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in ROOT.rglob("*.py")}
+    assert {name: length for name, length in lengths.items() if length > 450} == {}

@@ -6,7 +6,7 @@ from typing import Any
 
 from smopd.api.inputs import judged_examples, placed, verifier_facts
 from smopd.api.objects import EVERY
-from smopd.api.training import Call, slug, telling, toml
+from smopd.api.training import TrainingCall, slug, telling, toml
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
@@ -43,7 +43,7 @@ def evaluate(
         **flatten(settings or {}),
         **more,
     }
-    call = Call(model, None, tokenizer, {k: v for k, v in given.items() if v is not None}, None)
+    call = TrainingCall(model, None, tokenizer, {k: v for k, v in given.items() if v is not None}, None)
     if base and not call.run:
         raise UserError("base: names the model of a run before training; the first argument is no run")
     config = call.config()
@@ -82,7 +82,7 @@ def evaluate(
     return Evaluation(folder, side)
 
 
-def _add(call: Call, config: Config, rows: Any, verifier: Any) -> None:
+def _add(call: TrainingCall, config: Config, rows: Any, verifier: Any) -> None:
     """Examples and verifier of this call, which the evaluation's folder keeps."""
     own.unload_verifiers()
     known, every = None, False
@@ -97,7 +97,7 @@ def _add(call: Call, config: Config, rows: Any, verifier: Any) -> None:
     call.inputs.add_examples("eval", found["eval"])
 
 
-def _folder(call: Call, config: Config, adapter: Path | None, base: bool) -> Path:
+def _folder(call: TrainingCall, config: Config, adapter: Path | None, base: bool) -> Path:
     """In the run, or under runs/; named for what was evaluated, and for what it was evaluated on."""
     # The kind of engine is left out, as of a run: what samples may change.
     asked = (

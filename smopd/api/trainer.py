@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from smopd.api.arguments import SMOPDConfig as SMOPDConfig
 from smopd.api.arguments import as_field
 from smopd.api.evaluation import Evaluation, evaluate
-from smopd.api.training import Call, run_training
+from smopd.api.training import TrainingCall, run_training
 from smopd.data.columns import rereadable
 from smopd.errors import UserError
 from smopd.runs.layout import is_run
@@ -175,15 +175,15 @@ class SMOPDTrainer:
             )
         return self.run
 
-    def _call(self) -> Call:
+    def _call(self) -> TrainingCall:
         settings = {**self.args.settings(), **self._lora}
         named = isinstance(self._model, str | Path)
         if named and self.processing_class is not None:
-            self._same_tokenizer(Call(self._model, None, None, settings, None))
+            self._same_tokenizer(TrainingCall(self._model, None, None, settings, None))
         tokenizer = None if named else self.processing_class
-        return Call(self._model, self.args.method, tokenizer, settings, self.args.output_dir)
+        return TrainingCall(self._model, self.args.method, tokenizer, settings, self.args.output_dir)
 
-    def _same_tokenizer(self, call: Call) -> None:
+    def _same_tokenizer(self, call: TrainingCall) -> None:
         """A model that is named comes with its tokenizer; another one would not be kept with the run."""
         from smopd.models import load_renderer
 

@@ -50,12 +50,12 @@ def train(
         if words := explain_name(name, value, lambda key, shown: f"**{{{key!r}: {shown!r}}}"):
             raise UserError(words)
     given = {"train.steps": steps, "seed": seed, **flatten(settings or {}), **more}
-    call = Call(model, method, tokenizer, {k: v for k, v in given.items() if v is not None}, out)
+    call = TrainingCall(model, method, tokenizer, {k: v for k, v in given.items() if v is not None}, out)
     return run_training(call, {"train": train, "eval": eval}, verifier, _OnStep(on_step), progress)
 
 
 @dataclass
-class Call:
+class TrainingCall:
     """What a run is asked to be, apart from its examples."""
 
     model: Any
@@ -119,7 +119,9 @@ class Call:
         return Path("runs") / name
 
 
-def run_training(call: Call, rows: dict[str, Any], verifier: Any, hooks: Hooks, progress: bool) -> Run:
+def run_training(
+    call: TrainingCall, rows: dict[str, Any], verifier: Any, hooks: Hooks, progress: bool
+) -> Run:
     """Place what was passed, then train by the loop that every run is trained by."""
     if call.checkpoint:
         raise UserError(f"{call.checkpoint}: is a checkpoint; training goes on in its run folder, {call.run}")

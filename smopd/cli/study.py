@@ -16,7 +16,7 @@ from smopd.printing import emit, say
 from smopd.runs.layout import GRADIENTS, METRICS
 
 if TYPE_CHECKING:
-    from smopd.study.run import Job, Scheduler, StudyFolder
+    from smopd.study.run import Scheduler, StudyFolder
 
 ABOUT = "A grid of runs, paired, with statistics; and its controls."
 VERBS = verb_with("calibration", "gradients", "list", "power")
@@ -115,7 +115,7 @@ def _run(scheduler: "Scheduler") -> None:
         scheduler.run(report)
 
 
-def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
+def _finish(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -> None:
     from smopd.progress import track
     from smopd.study.report import publish
     from smopd.study.tables import verdict_lines
@@ -139,7 +139,7 @@ def _finish(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _show_grid(folder: "StudyFolder", listed: list["Job"], as_json: bool) -> None:
+def _show_grid(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -> None:
     plan = folder.study
     states = {}
     for job in listed:

@@ -43,7 +43,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledLoad:
     """Generate calls, each for some replies side by side."""
 
     steps: float  # tokens of the longest reply of each call
@@ -61,7 +61,7 @@ class Load:
     scored: float  # rows of logits, of student and teacher each
     products: float  # of a row and the head: both logits, and a gradient for each loss that the row can move
     gradients: int  # rows with a gradient, if every branch is played and every token counts
-    sampled: Sampled
+    sampled: SampledLoad
     rollouts: int
     passes: int = 1  # forward passes of student and teacher: 2 where the whole step is surveyed first
 
@@ -249,7 +249,7 @@ def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gp
                 teacher = teacher.plus(pack(shown, config.train.row_tokens, attention), share)
         student = student.plus(pack(always[0], config.train.row_tokens, attention))
         teacher = teacher.plus(pack(always[1], config.train.row_tokens, attention))
-    sampled = Sampled(*map(sum, zip(*calls, strict=True)))
+    sampled = SampledLoad(*map(sum, zip(*calls, strict=True)))
     return Load(student, teacher, scored, products, gradients, sampled, len(turns), passes)
 
 
@@ -267,7 +267,7 @@ def _calls(config: Config, played: list[Conversation], share: float) -> Iterator
 def _call(
     conversations: list[list[Turn]], turn: int, limit: int, share: float, reuses: bool
 ) -> tuple[float, ...]:
-    """One call for a turn of these conversations, of which a share is played: the numbers of `Sampled`."""
+    """One call for a turn of these conversations, a share of them played: what `SampledLoad` holds."""
     tokens = read = prefilled = 0.0
     for turns in conversations:
         context, reply = turns[turn].context, turns[turn].reply

@@ -19,7 +19,7 @@ from smopd.runs.evaluations import TRAINED, evaluation_folder
 from smopd.runs.layout import EVAL
 from smopd.study.calibration import calibration, load_tokens
 from smopd.study.plan import PlannedCell
-from smopd.study.results import DIGITS, TURNS, Cell, Results, Source, encode
+from smopd.study.results import DIGITS, TURNS, Cell, CellSource, Results, encode
 from smopd.study.run import StudyFolder
 from smopd.tracking import Track, quiet
 from smopd.verify.verifiers import verify_all
@@ -93,7 +93,7 @@ class _Reader:
         outcomes = rejudged(outcomes, self.examples, evaluation) if self.examples else outcomes
         views: list[str] = list(dict.fromkeys(o.view for o in outcomes))
         metrics, timings = run.steps, run.timings
-        source = Source(
+        source = CellSource(
             folder=place.relative_to(self.root).as_posix(),
             config=config_hash(run.config),
             seed=seed,

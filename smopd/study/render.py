@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from smopd.formatting import esc
 from smopd.pages import Markup, minus, render
 from smopd.study.results import Cell, Results, json_by_rows
-from smopd.study.table_parts import VERDICTS, Number, StudyTable, point_label
+from smopd.study.table_parts import VERDICTS, StudyTable, TableNumber, point_label
 from smopd.tables import Part, Row, Table, markdown
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class Document:
         return self.results.title or self.results.name
 
     @cached_property
-    def numbers(self) -> list[Number]:
+    def numbers(self) -> list[TableNumber]:
         """Every number of every table, once."""
-        found: dict[str, Number] = {}
+        found: dict[str, TableNumber] = {}
         for table in self.tables:
             for number in table.numbers():
                 if found.setdefault(number.id, number) != number:
@@ -98,7 +98,7 @@ class Document:
         if isinstance(part, str):
             css = part if part in ("gain", "loss") else "open"
             return Markup('<span class="{}">{}</span>').format(css, part) if part in VERDICTS else None
-        assert isinstance(part, Number)
+        assert isinstance(part, TableNumber)
         value = "not defined" if part.value is None else f"{part.value:.10g}"
         places = sorted({self.places[folder] for folder in part.sources})
         title = f"{part.id} = {value}; {'run' if len(places) == 1 else 'runs'} {ranges(places)}"

@@ -30,7 +30,7 @@ TURNS = "turns"  # turn accuracy beside the views: how many of an item's middle 
 
 
 @dataclass(frozen=True)
-class Source:
+class CellSource:
     """Where a cell's numbers come from."""
 
     folder: str  # of the run or the evaluation, relative to the study's folder
@@ -50,7 +50,7 @@ class Cell:
     arm: str
     axes: dict[str, Any]
     seed: int | None
-    source: Source
+    source: CellSource
     # View -> one digit an item, in the study's order: in how many of its runs it was right (base 36).
     # TURNS: how many of its middle replies.
     right: dict[str, str]
@@ -152,7 +152,7 @@ def load_results(path: Path) -> Results:
             _check_digits(row, plain, f"{path}, {name} {number}")
     rows = {name: plain[name] for name in ("cells", "base")}
     try:
-        made = {k: [Cell(**c | {"source": Source(**c["source"])}) for c in v] for k, v in rows.items()}
+        made = {k: [Cell(**c | {"source": CellSource(**c["source"])}) for c in v] for k, v in rows.items()}
     except TypeError as error:
         raise UserError(f"{path}: not the results of a study: {error}") from None
     return Results(**plain | made)

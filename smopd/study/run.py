@@ -38,7 +38,7 @@ EVALUATION_SHARE = 0.3  # of a cell's time, until finished cells tell
 
 
 @dataclass
-class Job:
+class StudyJob:
     """One cell, or the evaluation of one untrained model, as commands to be run one after the other."""
 
     name: str
@@ -80,20 +80,22 @@ class StudyFolder:
         """The folder of an untrained model; its evaluation is in eval/."""
         return self.path / "base" / self.study.base_folder(model)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         """Everything there is to run, the untrained models first."""
         made = []
         for model in self.study.models:
             folder = self.base(model.name)
             evaluation, name = folder / EVAL, f"{model.name}, untrained"
             commands = [["eval", str(folder / CONFIG), "--out", str(evaluation)]]
-            made.append(Job(f"base-{folder.name}", name, folder, evaluation / "summary.json", commands))
+            made.append(StudyJob(f"base-{folder.name}", name, folder, evaluation / "summary.json", commands))
         for cell in self.study.cells:
             folder, config = self.cell(cell), self.path / "configs" / f"{cell.folder}.toml"
             evaluation, steps = evaluation_folder(folder, TRAINED), cell.config.train.steps
             train = ["train", str(config), "--out", str(folder)]
             commands = [train, ["eval", str(folder), "--no-base", "--out", str(evaluation)]]
-            made.append(Job(cell.folder, cell.label, folder, evaluation / "summary.json", commands, steps))
+            made.append(
+                StudyJob(cell.folder, cell.label, folder, evaluation / "summary.json", commands, steps)
+            )
         return made
 
     def prepare(self) -> None:
@@ -123,7 +125,7 @@ class StudyFolder:
             what = f"another process runs this study ({other.holder})"
             raise UserError(f"{self.study_path}: {what}; wait for it or stop it") from None
 
-    def save_status(self, jobs: list[Job]) -> None:
+    def save_status(self, jobs: list[StudyJob]) -> None:
         """What is known of every cell, for whoever looks."""
         rows = {}
         for job in jobs:
@@ -146,7 +148,7 @@ def _read_study(file: Path) -> Study:
     return parse_study(tree, str(file))
 
 
-def command_lines(jobs: list[Job]) -> list[str]:
+def command_lines(jobs: list[StudyJob]) -> list[str]:
     """The unfinished jobs as shell commands, one line each, for a cluster's scheduler."""
     waiting = (job.commands for job in jobs if not job.done)
     return [" && ".join(shlex.join(["smopd", *command]) for command in commands) for commands in waiting]
@@ -155,10 +157,12 @@ def command_lines(jobs: list[Job]) -> list[str]:
 class Scheduler:
     """Runs jobs, at most `width` at a time, each pinned to one of the devices there are."""
 
-    def __init__(self, folder: StudyFolder, jobs: list[Job], width: int, retries: int) -> None:
+    def __init__(self, folder: StudyFolder, jobs: list[StudyJob], width: int, retries: int) -> None:
         self.folder, self.jobs, self.width, self.retries = folder, jobs, width, retries
         self.devices = visible_devices() if width > 1 else []
-        self.running: dict[int, tuple[Job, subprocess.Popen[bytes], list[list[str]], float]] = {}  # by slot
+        self.running: dict[
+            int, tuple[StudyJob, subprocess.Popen[bytes], list[list[str]], float]
+        ] = {}  # by slot
 
     def run(self, report: Callable[["Scheduler"], None]) -> None:
         """Until every job is done or has failed. Ctrl-C stops the running ones, which save what they have."""
@@ -186,7 +190,7 @@ class Scheduler:
                 reported = time.monotonic()
         report(self)
 
-    def _launch(self, slot: int, job: Job, commands: list[list[str]], began: float) -> None:
+    def _launch(self, slot: int, job: StudyJob, commands: list[list[str]], began: float) -> None:
         path, (command, *rest) = self.folder.path / "logs" / f"{job.name}.log", commands
         path.parent.mkdir(parents=True, exist_ok=True)
         environment = dict(os.environ)
@@ -205,7 +209,7 @@ class Scheduler:
             )  # fmt: skip
         self.running[slot] = (job, process, rest, began)
 
-    def _look(self, slot: int) -> Job | None:
+    def _look(self, slot: int) -> StudyJob | None:
         """What has become of a slot's process; the job, if it has to be tried again."""
         job, process, rest, began = self.running[slot]
         code = process.poll()
@@ -257,7 +261,7 @@ def time_left(scheduler: Scheduler) -> float | None:
     return ahead * spent / worked / scheduler.width if worked > 0.02 else None
 
 
-def _part(job: Job) -> float:
+def _part(job: StudyJob) -> float:
     if not job.steps:
         return 0.0
     metrics = job.folder / METRICS

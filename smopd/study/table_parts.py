@@ -22,7 +22,7 @@ NONE = "\u2013"  # where a row has nothing to print
 
 
 @dataclass(frozen=True)
-class Number:
+class TableNumber:
     """One printed number: its id, the value it was rounded from (a share, not percent), its runs' folders."""
 
     id: str
@@ -31,7 +31,7 @@ class Number:
     sources: tuple[str, ...]
 
 
-Entry = tuple["str | Number", ...]  # what one place of a table shows, part by part
+Entry = tuple["str | TableNumber", ...]  # what one place of a table shows, part by part
 EMPTY: Entry = (NONE,)
 Show = Callable[[float], str]
 
@@ -44,10 +44,10 @@ class StudyTable(Table):
     section: str
     fold: bool = False  # long: a page shows it on demand
 
-    def numbers(self) -> list[Number]:
+    def numbers(self) -> list[TableNumber]:
         """In reading order."""
         parts = (part for row in self.rows for cell in row.cells for part in parts_of(cell))
-        return [part for part in parts if isinstance(part, Number)]
+        return [part for part in parts if isinstance(part, TableNumber)]
 
 
 class Place(NamedTuple):
@@ -143,7 +143,7 @@ class TableBuilder:
         """A number alone in its place, with its id and the folders of the cells it comes from."""
         parts = (str(part).replace("%", "%25").replace("/", "%2F") for part in [*path, key] if part != "")
         sources = tuple(dict.fromkeys(cell.source.folder for cell in cells))
-        return (Number("/".join(parts), finite(value), show(value), sources),)
+        return (TableNumber("/".join(parts), finite(value), show(value), sources),)
 
     def interval(self, path: Path, cells: list[Cell], low: float, high: float, of: str = "") -> Entry:
         """[low, high] in points."""

@@ -19,10 +19,10 @@ from smopd.files import digest
 from smopd.models.checksums import checkpoints
 from smopd.runs.evaluations import BASE, Evaluated, Gone, eval_command, evaluations_of
 from smopd.viewer.report import (
-    Comparison,
     ConversationPair,
     Measured,
     Missing,
+    ShownComparison,
     ShownConversation,
     accuracies_of,
     notices,
@@ -34,7 +34,7 @@ UNTOLD = ("examples", "verifiers", "rules")  # hashes and the like: no words for
 
 
 @dataclass
-class Group:
+class EvaluationGroup:
     """Evaluations that can be compared with each other."""
 
     evaluations: list[Evaluated] = field(default_factory=list)
@@ -96,12 +96,12 @@ class Group:
         return Measured(self.heading, accuracies, _comparisons(before, after), _pairs(before, after), notes)
 
 
-def evaluation_groups(run: Path, config: Config) -> tuple[list[Group], list[Gone]]:
+def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup], list[Gone]]:
     """The groups in which something is finished, with before and after first; and what is no longer there."""
     found, gone = evaluations_of(run, config)
-    groups: dict[str, Group] = {}
+    groups: dict[str, EvaluationGroup] = {}
     for evaluation in found:
-        groups.setdefault(digest(evaluation.conditions), Group()).evaluations.append(evaluation)
+        groups.setdefault(digest(evaluation.conditions), EvaluationGroup()).evaluations.append(evaluation)
     made = [group for group in groups.values() if group.finished]
     made.sort(key=lambda group: not group.both)
     told = [flatten(group.evaluations[0].conditions) for group in made]
@@ -114,7 +114,7 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[Group], list[Gone
 
 
 def missing(
-    run: Path, config: Config, steps: int, groups: Sequence[Group], gone: Sequence[Gone]
+    run: Path, config: Config, steps: int, groups: Sequence[EvaluationGroup], gone: Sequence[Gone]
 ) -> list[Missing]:
     """What would make the report whole, and the commands for it."""
     made = []
@@ -155,7 +155,7 @@ def missing(
     return made
 
 
-def _comparisons(before: Sequence[Outcome], after: Sequence[Outcome]) -> list[Comparison]:
+def _comparisons(before: Sequence[Outcome], after: Sequence[Outcome]) -> list[ShownComparison]:
     """Base against trained, the same conversations, for each view both have."""
     made = []
     for view in dict.fromkeys(o.view for o in before):
@@ -163,7 +163,7 @@ def _comparisons(before: Sequence[Outcome], after: Sequence[Outcome]) -> list[Co
         change = against(*sides)
         if change["n"]:
             numbers = (change[name] for name in ("gained", "lost", "difference", "low", "high", "p"))
-            made.append(Comparison(f"{view.upper()}: base against trained", *numbers))
+            made.append(ShownComparison(f"{view.upper()}: base against trained", *numbers))
     return made
 
 

@@ -51,7 +51,7 @@ def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
     return [Accuracy(stage, view.upper(), *(v[key] for key in keys)) for view, v in views.items()]
 
 
-class Comparison(NamedTuple):
+class ShownComparison(NamedTuple):
     """A paired comparison: tasks that became correct and wrong, the difference and its interval."""
 
     label: str
@@ -89,7 +89,7 @@ class Measured:
 
     heading: str  # which data, and the settings in which it differs from the others
     accuracies: list[Accuracy]
-    comparisons: list[Comparison]
+    comparisons: list[ShownComparison]
     conversations: list[ConversationPair]
     notes: list[str]
 
@@ -108,7 +108,7 @@ class ReportData:
     title: str
     subtitle: str
     accuracies: list[Accuracy] = field(default_factory=list)
-    comparisons: list[Comparison] = field(default_factory=list)
+    comparisons: list[ShownComparison] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     conversations: list[ConversationPair] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -221,7 +221,7 @@ def _accuracy_cell(a: Accuracy) -> Cell:
     return "-" if a.value is None else (Styled(percent(a.value), "bold"), Styled(counts, "dim"))
 
 
-def tabulate_comparisons(comparisons: Sequence[Comparison]) -> Table:
+def tabulate_comparisons(comparisons: Sequence[ShownComparison]) -> Table:
     """Tasks that were gained and lost, and the difference in points with its interval."""
     heads = ("paired comparison", "gained", "lost", "difference", "95% interval", "p")
     rows = []

@@ -17,7 +17,7 @@ from smopd.formatting import cut, interval, percent, visible
 from smopd.pages import LABEL
 from smopd.tables import Row, Table
 from smopd.viewer import report
-from smopd.viewer.report import Accuracy, Comparison, ConversationPair
+from smopd.viewer.report import Accuracy, ConversationPair, ShownComparison
 
 NARROW = 90  # below this many columns two replies side by side would be too thin to read
 
@@ -45,7 +45,7 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
 
 
 def accuracy_table(
-    accuracies: Sequence[Accuracy], comparisons: Sequence[Comparison], notices: Sequence[str] = ()
+    accuracies: Sequence[Accuracy], comparisons: Sequence[ShownComparison], notices: Sequence[str] = ()
 ) -> Group:
     """Stage x view with 95% intervals and counts, and below it the paired comparisons and what to know."""
     tables = [report.tabulate_accuracies(accuracies), report.tabulate_comparisons(comparisons)]
@@ -120,8 +120,8 @@ def _breakdown_table(views: dict[str, Any]) -> Table:
     return Table(heads=["by", "n", *(view.upper() for view in views)], rows=rows)
 
 
-def _comparison(label: str, change: dict[str, Any]) -> Comparison:
-    return Comparison(label, *(change[f] for f in ("gained", "lost", "difference", "low", "high", "p")))
+def _comparison(label: str, change: dict[str, Any]) -> ShownComparison:
+    return ShownComparison(label, *(change[f] for f in ("gained", "lost", "difference", "low", "high", "p")))
 
 
 def _note(line: str, style: str = "") -> Text:

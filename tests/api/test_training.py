@@ -164,12 +164,12 @@ def test_a_method_without_a_text_trains_in_this_process_alone(tmp_path):
 
 
 def test_the_default_folder_tells_runs_apart(tmp_path, monkeypatch):
-    from smopd.api.training import Call
+    from smopd.api.training import TrainingCall
 
     monkeypatch.chdir(tmp_path)
 
     def folder(**how):
-        call = Call("pocket", how.pop("method", None), None, how, None)
+        call = TrainingCall("pocket", how.pop("method", None), None, how, None)
         return str(call.folder(call.config(trial=True)))
 
     assert folder() == folder(**{"train.steps": 3}) == "runs/pocket-entropy-seed42"

@@ -22,7 +22,7 @@ from smopd.data import load_examples
 from smopd.data.sharding import check_shards
 from smopd.evaluation.metrics import summarise
 from smopd.study.results import save_results
-from smopd.viewer.report import Accuracy, Comparison
+from smopd.viewer.report import Accuracy, ShownComparison
 from smopd.viewer.terminal import accuracy_table, summary_table
 
 GOOD = load_examples("pocket:train:1")[0].to_json()
@@ -361,7 +361,7 @@ def test_the_tables_of_an_evaluation_fit_eighty_columns():
         for stage in ("base", "trained")
         for view in ("FULL", "SHARDED")
     ]
-    change = Comparison("SHARDED: base against trained", 156, 23, 0.333, 0.274, 0.388, 1e-9)
+    change = ShownComparison("SHARDED: base against trained", 156, 23, 0.333, 0.274, 0.388, 1e-9)
     for table, numbers in (
         (summary_table(once), "57.1% 0.0 FULL SHARDED SNOWBALL"),
         (summary_table(often), "66.7% 100.0% A90 unreliability SNOWBALL"),

@@ -17,9 +17,9 @@ from smopd.files import Held, locked
 from smopd.study.collect import collect, curve_names
 from smopd.study.plan import load_study
 from smopd.study.run import (
-    Job,
     Scheduler,
     StudyFolder,
+    StudyJob,
     command_lines,
     study_folders,
     time_left,
@@ -191,10 +191,10 @@ def test_a_study_beside_it_leaves_the_base_models_settings_as_they_were_played(f
     assert config.read_text() == first
 
 
-def quick(folder: StudyFolder, name: str, *codes: str) -> Job:
+def quick(folder: StudyFolder, name: str, *codes: str) -> StudyJob:
     """A job whose commands are snippets of Python."""
     done = folder.path / name
-    return Job(
+    return StudyJob(
         name, f"cell {name}", done, done / "summary.json", [["-c", code.format(done=done)] for code in codes]
     )
 
@@ -206,7 +206,7 @@ def scheduler(folder, monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", lambda command, **kw: real([command[0], *command[3:]], **kw))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
-    def make(jobs: list[Job], width: int = 1, retries: int = 1) -> Scheduler:
+    def make(jobs: list[StudyJob], width: int = 1, retries: int = 1) -> Scheduler:
         return Scheduler(folder, jobs, width, retries)
 
     return make

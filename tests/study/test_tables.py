@@ -17,7 +17,7 @@ from support.synthetic_study import HOSTILE, study
 
 from smopd.study.results import DIGITS, Cell, Results
 from smopd.study.statistics import clustered
-from smopd.study.table_parts import VERDICTS, Number, StudyTable, TableBuilder, plain, point_label
+from smopd.study.table_parts import VERDICTS, StudyTable, TableBuilder, TableNumber, plain, point_label
 from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
 
 ARMS = dict(
@@ -29,9 +29,9 @@ ARMS = dict(
 )
 
 
-def numbers(results: Results) -> dict[str, Number]:
+def numbers(results: Results) -> dict[str, TableNumber]:
     """Every number by its id, which must not name two."""
-    found: dict[str, Number] = {}
+    found: dict[str, TableNumber] = {}
     for table in make_tables(results):
         for number in table.numbers():
             assert found.setdefault(number.id, number) == number
@@ -107,7 +107,7 @@ def check(results: Results) -> None:
 
 
 def check_tests(
-    results: Results, found: dict[str, Number], own: str, cells: list[Cell], reference: list[Cell]
+    results: Results, found: dict[str, TableNumber], own: str, cells: list[Cell], reference: list[Cell]
 ) -> None:
     primary = "sharded" if "sharded" in results.views else results.views[0]
     for view in results.views:
@@ -154,7 +154,7 @@ def check_tests(
         assert found[test + "run-to-run"].value == pytest.approx(pooled)
 
 
-def same(number: Number, value: float, text: str, sources: tuple[str, ...]) -> None:
+def same(number: TableNumber, value: float, text: str, sources: tuple[str, ...]) -> None:
     assert number.value == pytest.approx(value, abs=1e-12)
     # Halves are rounded away from zero, which the text computed in the test does not always do.
     assert number.text == text or abs(float(number.text) - 100 * value) <= 0.05 + 1e-9

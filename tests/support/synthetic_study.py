@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from smopd.study.results import Cell, Results, Source, encode
+from smopd.study.results import Cell, CellSource, Results, encode
 
 METRICS = ("loss", "outcome", "clipped/middle", "kept", "entropy/middle", "divergence/middle", "grad_norm")
 HOSTILE = [
@@ -61,9 +61,9 @@ def study(
             found[view] = encode([int(n) for n in draw.binomial(runs, p)])
         return found
 
-    def source(folder: str, seed: int | None, trained: bool) -> Source:
+    def source(folder: str, seed: int | None, trained: bool) -> CellSource:
         code = f"0.1.0 {digest('code')}"
-        return Source(
+        return CellSource(
             folder,
             digest(folder),
             seed,

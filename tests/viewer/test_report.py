@@ -23,11 +23,11 @@ from smopd.formatting import esc, finite, html_text, p_value, percent, points
 from smopd.tables import cell_text
 from smopd.viewer.report import (
     Accuracy,
-    Comparison,
     ConversationPair,
     Measured,
     Missing,
     ReportData,
+    ShownComparison,
     ShownConversation,
     metric_columns,
     render_report,
@@ -62,8 +62,8 @@ def sample(text: str = "fine", metrics: list[dict[str, Any]] | None = None) -> R
             Accuracy("trained", "FULL", 304, 400, 0.716, 0.8),
         ],
         comparisons=[
-            Comparison(text, 97, 16, 0.2025, 0.153, 0.252, 3e-15),
-            Comparison("FULL", 9, 12, -0.0075, -0.03, 0.0149, 0.664),
+            ShownComparison(text, 97, 16, 0.2025, 0.153, 0.252, 3e-15),
+            ShownComparison("FULL", 9, 12, -0.0075, -0.03, 0.0149, 0.664),
         ],
         metrics=rows if metrics is None else metrics,
         conversations=[pair(text)],
@@ -311,7 +311,7 @@ def test_a_word_of_any_length_can_be_broken_and_is_cut(letters: str) -> None:
     word = letters * 100_000
     side = ShownConversation([(word, word), ("short", word)], False, word)
     pair = ConversationPair(word, word, word, word, side, side)
-    change = Comparison(word, 1, 2, 0.1, 0.1, 0.2, 0.5)
+    change = ShownComparison(word, 1, 2, 0.1, 0.1, 0.2, 0.5)
     began = time.monotonic()
     text = render_report(
         ReportData(word, word, [], [change], [], [pair] * 3, {"model": {"path": word}, word: [word]})

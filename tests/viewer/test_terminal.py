@@ -9,7 +9,7 @@ import io
 import pytest
 from rich.console import Console
 
-from smopd.viewer.report import Accuracy, Comparison, ConversationPair, ShownConversation
+from smopd.viewer.report import Accuracy, ConversationPair, ShownComparison, ShownConversation
 from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
 ACCURACIES = [
@@ -17,7 +17,7 @@ ACCURACIES = [
     Accuracy("trained", "SHARDED", 245, 400, 0.564, 0.66),
     Accuracy("base", "FULL", 301, 400, 0.708, 0.792),
 ]
-COMPARISONS = [Comparison("SHARDED [bold]pair[/bold]", 97, 16, 0.2025, 0.153, 0.252, 3e-15)]
+COMPARISONS = [ShownComparison("SHARDED [bold]pair[/bold]", 97, 16, 0.2025, 0.153, 0.252, 3e-15)]
 PAIR = ConversationPair(
     id="task-1",
     system="Solve.",

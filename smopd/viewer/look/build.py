@@ -24,7 +24,7 @@ from smopd.tracking import Track, quiet
 from smopd.viewer.look.assets import SCRIPTS, STYLES, read_script, read_style
 from smopd.viewer.look.conversations import Shown, evaluated, rollouts
 from smopd.viewer.look.packing import PACK_BYTES, json_bytes, pack, script
-from smopd.viewer.look.runs import Source, read_run, sources_of
+from smopd.viewer.look.runs import ConversationSource, read_run, sources_of
 from smopd.viewer.look.studies import read_study, study_runs
 from smopd.viewer.look.summary import improved
 
@@ -100,7 +100,7 @@ def _read(
     folders: Sequence[Path], studies: Sequence[StudyFolder], data: Path
 ) -> tuple[dict[str, Any], list[Path]]:
     """The index, and the packs as they are written."""
-    runs, sources = list[dict[str, Any]](), list[Source]()
+    runs, sources = list[dict[str, Any]](), list[ConversationSource]()
     for number, path in enumerate(folders):
         alone = not is_run(path)
         runs.append(_evaluation_alone(path) if alone else read_run(path))
@@ -145,7 +145,7 @@ def _read(
     return index, written
 
 
-def _batches(sources: Sequence[Source]) -> Iterator[list[tuple[int, Shown, bytes]]]:
+def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, Shown, bytes]]]:
     """All conversations in packs of about one size."""
     batch, size = list[tuple[int, Shown, bytes]](), 0
     for number, source in enumerate(sources):
@@ -188,7 +188,7 @@ class _Rows:
 
 
 def _summaries(
-    runs: list[dict[str, Any]], sources: Sequence[Source], logged: dict[int, list[str]]
+    runs: list[dict[str, Any]], sources: Sequence[ConversationSource], logged: dict[int, list[str]]
 ) -> Iterator[dict[str, Any]]:
     """Every trained model against the untrained one on the same examples: of its own run, else of another."""
     for number, after in ((k, s) for k, s in enumerate(sources) if s.kind == "after"):
@@ -214,10 +214,10 @@ def _evaluation_alone(path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _source_alone(number: int, path: Path) -> list[Source]:
+def _source_alone(number: int, path: Path) -> list[ConversationSource]:
     if (summary := load_summary(path)) is None:
         return []
     identity = load_identity(path)
     kind = "after" if identity.get("adapter") else "before"
     examples = str(identity.get("examples", ""))
-    return [Source(number, kind, path.resolve().name, path, examples, summary=summary)]
+    return [ConversationSource(number, kind, path.resolve().name, path, examples, summary=summary)]

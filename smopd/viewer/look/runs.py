@@ -15,7 +15,7 @@ from smopd.runs.evaluations import BASE
 
 
 @dataclass(frozen=True)
-class Source:
+class ConversationSource:
     """Where conversations come from: an evaluation of a run, or its training."""
 
     run: int
@@ -27,11 +27,11 @@ class Source:
     summary: dict[str, Any] = field(default_factory=dict)
 
 
-def sources_of(number: int, run: Path) -> list[Source]:
+def sources_of(number: int, run: Path) -> list[ConversationSource]:
     """The finished evaluations of a run, those of the untrained model first, and its training."""
     folder = Run(run)
     found = [
-        Source(
+        ConversationSource(
             number, "before" if e.side == BASE else "after",
             "base" if e.where == "eval" else e.where.removeprefix("eval/"),
             e.folder, str(e.identity.get("examples", "")),
@@ -41,7 +41,7 @@ def sources_of(number: int, run: Path) -> list[Source]:
     ]  # fmt: skip
     found.sort(key=lambda source: source.kind != "before")
     if folder.rollout_files:
-        found.append(Source(number, "training", "training", run))
+        found.append(ConversationSource(number, "training", "training", run))
     return found
 
 

@@ -17,7 +17,7 @@ from smopd.evaluation.statistics import LEVEL
 from smopd.evaluation.store import load_identity
 from smopd.formatting import percent, points
 from smopd.methods import find_method
-from smopd.viewer.look.runs import Source
+from smopd.viewer.look.runs import ConversationSource
 from smopd.viewer.report import notices
 
 NAMES = {
@@ -38,8 +38,8 @@ DISTILLED = (
 
 
 def improved(
-    run: dict[str, Any], before: Source, after: Source, old: Sequence[Outcome], new: Sequence[Outcome],
-    logged: Collection[str] = (),
+    run: dict[str, Any], before: ConversationSource, after: ConversationSource,
+    old: Sequence[Outcome], new: Sequence[Outcome], logged: Collection[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The page of one run: its untrained and its trained model on the same tasks.
 
