@@ -16,7 +16,7 @@ from smopd.printing import emit, say
 from smopd.runs.layout import GRADIENTS, METRICS
 
 if TYPE_CHECKING:
-    from smopd.study.run import Scheduler, StudyFolder
+    from smopd.study.run import Scheduler, StudyFolder, StudyJob
 
 ABOUT = "A grid of runs, paired, with statistics; and its controls."
 VERBS = verb_with("calibration", "gradients", "list", "power")
