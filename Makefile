@@ -113,7 +113,7 @@ clean:
 docs: $(VENV)/.installed
 	$(BIN)/python tools/settings_page.py > docs/configuration.md
 	$(BIN)/python tools/methods_page.py > docs/methods.md
-	$(BIN)/python tools/scaling_page.py docs/scaling.md
+	$(BIN)/python tools/plan_quotations.py docs/performance.md
 	$(BIN)/python tools/evidence_page.py docs/evidence docs/evidence.md
 	$(BIN)/python tools/pictures.py docs/evidence/miniature.json docs/pictures
 

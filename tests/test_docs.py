@@ -1,4 +1,4 @@
-"""docs/your-own-tasks.md works as it is written, and what the package ships is there (more: tests/docs)."""
+"""The worked cases of docs/data.md work as written, and shipped files are there (more: tests/docs)."""
 
 import re
 import shlex
@@ -18,10 +18,43 @@ def test_shipped_files_are_small_and_there():
     assert sum(p.stat().st_size for p in shipped) < 10_000_000
 
 
+def section(title: str) -> str:
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    (text,) = re.findall(rf"^## {title}\n(.*?)(?=^## )", page, re.M | re.S)
+    return text
+
+
+def test_a_hugging_face_data_set_becomes_examples(smopd, tmp_path, monkeypatch):
+    """The page's script and its `data` commands, with a few rows in place of the hub's."""
+    from datasets import Dataset
+
+    def load_dataset(name, config, split):
+        assert (name, config) == ("openai/gsm8k", "main")
+        n = {"train": 3, "test": 5}[split]
+        question = f"Ann has {n} pens. She buys {n + 1} more pens in town. How many pens does she have now?"
+        return Dataset.from_list([{"question": question, "answer": f"{n} + {n + 1}\n#### {2 * n + 1}"}])
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    text = section("A Hugging Face data set")
+    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", text, flags=re.DOTALL))
+    monkeypatch.chdir(tmp_path)
+    exec(blocks["python"], {})
+    commands = [line for line in blocks["sh"].splitlines() if line.startswith("smopd data")]
+    assert len(commands) == 3
+    for command in commands:
+        code, _, err = smopd(*shlex.split(command)[1:])
+        assert code == 0, err
+    (example,) = load_examples(tmp_path / "train.jsonl")
+    assert example.shards[0] == "How many pens does she have now?"
+    assert len(example.shards) == 3
+    assert verify(example, "She has 7 pens.").correct
+    assert load_examples(tmp_path / "test.jsonl")[0].answer == {"value": "11"}
+
+
 @pytest.mark.slow
-def test_your_own_tasks_works_as_written(smopd, tmp_path):
-    """The page's files and commands, in order."""
-    page = (ROOT / "docs" / "your-own-tasks.md").read_text()
+def test_own_questions_work_as_written(smopd, tmp_path):
+    """The section's files and commands, in order."""
+    page = section("Your own questions, step by step")
     names = {"json": "questions.jsonl", "python": "my_tasks.py", "toml": "clock.toml"}
     commands = []
     for language, text in re.findall(r"```(\w+)\n(.*?)```", page, flags=re.DOTALL):

@@ -15,7 +15,9 @@ LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(\.\./([^)#]+)(#[^)]*)?\)")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the README, with its links as they are seen from docs/."""
     readme = (Path(config.config_file_path).parent / "README.md").read_text(encoding="utf-8")
-    files.append(File.generated(config, "start.md", content=readme.replace("](docs/", "](")))
+    elsewhere = re.compile(r"\[([^\]]*)\]\((?!docs/|https?:)[^)]*\)")  # a file that the site lacks is its name
+    content = elsewhere.sub(r"\1", readme).replace("](docs/", "](")
+    files.append(File.generated(config, "start.md", content=content))
     return files
 
 

@@ -59,7 +59,7 @@ def data_pocket(
 
 @data_app.command("build")
 def data_build(
-    raw: Annotated[Path, Arg(help="Folder of raw public files (see docs/training-data.md).")],
+    raw: Annotated[Path, Arg(help="Folder of raw public files (see docs/data.md).")],
     out: Annotated[Path, Arg(help="JSONL file to write; its data card goes beside it.")],
     eval_: Evals = None,
     domains: Annotated[str, Opt(help=f"Which of {DOMAINS}.")] = DOMAINS,

@@ -79,7 +79,7 @@ def text(recipe: str, plan: ResourcePlan) -> str:
         f"assumed: replies of {lengths.middle:.0f} and {lengths.answer:.0f} tokens (--middle, --answer), "
         f"{plan.mfu:.0%} of the published rate (--mfu)",
         f"lengths of the conversations: {lengths.source}",
-        "counted: tokens, bytes; estimated: every second (docs/scaling.md)",
+        "counted: tokens, bytes; estimated: every second (docs/performance.md)",
     ]
     return "\n".join(lines)
 

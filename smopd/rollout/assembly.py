@@ -40,7 +40,7 @@ def refuse_processes(settings: Settings, count: int) -> None:
     """A UserError for vLLM inside of several processes: it would take the first GPU in every one of them."""
     kind = settings.engine.kind
     if count > 1 and kind in TRAITS and not traits_of(kind).in_place and not traits_of(kind).remote:
-        way = "start servers and set engine.kind=vllm-http (docs/engines.md), or engine.kind=hf"
+        way = "start servers and set engine.kind=vllm-http (docs/gpu.md), or engine.kind=hf"
         raise UserError(f"engine.kind: {kind} samples in one process only, and this run has {count}; {way}")
 
 

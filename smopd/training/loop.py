@@ -217,7 +217,7 @@ class Trainer:
             log.warning(
                 "step %d: replies were sampled from another policy than the one trained (mean "
                 "|log-probability gap| %.3g, engine.gap_warning %.3g): other weights, precision or kernels; "
-                "see docs/engines.md",
+                "see docs/gpu.md",
                 row["step"], gap, limit,
             )  # fmt: skip
 

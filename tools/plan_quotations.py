@@ -1,4 +1,4 @@
-"""Brings what a page quotes of `smopd plan` up to date: `python tools/scaling_page.py docs/scaling.md`.
+"""Renews what a page quotes of `smopd plan`: `python tools/plan_quotations.py docs/performance.md`.
 
 A quotation is a fenced block that begins with `$ smopd plan ...`, or such a block of the command alone with a
 table behind it. A test fails where a quotation is not what the command prints. It leaves out every other
