@@ -59,8 +59,8 @@ class TokenRecorder:
         self, replies: Sequence[tuple[int, int, Any]]
     ) -> tuple[dict[str, Any], Others, dict[int, str]]:
         from smopd.rollout.hf import HFEngine
-        from smopd.scoring.alternatives import token_profile
         from smopd.scoring.passes import body_and_head, reply_hidden
+        from smopd.scoring.profile import token_profile
 
         engine = self.driver.engine
         assert isinstance(engine, HFEngine)
@@ -77,7 +77,7 @@ class TokenRecorder:
             "position": position, "token": ids, "entropy": found.entropy, "logp": found.logp,
         }  # fmt: skip
         columns = {name: made[name].cpu().to(getattr(torch, kind)) for name, kind in TYPES.items()}
-        others = Others.of(ids.cpu(), found.top.tokens.cpu(), found.top.logps.cpu())
+        others = Others.of(ids.cpu(), found.top_tokens.cpu(), found.top_logps.cpu())
         pieces = self.driver.renderer.pieces(sorted({*ids.unique().tolist(), *others.ids()}))
         return columns, others, pieces
 
