@@ -63,13 +63,11 @@ _ASSIGNED = r"(?:\w[\w.]*+\s*+(?::\s*+\w++\s*+)?=(?!=)|\bprint\()"
 _USED = r"(?:\.\w++(?:\([^()\n]*+\))?|\[[^\[\]\n]*+\])*+"
 _JOINS = r"\b(?:and|also|then|or|plus|next|first|second|third|finally|call)\b"  # words that say nothing else
 _NO_WORDS = re.compile(
-    rf"{_USED}(?:\s|{_JOINS}|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+",
-    re.IGNORECASE,
+    rf"(?i){_USED}(?:\s|{_JOINS}|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+"
 )
 _CORRECTS = re.compile(
-    r"(?:^|[\W\d])(?:no|wait|sorry|actually|correction|oops)\s*+[,:;!]"
-    r"|\bfinal(?:\s++(?:answer|list|output|response|version|(?:function\s++)?calls))?(?:\s++is)?[\s*_]*+:",
-    re.IGNORECASE,
+    r"(?i)(?:^|[\W\d])(?:no|wait|sorry|actually|correction|oops)\s*+[,:;!]"
+    r"|\bfinal(?:\s++(?:answer|list|output|response|version|(?:function\s++)?calls))?(?:\s++is)?[\s*_]*+:"
 )
 _CUT_SHORT = re.compile(r"\s*+,\s*+[\w.'\"]*+\s*+")
 

@@ -25,9 +25,8 @@ from smopd.verify.code.program import (
 _LONGEST_REPLY = 300_000
 # Other marks around code than fences: tokens of chat templates, tags of HTML and of prompts.
 _TAG = re.compile(
-    r"<\|\w{1,40}\|>|\[/?(?:PYTHON|CODE|ANSWER|SOLUTION|INST)\]|\\(?:begin|end)\{\w{1,20}\}"
-    r"|<!\[CDATA\[|\]\]>|</?[a-z][\w-]{0,30}(?:\s[^<>\n]{0,100})?>",
-    re.IGNORECASE,
+    r"(?i)<\|\w{1,40}\|>|\[/?(?:PYTHON|CODE|ANSWER|SOLUTION|INST)\]|\\(?:begin|end)\{\w{1,20}\}"
+    r"|<!\[CDATA\[|\]\]>|</?[a-z][\w-]{0,30}(?:\s[^<>\n]{0,100})?>"
 )
 _CODE_SPAN = re.compile(r"(?<!`)`((?:def|class|lambda|\w+ ?= ?lambda)\b[^`\n]{1,300})`(?!`)")
 

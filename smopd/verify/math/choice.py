@@ -13,8 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from smopd.verify.math import numbers
-from smopd.verify.math.markup import BOLD
-from smopd.verify.math.numbers import Number
+from smopd.verify.math.numbers import BOLD, Number
 from smopd.verify.math.question import Asked, stem, words
 
 
@@ -37,29 +36,25 @@ _ADJUNCT = re.compile(
     r"(?:(?:the|a|all|these|just|about|only|next|first|last|his|her|their|those|any|another|of)\s+){0,3}[$€£]?$"
 )
 _SO = re.compile(
-    r"(?:[,;:]|\band)\s+(?:so|then|thus|therefore|hence|which means|meaning|that means|"
+    r"(?i)(?:[,;:]|\band)\s+(?:so|then|thus|therefore|hence|which means|meaning|that means|"
     r"we (?:see|get|find|have)|which (?:is|equals)(?! (?:half|an?|the|one|more|less|[0-9]++(?:%|/))))\b"
-    r"|\bmeans? that\b|\bthat means\b",
-    re.IGNORECASE,
+    r"|\bmeans? that\b|\bthat means\b"
 )
 TIMES = re.compile(r"\s+times\s+(?:as|more|the|that|what|a|[a-z]+er)\b", re.IGNORECASE)  # 3 times as many
 _SUBORDINATE = re.compile(  # not "the cost after the discount is 28"
-    r"\b(?:(?:if|since|because|when|given|assuming)\b|(?:after|before)\b(?!.*\b(?:is|was|are|be)\s+$))",
-    re.IGNORECASE,
+    r"(?i)\b(?:(?:if|since|because|when|given|assuming)\b|(?:after|before)\b(?!.*\b(?:is|was|are|be)\s+$))"
 )
 _PURPOSE = re.compile(r"\bto (?:[a-z]+ ){1,4}$")  # to reach a total of 40
 _TOTAL = re.compile(r"\b(?:for|making|giving) a total of\s+$", re.IGNORECASE)
 _COMPARED = re.compile(
-    r"\s+(?:[a-z]+\s+){0,2}?(?:more|less|fewer|(?:old|young|long|short|tall|great|high|low|fast|heavi)er)\s+"
-    r"(?:[a-z']+\s+){0,6}?than\b",
-    re.IGNORECASE,
+    r"(?i)\s+(?:[a-z]+\s+){0,2}?(?:more|less|fewer|(?:old|young|long|short|tall|great|high|low|fast|heavi)er)\s+"
+    r"(?:[a-z']+\s+){0,6}?than\b"
 )
 _OPERATOR = re.compile(r"(?:[+*×x÷·/\u2212-])\s*[(\[]*$")
 _LABEL = re.compile(r"([A-Za-z]+)\W{0,3}\s*[=:]\W{0,6}$")
 _UNUSABLE = re.compile(
-    r"\b(?:(?:step|part|question|problem|note|equation|case|method|option)\s#?"
-    r"|(?:not|rather than|instead of)\s\W?)$",
-    re.IGNORECASE,
+    r"(?i)\b(?:(?:step|part|question|problem|note|equation|case|method|option)\s#?"
+    r"|(?:not|rather than|instead of)\s\W?)$"
 )
 _BESIDE = re.compile(r"(?:,|\band|&)\s(?:[a-z]+\s)?$", re.IGNORECASE)  # 3 onions and another 4
 _SAME = re.compile(r"approx|\babout\b|\broughly\b|≈|\bor\b|\bwhich\b|i\.e\.|\(", re.IGNORECASE)

@@ -23,25 +23,20 @@ _UNITS = (
     _TIME | _LENGTH | _WEIGHT | _MONEY | frozenset(("percent", "percentage", "degree", "liter", "gallon"))
 )
 _ASKS = re.compile(
-    r"\bhow\s+(?P<how>many|much|old|long|far|fast|tall|high|wide|deep|heavy)\b|\b(?:what|which|find|calculate|determine)\b",
-    re.IGNORECASE,
+    r"(?i)\bhow\s+(?P<how>many|much|old|long|far|fast|tall|high|wide|deep|heavy)\b|\b(?:what|which|find|calculate|determine)\b"
 )
 _MONEY_WORDS = re.compile(
-    r"\b(?:cost|price|profit|money|revenue|earnings?|income|salary|pay|paid|spend|spent|earn|dollars?|bill|worth|"
-    r"change|budget|fee|tax|owe|save|savings|wages?|sell|sold|charge|raise[ds]?)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:cost|price|profit|money|revenue|earnings?|income|salary|pay|paid|spend|spent|earn|dollars?|bill|worth|"
+    r"change|budget|fee|tax|owe|save|savings|wages?|sell|sold|charge|raise[ds]?)\b"
 )
 _DIFFERENCE = re.compile(
-    r"how (?:many|much) (?:[a-z]+ )?"
+    r"(?i)how (?:many|much) (?:[a-z]+ )?"
     r"(?:more|fewer|less|(?:old|young|long|short|tall|fast|high|heavi|great)er)\b"
-    r"|what (?:is|was|will be) the difference\b",
-    re.IGNORECASE,
+    r"|what (?:is|was|will be) the difference\b"
 )
 _SEVERAL = re.compile(r"how many (?:more |total )?(?:[a-z]+ ){1,3}and (?:[a-z]+ ){1,3}", re.IGNORECASE)
 _PERCENT = re.compile(r"^\W*(?:\w+\W+){0,3}percent|\bas a percent", re.IGNORECASE)
-_RATE = re.compile(
-    r"how fast|(?:what|how many|how much) (?:[a-z]+ ){0,4}\(?(?:speed|rate|[a-z]+s per)\b", re.IGNORECASE
-)
+_RATE = re.compile(r"(?i)how fast|(?:what|how many|how much) (?:[a-z]+ ){0,4}\(?(?:speed|rate|[a-z]+s per)\b")
 _PLACE = re.compile(r"(?:what|which) (?:place|position|rank|floor|grade|day|date)\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
 # Where the nouns after "how many" end, and what among them names nothing.

@@ -15,8 +15,7 @@ from fractions import Fraction
 
 from smopd.verify.math import numbers
 from smopd.verify.math.choice import TIMES, Reading, choose, usable
-from smopd.verify.math.markup import BOLD, boxes, plain
-from smopd.verify.math.numbers import Number
+from smopd.verify.math.numbers import BOLD, Number, boxes, plain
 from smopd.verify.math.question import Asked, asked
 
 _WINDOW = 600  # characters of one sentence
@@ -47,9 +46,8 @@ def read(question: str, text: str) -> Reading | None:
 
 # --- where the reply goes on to another question
 _NEXT_QUESTION = re.compile(
-    r"^[ \t#*]*+(?:Question|Problem|Exercise|Example|Instruction|Q)[ \t]*+[0-9]*+[ \t]*+[*]*+(?::|$)"
-    r"|(?P<turn>^(?:Human|User):|<\|(?:im_start|im_end|eot_id|endoftext|start_header_id))",
-    re.MULTILINE,
+    r"(?m)^[ \t#*]*+(?:Question|Problem|Exercise|Example|Instruction|Q)[ \t]*+[0-9]*+[ \t]*+[*]*+(?::|$)"
+    r"|(?P<turn>^(?:Human|User):|<\|(?:im_start|im_end|eot_id|endoftext|start_header_id))"
 )
 
 
@@ -62,25 +60,23 @@ def _run_on(text: str, cues: Sequence[re.Match[str]]) -> int:
 
 # --- declarations
 _CUE = re.compile(
-    r"^[ \t]*+\#{4}[ \t]*+(?=[-$€£\\0-9*])|<answer>"
+    r"(?im)^[ \t]*+\#{4}[ \t]*+(?=[-$€£\\0-9*])|<answer>"
     r"|(?<!\w)(?:the|my|our|your|final|correct|right|exact|numerical)\s++answers?\b(?P<gap>[^.!?\n:=]{0,60}?)"
     r"(?:\b(?P<verb>is|are|equals|would be|will be|comes to|should be)\b\s*+:?|(?::|=|[*_]{0,3}\s*+\n))"
-    r"|^[ \t*_#>-]*+(?:answer|ans|result)\b[*_ \t.]*+(?::|=|\n)|^[ \t*_]*+(?-i:A)[*_]*+:",
-    re.IGNORECASE | re.MULTILINE,
+    r"|^[ \t*_#>-]*+(?:answer|ans|result)\b[*_ \t.]*+(?::|=|\n)|^[ \t*_]*+(?-i:A)[*_]*+:"
 )
 _SKIPPED = re.compile(r"(?:[\s*_:#>`~\[(=]|\\[\[(]|\$(?=\\))*+")
 _SENTENCE_END = re.compile(r"\n|[.!?](?=[\s)\]\"'*_}$\\]|$)|</answer>")
 _MARKER = re.compile(r"(?:[-*•]|\(?[0-9]{1,2}[.)])[ \t]++(?=\S)")
 _REFUSED = re.compile(r"\b(?:not|n't|wrong|incorrect|unknown|cannot|whether|if)\b", re.IGNORECASE)
 _ENDED = re.compile(
-    r"[\s.!*_$)\]}\\]*+(?:$|(?:explanation|note|check|verification|reason|because|here)\b)", re.IGNORECASE
+    r"(?i)[\s.!*_$)\]}\\]*+(?:$|(?:explanation|note|check|verification|reason|because|here)\b)"
 )
 _UNBROKEN = re.compile(r"\S*+")
 _TAKEN_BACK = re.compile(
-    r"(?:^|[.!?\n]\s*+)(?:wait|oops|hold on|correction|sorry|actually|(?:i|we) (?:made|apologi[sz]e)|"
+    r"(?i)(?:^|[.!?\n]\s*+)(?:wait|oops|hold on|correction|sorry|actually|(?:i|we) (?:made|apologi[sz]e)|"
     r"my mistake|(?:this|that)(?:'s| is) (?:wrong|incorrect|not)|let(?: me|'s) (?:redo|correct|fix|try again|"
-    r"re-?(?:calc|consider|eval|think)))",
-    re.IGNORECASE,
+    r"re-?(?:calc|consider|eval|think)))"
 )
 
 
@@ -144,10 +140,10 @@ _BOUNDARY = re.compile(r"\n|[.!?][)\]\"'*_}$]*\s+(?=[A-Z0-9\"'(*\\$\[])")
 _MARKERS = re.compile(r"^[ \t#*>]*+\(?[0-9]{1,2}[.)][ \t]++(?=\S)", re.MULTILINE)
 _NONE = re.compile(r"\b(?:none|nothing|no [a-z]+) (?:is |are |will be )?(?:left|remain)", re.IGNORECASE)
 _COURTESY = re.compile(
-    r"\W*(?:let me know|i hope|please|feel free|would you|do you|if you (?:have|need))\b", re.I
+    r"(?i)\W*(?:let me know|i hope|please|feel free|would you|do you|if you (?:have|need))\b"
 )
 _CONCLUDES = re.compile(
-    r"\W*(?:so|thus|therefore|hence|in (?:total|all|conclusion)|altogether|consequently)\b", re.IGNORECASE
+    r"(?i)\W*(?:so|thus|therefore|hence|in (?:total|all|conclusion)|altogether|consequently)\b"
 )
 
 

@@ -29,7 +29,7 @@ from smopd.verify.verdict import Verdict
 _OWN = 8  # further databases for a reply's own query
 _LOW = 2  # a LIMIT that small databases show
 _LIMIT = re.compile(
-    r"(\bLIMIT\s++(?:[0-9]++\s*+,\s*+)?)([0-9]{1,6})((?:\s++OFFSET\s++[0-9]++)?[\s;]*+)\Z", re.IGNORECASE
+    r"(?i)(\bLIMIT\s++(?:[0-9]++\s*+,\s*+)?)([0-9]{1,6})((?:\s++OFFSET\s++[0-9]++)?[\s;]*+)\Z"
 )
 _CHECKED, _CHECK_STEPS = 10, 2_000_000  # populated databases for a cheap check, and steps of SQLite's machine
 

@@ -22,14 +22,12 @@ _AFFINITY = {"int": "INTEGER", "real": "REAL", "text": "TEXT", "date": "TEXT"}
 BAD_QUERY = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
 TOKEN = re.compile(  # what does not close goes on to the end: that keeps the search linear
-    r"(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|`[^`\n]*+`"
-    r"|(?P<blank>\n[ \t]*+\n)|[();]|\w+|[^\w();]",
-    re.DOTALL,
+    r"(?s)(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|`[^`\n]*+`"
+    r"|(?P<blank>\n[ \t]*+\n)|[();]|\w+|[^\w();]"
 )
 _COMMON = re.compile(
-    r"(?<!\w)(\w++|\"[^\"]++\"|`[^`]++`|\[[^\]]++\])\s*+(?:\([^()]*+\))?\s*+"
-    r"\bAS\b\s*+(?:NOT\s++)?(?:MATERIALIZED\s*+)?\(",
-    re.IGNORECASE,
+    r"(?i)(?<!\w)(\w++|\"[^\"]++\"|`[^`]++`|\[[^\]]++\])\s*+(?:\([^()]*+\))?\s*+"
+    r"\bAS\b\s*+(?:NOT\s++)?(?:MATERIALIZED\s*+)?\("
 )
 
 

@@ -21,9 +21,8 @@ _WITH = r"WITH\s++(?:RECURSIVE\s++)?[\w\"`\[]++[^\n]{0,200}?\bAS\b"
 _START = re.compile(rf"(?<![\w.])(?:SELECT\b|{_WITH})", re.IGNORECASE)
 _INNER = ("(", "union", "all", "intersect", "except", "exists")  # before a query that is part of another
 _NO_QUERY = re.compile(  # before a query that is not asked for its rows
-    r"\b(?:EXPLAIN(?:\s+QUERY\s+PLAN)?|INSERT\s+(?:OR\s+\w+\s+)?INTO\s+[\w\"`.\[\]]+(?:\s*\([^()]*\))?"
-    r"|CREATE\s+(?:\w+\s+){0,5}[\w\"`.\[\]]+\s+AS)\s*\(?\s*\Z",
-    re.IGNORECASE,
+    r"(?i)\b(?:EXPLAIN(?:\s+QUERY\s+PLAN)?|INSERT\s+(?:OR\s+\w+\s+)?INTO\s+[\w\"`.\[\]]+(?:\s*\([^()]*\))?"
+    r"|CREATE\s+(?:\w+\s+){0,5}[\w\"`.\[\]]+\s+AS)\s*\(?\s*\Z"
 )
 _CUT = re.compile(
     r"\n|[.:!]\s|[.*`]+\s*\Z|`|\s(?=(?:This|That|These|It|The|Here|Note|Explanation|In|I|You|We|Let|If)\s)"
@@ -32,9 +31,7 @@ _GOES_ON = re.compile(
     r"\s*+(?:FROM|WHERE|GROUP|ORDER|HAVING|LIMIT|UNION|INTERSECT|EXCEPT|(?:LEFT|INNER|CROSS)?\s*JOIN|AND|OR|ON)\b"
 )
 _NO_SYNTAX = re.compile("syntax error|incomplete input|unrecognized token|too big|too deep|stack overflow")
-_FIELD = re.compile(
-    r'"(?:\w*sql\w*|\w*query|\w*answer|statement)"\s*+:\s*+("(?:[^"\\]|\\.)*+")', re.IGNORECASE
-)
+_FIELD = re.compile(r'(?i)"(?:\w*sql\w*|\w*query|\w*answer|statement)"\s*+:\s*+("(?:[^"\\]|\\.)*+")')
 _ENTITY = re.compile(r"&(?:gt|lt|amp|quot|apos|#39);")
 _SPACES = str.maketrans(
     {**dict.fromkeys("\u00a0\u2007\u202f", " "), **dict.fromkeys("\u200b\u2060\ufeff", "")}

@@ -199,9 +199,9 @@ def _reference_problem(answer: Answer) -> str | None:
     return None if right else "the reference calls do not verify"
 
 
-TASK = Task(
+TASKS = (Task(
     "actions", ("calls",), judge=lambda example, reply: verify_actions(example.answer, reply),
     system=SYSTEM, placeholder=FUNCTIONS, from_lic=_from_lic,
     answer_form="The answer is the whole list of function calls.", reference_problem=_reference_problem,
     reference_replies=lambda answer: [render(answer["calls"])],
-)  # fmt: skip
+),)  # fmt: skip

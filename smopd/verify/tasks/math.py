@@ -274,10 +274,10 @@ def _reference_problem(answer: Answer) -> str | None:
     return None if number else "the reference answer holds no number"
 
 
-TASK = Task(
+TASKS = (Task(
     "math", ("value",), judge=judge, rules=("reader", "strict"),
     rules_meaning="reader: the answer a careful reader would take; strict: the last number, LiC's own",
     system=SYSTEM, from_lic=_from_lic, plain_answer=_plain_answer,
     answer_form="The answer is a number, with its unit if it has one.", reference_problem=_reference_problem,
     reference_replies=lambda answer: [f"The answer is {str(answer['value']).rpartition('####')[2].strip()}."],
-)  # fmt: skip
+),)  # fmt: skip
