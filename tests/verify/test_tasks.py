@@ -121,7 +121,9 @@ def test_no_task_is_compared_by_name_outside_its_file():
 
 
 def test_verify_imports_no_higher_package():
-    higher = re.compile(r"(?:from|import) smopd\.(?!verify|errors|files|seeds|settings|lazy|formatting|machine)(\w+)")
+    higher = re.compile(
+        r"(?:from|import) smopd\.(?!verify|errors|files|seeds|settings|lazy|formatting|machine)(\w+)"
+    )
     found = {path.name: higher.findall(path.read_text()) for path in (PACKAGE / "verify").rglob("*.py")}
     assert {name: modules for name, modules in found.items() if modules} == {}
 

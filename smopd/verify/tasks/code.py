@@ -56,7 +56,7 @@ def verify_code(answer: Answer, text: str, *, timeout: float = TIMEOUT) -> Verdi
         asked = _tests_of(answer)
     except (ValueError, TypeError, KeyError, SyntaxError) as error:
         return Verdict(False, None, "error", f"the reference answer has no usable tests: {error}")
-    if (code := extract_code(text, asked.entry, asked.prompt)) is None:
+    if (code := find_code(text, asked.entry, asked.prompt)) is None:
         what = "function" if asked.entry else "code"
         return Verdict(False, None, "no_answer", f"no Python {what} in the reply")
     if asked.tests:
@@ -70,11 +70,6 @@ def verify_code(answer: Answer, text: str, *, timeout: float = TIMEOUT) -> Verdi
     if result.status in ("timeout", "error"):
         return Verdict(False, code, result.status, result.detail)
     return Verdict(result.status == "ok", code, "ok", result.detail)
-
-
-def extract_code(text: str, entry: str = "", prompt: str = "") -> str | None:
-    """The code of a reply that the tests are run on, or None."""
-    return find_code(text, entry, prompt)
 
 
 def _run_cases(run: Callable[..., SandboxResult], asked: _Tests, timeout: float) -> SandboxResult:
