@@ -47,10 +47,8 @@ class Program:
         code: Any = 0
         failure: BaseException | None = None
         try:
-            code_object = compile(
-                source.decode("utf-8", "surrogatepass"), "<program>", "exec", dont_inherit=True
-            )
-            exec(code_object, vars(self.module))
+            text = source.decode("utf-8", "surrogatepass")
+            exec(compile(text, "<program>", "exec", dont_inherit=True), vars(self.module))
         except SystemExit as exit:
             code, failure = exit.code, exit
         except BaseException as error:

@@ -17,7 +17,7 @@ from smopd.verify.sql import query as sql
 from smopd.verify.sql.facts import QueryFacts, query_facts
 from smopd.verify.sql.lic import lic_difference
 from smopd.verify.sql.literals import respelled
-from smopd.verify.sql.query import TIMEOUT, Row, Tables, run_query
+from smopd.verify.sql.query import TIMEOUT, Row, run_query
 from smopd.verify.sql.reference import Expected, UnusableReferenceError, parse_query
 from smopd.verify.sql.reply import extract_sql
 from smopd.verify.sql.schema import parse_schema
@@ -43,7 +43,7 @@ def verify_database(
     texts: Sequence[str] = (),
     rule: str = "suite",
 ) -> Verdict:
-    """Compare the query of a reply with the reference, on databases made for its schema or on real ones.
+    """Run the query of a reply beside the reference, on databases made for its schema or on real ones.
 
     `texts` are the user's words, in whose spelling a literal may be; rule "lic" is LiC's own (lic.py).
     """
@@ -104,10 +104,7 @@ def difference(suite: Suite, query: str, deadline: float) -> str:
 
 
 def _with_low_limit(suite: Suite, query: str) -> str:
-    """The query, with a LIMIT that the reference lacks brought down to the size of synthetic databases.
-
-    LIMIT 10 cuts off on a large database what LIMIT 2 cuts off on a small one.
-    """
+    """LIMIT 10 cuts off on a large database what LIMIT 2 cuts off on a synthetic one: lower it to that."""
     tree = suite.reference.tree
     if not suite.synthetic or tree is None or tree.args.get("limit"):
         return query
@@ -125,13 +122,13 @@ def _with_own(suite: Suite, query: str, deadline: float) -> Iterator[tuple[sqlit
     known = {(key, text.lower()) for key, _, text in suite.facts.constants}
     facts.constants = {c for c in facts.constants if (c[0], c[2].lower()) not in known}
     if (facts := facts | suite.facts) != suite.facts:
-        telling = 0
+        left = _OWN
         for connection, expected, _ in made_databases(suite, facts, "candidate", 3 * _OWN, deadline):
             with closing(connection):
-                telling += not expected.trivial
                 if not expected.trivial:
+                    left -= 1
                     yield connection, expected
-            if telling == _OWN:
+            if not left:
                 return
 
 
@@ -145,8 +142,13 @@ def shows_something(answer: Answer) -> str | None:
     for number in range(_CHECKED + 1):
         profile = PROFILES[number % len(PROFILES)] if number else EMPTY
         rows = synthesise(schema, facts, profile, rng("reference", query, number))
+        tables = {name: (schema[name].columns, rows[name]) for name in rows}
         try:
-            result = _untyped_result(query, {name: (schema[name].columns, rows[name]) for name in rows})
+            with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+                sql.create_tables(connection, tables, typed=False)
+                # Steps of SQLite's machine are a limit that is the same on every computer.
+                connection.set_progress_handler(lambda: True, _CHECK_STEPS)
+                result = repr(connection.execute(query).fetchmany(100_000))
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
             return f"the reference {'runs too long' if 'interrupt' in str(error) else 'does not run'}"
         if number == 0:
@@ -155,11 +157,3 @@ def shows_something(answer: Answer) -> str | None:
             return None
     right = verify_database(answer, query, timeout=60.0).correct
     return None if right else "the reference gives the same result on every database"
-
-
-def _untyped_result(query: str, tables: Tables) -> str:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        sql.create_tables(connection, tables, typed=False)
-        # Steps of SQLite's machine are a limit that is the same on every computer.
-        connection.set_progress_handler(lambda: True, _CHECK_STEPS)
-        return repr(connection.execute(query).fetchmany(100_000))

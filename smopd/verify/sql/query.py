@@ -60,7 +60,6 @@ def _guard(action: int, name: str | None, detail: str | None, *_: str | None) ->
 
 
 def create_tables(connection: sqlite3.Connection, tables: Tables, typed: bool = True) -> None:
-    """Create and fill tables, their columns with types or without."""
     for name, (kinds, rows) in tables.items():
         columns = [f'"{c}" {_AFFINITY[kind]}' if typed else f'"{c}"' for c, kind in kinds.items()]
         connection.execute(f'CREATE TABLE "{name}" ({", ".join(columns)})')

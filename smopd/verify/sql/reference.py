@@ -26,8 +26,7 @@ _MOST_ORDERS = 5040  # orders of columns that are tried
 _UNREADABLE = (SqlglotError, RecursionError, ValueError, TypeError, AttributeError, KeyError, IndexError)
 
 
-class UnusableReferenceError(Exception):
-    """The reference does not run, or shows nothing."""
+class UnusableReferenceError(Exception): ...
 
 
 @dataclass
