@@ -17,7 +17,6 @@ _failed: dict[str, Task] = {}  # tasks whose verifier has failed, which is told 
 
 
 def verify(example: Judged, reply_text: str) -> Verdict:
-    """Score a reply by the rule of the example's task."""
     judged = _judge(example, reply_text)
     return judged if isinstance(judged, Verdict) else _run([judged])[0]
 

@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from smopd.verify.calls import syntax
 from smopd.verify.calls.syntax import MOST_CHARACTERS, Call
@@ -74,8 +74,7 @@ class _Piece:
     named: bool = True  # with arguments that are named
 
 
-@dataclass(frozen=True)
-class Gathered:
+class Gathered(NamedTuple):
     """The calls of a reply, and the text they stand in; `problem` where they cannot be told."""
 
     source: str
@@ -84,7 +83,6 @@ class Gathered:
 
 
 def gather(text: str, names: set[str]) -> Gathered:
-    """The calls that a reply makes, of the functions `names`."""
     text = text[-MOST_TEXT:]
     if any(name.replace("_", "\\_") + "(" in text for name in names if "_" in name):
         text = text.replace("\\_", "_")  # Markdown's escapes: get\_time(...)

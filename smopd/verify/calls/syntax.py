@@ -213,7 +213,6 @@ def _arguments(value: Any) -> dict[str, Any] | None:
 
 
 def is_schema(arguments: Mapping[str, Any]) -> bool:
-    """Is it the description of a function's arguments?"""
     return isinstance(arguments.get("properties"), dict)
 
 

@@ -56,7 +56,6 @@ def parse(code: str) -> ast.Module:
 
 
 def script(code: str) -> str:
-    """A program that reads standard input and prints."""
     tree = parse(code)
     lines, futures = code.split("\n"), ""
     for nodes, text in statements_of(code, tree):
@@ -155,7 +154,6 @@ def _most_likely(functions: list[Function]) -> Function:
 
 # --- names
 def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a statement gives to a module."""
     names: set[str] = set()
     for node in nodes_outside(statement):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

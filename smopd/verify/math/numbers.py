@@ -178,10 +178,10 @@ def plain(text: str) -> str:
 _BRACE = re.compile(r"\\[{}]|(?P<open>(?:\\f?box(?:ed)?\s*+)?\{)|(?P<close>\})")
 
 
-def boxes(text: str) -> Iterator[tuple[int, int]]:
+def boxes(text: str, brace: re.Pattern[str] = _BRACE) -> Iterator[tuple[int, int]]:
     r"""Where the content of each \boxed{} or \fbox{} begins and ends, in the order in which they close."""
     open_braces = list[re.Match[str]]()
-    for token in _BRACE.finditer(text):
+    for token in brace.finditer(text):
         if token["open"]:
             open_braces.append(token)
         elif token["close"] and open_braces and (opened := open_braces.pop())["open"] != "{":

@@ -24,7 +24,6 @@ _MOST_PLACES = 40  # declarations, or sentences from the end, that are looked at
 
 
 def value(written: str) -> Fraction | None:
-    """The value of a text that is a number, or of the last one in it."""
     found = numbers.find(plain(written))
     return found[-1].value if found else None
 
@@ -33,7 +32,9 @@ def read(question: str, text: str) -> Reading | None:
     """The answer to a question in a reply; None where it holds no number, or ends by asking for it."""
     wanted = asked(question)
     cues = list(_CUE.finditer(text))
-    text = text[: _run_on(text, cues)]
+    new = _NEXT_QUESTION.search(text, cues[0].end()) if cues else None  # that the reply goes on to ask
+    if new and (new["turn"] or "?" in text[new.end() : new.end() + 2 * _WINDOW]):
+        text = text[: new.start()]
     declared = _declared(text, [cue for cue in cues if cue.end() <= len(text)], wanted)
     if declared is None:
         return None if _asks_back(text) else _closing(text, wanted)
@@ -44,18 +45,10 @@ def read(question: str, text: str) -> Reading | None:
     return (back and _closing(text[back.start() :], wanted)) or reading
 
 
-# --- where the reply goes on to another question
 _NEXT_QUESTION = re.compile(
     r"(?m)^[ \t#*]*+(?:Question|Problem|Exercise|Example|Instruction|Q)[ \t]*+[0-9]*+[ \t]*+[*]*+(?::|$)"
     r"|(?P<turn>^(?:Human|User):|<\|(?:im_start|im_end|eot_id|endoftext|start_header_id))"
 )
-
-
-def _run_on(text: str, cues: Sequence[re.Match[str]]) -> int:
-    """Where the first new question begins after a declared answer."""
-    new = _NEXT_QUESTION.search(text, cues[0].end()) if cues else None
-    asks = new and (new["turn"] or "?" in text[new.end() : new.end() + 2 * _WINDOW])
-    return new.start() if new and asks else len(text)
 
 
 # --- declarations
@@ -81,7 +74,6 @@ _TAKEN_BACK = re.compile(
 
 
 def _declared(text: str, cues: Sequence[re.Match[str]], wanted: Asked) -> tuple[Reading, int] | None:
-    """The last declared answer and where it ends."""
     box = _last_box(text, wanted) if "box" in text else None
     for cue in reversed(cues[-_MOST_PLACES:]):
         if box and cue.start() < box[1]:
@@ -92,7 +84,6 @@ def _declared(text: str, cues: Sequence[re.Match[str]], wanted: Asked) -> tuple[
 
 
 def _last_box(text: str, wanted: Asked) -> tuple[Reading, int] | None:
-    """The answer in the last box that holds a number, and where that ends."""
     for start, end in reversed(list(boxes(text))[-_MOST_PLACES:]):
         said = plain(text[max(start, end - _WINDOW) : end])
         if found := numbers.find(said) or numbers.find_words(said):
@@ -129,7 +120,6 @@ def _alone(text: str, said: str, found: Sequence[Number], start: int, below: boo
 
 
 def _end(text: str, start: int) -> int:
-    """Where a sentence ends, or what is read of it."""
     stop = _SENTENCE_END.search(text, start, start + _WINDOW)
     within = _UNBROKEN.match(text, min(len(text), start + _WINDOW))
     return stop.start() if stop else within.end() if within else len(text)
@@ -145,8 +135,6 @@ _COURTESY = re.compile(
 _CONCLUDES = re.compile(
     r"(?i)\W*(?:so|thus|therefore|hence|in (?:total|all|conclusion)|altogether|consequently)\b"
 )
-
-
 _QUESTION_MARK = re.compile(r"\?[\s)\]\"'*_}$]*+\Z")
 
 

@@ -270,7 +270,6 @@ def _free_names(table: symtable.SymbolTable) -> set[str]:
 
 
 def _our_own(name: str, source: str) -> Any:
-    """A standard module, or what one exports under a well-known name."""
     module = importlib.import_module(WELL_KNOWN_FROM.get(name, name))
     calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     called = any(isinstance(function, ast.Name) and function.id == name for function in calls)

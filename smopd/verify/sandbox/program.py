@@ -34,8 +34,6 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class Program:
-    """A program's process from its first line to its end."""
-
     def __init__(self, source: bytes, entry: str, tested: bool) -> None:
         self.entry, self.objects, self.numbers = entry, list[Any](), dict[int, int]()
         self.late = dict[int, BaseException]()  # by iterator: what it raised after items that were sent

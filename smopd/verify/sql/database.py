@@ -83,7 +83,6 @@ def _respelled(suite: Suite, query: str, texts: Sequence[str]) -> str | None:
 
 
 def difference(suite: Suite, query: str, deadline: float) -> str:
-    """How a query's results differ from the reference's; empty where they do not."""
     query = _with_low_limit(suite, query)
     seen: list[tuple[Expected, list[Row]]] = []
     orders: list[tuple[int, ...]] | None = None

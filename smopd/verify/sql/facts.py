@@ -26,8 +26,6 @@ _PERSONS = ("first_name", "last_name", "fname", "lname")  # stand for a person w
 
 @dataclass
 class QueryFacts:
-    """What data must hold for a query to show what it does."""
-
     tables: set[str] = field(default_factory=set)
     constants: set[Constant] = field(default_factory=set)
     links: set[frozenset[Key]] = field(default_factory=set)  # columns that are compared with each other

@@ -71,7 +71,6 @@ def _last(queries: list[str]) -> str | None:
 
 
 def _queries(text: str, fenced: bool) -> list[str]:
-    """The queries of a text, one after the other."""
     text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text[-MOST_CHARACTERS:])
     if fields := [field for match in _FIELD.finditer(text) if _START.search(field := _decode(match[1]))]:
         return [query for field in fields for query in _queries(field, fenced=True)]

@@ -28,8 +28,6 @@ _CACHED = 32  # references whose databases stay in memory, about 1 MB each
 
 @dataclass
 class Suite:
-    """A reference, its databases and its result on each."""
-
     schema: Schema
     facts: QueryFacts
     reference: Reference
@@ -43,7 +41,6 @@ _suites_lock = threading.Lock()
 
 
 def suite_of(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Suite:
-    """The databases for a reference, made when first asked for."""
     key = (ddl, query, files)
     with _suites_lock:
         suite = _suites.get(key)

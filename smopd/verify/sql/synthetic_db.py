@@ -67,8 +67,6 @@ def _parents_first(schema: Schema) -> list[str]:
 
 
 class _Rows:
-    """Makes the rows of one table."""
-
     def __init__(
         self, name: str, table: SchemaTable, count: int, done: Mapping[str, _Made], pools: Pools
     ) -> None:

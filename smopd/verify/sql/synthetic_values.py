@@ -21,8 +21,6 @@ _WORDS += ["larch", "Maple", "oak"]
 
 @dataclass(frozen=True)
 class Profile:
-    """The character of one database."""
-
     rows: int  # per table that the query names; 0 leaves them all empty
     variety: int  # distinct values per column beside the planted ones
     planted: float  # how often a value is a constant of the query or a near miss
@@ -33,8 +31,6 @@ class Profile:
 
 
 class Pools:
-    """The values of every column, drawn for one database."""
-
     def __init__(self, schema: Schema, facts: QueryFacts, profile: Profile, draw: random.Random) -> None:
         self.profile, self.draw, self.facts = profile, draw, facts
         keys = [(name, column) for name, table in schema.items() for column in table.columns]
@@ -97,15 +93,12 @@ class Pools:
         return self._filler[group][0] if few else self.one(self._filler[group])
 
     def asked(self, key: Key) -> bool:
-        """Does the query compare this column with a constant?"""
         return self._group[key] in self._fits
 
     def fits(self, key: Key, value: Value) -> bool:
-        """Does the query ask for this value?"""
         return value in self._fits.get(self._group[key], ())
 
     def distinct(self, key: Key, count: int) -> list[Value]:
-        """As many values that differ from each other."""
         group = self._group[key]
         planted = list(dict.fromkeys([*self._planted.get(group, ()), *self._filler.get(group, ())]))
         self.draw.shuffle(planted)

@@ -13,7 +13,6 @@ _rules: dict[str, str] = {}  # in force, where it is not a task's default
 
 @functools.cache
 def built_in() -> dict[str, Task]:
-    """The tasks that come with smopd, by name."""
     modules = (import_module(f"{__name__}.{name}") for name in MODULES)
     return {task.name: task for module in modules for task in module.TASKS}
 
@@ -40,7 +39,6 @@ def scored() -> tuple[str, ...]:
 
 
 def not_scored(name: str) -> str:
-    """The complaint about a task without a verifier."""
     return f"{name!r} cannot be scored; the tasks that can are {', '.join(scored())}"
 
 

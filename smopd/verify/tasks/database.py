@@ -44,7 +44,6 @@ def _judge(example: Judged, reply: str) -> workers.Job:
 
 
 def worker() -> Callable[..., Verdict]:
-    """What judges a job in a worker process."""
     from smopd.verify.sql.database import verify_database
 
     return verify_database
