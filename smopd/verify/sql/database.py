@@ -22,7 +22,7 @@ from smopd.verify.sql.reference import Expected, UnusableReferenceError, parse_q
 from smopd.verify.sql.reply import extract_sql
 from smopd.verify.sql.schema import parse_schema
 from smopd.verify.sql.suite import Suite, database_files, made_databases, suite_of
-from smopd.verify.sql.synthetic_db import EMPTY, PROFILES, synthesise
+from smopd.verify.sql.synthetic import EMPTY, PROFILES, synthesise
 from smopd.verify.task import Answer
 from smopd.verify.verdict import Verdict
 
