@@ -226,10 +226,6 @@ def _escaped(tree: ast.Module, text: str) -> bool:
     return any(isinstance(node, ast.Name) and node.id in ("lt", "gt", "amp") for node in ast.walk(tree))
 
 
-def _without_quote_marks(text: str) -> str:
-    return re.sub(r"(?m)^[ \t]*>(?!>>)[ ]?", "", text)
-
-
 def _without_prompts(text: str) -> str:
     """What was typed at a prompt: at `>>>` lines without one are output, in a notebook they are code."""
     lines = text.split("\n")
@@ -249,7 +245,7 @@ def _without_line_numbers(text: str) -> str:
 
 
 _CLEANERS: tuple[Callable[[str], str], ...] = (
-    _without_quote_marks,
+    lambda text: re.sub(r"(?m)^[ \t]*>(?!>>)[ ]?", "", text),  # Markdown's quotes
     _without_prompts,
     lambda text: text.translate(_CHARACTERS),
     html.unescape,

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from smopd.verify.math import numbers
 from smopd.verify.math.choice import TIMES, Reading, choose, usable
-from smopd.verify.math.numbers import BOLD, Number, boxes, plain
+from smopd.verify.math.numbers import BOLD, boxes, plain
 from smopd.verify.math.question import Asked, asked
 
 _WINDOW = 600  # characters of one sentence
@@ -107,16 +107,12 @@ def _after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] 
         return None
     if TIMES.match(said, found[-1].end):
         return None
-    before = len(said[: found[0].start].split())  # words
-    if heading and not (_ENDED.match(text, end) or (before < 2 and _alone(text, said, found, start, below))):
+    before, after = (len(part.split()) for part in (said[: found[0].start], said[found[-1].end :]))  # words
+    line = text[start : start + _WINDOW].partition("\n")[0]
+    alone = before < 2 and after <= 4 and not (below and len(numbers.find(plain(line))) > 1)
+    if heading and not (alone or _ENDED.match(text, end)):
         return None  # a solution follows the heading, not an answer
     return choose(said, found, wanted, first=before <= 3, how="declared"), end
-
-
-def _alone(text: str, said: str, found: Sequence[Number], start: int, below: bool) -> bool:
-    """Whether little else stands with the numbers below a heading, or after a label."""
-    line = text[start : start + _WINDOW].partition("\n")[0]
-    return len(said[found[-1].end :].split()) <= 4 and not (below and len(numbers.find(plain(line))) > 1)
 
 
 def _end(text: str, start: int) -> int:

@@ -81,7 +81,11 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
     facts = query_facts(tree, schema)
     for node in tree.walk():
         if isinstance(node, (exp.Is, exp.Coalesce)) and isinstance(node.this, exp.Column):
-            facts.nulls |= _tested(node.this, schema)
+            # An IS NULL, except where it asks whether a LEFT JOIN found a row.
+            select = node.this.find_ancestor(exp.Select)
+            joins = [j for j in (select and select.args.get("joins")) or () if j.args.get("side")]
+            outer = {join.this.name.lower() for join in joins if isinstance(join.this, exp.Table)}
+            facts.nulls |= {key for key in resolve(node.this, schema) if key[0] not in outer}
         elif isinstance(node, exp.Join) and node.args.get("side"):
             right = node.alias_or_name.lower()
             on = node.args.get("on") or exp.true()
@@ -109,14 +113,6 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
 def _grouped(select: exp.Select | None, schema: Schema) -> set[Key]:
     group = select.args.get("group") if select else None
     return resolve_all(group, schema) if group else set()
-
-
-def _tested(column: exp.Column, schema: Schema) -> set[Key]:
-    """The columns of an IS NULL, except where it asks whether a LEFT JOIN found a row."""
-    select = column.find_ancestor(exp.Select)
-    joins = (select.args.get("joins") or ()) if select else ()
-    outer = {j.this.name.lower() for j in joins if j.args.get("side") and isinstance(j.this, exp.Table)}
-    return {(table, name) for table, name in resolve(column, schema) if table not in outer}
 
 
 def _read_select(select: exp.Select, schema: Schema, facts: QueryFacts) -> None:

@@ -42,9 +42,7 @@ _suites_lock = threading.Lock()
 
 def suite_of(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Suite:
     key = (ddl, query, files)
-    with _suites_lock:
-        suite = _suites.get(key)
-    suite = suite or _build(ddl, query, files, deadline)
+    suite = _suites.get(key) or _build(ddl, query, files, deadline)
     with _suites_lock:
         _suites[key] = suite
         _suites.move_to_end(key)

@@ -7,9 +7,10 @@ see it (QueryFacts.nulls). Columns that are compared with each other draw from o
 query, values near them, and others. It leaves out CHECK constraints and defaults.
 """
 
+import operator as op
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,6 +20,14 @@ from smopd.verify.sql.schema import Key, Schema, SchemaTable
 Value = str | int | float | None
 Row = dict[str, Value]
 T = TypeVar("T")
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": op.eq,
+    "!=": op.ne,
+    "<": op.lt,
+    "<=": op.le,
+    ">": op.gt,
+    ">=": op.ge,
+}
 _MOST_ROWS = 300
 _WORDS = [
     "ash",
@@ -184,10 +193,7 @@ def _meets(value: Value, operator: str, text: str) -> bool:
             constant = float(text)
         except ValueError:
             return operator == "!="
-    if operator in ("=", "!="):
-        return (value == constant) == (operator == "=")
-    below, same = value < constant, value == constant  # type: ignore[operator]
-    return {"<": below, "<=": below or same, ">": not (below or same), ">=": not below}[operator]
+    return _COMPARE[operator](value, constant)
 
 
 def _near(text: str, kind: str) -> list[Value]:
