@@ -240,8 +240,7 @@ def _without_line_numbers(text: str) -> str:
     numbers = [re.match(r"[ \t]*(\d+)(?:[.:|)]|[ \t]*[|│])?", line) for line in lines]
     if len(lines) < 2 or [int(found[1]) for found in numbers if found] != [*range(1, len(lines) + 1)]:
         return text
-    rest = [line[found.end() :] for line, found in zip(lines, numbers, strict=True) if found]
-    return "\n".join(rest)
+    return "\n".join(line[found.end() :] for line, found in zip(lines, numbers, strict=True) if found)
 
 
 _CLEANERS: tuple[Callable[[str], str], ...] = (

@@ -160,8 +160,7 @@ def _pointing(name: Key, schema: Schema, facts: QueryFacts) -> set[Key]:
 # --- comparisons
 def _read_comparison(node: exp.Expr, schema: Schema, facts: QueryFacts) -> None:
     if isinstance(node, exp.Between):
-        sides = [node.args["low"], node.args["high"]]
-        operators = [">=", "<="]
+        sides, operators = [node.args["low"], node.args["high"]], [">=", "<="]
     else:
         sides = [s for s in (node.args.get("expression"), *node.args.get("expressions", ())) if s is not None]
         operators = [_OPERATORS[type(node)]] * len(sides)

@@ -20,30 +20,11 @@ from smopd.verify.sql.schema import Key, Schema, SchemaTable
 Value = str | int | float | None
 Row = dict[str, Value]
 T = TypeVar("T")
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "=": op.eq,
-    "!=": op.ne,
-    "<": op.lt,
-    "<=": op.le,
-    ">": op.gt,
-    ">=": op.ge,
-}
+_Compare = Callable[[Any, Any], bool]
+_COMPARE: dict[str, _Compare] = {"=": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
 _MOST_ROWS = 300
-_WORDS = [
-    "ash",
-    "birch",
-    "Cedar",
-    "dogwood",
-    "elm",
-    "fir",
-    "Ginkgo",
-    "hazel",
-    "iris",
-    "kapok",
-    "larch",
-    "Maple",
-]
-_WORDS += ["oak"]
+_WORDS = ["ash", "birch", "Cedar", "dogwood", "elm", "fir", "Ginkgo", "hazel", "iris", "kapok"]
+_WORDS += ["larch", "Maple", "oak"]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The task database: a query in SQLite's SQL must give what a reference query gives (verify/database.py)."""
+"""The task database: a query in SQLite's SQL must give what a reference query gives (sql/database.py)."""
 
 from collections.abc import Callable
 from pathlib import Path
