@@ -142,7 +142,6 @@ class Plot:
         return row.effect(view, reference) if row and self.results.reference == reference else None
 
     def add(self, name: str, found: Spread) -> None:
-        """Note a mean and the ends of its interval."""
         ends = zip(("mean", "low", "high"), found, strict=False)
         self.numbers.extend((f"{name}/{end}", value) for end, value in ends if value is not None)
 
@@ -286,7 +285,6 @@ def name_rows(axes: Axes, names: Sequence[str], xlabel: str, title: str) -> None
 
 
 def dot(marker: str, colour: str, label: str) -> Line2D:
-    """A point for the key."""
     return Line2D([], [], marker=marker, mfc=colour, mec=colour, ls="none", ms=5, label=label)
 
 

@@ -77,7 +77,6 @@ def ablation(results: Results) -> Figure | None:
 
 
 def effects(results: Results) -> Figure | None:
-    """Difference of every arm from the reference, with the 95% interval."""
     plot = Plot(results)
     arms, views = plot.treatments, plot.views
     places = [spot for spot in plot.spots if any(plot.delta(spot, arm, v) for arm in arms for v in views)]
