@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from smopd.data.example import Example
-from smopd.data.hub import without_empty
-from smopd.data.reading import load_examples, parse_item, refuse_twins
+from smopd.data.reading import load_examples, parse_item, refuse_twins, without_empty
 from smopd.errors import UserError
 from smopd.verify.task import Record
 

@@ -15,16 +15,18 @@ from typing import Literal
 from smopd.data.example import Example
 from smopd.seeds import derive, rng
 
-Split = Literal["train", "eval"]
 EVAL_TENTHS = 2
-SIZES: dict[Split, int] = {"train": 4000, "eval": 400}  # how many `pocket:train` and `pocket:eval` mean
-MOST = 1_000_000  # examples made at once
+SIZES = {"train": 4000, "eval": 400}  # how many `pocket:train` and `pocket:eval` mean
+NAMING = (
+    "the pocket world is named pocket:train or pocket:eval, with an optional size as in pocket:eval:100, or "
+    "the first and the last of them as in pocket:eval:401-800"
+)
 
 NAMES = ("Tom", "Ana", "Ben", "Mia", "Leo", "Zoe", "Sam", "Eva")
 ITEMS = ("apples", "coins", "books", "shells", "cards", "stamps", "pears", "eggs")
-STAGES = ("morning", "noon", "afternoon", "evening", "night")
 WHEN = {"morning": "in the morning", "noon": "at noon", "afternoon": "in the afternoon",
         "evening": "in the evening", "night": "at night"}  # fmt: skip
+STAGES = tuple(WHEN)
 LARGEST = 40  # every intermediate value stays within 1..LARGEST, one token each
 
 MATH_SYSTEM = "Solve the task and give a number."
@@ -84,7 +86,7 @@ class PocketTask:
     function: str = ""
 
     @property
-    def split(self) -> Split:
+    def split(self) -> str:
         """Decided by content alone."""
         facts = [f"{fact.slot}{fact.op}{fact.value}" for fact in sorted(self.facts, key=str)]
         key = derive("pocket split", self.family, self.function, *facts)
@@ -168,7 +170,7 @@ def tell(task: PocketTask, r: Random, identity: str) -> Told:
     return Told(task, example, tuple(order))
 
 
-def tasks(split: Split, seed: int) -> Iterator[Told]:
+def tasks(split: str, seed: int) -> Iterator[Told]:
     """An endless stream of told tasks of one split, the two families in turn; the same for the same seed."""
     for index in integers():
         r = rng("pocket world", split, seed, index)
@@ -178,6 +180,5 @@ def tasks(split: Split, seed: int) -> Iterator[Told]:
         yield tell(task, r, f"pocket-{split}-{seed}-{index}")
 
 
-def generate(split: Split, count: int, seed: int = 0) -> list[Example]:
-    """`count` examples of one split."""
+def generate(split: str, count: int, seed: int = 0) -> list[Example]:
     return [told.example for told in islice(tasks(split, seed), count)]
