@@ -116,7 +116,6 @@ def told_so_far(example: Example, turn: int) -> Example | None:
 
 
 def outcome(conversation: Conversation, run: int, verdicts: Sequence[Verdict]) -> Outcome:
-    """The outcome of a conversation with a verdict on each reply."""
     example, last = conversation.example, verdicts[-1]
     same = {name: getattr(example, name) for name in ("id", "task", "system", "full")}
     judged = {name: getattr(last, name) for name in ("correct", "extracted", "status", "detail")}

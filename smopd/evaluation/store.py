@@ -55,7 +55,6 @@ INPUTS = "inputs"  # what was passed as Python objects, as files
 
 
 def data_digest(examples: Sequence[Example]) -> str:
-    """A hash of the examples, in their order."""
     return digest([e.to_json() for e in examples])
 
 
@@ -103,7 +102,6 @@ class EvaluationFolder:
         self._held = True
 
     def outcomes(self) -> list[Outcome]:
-        """The outcomes it already holds, in whole groups."""
         return _parse(self.path / "conversations.jsonl", (self._whole() or b"").decode("utf-8", "replace"))
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
@@ -145,7 +143,6 @@ def load_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def load_identity(folder: Path) -> dict[str, Any]:
-    """What an evaluation is of."""
     return _read(folder / "evaluation.json", dict) or {}
 
 
