@@ -14,7 +14,6 @@ WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding=
 
 
 def word_set(name: str) -> frozenset[str]:
-    """The words of a list in words.toml."""
     return frozenset(WORDS[name].split())
 
 

@@ -119,7 +119,6 @@ def _example(row: Record, number: int, table: bool, task: str, field: str) -> Ex
 
 
 def _from_messages(row: Record) -> dict[str, Any]:
-    """Shards and system prompt of chat messages."""
     if "shards" in row:
         raise row.error("messages", "stands beside 'shards', which says the same; give one of them")
     messages, texts = row["messages"], {"system": list[str](), "user": list[str](), "assistant": list[str]()}

@@ -50,7 +50,6 @@ def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
 
 
 def refuse_twins(examples: list[Example], name: str) -> None:
-    """A UserError where two examples have the same id."""
     seen: dict[str, int] = {}
     for number, example in enumerate(examples, 1):
         if (first := seen.setdefault(example.id, number)) != number:
@@ -174,7 +173,6 @@ def as_record(item: Any, where: str) -> Record:
 
 
 def _texts(value: Any, record: Record, field: str, depth: int = 0) -> Iterator[str]:
-    """Every text in a JSON value."""
     if depth > DEEPEST:
         raise record.error(field, f"nested too deeply; at most {DEEPEST} levels")
     if isinstance(value, str):

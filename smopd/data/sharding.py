@@ -58,7 +58,6 @@ def shard(text: str) -> tuple[str, ...] | str:
 
 
 def by_rule(texts: Sequence[str]) -> list[tuple[str, ...] | str]:
-    """For each text its shards by rule, or the reason why there are none."""
     return [shard(text) for text in texts]
 
 

@@ -57,7 +57,6 @@ def tables(facts: dict[str, Any]) -> list[Table]:
 
 
 def sizes(groups: dict[str, Any]) -> Table:
-    """Counts and lengths by task."""
     heads = ("task", "examples", "shards", "full, chars", "shard, words", "system, chars")
     rows = []
     for task, group in groups.items():

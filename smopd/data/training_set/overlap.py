@@ -44,7 +44,6 @@ class HeldOut:
         self._index: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
 
     def add(self, task: str, text: str) -> None:
-        """Hold one evaluation text out."""
         blind = _blind_words(text)
         self._exact.add((task, " ".join(blind)))
         runs = _runs(blind)

@@ -27,8 +27,6 @@ _LEAD = "Your code should pass these tests:"
 
 
 class Item(NamedTuple):
-    """One task of a source, before it is sharded."""
-
     id: str
     task: str
     system: str
