@@ -1,8 +1,8 @@
 """A whole evaluation: the views of a config played with a model, kept in a folder and continued there."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -44,6 +44,8 @@ def run_evaluation(
 
     `tokens`: the folder of the token log, where one is asked for; `begin` is called before it is written.
     """
+    from smopd.rollout.assembly import evaluation_driver
+
     check_evaluation(config)
     views = list(dict.fromkeys(config.eval.views))
     # A teacher with weights of its own plays after the student.
@@ -51,7 +53,10 @@ def run_evaluation(
     logged = {example.id for example in examples[: config.eval.save_tokens_limit or None]}
     outcomes: dict[View, list[Outcome]] = {}
     for chosen in filter(None, ([view for view in views if view not in apart], apart)):
-        with _driver(config, adapter, chosen is apart, track) as driver:
+        averaged = averaged_teacher(adapter) if adapter and chosen is apart else nullcontext(adapter)
+        with averaged as weights, evaluation_driver(config, weights, track) as driver:
+            if "teacher" in views:
+                driver = replace(driver, clean=clean_form(config))
             if isinstance(driver, Driver):
                 refuse_too_long(driver.renderer, examples, views)
             watch = None
@@ -63,15 +68,6 @@ def run_evaluation(
                 old = [o for o in known if o.view == view]
                 outcomes[view] = _play(driver, config, examples, view, old, record, label, track, watch)
     return [outcome for view in views for outcome in outcomes[view]]
-
-
-@contextmanager
-def _driver(config: Config, adapter: Path | None, as_teacher: bool, track: Track) -> Iterator[Player]:
-    from smopd.rollout.assembly import evaluation_driver
-
-    own = averaged_teacher(adapter) if adapter and as_teacher else nullcontext(adapter)
-    with own as weights, evaluation_driver(config, weights, track) as driver:
-        yield replace(driver, clean=clean_form(config)) if "teacher" in config.eval.views else driver
 
 
 def _play(

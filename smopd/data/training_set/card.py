@@ -5,9 +5,10 @@ No dates and no folders, so the same set has the same card on every machine.
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from smopd.data.stats import describe
 from smopd.data.training_set import overlap
@@ -57,66 +58,8 @@ def _card(built: Built, name: str, digest: str) -> dict[str, Any]:
     }
 
 
-def _table(head: str, rows: Sequence[Sequence[object]]) -> str:
-    lines = [f"| {head} |", "|" + "---|" * (head.count("|") + 1)]
-    for row in rows:
-        cells = [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def _reasons(domains: dict[str, Any], key: str) -> str:
-    reasons = {d: [f"{why}: {n:,}" for why, n in facts[key].items()] for d, facts in domains.items()}
-    return "\n".join(f"- {domain}: {'; '.join(some) or 'none'}" for domain, some in reasons.items())
-
-
 def _card_text(facts: dict[str, Any]) -> str:
-    domains, near, least = facts["domains"], facts["near_duplicate"], facts["near_duplicate"]["least_runs"]
-    counts, sizes = [], []
-    for domain, v in domains.items():
-        left_out = (sum(v["overlap"].values()), sum(v["rejected"].values()))
-        counts.append((domain, v["source"]["name"], v["read"], *left_out, v["valid"], v["examples"]))
-    for domain, stats in facts["statistics"]["tasks"].items():
-        histogram = ", ".join(f"{shards}: {n:,}" for shards, n in stats["shards"]["histogram"].items())
-        digits = {"full_characters": 0, "shard_words": 1, "system_characters": 0}
-        spreads = [f"{stats[key]['mean']:.{d}f} ({stats[key]['max']:,})" for key, d in digits.items()]
-        sizes.append((domain, f"{stats['shards']['mean']:.2f}", histogram, *spreads))
-    compared = [f"- {e['file']} ({e['what']}, {e['items']:,} items)" for e in facts["evaluation"]]
-    kind, *sharded = facts["sharder"].items()
-    sharder = f"{kind[1]} ({', '.join(f'{key} {value:,}' for key, value in sharded)})" if sharded else kind[1]
-    files = [(file, *v.values()) for file, v in facts["files"].items()]
-    sources = [(domain, *v["source"].values()) for domain, v in domains.items()]
-    options = ", ".join(f"{key} {value}" for key, value in facts["options"].items() if key != "sharder")
-    size_heads = (
-        "domain | shards, mean | examples by number of shards | characters of the request, mean (max) | "
-        "words a shard, mean (max) | characters of the system prompt, mean (max)"
-    )
-    parts = [
-        f"# {facts['file']}",
-        f"{facts['examples']:,} examples for training, each in two views: the whole request, and shards that "
-        f"reveal it turn by turn. SHA-256 `{facts['sha256']}`.",
-        "## Counts",
-        _table("domain | source | read | overlap | rejected | valid | in the set", counts),
-        _table("file | items taken | valid | in the set", files),
-        "## Shards and lengths",
-        _table(size_heads, sizes),
-        "## Left out",
-        _reasons(domains, "rejected"),
-        "## Overlap with evaluation sets, removed",
-        _reasons(domains, "overlap"),
-        f"Near: of the runs of {near['run_of_words']} words of the shorter text, numbers made equal, at "
-        f"least {near['share']:.0%} occur in the other, and at least {least} of them. Compared with:",
-        "\n".join(compared) or "- nothing: no file was there",
-        "## How it was made",
-        f"Sharder: {sharder}. Options: {options}.",
-        "Every reference was checked: numbers, calls and programs by the verifier itself; queries by running "
-        "them on databases made from the schema, where they must run and their results differ.",
-        *(f"Not verified: {note}." for note in facts["unverified"]),
-        "## Sources and licences",
-        _table("domain | source | project | licence | credit", sources),
-        "The questions keep the licences of their sources; a set with Spider in it is to be shared under "
-        "CC BY-SA 4.0.",
-        "## Inputs",
-        _table("file | SHA-256", [(f, f"`{digest}`") for f, digest in facts["inputs"].items()]),
-    ]
-    return "\n\n".join(parts) + "\n"
+    look: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    templates = Environment(loader=PackageLoader(__package__, ""), undefined=StrictUndefined, **look)
+    templates.filters["n"] = "{:,}".format
+    return templates.get_template("card.md.jinja").render(facts)
