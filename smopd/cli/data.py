@@ -53,7 +53,7 @@ def data_pocket(
     if split not in ("train", "eval"):
         raise UserError(f"--split: expected train or eval, found {split!r}")
     _new(out)
-    save_examples(out, generate(split, count, seed))  # type: ignore[arg-type]
+    save_examples(out, generate(split, count, seed))
     emit({"file": str(out), "examples": count}) if as_json else say(f"{count} examples in {out}")
 
 
