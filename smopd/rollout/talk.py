@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from smopd.data import Example
+from smopd.rollout.assembly import Player
 from smopd.rollout.driver import Conversation, Seed, Turn
-from smopd.rollout.pair import Player
 from smopd.seeds import derive
 
 Waiting = Callable[[str], AbstractContextManager[object]]  # what a user sees while this model writes
