@@ -50,7 +50,6 @@ class Conversation:
 
     @property
     def final_text(self) -> str:
-        """The reply that counts: the one to the last user turn."""
         return self.turns[-1].text
 
     def to_json(self) -> dict[str, Any]:

@@ -29,8 +29,6 @@ log = logging.getLogger("smopd")
 
 @dataclass
 class _Row:
-    """One prompt on its way through a batch."""
-
     prompt: list[int]
     draws: Tensor
     session: Session | None
@@ -98,7 +96,6 @@ class HFEngine(StockEngine):
         return [Sampled(tuple(row.ids), row.stop or Stop.LENGTH, tuple(row.logps)) for row in rows]
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """What older weights computed is of no use."""
         self.sleep()
 
     def sleep(self) -> None:
@@ -177,9 +174,7 @@ class HFEngine(StockEngine):
     def _decode_static(
         self, rows: list[_Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, prefilled: BatchCache
     ) -> None:
-        """A few tokens at a time, with shapes that change only where half of the rows have ended or all
-        columns are in use.
-        """
+        """A few tokens at a time; shapes change only where half of the rows ended or all columns are used."""
         device, arena, cache = draws_BM.device, self.steps.arena, prefilled  # type: tuple[Any, Any, RowCache]
         chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, 0])
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
@@ -245,5 +240,4 @@ class HFEngine(StockEngine):
 
 
 def _static_shape(rows: int, used: int) -> tuple[int, int]:
-    """(rows, columns) of a static cache with so many in use."""
     return padded_rows(rows), padded_columns(used + 1)

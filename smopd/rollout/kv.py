@@ -53,7 +53,6 @@ class BufferLayer(DynamicLayer):
             self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Make room as wide as the first keys and values need."""
         rows, heads, new, width = key_states.shape
         if self.make:
             self.keys, self.values = self.make(self.number, key_states, rows, heads, width)

@@ -126,7 +126,6 @@ class Pool(Generic[S]):
         return side_by_side(ask, range(len(keys)), self.width, cancellation)
 
     def clear_affinity(self) -> None:
-        """No server knows any conversation any more."""
         self._homes.clear()
 
     def backoff(self, failures: int, key: int | str) -> float:

@@ -151,7 +151,6 @@ class VLLMEngine(Engine):
             self._asleep = True
 
     def close(self) -> None:
-        """End vLLM, give its memory back, delete the adapters."""
         if self._llm is not None:
             with _stdout_to_stderr():
                 self._llm.llm_engine.engine_core.shutdown()
@@ -249,8 +248,6 @@ def _install(manager: Any, handed: dict[str, Tensors]) -> bool:
         return False
 
     class FromMemory(reader):
-        """vLLM's adapter, from tensors that were handed over or else from its folder."""
-
         @classmethod
         def from_local_checkpoint(cls, lora_dir: str, expected_lora_modules: set[str], **options: Any) -> Any:
             tensors = handed.pop(lora_dir, None)
