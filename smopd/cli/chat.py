@@ -189,8 +189,7 @@ def _open(
     """The models, ready to answer, and what they are."""
     from smopd.models import resolve_adapter
     from smopd.progress import track
-    from smopd.rollout.assembly import evaluation_driver
-    from smopd.rollout.pair import Player, base_and_trained
+    from smopd.rollout.assembly import Player, base_and_trained, evaluation_driver
     from smopd.rollout.talk import Talk
     from smopd.settings import AUTO
 

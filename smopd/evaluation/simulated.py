@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from smopd.chat.template import Message
+from smopd.chat.messages import Message
 from smopd.data import Example
 from smopd.evaluation.evaluate import Player
 from smopd.rollout.driver import Conversation

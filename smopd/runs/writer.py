@@ -178,7 +178,7 @@ class RunFolder:
     @staticmethod
     def adapter_saver(model: PeftModel) -> SaveAdapter:
         """What hands the student's adapter to an engine: in memory, or a folder in plain PEFT format."""
-        from smopd.models.handover import StudentAdapter
+        from smopd.models.adapters import StudentAdapter
 
         return StudentAdapter(model)
 

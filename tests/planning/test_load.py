@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 from conftest import shared
+from support.contexts import clean_context, full_context
 
-from smopd.chat import DirtyContext, Renderer, clean_context, full_context
+from smopd.chat import DirtyContext, Renderer
 from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.planning.averages import (
