@@ -115,5 +115,4 @@ def _folder(call: TrainingCall, config: Config, adapter: Path | None, base: bool
 
 
 def _given(name: str) -> bool:
-    """Whether these examples were passed from Python."""
     return Path(name).parent.name == INPUTS

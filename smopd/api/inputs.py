@@ -49,13 +49,11 @@ class Inputs:
         return digest(self.texts, 4) if self.texts else ""
 
     def add(self, name: str, key: str, written: Written, hold: Callable[[Path], None]) -> None:
-        """A file that stands for an object."""
         self.texts[name], self.settings[key] = written.text, name
         if written.reason:
             self.held[name] = hold
 
     def add_verifier(self, judges: Judges) -> None:
-        """The functions of `verifier=`."""
         hold = partial(own.keep_here, functions=judges.functions, fields=judges.fields)
         self.add("verifier.py", "data.verifiers", judges.file, hold)
         if judges.file.reason:
@@ -63,19 +61,16 @@ class Inputs:
             log.warning("verifier: no text of it can be kept (%s): %s", judges.file.reason, limits)
 
     def add_method(self, method: Method) -> None:
-        """A method object."""
         written = method_file(method)
         self.add("method.py", "method", written, partial(stands_for, names={"METHODS": [method]}))
         if written.reason:
             log.warning("method: no text of it can be kept (%s): only this Python can go on", written.reason)
 
     def add_examples(self, split: str, examples: list[Example]) -> None:
-        """Training or evaluation examples."""
         self.texts[f"{split}.jsonl"] = jsonl(e.to_json() for e in examples)
         self.settings[f"data.{split}"] = f"{split}.jsonl"
 
     def add_model(self, model: Any, tokenizer: Any) -> None:
-        """A transformers model of this process."""
         self.model, self.texts["model.sha256"] = (model, tokenizer), f"{weights_hash(model)}\n"
         self.settings["model.path"] = "model"
 
@@ -183,7 +178,6 @@ def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
 
 
 def weights_hash(model: Any) -> str:
-    """A hash of every number of a model."""
     import torch
 
     found = hashlib.sha256()

@@ -99,7 +99,6 @@ def _verifier_file(functions: dict[str, Function], marks: dict[str, Any], part: 
 
 
 def method_file(method: Method) -> Written:
-    """The file that declares a method object."""
     source = Source()
     try:
         words = source.expression(method)
@@ -113,7 +112,6 @@ def method_file(method: Method) -> Written:
 
 
 def _try(text: str) -> None:
-    """Run a text as a module, which is forgotten."""
     module = ModuleType("smopd_trial")
     sys.modules[module.__name__] = module
     try:

@@ -39,7 +39,6 @@ class Source:
         self._definitions: list[str] = []
 
     def text(self, last: str = "") -> str:
-        """The file so far, and a last part."""
         return "\n\n\n".join(filter(None, ["\n".join(self._imports), *self._definitions, last])) + "\n"
 
     def expression(self, value: Any) -> str:
@@ -64,7 +63,6 @@ class Source:
         raise NoSourceError(f"an object of the class {type(value).__name__} has no text")
 
     def _define(self, name: str, value: Any) -> None:
-        """Have a name stand for a value in the file."""
         if name in self._values:
             if self._values[name] is not value:
                 raise NoSourceError(f"two different things are named {name}")
@@ -98,7 +96,6 @@ class Source:
 
 
 def _looked_up(code: CodeType) -> Iterator[str]:
-    """The names that code looks up in its module."""
     for step in dis.get_instructions(code):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield str(step.argval)

@@ -104,7 +104,6 @@ class TrainingCall:
         return load_config(self.recipe, overrides, method)
 
     def folder(self, config: Config) -> Path:
-        """Where the run is written."""
         if self.run or self.out is not None:
             return self.run or Path(str(self.out)).expanduser()
         method = self.method.name if isinstance(self.method, Method) else Path(config.method).stem
@@ -186,7 +185,6 @@ def _names_model(name: str, path: Path) -> bool:
 
 
 def telling(progress: bool) -> tuple[Any, Any]:
-    """What shows progress, and the words on a step."""
     if not progress:
         from smopd.tracking import quiet
 
@@ -197,8 +195,6 @@ def telling(progress: bool) -> tuple[Any, Any]:
 
 
 class _OnStep(Hooks):
-    """Calls a function after every step."""
-
     def __init__(self, function: OnStep | None) -> None:
         self.function = function
 

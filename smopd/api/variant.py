@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Changed:
-    """The plan of a method whose terms have other parts."""
-
     plan: Callable[[Any], "Plan"]
     parts: dict[str, Any]
     terms: tuple[str, ...]  # empty: all of them

@@ -57,7 +57,6 @@ def of_all_steps(config: Config, before: int) -> list[str]:
 
 
 def lengthened_message(config: Config, before: int) -> str:
-    """What a user should know of a run that was made longer."""
     said = f"lengthened from {before} to {config.train.steps} steps"
     if lines := of_all_steps(config, before):
         unlike = "the steps so far are not those of a run that was this long from its beginning"

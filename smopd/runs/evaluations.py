@@ -49,8 +49,6 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Gone:
-    """An evaluation that is listed and no longer there."""
-
     where: str
     side: str
     settings: tuple[str, ...] = ()
@@ -160,7 +158,6 @@ def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequen
 
 
 def _sides(run: Path, config: Config) -> dict[str | None, str]:
-    """Digest of an adapter -> the side it is."""
     start: str | None = None
     if config.model.adapter:
         folder = Path(config.model.adapter).expanduser()

@@ -55,7 +55,6 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
 
 
 def base_name(config: Config) -> str:
-    """The base by the name others know it by."""
     return config.model.path if _on_hub(config.model.path) else public(config.model.path)
 
 

@@ -33,16 +33,13 @@ class Run:
 
     @cached_property
     def config(self) -> Config:
-        """Every setting of the run."""
         return load_config(self.path / layout.CONFIG)
 
     def config_with(self, overrides: list[str]) -> Config:
-        """The run's settings, some of them replaced."""
         return load_config(self.path / layout.CONFIG, overrides)
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
         return self.path.name or self.path.resolve().name
 
     @property
@@ -53,12 +50,10 @@ class Run:
 
     @property
     def timings(self) -> list[Row]:
-        """The seconds of every step."""
         return self._read(layout.TIMINGS)
 
     @property
     def starts(self) -> list[Row]:
-        """Where and with what the run began and went on."""
         return self._read(layout.STARTS)
 
     @property
@@ -88,7 +83,6 @@ class Run:
 
     @property
     def gradients(self) -> Row | None:
-        """What `smopd study gradients` wrote."""
         file = self.path / layout.GRADIENTS
         return read_json(file) if file.exists() else None
 

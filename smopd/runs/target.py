@@ -50,7 +50,6 @@ def identify(name: str | Path) -> Named:
 
 
 def run_of(path: Path) -> Path | None:
-    """The run that a folder is, or that it is a checkpoint of."""
     run = path.parent.parent if path.parent.name == CHECKPOINTS else path
     return run if is_run(run) else None
 

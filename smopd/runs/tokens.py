@@ -43,8 +43,6 @@ MODELS = ("student", "teacher")
 
 @dataclass(frozen=True)
 class Columns:
-    """The tokens of one step."""
-
     values: dict[str, Any]  # tensors, or arrays as `read` was asked for them
     ids: list[str]  # of the rollouts
     terms: list[str]

@@ -114,11 +114,9 @@ class RunFolder:
             raise UserError(f"{where}: cannot be written: {why}.\n{safe}") from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows written so far, without times."""
         return layout.read_rows(self.path, layout.METRICS)
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """The evaluations recorded so far."""
         return layout.read_rows(self.path, layout.EVALUATIONS)
 
     def warnings(self) -> list[dict[str, Any]]:
@@ -126,7 +124,6 @@ class RunFolder:
         return layout.read_rows(self.path, layout.WARNINGS)
 
     def record_warning(self, row: dict[str, Any]) -> None:
-        """Write down a warning."""
         with self._writing(self.warnings_file):
             append_jsonl(self.warnings_file, row)
 
@@ -159,7 +156,6 @@ class RunFolder:
             append_jsonl(self.starts_file, row)
 
     def record_evaluation(self, step: int, metric: str, value: float) -> None:
-        """Write down an evaluation; the same one again takes its place."""
         others = [row for row in self.evaluations() if (row["step"], row["metric"]) != (step, metric)]
         with self._writing(self.evaluations_file):
             write_jsonl(self.evaluations_file, [*others, {"step": step, "metric": metric, "value": value}])
@@ -229,7 +225,6 @@ class RunFolder:
         return checkpoint.load(chosen, model, optimizer, self.config, earlier)
 
     def save_rollouts(self, step: int, rows: list[dict[str, Any]]) -> None:
-        """The conversations of one step."""
         path = layout.step_file(self.path, layout.ROLLOUTS, step, ".jsonl")
         with self._writing(path):
             write_jsonl(path, rows)
