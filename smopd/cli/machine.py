@@ -1,4 +1,4 @@
-"""`smopd doctor`: this machine, whether it computes right, how fast it is; `smopd plan`: what a recipe needs."""
+"""`smopd doctor`: this machine, what it computes and how fast; `smopd plan`: what a recipe needs."""
 
 from pathlib import Path
 from typing import Annotated

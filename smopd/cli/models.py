@@ -1,4 +1,4 @@
-"""`smopd base`: models to experiment with; `smopd export`: a trained model as a plain folder or on the hub."""
+"""`smopd base`: models to experiment with; `smopd export`: a trained model as a folder or on the hub."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

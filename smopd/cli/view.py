@@ -1,4 +1,4 @@
-"""`smopd view`: pages of runs; `smopd report`: the report of a run or study; `smopd watch`: a run that trains."""
+"""`smopd view`: pages of runs; `smopd report`: of a run or study; `smopd watch`: a run while it trains."""
 
 from pathlib import Path
 from typing import Annotated
