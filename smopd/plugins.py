@@ -48,7 +48,7 @@ def load_python(path: Path) -> ModuleType:
     return module
 
 
-def stands_for(path: Path, names: dict[str, Any]) -> None:
+def register_in_memory_module(path: Path, names: dict[str, Any]) -> None:
     """Have a file, with the text it has now, give a module with these names in this process."""
     file = path.expanduser().resolve()
     module = ModuleType(f"smopd_given_{file.stem}")

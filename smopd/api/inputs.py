@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from smopd.api.objects import PLAIN, Judges, Written, judges_of, method_file
 from smopd.data import Example
@@ -21,7 +21,7 @@ from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, jsonl, write_text
 from smopd.methods import Method
-from smopd.plugins import stands_for
+from smopd.plugins import register_in_memory_module
 from smopd.runs.layout import CONFIG
 from smopd.verify import own, tasks
 from smopd.verify.task import Task
@@ -62,7 +62,9 @@ class Inputs:
 
     def add_method(self, method: Method) -> None:
         written = method_file(method)
-        self.add("method.py", "method", written, partial(stands_for, names={"METHODS": [method]}))
+        self.add(
+            "method.py", "method", written, partial(register_in_memory_module, names={"METHODS": [method]})
+        )
         if written.reason:
             log.warning("method: no text of it can be kept (%s): only this Python can go on", written.reason)
 
@@ -110,23 +112,23 @@ def _were_plain(part: Any) -> bool:
 
 @contextmanager
 def _known(judges: Judges | None) -> Iterator[None]:
-    """The tasks of functions that are not in a file yet, for the reader of examples."""
-    names = list(judges.functions) if judges else []
-    for name in names:
-        tasks.register(Task(name, judges.fields if judges else (), judge=lambda example, reply: _nobody()))
+    """The tasks of functions that are not in a file yet, for the reader of examples, which judges none."""
+    functions, fields = (judges.functions, judges.fields) if judges else ({}, ())
+    for name in functions:
+        tasks.register(Task(name, fields, judge=_judge_nothing))
     try:
         yield
     finally:
-        for name in names:
+        for name in functions:
             tasks.forget(name)
 
 
-def _nobody() -> Any:
+def _judge_nothing(example: Any, reply: str) -> NoReturn:
     raise AssertionError("a reply was judged while examples are read")
 
 
 @contextmanager
-def placed(out: Path, inputs: Inputs, processes: "Processes") -> Iterator[dict[str, Any]]:
+def materialize_inputs(out: Path, inputs: Inputs, processes: "Processes") -> Iterator[dict[str, Any]]:
     """Inside, the files are in OUT/inputs; the settings that name them. Work that does not begin leaves none.
 
     With several processes the first one writes, and the others wait for it.

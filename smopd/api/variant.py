@@ -28,9 +28,8 @@ class Changed:
             from smopd.scoring import row_loss
 
             parts["loss"] = row_loss(parts["loss"])
-        return replace(
-            given, terms=tuple(replace(t, **parts) if t.name in chosen else t for t in given.terms)
-        )
+        terms = tuple(replace(t, **parts) if t.name in chosen else t for t in given.terms)
+        return replace(given, terms=terms)
 
 
 def variant(

@@ -135,10 +135,10 @@ def eval_command(run: Path, settings: Sequence[str] = (), **replaced: str) -> st
     return shlex.join(words)
 
 
-def slug(name: str) -> str:
+def slug(name: str, default: str = "eval") -> str:
     """The last part of a path or name, in characters that every file system takes."""
     stem = re.sub(r"\.(jsonl?|gguf|toml)$", "", name.rstrip("/").rpartition("/")[2])
-    return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:40] or "eval"
+    return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:40] or default
 
 
 def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequence[str]) -> None:
