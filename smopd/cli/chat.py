@@ -223,9 +223,9 @@ def _play(talk: "Talk", screen: _Screen) -> None:
         with _stoppable(screen):
             screen.replies(talk.say(shard, number == len(shards)))
     from smopd.verify.verdict import describe_verdict
-    from smopd.viewer.measured import expected
+    from smopd.viewer.look.conversations import answer_text
 
-    right = expected(dict(talk.example.answer))
+    right = answer_text(talk.example.task, talk.example.answer)
     screen.verdicts = _verdicts(talk)
     for name, verdict in screen.verdicts.items():
         words = describe_verdict(verdict["correct"], verdict["extracted"], verdict["status"])

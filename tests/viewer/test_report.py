@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from support.page_parser import Page
 
+from smopd.files import write_text
 from smopd.formatting import esc, finite, html_text, p_value, percent, points
 from smopd.tables import cell_text
 from smopd.viewer.report import (
@@ -35,7 +36,6 @@ from smopd.viewer.report import (
     tabulate_metrics,
     turn_rows,
     without_advice,
-    write_report,
 )
 
 HOSTILE = """<script>alert("1")</script> 'single' "double" & &amp; [red]markup[/red] </p></div> """
@@ -281,9 +281,9 @@ def test_conversations_side_by_side() -> None:
 
 def test_same_data_same_bytes(tmp_path: Path) -> None:
     target = tmp_path / "new folder" / "report.html"
-    write_report(target, sample(HOSTILE))
+    write_text(target, render_report(sample(HOSTILE)))
     first = target.read_bytes()
-    write_report(target, sample(HOSTILE))
+    write_text(target, render_report(sample(HOSTILE)))
     assert target.read_bytes() == first == render_report(sample(HOSTILE)).encode()
     assert [p.name for p in target.parent.iterdir()] == ["report.html"]
 
@@ -297,7 +297,7 @@ def test_a_failed_write_keeps_the_old_page(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr("os.replace", refuse)
     with pytest.raises(OSError, match="disk full"):
-        write_report(target, EMPTY)
+        write_text(target, render_report(EMPTY))
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
