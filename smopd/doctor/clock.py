@@ -35,7 +35,6 @@ class ResidentPeak:
             self._before = _resident(self.way)
 
     def read(self) -> float:
-        """So far."""
         return max(0.0, _resident(self.way) - self._before)
 
 

@@ -16,7 +16,6 @@ SMALL_GPU = 16 * GB
 
 
 def to_json(facts: Facts, checks: list[Check]) -> dict[str, Any]:
-    """Everything."""
     return {
         "sound": all(check.passed for check in checks),
         "facts": asdict(facts),
@@ -26,7 +25,6 @@ def to_json(facts: Facts, checks: list[Check]) -> dict[str, Any]:
 
 
 def text(facts: Facts, checks: list[Check]) -> str:
-    """For a person."""
     available = f"{facts.available / GB:.1f} of {facts.memory / GB:.1f} GB of memory available"
     build = f"torch is built for {f'CUDA {facts.torch_cuda}' if facts.torch_cuda else 'the CPU'}"
     driver = f"NVIDIA {facts.driver}, up to CUDA {facts.driver_cuda or '?'}"
@@ -58,7 +56,6 @@ def text(facts: Facts, checks: list[Check]) -> str:
 
 
 def advice(facts: Facts) -> list[str]:
-    """What to change on this machine, and how."""
     several, shared = len(facts.gpus) > 1, facts.shared_memory
     crowded = (several or facts.processes > 1) and not facts.threads
     lines = [*facts.unfit, *_cuda(facts)]

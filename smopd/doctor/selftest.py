@@ -40,12 +40,10 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the error is a number within the bound."""
         return self.error <= self.bound
 
 
 def self_test(device: torch.device, track: Track = quiet) -> list[Check]:
-    """Every comparison on a device."""
     with track("self-test: sampling"):
         rollouts, differing = _rollouts(load_config("pocket"), device)
     checks = [Check("a greedy reply, tokens that differ", differing, 0.0)]

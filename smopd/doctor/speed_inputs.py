@@ -31,7 +31,6 @@ def random_rows(tokens: int, width: int, vocabulary: int, seed: int) -> tuple[to
 
 
 def load_renderer(folder: str | Path) -> Renderer:
-    """The chat template of a tokenizer folder."""
     try:
         return Renderer(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
     except (OSError, ValueError, KeyError) as error:

@@ -110,13 +110,11 @@ class SpeedBench:
 
     @cached_property
     def examples(self) -> list[Example]:
-        """Five-turn conversations."""
         fitting = [e for e in load_examples("pocket:eval:400") if len(e.shards) == TURNS]
         return fitting[: self.size.conversations]
 
     @cached_property
     def rollouts(self) -> list[Rollout]:
-        """The examples with random replies."""
         return random_rollouts(self.renderer, self.examples, self.size.reply, self.seed)
 
     def head(self, name: str) -> Work:

@@ -34,17 +34,14 @@ class Memory:
 
     @property
     def peak(self) -> float:
-        """The larger of the two."""
         return max(self.rollout, self.scoring)
 
     @property
     def largest(self) -> str:
-        """The part that takes most."""
         return max(self.parts, key=lambda name: self.parts[name])
 
 
 def weight_bytes(config: Config, shape: Shape) -> float:
-    """Bytes of the base weights."""
     width = WIDTHS[config.model.dtype]
     inner = QUANTIZED.get(config.model.quantize, width)
     return shape.linear * inner + (shape.parameters - shape.linear) * width

@@ -52,12 +52,10 @@ class ResourcePlan:
 
     @property
     def sharded(self) -> bool:
-        """Whether the base weights are split among the GPUs."""
         return self.gpus > 1 and self.config.train.shard
 
     @property
     def fits(self) -> bool:
-        """On one GPU's memory."""
         return self.memory.peak <= self.gpu.bytes
 
     @property
@@ -91,7 +89,6 @@ def make_plan(
 
 
 def changed(config: Config, *changes: Change) -> Config:
-    """The config with some settings replaced."""
     for key, value in changes:
         table, field = key.split(".")
         config = config.model_copy(update={table: getattr(config, table).model_copy(update={field: value})})

@@ -109,7 +109,6 @@ def _sampling_advice(plan: ResourcePlan) -> list[str]:
 
 
 def markdown(plans: Sequence[ResourcePlan]) -> str:
-    """One row a plan."""
     rows = [Row(label, cells) for label, *cells in map(_cells, plans)]
     return Table(heads=HEADS, rows=rows, words=range(len(HEADS))).markdown()
 

@@ -63,17 +63,14 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All weights of the base."""
         norms = 2 * self.hidden + (2 * self.head_dim if self.normed else 0)
         return self.linear + self.layers * norms + self.hidden + self.head * (1 if self.tied else 2)
 
     def adapter(self, rank: int, targets: Names = PROJECTIONS) -> int:
-        """Weights of one adapter on `targets`."""
         return self.layers * rank * sum(sum(self.projections[name]) for name in targets)
 
 
 def adapted_projections(config: Config) -> tuple[str, ...]:
-    """The projections that get an adapter."""
     return tuple(p for p in PROJECTIONS if {p, "all-linear"} & set(config.lora.targets))
 
 
@@ -175,7 +172,6 @@ class Gpu:
 
     @property
     def bytes(self) -> float:
-        """Of its memory."""
         return self.memory * 1e9
 
 

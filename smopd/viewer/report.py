@@ -56,7 +56,6 @@ class Accuracy(NamedTuple):
 
 
 def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
-    """The accuracies in the views of an evaluation's summary."""
     keys = ("correct", "total", "low", "high")
     return [Accuracy(stage, view.upper(), *(v[key] for key in keys)) for view, v in views.items()]
 
@@ -146,9 +145,8 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     if rules := summary.get("rules"):
         yield f"judged by: {', '.join(f'{task} {rule}' for task, rule in rules.items())}", False
     if teacher := summary.get("teacher"):
-        shown = (
-            f"user turns without any reply, as {FORMS[teacher['clean']]}; for the last turn the whole task"
-        )
+        shown = f"user turns without any reply, as {FORMS[teacher['clean']]}"
+        shown += "; for the last turn the whole task"
         yield f"TEACHER: {TEACHERS[teacher['weights']]}; it saw the {shown}", False
     for view, v in summary["views"].items():
         if turns := v.get("middle_turns"):
@@ -272,7 +270,6 @@ def _mean(values: Iterable[Any]) -> float | None:
 
 
 def render_report(data: ReportData) -> str:
-    """The page as one string."""
     run, groups = metric_columns(data.metrics), [data.accuracies, *(found.accuracies for found in data.more)]
     bars = [_bars(accuracies) for accuracies in groups]
     script = read_script((*CHARTS, "report"))

@@ -49,8 +49,6 @@ NOT_IN_HEADING = ("examples", "verifiers", "rules", "data")  # hashes and the li
 
 @dataclass
 class EvaluationGroup:
-    """Evaluations that can be compared with each other."""
-
     evaluations: list[Evaluated] = field(default_factory=list)
     heading: str = ""
 
@@ -160,7 +158,6 @@ def _pairs(base: Sequence[Outcome], trained: Sequence[Outcome]) -> list[Conversa
 
 
 def report_data(run: Path) -> ReportData:
-    """Everything the report of a run shows."""
     folder = Run(run)
     config, metrics = folder.config, folder.steps
     groups, gone = evaluation_groups(run, config)

@@ -72,7 +72,6 @@ def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dic
 
 
 def comparison_table(result: dict[str, Any]) -> Group:
-    """A comparison for the terminal."""
     accuracies, changes = [], []
     for stage in ("a", "b"):
         views = {view: v[stage] for view, v in result["views"].items()}

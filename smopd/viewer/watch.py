@@ -47,7 +47,6 @@ def status(run: Path, told: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def frame(run: Path, width: int) -> RenderableType:
-    """One picture of the run."""
     told = read_run(run)
     now = status(run, told)
     heading = Text(visible(f"{now['run']}: {now['model']}, {now['method']}"), style="bold")

@@ -14,7 +14,6 @@ def read_script(names: Sequence[str]) -> str:
 
 
 def read_style(names: Sequence[str]) -> str:
-    """These style sheets as one."""
     return _read(names, "css")
 
 

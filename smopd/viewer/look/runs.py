@@ -63,9 +63,7 @@ def read_run(run: Path) -> dict[str, Any]:
         "done": done,
         "rollouts": config.train.rollouts,
         "ended": _ended(folder, done, rows),
-        "settings": {
-            key: value if isinstance(value, plain) else str(value) for key, value in settings.items()
-        },
+        "settings": {k: v if isinstance(v, plain) else str(v) for k, v in settings.items()},
         "step": [row["step"] for row in rows],
         "metrics": {name: [_number(row.get(name)) for row in rows] for name in names},
         "evaluations": folder.training_evaluations,
@@ -100,8 +98,6 @@ def _ended(run: Run, done: int, rows: list[dict[str, Any]]) -> str:
 
 def _unjudged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the metrics themselves complain of."""
-    counts = {
-        status: sum(row.get(f"verdict/{status}") or 0 for row in rows) for status in ("timeout", "error")
-    }
+    counts = {s: sum(row.get(f"verdict/{s}") or 0 for row in rows) for s in ("timeout", "error")}
     message = "{} replies in training were not judged: {}".format
-    return [{"step": None, "message": message(n, status)} for status, n in counts.items() if n]
+    return [{"step": None, "message": message(count, s)} for s, count in counts.items() if count]
