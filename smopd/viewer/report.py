@@ -16,13 +16,13 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from smopd.config_io import flatten
+from smopd.evaluation.evaluate import Outcome
 from smopd.files import file_digest
 from smopd.formatting import LONGEST, finite, interval, p_value, percent, points
 from smopd.pages import Markup, render
 from smopd.tables import Cell, Row, Styled, Table
 from smopd.verify.verdict import describe_verdict
-from smopd.viewer.look.assets import CHARTS, read_script, read_style
-from smopd.viewer.look.packing import json_bytes
+from smopd.viewer.look.packing import CHARTS, json_bytes, read_app, read_script
 
 ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
 NEAR_ZERO = 0.05  # an accuracy of FULL below which there is nothing to distil
@@ -78,24 +78,12 @@ def compare(label: str, change: Mapping[str, Any]) -> ShownComparison:
     return ShownComparison(label, *(change[name] for name in names))
 
 
-class ShownConversation(NamedTuple):
-    """(user, reply) turns and the verdict on the last reply."""
-
-    turns: list[tuple[str, str]]
-    correct: bool
-    extracted: str | None
-    status: str = "ok"
-
-
 class ConversationPair(NamedTuple):
-    """The same task told to the model before and after training."""
+    """The same task told to the model before and after training, and the right answer."""
 
-    id: str
-    system: str
-    full: str
+    before: Outcome
+    after: Outcome
     expected: str
-    before: ShownConversation
-    after: ShownConversation
 
 
 @dataclass(frozen=True)
@@ -134,7 +122,7 @@ class ReportData:
     notices: list[str] = field(default_factory=list)  # see notices()
 
 
-def verdict_words(conversation: ShownConversation) -> tuple[str, str]:
+def verdict_words(conversation: Outcome) -> tuple[str, str]:
     """("correct" or "wrong", what was answered, with a comma behind it; empty where that is not known)."""
     word, answer = describe_verdict(conversation.correct, conversation.extracted, conversation.status)
     return word, answer and f"{answer}, "
@@ -177,13 +165,14 @@ def notices(full: float | None, train: str, evaluated: str) -> list[str]:
 
 def turn_rows(pair: ConversationPair) -> Iterator[tuple[dict[str, str], str | None, str | None]]:
     """Turn by turn: the user (one entry, or one a side where they differ), the reply before and after."""
-    for number, (before, after) in enumerate(zip_longest(pair.before.turns, pair.after.turns), 1):
+    no_turn: dict[str, Any] = {}
+    turns = zip_longest(pair.before.turns, pair.after.turns, fillvalue=no_turn)
+    for number, (before, after) in enumerate(turns, 1):
         name = f"user, turn {number}"
-        if before and after and before[0] != after[0]:  # a simulated user may answer each model differently
-            users = {f"{name}, before": before[0], f"{name}, after": after[0]}
-        else:
-            users = {name: (before or after)[0]}
-        yield users, before and before[1], after and after[1]
+        users = {name: (before or after)["user"]}
+        if before and after and before["user"] != after["user"]:  # a simulated user may answer each its way
+            users = {f"{name}, before": before["user"], f"{name}, after": after["user"]}
+        yield users, before.get("reply"), after.get("reply")
 
 
 def result_sentence(accuracies: Sequence[Accuracy]) -> str:
@@ -283,7 +272,7 @@ def render_report(data: ReportData) -> str:
         "report.html", data=data, lede=result_sentence(data.accuracies), settings=settings, LONGEST=LONGEST,
         training=tabulate_metrics(run), turn_rows=turn_rows, verdict_words=verdict_words,
         tabulate_accuracies=tabulate_accuracies, tabulate_comparisons=tabulate_comparisons,
-        numbers=Markup(numbers), script=Markup(script), chart_style=Markup(read_style(["charts"])),
+        numbers=Markup(numbers), script=Markup(script), chart_style=Markup(read_app(["charts"], "css")),
         policy=Markup(f"; script-src 'sha256-{hashed}'"),
     ))  # fmt: skip
 

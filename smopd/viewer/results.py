@@ -35,7 +35,6 @@ from smopd.viewer.report import (
     Measured,
     Missing,
     ReportData,
-    ShownConversation,
     accuracies_of,
     compare,
     notices,
@@ -91,7 +90,9 @@ class EvaluationGroup:
             change = against(*([o for o in some if o.view == view] for some in (before, after)))
             if change["n"]:
                 changes.append(compare(f"{view.upper()}: base against trained", change))
-        return Measured(self.heading, accuracies, changes, _pairs(before, after), notes)
+        told = telling(before, after)
+        pairs = [ConversationPair(was, now, answer_text(was.task, was.answer)) for was, now, _ in told]
+        return Measured(self.heading, accuracies, changes, pairs, notes)
 
 
 def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup], list[Gone]]:
@@ -142,19 +143,6 @@ def missing(
         command = eval_command(run, one.settings)
         lacks.append(Missing(f"the evaluation of {one.side} in {one.where} {what}", command))
     return lacks
-
-
-def _pairs(base: Sequence[Outcome], trained: Sequence[Outcome]) -> list[ConversationPair]:
-    """Conversations to look at, before and after."""
-    pairs = []
-    for before, after, _ in telling(base, trained):
-        sides = []
-        for outcome in (before, after):
-            turns = [(turn["user"], turn["reply"]) for turn in outcome.turns]
-            sides.append(ShownConversation(turns, outcome.correct, outcome.extracted, outcome.status))
-        task = (before.system, before.full, answer_text(before.task, before.answer))
-        pairs.append(ConversationPair(before.id, *task, *sides))
-    return pairs
 
 
 def report_data(run: Path) -> ReportData:

@@ -24,9 +24,10 @@ NARROW = 90  # below this many columns two replies side by side would be too thi
 
 def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     """Print one task's conversation before and after training, side by side, or stacked if narrow."""
-    title = Text(visible(cut(pair.id, LABEL)).replace("\n", " "), style="bold")
+    task = pair.before
+    title = Text(visible(cut(task.id, LABEL)).replace("\n", " "), style="bold")
     console.print(Rule(title, align="left", style="dim"))
-    for name, text in (("system", pair.system), ("FULL message", pair.full), ("expected", pair.expected)):
+    for name, text in (("system", task.system), ("FULL message", task.full), ("expected", pair.expected)):
         if text:
             console.print(said(name, text, style="dim"))
     for users, before, after in report.turn_rows(pair):

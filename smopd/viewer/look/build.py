@@ -21,9 +21,9 @@ from smopd.pages import render
 from smopd.runs import is_run
 from smopd.study.run import StudyFolder, study_folders
 from smopd.tracking import Track, quiet
-from smopd.viewer.look.assets import SCRIPTS, STYLES, read_script, read_style
+from smopd.viewer.look import packing
 from smopd.viewer.look.conversations import Shown, evaluated, rollouts
-from smopd.viewer.look.packing import PACK_BYTES, json_bytes, pack, script
+from smopd.viewer.look.packing import json_bytes, pack, script
 from smopd.viewer.look.runs import ConversationSource, read_run, sources_of
 from smopd.viewer.look.studies import read_study, study_runs
 from smopd.viewer.look.summary import improved
@@ -46,8 +46,8 @@ def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, t
     written.append(_put(folder / "data" / "index.js", script("index", json_bytes(index))))
     for old in set((folder / "data").glob("*.js")) - set(written):
         old.unlink()
-    _put(folder / "app.js", read_script(SCRIPTS).encode())
-    _put(folder / "app.css", read_style(STYLES).encode())
+    _put(folder / "app.js", packing.read_script(packing.SCRIPTS).encode())
+    _put(folder / "app.css", packing.read_app(packing.STYLES, "css").encode())
     return _put(folder / "index.html", render("view.html", title=index["title"][:200]).encode())
 
 
@@ -144,7 +144,7 @@ def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, 
             record = shown.packed()
             batch.append((number, shown, record))
             size += len(record)
-            if size >= PACK_BYTES:
+            if size >= packing.PACK_BYTES:
                 yield batch
                 batch, size = [], 0
     if batch:
