@@ -205,9 +205,9 @@ def _play(talk: "Talk", screen: _Screen) -> None:
 
     from smopd.verify.verdict import describe_verdict
     from smopd.verify.verifiers import verify
-    from smopd.viewer.measured import expected
+    from smopd.viewer.look.conversations import answer_text
 
-    right = expected(dict(talk.example.answer))
+    right = answer_text(talk.example.task, talk.example.answer)
     verdicts = {name: verify(talk.example, side.final_text) for name, side in talk.sides.items()}
     screen.verdicts = {name: asdict(verdict) for name, verdict in verdicts.items()}
     for name, verdict in verdicts.items():

@@ -7,7 +7,7 @@ import typer
 
 from smopd.cli.options import Arg, Json, Opt, Set, finite
 from smopd.errors import UserError
-from smopd.printing import emit, say
+from smopd.printing import emit, say, show
 
 Speed = Opt("--speed", help="Measure every part of a training step here, instead.")
 Size = Opt(help="With --speed: tiny, small or full; default: full on a GPU, else tiny.")
@@ -103,11 +103,9 @@ def plan(
       smopd plan qwen3-8b --model-config my-model/config.json --json
     """
     from smopd.config import load_config
-    from smopd.planning.gpus import find_gpu
-    from smopd.planning.plan import make_plan
+    from smopd.planning.plan import MFU, make_plan
     from smopd.planning.report import markdown, table, text, to_json
-    from smopd.planning.shapes import find_shape, read_shape
-    from smopd.planning.timing import MFU
+    from smopd.planning.shapes import find_gpu, find_shape, read_shape
     from smopd.progress import late
 
     device = find_gpu(gpu)
@@ -123,5 +121,7 @@ def plan(
         emit({"plans": [to_json(*one) for one in zip(recipes, plans, sources, strict=True)]})
     elif as_markdown:
         say(markdown(plans))
+    elif len(plans) == 1:
+        say(text(recipes[0], plans[0]))
     else:
-        say(text(recipes[0], plans[0]) if len(plans) == 1 else table(plans))
+        show(table(plans))
