@@ -12,7 +12,8 @@ import torch
 from transformers import Qwen3Config, Qwen3Model
 
 from benchmarks.measure import Work, report_of
-from smopd.chat import Renderer, clean_context
+from smopd.chat import Renderer
+from smopd.chat.messages import clean_messages
 from smopd.data import Example, load_examples
 from smopd.doctor.speed_inputs import load_renderer, random_conversation
 from smopd.pocket import MODEL_DIR
@@ -78,7 +79,7 @@ def sequences_of(
     for example in examples:
         turns = random_conversation(renderer, example, reply, seed, history).turns
         sequences["student"].append([(turn.context, turn.reply) for turn in turns])
-        clean = [tuple(clean_context(renderer, example, number)) for number in range(len(turns))]
+        clean = [tuple(renderer.ids(clean_messages(example, number))) for number in range(len(turns))]
         sequences["teacher"].append([(c, turn.reply) for c, turn in zip(clean, turns, strict=True)])
     return sequences
 

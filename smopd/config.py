@@ -87,7 +87,6 @@ else:  # with the section of the default method
 
 
 def config_class(method: str) -> type[Config]:
-    """The tree of settings with the section of this method."""
     return _with_section(find_method(method).section)
 
 
@@ -104,7 +103,6 @@ def plan_of(config: Config) -> "Plan":
 
 
 def recipe_names() -> list[str]:
-    """The shipped recipes, by the name that `load_config` takes."""
     return sorted(path.name.removesuffix(".toml") for path in RECIPES.glob("*.toml"))
 
 

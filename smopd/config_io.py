@@ -205,7 +205,6 @@ def _expected(model: type[BaseModel], key: str) -> str:
 
 
 def scalar(value: Any) -> str:
-    """One value as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -32,6 +32,5 @@ def using(device: torch.device) -> Iterator[None]:
 
 
 def free_cache() -> None:
-    """Give memory that torch keeps for later back to the device."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -23,7 +23,6 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
     write_bytes(path, text.encode())
 
 
@@ -46,17 +45,14 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
-    """Write JSON lines atomically."""
     write_text(path, jsonl(rows))
 
 
 def jsonl(rows: Iterable[Any]) -> str:
-    """JSON lines, as every writer here makes them."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
@@ -125,7 +121,6 @@ def read_python(path: Path, name: str = "", kind: str = "file") -> str:
 
 
 def read_json(path: Path, kind: str = "file", advice: str = "") -> Any:
-    """What a JSON file holds."""
     try:
         return parse_json(read_text(path, kind=kind))
     except UserError:
@@ -148,7 +143,6 @@ def parse_json(text: str) -> Any:
 
 
 def json_problem(error: ValueError | RecursionError) -> str:
-    """What is wrong with a text that is no JSON."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} (line {error.lineno}, column {error.colno})"
     if isinstance(error, HalfCharacter):
@@ -200,7 +194,6 @@ def digest(value: Any, size: int = 8) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """A hash of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -4,7 +4,6 @@ from typing import Any
 
 
 def table(rows: list[dict[str, Any]]) -> Any:
-    """A pandas DataFrame of the rows, or the rows themselves."""
     try:
         import pandas
     except ImportError:
@@ -13,7 +12,6 @@ def table(rows: list[dict[str, Any]]) -> Any:
 
 
 def messages(system: str, turns: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """The turns of a conversation as chat messages."""
     found = [{"role": "system", "content": system}] if system else []
     for turn in turns:
         found += [{"role": "user", "content": turn["user"]}, {"role": "assistant", "content": turn["reply"]}]

@@ -31,7 +31,6 @@ class CudaDevice:
 
 
 def package_versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """Versions of those packages that are installed."""
     installed = {}
     for name in names:
         for package in (name, f"{name}-cpu"):  # vLLM's build for CPUs is a package of its own
@@ -50,14 +49,12 @@ def describe_cpu(threads: int, libraries: Sequence[str] = ("torch", "transformer
 
 
 def cpu_name() -> str:
-    """The processor's model."""
     info = Path("/proc/cpuinfo")
     name = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
     return name.group(1) if name else platform.processor() or platform.machine()
 
 
 def cpu_cores() -> int:
-    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -99,14 +96,12 @@ def nvidia_driver() -> tuple[str | None, str | None, int]:
 
 
 def read_nvidia_smi(text: str) -> tuple[str | None, str | None]:
-    """Driver and CUDA version from the head of what nvidia-smi prints."""
     matches = [re.search(rf"{name} Version:\s*([\d.]+)", text) for name in ("Driver", "CUDA")]
     driver, cuda = (match.group(1) if match else None for match in matches)
     return driver, cuda
 
 
 def cuda_devices() -> tuple[CudaDevice, ...]:
-    """The GPUs that torch sees."""
     if not torch.cuda.is_available():
         return ()
     devices = []

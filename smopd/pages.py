@@ -32,7 +32,6 @@ def colours() -> str:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """A template filled with these values."""
     return Markup(_templates().get_template(template).render(**values))
 
 

@@ -48,7 +48,7 @@ def load_python(path: Path) -> ModuleType:
     return module
 
 
-def stands_for(path: Path, names: dict[str, Any]) -> None:
+def register_in_memory_module(path: Path, names: dict[str, Any]) -> None:
     """Have a file, with the text it has now, give a module with these names in this process."""
     file = path.expanduser().resolve()
     module = ModuleType(f"smopd_given_{file.stem}")
@@ -66,7 +66,6 @@ class Unexpected(ValueError):
 
 
 def unexpected(value: Any, expected: str) -> Unexpected:
-    """What came and what was expected."""
     return Unexpected(f"returned {describe_value(value)}, expected {expected}")
 
 
@@ -113,19 +112,16 @@ def making_at() -> str:
 
 
 def require(fine: bool, what: str, value: Any, expected: str) -> None:
-    """Refuse a value that is not fine."""
     if not fine:
         raise ValueError(f"{what} is {describe_value(value)}, expected {expected}")
 
 
 def check_word(what: str, word: Any, words: tuple[str, ...]) -> None:
-    """Refuse a word that is none of these, with the nearest one."""
     if word not in words:
         raise ValueError(f"{what} = {word!r}{choices(str(word), list(words), 'known ones')}")
 
 
 def check_function(what: str, part: Any, *arguments: str) -> None:
-    """Refuse what cannot be called with these arguments."""
     expected = f"a function of ({', '.join(arguments)})"
     require(callable(part) and not isinstance(part, type), what, part, expected)
     try:
@@ -145,7 +141,6 @@ def is_number(value: Any) -> bool:
 
 
 def describe_value(value: Any) -> str:
-    """What a value is, in a few words."""
     kind = type(value).__name__
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
@@ -159,7 +154,6 @@ def describe_value(value: Any) -> str:
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Of an error's traceback, what is in files of the user's."""
     return [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _shown]
 
 

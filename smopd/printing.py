@@ -19,18 +19,15 @@ _plain_warning = warnings.formatwarning
 
 
 def say(*lines: object, err: bool = False, end: str = "\n") -> None:
-    """Lines of text."""
     text = "\n".join(visible(str(line)) for line in lines)
     print(text, end=end, file=sys.stderr if err else sys.stdout, flush=not end)
 
 
 def emit(value: dict[str, Any]) -> None:
-    """One JSON object on standard output."""
     print(visible_json(value))
 
 
 def show(*parts: Any) -> None:
-    """Tables of rich, or text, on standard output."""
     for part in parts:
         console().print(part)
 

@@ -45,7 +45,6 @@ class Progress:
             self._bar.stop()
 
     def update(self, done: int, note: str = "") -> None:
-        """Say how far the work is."""
         self.done = done
         if self._bar:
             self._bar.update(self._task, completed=done, note=note)
@@ -98,7 +97,6 @@ def not_judged(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def training_note(row: dict[str, Any]) -> str:
-    """The few numbers of a step that a person watches."""
     shown = [f"loss {row['loss']:.3f}"]
     if row.get("outcome") is not None:
         shown.append(f"correct {row['outcome']:.0%}")

@@ -18,12 +18,10 @@ def derive(*parts: int | str) -> int:
 
 
 def rng(*parts: int | str) -> random.Random:
-    """A Python generator for one purpose."""
     return random.Random(derive(*parts))
 
 
 def torch_generator(*parts: int | str) -> "torch.Generator":
-    """A CPU torch generator for one purpose."""
     import torch  # here, as processes that only verify derive seeds too and start far sooner without it
 
     return torch.Generator().manual_seed(derive(*parts))

@@ -50,8 +50,6 @@ class Section(BaseModel):
 
 
 class ModelSettings(Section):
-    """Which weights are trained."""
-
     path: str = Field("pocket", min_length=1, description="pocket, a folder, a GGUF file or a hub id")
     adapter: str = Field("", description="a PEFT adapter to start from; empty for a fresh one")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the base weights")
@@ -62,8 +60,6 @@ class ModelSettings(Section):
 
 
 class ChatSettings(Section):
-    """How conversations become token ids."""
-
     history: Literal["template", "verbatim"] = Field(
         "template", description="earlier replies as the chat template renders them, or as they were sampled"
     )
@@ -81,8 +77,6 @@ class DataSettings(Section):
 
 
 class RolloutSettings(Section):
-    """How the student's replies are sampled in training."""
-
     batch: int = Field(64, ge=1, description="conversations in one generate call")
     temperature: float = Field(1.0, gt=0, description="sampling temperature")
     top_p: float = Field(0.95, gt=0, le=1, description="nucleus sampling; 1 = off")
@@ -95,8 +89,6 @@ class RolloutSettings(Section):
 
 
 class EngineSettings(Section):
-    """What samples the replies."""
-
     kind: str = Field(
         "hf",
         description="auto (vllm where there is a GPU and vLLM, else hf), hf, vllm, vllm-http, openai "
@@ -127,8 +119,6 @@ class EngineSettings(Section):
 
 
 class LoraSettings(Section):
-    """The adapters of student and teacher."""
-
     r: int = Field(64, ge=1, le=8192, description="rank")
     alpha: int = Field(128, ge=1, description="scale, divided by the rank")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout in front of the adapter")
@@ -143,8 +133,6 @@ class TeacherSettings(Section):
 
 
 class OptimSettings(Section):
-    """AdamW and its schedule."""
-
     lr: float = Field(5e-6, gt=0, description="peak learning rate")
     beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
@@ -156,8 +144,6 @@ class OptimSettings(Section):
 
 
 class TrainSettings(Section):
-    """The loop."""
-
     steps: int = Field(100, ge=1, description="optimizer steps")
     rollouts: int = Field(8, ge=1, le=100_000, description="examples rolled out for one step")
     micro_batch: int = Field(1, ge=1, description="rollouts scored at once: memory and speed, not the result")
@@ -180,8 +166,6 @@ class TrainSettings(Section):
 
 
 class EvalSettings(Section):
-    """How accuracy is measured."""
-
     limit: int = Field(0, ge=0, description="use only the first so many examples; 0 = all")
     batch: int = Field(64, ge=1, description="conversations in one generate call")
     tokens: int = Field(1024, ge=1, le=1_000_000, description="limit of an answer reply")

@@ -36,8 +36,6 @@ _ACCENTS = {
 
 
 class HasText(Protocol):
-    """A part of a cell that is more than its text."""
-
     @property
     def text(self) -> str: ...
 
@@ -79,7 +77,6 @@ class Table:
             group = row.group
 
     def is_words(self, column: int) -> bool:
-        """Whether a column is set from the left."""
         return column == 0 or column in self.words
 
     def html(self, show: "Callable[[Part], Markup | None] | None" = None, css: str = "scroll") -> "Markup":
@@ -89,7 +86,6 @@ class Table:
         return render("table.html", table=self, show=show, css=css)
 
     def markdown(self) -> str:
-        """The table alone, in one line a row."""
         columns = range(len(self.heads))
         lines = [self.heads, ["---" if self.is_words(i) else "---:" for i in columns]]
         made = [_pipes([markdown(head) for head in lines[0]]), _pipes(lines[1])]
@@ -138,12 +134,10 @@ class Table:
 
 
 def parts_of(cell: Cell) -> tuple[Part, ...]:
-    """What a cell consists of."""
     return (cell,) if isinstance(cell, str) else cell
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as plain text."""
     return "".join(part if isinstance(part, str) else part.text for part in parts_of(cell))
 
 

@@ -25,5 +25,4 @@ class Track(Protocol):
 
 @contextmanager
 def quiet(what: str, total: int = 0, done: int = 0, eta: bool = True) -> Iterator[Update]:
-    """Nobody listens."""
     yield lambda done, note="": None

@@ -67,7 +67,7 @@ def test_a_terminal_shows_text_only():
     assert re.search(r"second +2\.5 of 3 +loss", text)
     assert text.splitlines()[0].strip() == "Accuracy"
     assert all(len(line) <= 60 for line in printed(TABLE, 60).splitlines())
-    bare = Table(heads=(), rows=[Row("name ", ["what it does"])])
+    bare = Table(heads=(), rows=[Row("name", ["what it does"])])
     assert printed(bare).strip() == "name  what it does"
 
 

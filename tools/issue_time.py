@@ -5,7 +5,7 @@
 A layer 32 wide has next to nothing to compute, so what its sampling takes is the issuing. CPU time of this
 machine, whose processor may be slower or faster than one beside a GPU; there each kernel's launch comes on
 top. Prints milliseconds a layer with the adapter beside the projections and with it merged;
-smopd/planning/timing.py has round numbers near them.
+smopd/planning/plan.py has round numbers near them.
 """
 
 import time

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerControl, TrainerState
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 
-from smopd.api.arguments import SMOPDConfig
 from smopd.training.hooks import Hooks
 
 if TYPE_CHECKING:
+    from smopd.api.trainer import SMOPDConfig
     from smopd.training.loop import Trainer
 
 
 class CallbackHooks(Hooks):
     """Keeps transformers' state, and calls the callbacks."""
 
-    def __init__(self, args: SMOPDConfig, callbacks: Sequence[Any], state: TrainerState) -> None:
+    def __init__(self, args: "SMOPDConfig", callbacks: Sequence[Any], state: TrainerState) -> None:
         self.given, self.state, self.control = args, state, TrainerControl()
         self.handler = CallbackHandler([DefaultFlowCallback, *callbacks], None, None, None, None)
         self.args: Any = None
@@ -43,7 +43,6 @@ class CallbackHooks(Hooks):
         self._ask(handler.on_train_begin)
 
     def step_begin(self, step: int) -> None:
-        """on_step_begin."""
         self._ask(self.handler.on_step_begin)
 
     def step_end(self, row: dict[str, Any]) -> None:
@@ -54,31 +53,25 @@ class CallbackHooks(Hooks):
             self.log(as_logs(row, self.state.epoch))
 
     def saved(self, step: int) -> None:
-        """on_save."""
         self._ask(self.handler.on_save)
 
     def evaluated(self, step: int, accuracy: dict[str, float]) -> None:
-        """on_log and on_evaluate."""
         self.report({f"eval_{view}": value for view, value in accuracy.items()})
 
     def report(self, metrics: dict[str, float]) -> None:
         """Tell the callbacks of an evaluation, and remember the best."""
         self.log({**metrics, "step": self.state.global_step, "epoch": self.state.epoch})
         self._ask(self.handler.on_evaluate, metrics)
-        name = self.given.metric_for_best_model
-        value = (
-            metrics.get(name if not name or name.startswith("eval_") else f"eval_{name}") if name else None
-        )
+        name = self.given.metric_for_best_model or ""
+        value = metrics.get(f"eval_{name.removeprefix('eval_')}")
         if value is not None and (self.state.best_metric is None or value > self.state.best_metric):
             self.state.best_metric, self.state.best_global_step = value, self.state.global_step
 
     def log(self, logs: dict[str, Any]) -> None:
-        """Add to the history, and tell the callbacks."""
         self.state.log_history.append(logs)
         self._ask(self.handler.on_log, logs)
 
     def end(self) -> None:
-        """on_train_end."""
         self._ask(self.handler.on_train_end)
 
     def _ask(self, event: Callable[..., TrainerControl], *more: Any) -> None:
@@ -90,6 +83,5 @@ class CallbackHooks(Hooks):
 def as_logs(row: dict[str, Any], epoch: float) -> dict[str, Any]:
     """A step's metrics under the names that callbacks know: numbers alone, lr as learning_rate."""
     numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
-    return {"learning_rate" if key == "lr" else key: value for key, value in numbers.items()} | {
-        "epoch": epoch
-    }
+    renamed = {"learning_rate" if key == "lr" else key: value for key, value in numbers.items()}
+    return {**renamed, "epoch": epoch}

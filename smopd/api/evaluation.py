@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from smopd.api.inputs import judged_examples, placed, verifier_facts
+from smopd.api.inputs import judged_examples, materialize_inputs, verifier_facts
 from smopd.api.objects import EVERY
-from smopd.api.training import TrainingCall, slug, telling, toml
+from smopd.api.training import TrainingCall, progress_callbacks, toml
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
 from smopd.evaluation.finished import Evaluation
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, file_digest
-from smopd.runs.evaluations import BASE, evaluation_folder
+from smopd.runs.evaluations import BASE, evaluation_folder, slug
 from smopd.verify import load_verifiers, own, tasks
 
 
@@ -37,12 +37,8 @@ def evaluate(
     default the run's own. `base`: the run's model before training. `out`: by default a folder in the run, or
     under runs/. Of several processes the first one plays; all of them get its result.
     """
-    given = {
-        "eval.views": list(views) if views else None,
-        "eval.limit": limit,
-        **flatten(settings or {}),
-        **more,
-    }
+    given = {"eval.views": list(views) if views else None, "eval.limit": limit}
+    given |= flatten(settings or {}) | more
     call = TrainingCall(model, None, tokenizer, {k: v for k, v in given.items() if v is not None}, None)
     if base and not call.run:
         raise UserError("base: names the model of a run before training; the first argument is no run")
@@ -64,21 +60,20 @@ def evaluate(
     processes = Processes()
     folder = processes.broadcast(Path(out) if out is not None else _folder(call, config, adapter, base))
     own.unload_verifiers()
-    with placed(folder, call.inputs, processes) as files:
+    with materialize_inputs(folder, call.inputs, processes) as files:
         if "data.verifiers" in files:
             files["data.verifiers"] = [files["data.verifiers"]]
         config = resolve_engine(call.config(files))
         check_evaluation(config)
-        prepared, (track, _) = prepared_examples(config, "eval"), telling(progress)
+        prepared, (track, _) = prepared_examples(config, "eval"), progress_callbacks(progress)
         if not call.run:
             label = adapter.name if adapter else "eval"
             processes.on_first(lambda: evaluate_into(folder, config, prepared, label, adapter, track=track))
             return Evaluation(folder)
         run, side = call.run, BASE if base or adapter is None else adapter.name
         asked = [f"{key}={toml(key, value)}" for key, value in {**call.settings, **files}.items()]
-        processes.on_first(
-            lambda: evaluate_side(run, side, config, prepared, adapter, folder, asked, track=track)
-        )
+        how = (config, prepared, adapter, folder, asked)
+        processes.on_first(lambda: evaluate_side(run, side, *how, track=track))
     return Evaluation(folder, side)
 
 
@@ -91,29 +86,22 @@ def _add(call: TrainingCall, config: Config, rows: Any, verifier: Any) -> None:
         names = own.loaded_tasks()
         known = tasks.find(names[0]) if len(names) == 1 else None
         every = any(EVERY in verifier_facts(Path(file)) for file in config.data.verifiers)
-    found, judges = judged_examples({"eval": rows}, verifier, "eval", known, every and known is not None)
+    judged, judges = judged_examples({"eval": rows}, verifier, "eval", known, every and known is not None)
     if judges:
         call.inputs.add_verifier(judges)
-    call.inputs.add_examples("eval", found["eval"])
+    call.inputs.add_examples("eval", judged["eval"])
 
 
 def _folder(call: TrainingCall, config: Config, adapter: Path | None, base: bool) -> Path:
     """In the run, or under runs/; named for what was evaluated, and for what it was evaluated on."""
     # The kind of engine is left out, as of a run: what samples may change.
-    asked = (
-        config.eval.model_dump(),
-        config.chat.model_dump(),
-        config.seed,
-        config.data.eval,
-        config.model.path,
-    )
-    file = adapter / "adapter_model.safetensors" if adapter else None
-    mark = digest([*asked, call.inputs.digest, file_digest(file) if file else ""], 4)
+    asked = [config.eval.model_dump(), config.chat.model_dump(), config.seed, config.data.eval]
+    weights = file_digest(adapter / "adapter_model.safetensors") if adapter else ""
+    mark = digest([*asked, config.model.path, call.inputs.digest, weights], 4)
     if not call.run:
-        return Path("runs") / f"eval-{slug(call.name)}-{mark}"
+        return Path("runs") / f"eval-{slug(call.name, 'run')}-{mark}"
     return evaluation_folder(call.run, BASE if base or not adapter else adapter.name, mark)
 
 
 def _given(name: str) -> bool:
-    """Whether these examples were passed from Python."""
     return Path(name).parent.name == INPUTS

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from smopd.api.objects import PLAIN, Judges, Written, judges_of, method_file
 from smopd.data import Example
@@ -21,7 +21,7 @@ from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, jsonl, write_text
 from smopd.methods import Method
-from smopd.plugins import stands_for
+from smopd.plugins import register_in_memory_module
 from smopd.runs.layout import CONFIG
 from smopd.verify import own, tasks
 from smopd.verify.task import Task
@@ -49,13 +49,11 @@ class Inputs:
         return digest(self.texts, 4) if self.texts else ""
 
     def add(self, name: str, key: str, written: Written, hold: Callable[[Path], None]) -> None:
-        """A file that stands for an object."""
         self.texts[name], self.settings[key] = written.text, name
         if written.reason:
             self.held[name] = hold
 
     def add_verifier(self, judges: Judges) -> None:
-        """The functions of `verifier=`."""
         hold = partial(own.keep_here, functions=judges.functions, fields=judges.fields)
         self.add("verifier.py", "data.verifiers", judges.file, hold)
         if judges.file.reason:
@@ -63,19 +61,18 @@ class Inputs:
             log.warning("verifier: no text of it can be kept (%s): %s", judges.file.reason, limits)
 
     def add_method(self, method: Method) -> None:
-        """A method object."""
         written = method_file(method)
-        self.add("method.py", "method", written, partial(stands_for, names={"METHODS": [method]}))
+        self.add(
+            "method.py", "method", written, partial(register_in_memory_module, names={"METHODS": [method]})
+        )
         if written.reason:
             log.warning("method: no text of it can be kept (%s): only this Python can go on", written.reason)
 
     def add_examples(self, split: str, examples: list[Example]) -> None:
-        """Training or evaluation examples."""
         self.texts[f"{split}.jsonl"] = jsonl(e.to_json() for e in examples)
         self.settings[f"data.{split}"] = f"{split}.jsonl"
 
     def add_model(self, model: Any, tokenizer: Any) -> None:
-        """A transformers model of this process."""
         self.model, self.texts["model.sha256"] = (model, tokenizer), f"{weights_hash(model)}\n"
         self.settings["model.path"] = "model"
 
@@ -115,23 +112,23 @@ def _were_plain(part: Any) -> bool:
 
 @contextmanager
 def _known(judges: Judges | None) -> Iterator[None]:
-    """The tasks of functions that are not in a file yet, for the reader of examples."""
-    names = list(judges.functions) if judges else []
-    for name in names:
-        tasks.register(Task(name, judges.fields if judges else (), judge=lambda example, reply: _nobody()))
+    """The tasks of functions that are not in a file yet, for the reader of examples, which judges none."""
+    functions, fields = (judges.functions, judges.fields) if judges else ({}, ())
+    for name in functions:
+        tasks.register(Task(name, fields, judge=_judge_nothing))
     try:
         yield
     finally:
-        for name in names:
+        for name in functions:
             tasks.forget(name)
 
 
-def _nobody() -> Any:
+def _judge_nothing(example: Any, reply: str) -> NoReturn:
     raise AssertionError("a reply was judged while examples are read")
 
 
 @contextmanager
-def placed(out: Path, inputs: Inputs, processes: "Processes") -> Iterator[dict[str, Any]]:
+def materialize_inputs(out: Path, inputs: Inputs, processes: "Processes") -> Iterator[dict[str, Any]]:
     """Inside, the files are in OUT/inputs; the settings that name them. Work that does not begin leaves none.
 
     With several processes the first one writes, and the others wait for it.
@@ -183,7 +180,6 @@ def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
 
 
 def weights_hash(model: Any) -> str:
-    """A hash of every number of a model."""
     import torch
 
     found = hashlib.sha256()

@@ -1,30 +1,41 @@
 """A verifier and a method that were passed as Python objects, as the text of a file.
 
 The file is what a run executes and keeps: so it goes on from the command line too, and a change is noticed.
-An object without a text (source.py says when) is used as it is, in this process; then the file says so, and
-any other process stops there with that message.
+A function or class is written as `inspect.getsource` gives it, under what it looks up among the names of its
+module: other functions and classes, imports, plain data as they are now. What has no such text (a lambda, a
+function that uses variables of an enclosing one, an object with a state) is used as it is, in this process;
+then the file says so, and any other process stops there with that message.
 """
 
+import ast
+import builtins
+import dis
+import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Any
+import sysconfig
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 
-from smopd.api.source import NoSourceError, Source
+import smopd
 from smopd.data.columns import FIELD
 from smopd.errors import UserError
 from smopd.methods import Method
+from smopd.plugins import file_text_digest
 from smopd.verify import own, tasks
 
 Function = Callable[..., Any]
 # Said in the file of a verifier, and read there when a run is evaluated or goes on.
 EVERY, PLAIN = "It judges every example.", "It gets plain values as answers."
+_INSTALLED = [Path(smopd.__file__).parent.resolve()]
+_INSTALLED += [Path(sysconfig.get_path(p)).resolve() for p in ("stdlib", "platstdlib", "purelib", "platlib")]
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """The text of a file; `reason` says why it is only a note about an object that has none."""
 
     text: str
@@ -76,68 +87,160 @@ def judges_of(verifier: Function | Sequence[Function], plain: bool) -> Judges:
 
 
 def _verifier_file(functions: dict[str, Function], marks: dict[str, Any], part: str, facts: str) -> Written:
-    source, last = Source(), []
-    try:
+    def compose() -> str:
+        source, last = Source(), []
         names = {task: source.expression(function) for task, function in functions.items()}
         there = own.tasks_in(source.text())
         for number, (task, name) in enumerate(names.items()):
             if task not in there:
-                words = ", ".join(f"{k}={v!r}" for k, v in marks[task].items() if k != "task")
-                last.append(
-                    f"@_verifier({task!r}, {words})\ndef _judge{number}(answer, reply):\n"
-                    f"    return {name}(answer{part}, reply)"
-                )
-        mark = ["from smopd.verify import verifier as _verifier"] if last else []
-        text = _headed(source.text("\n\n\n".join([*mark, *last])), "verifier", facts)
+                options = ", ".join(f"{k}={v!r}" for k, v in marks[task].items() if k != "task")
+                mark = f"@_verifier({task!r}, {options})\ndef _judge{number}(answer, reply):"
+                last.append(f"{mark}\n    return {name}(answer{part}, reply)")
+        imported = ["from smopd.verify import verifier as _verifier"] if last else []
+        text = source.text("\n\n\n".join([*imported, *last]))
         if sorted(own.tasks_in(text)) != sorted(functions):
             raise NoSourceError("its text marks other functions than the one passed")
-        return Written(text)
-    except NoSourceError as error:
-        return _note("verifier", list(functions.values()), str(error), facts)
-    except (Exception, SystemExit) as error:
-        return _note("verifier", list(functions.values()), f"its text fails alone: {error!r}", facts)
+        return text
+
+    return _write("verifier", list(functions.values()), facts, compose)
 
 
 def method_file(method: Method) -> Written:
-    """The file that declares a method object."""
-    source = Source()
+    def compose() -> str:
+        source = Source()
+        declared = source.expression(method)
+        text = source.text(f"METHODS = [{declared}]")
+        module = sys.modules["smopd_trial"] = ModuleType("smopd_trial")
+        try:
+            exec(compile(text, "<source>", "exec", dont_inherit=True), vars(module))
+        finally:
+            del sys.modules["smopd_trial"]
+        return text
+
+    return _write("method", [method.name, method.plan], "", compose)
+
+
+def _write(what: str, objects: Sequence[Any], facts: str, compose: Callable[[], str]) -> Written:
+    """What `compose` makes under a heading; where it fails, a file that says why."""
+    end = f"\n\n{facts}\n" if facts else ""
     try:
-        words = source.expression(method)
-        text = _headed(source.text(f"METHODS = [{words}]"), "method")
-        _try(text)
-        return Written(text)
+        head = f"The {what} of this run, as it was passed from Python, with what it refers to."
+        return Written(f'"""{head}{end}"""\n\n{compose()}')
     except NoSourceError as error:
-        return _note("method", [method.name, method.plan], str(error))
+        reason = str(error)
     except (Exception, SystemExit) as error:
-        return _note("method", [method.name, method.plan], f"its text fails alone: {error!r}")
-
-
-def _try(text: str) -> None:
-    """Run a text as a module, which is forgotten."""
-    module = ModuleType("smopd_trial")
-    sys.modules[module.__name__] = module
-    try:
-        exec(compile(text, "<source>", "exec", dont_inherit=True), vars(module))
-    finally:
-        del sys.modules[module.__name__]
-
-
-def _headed(text: str, what: str, facts: str = "") -> str:
-    return (
-        _docstring(f"The {what} of this run, as it was passed from Python, with what it refers to.", facts)
-        + text
-    )
-
-
-def _docstring(line: str, facts: str) -> str:
-    return f'"""{line}\n\n{facts}\n"""\n\n' if facts else f'"""{line}"""\n\n'
-
-
-def _note(what: str, objects: Sequence[Any], reason: str, facts: str = "") -> Written:
+        reason = f"its text fails alone: {error!r}"
     shown = "; ".join(re.sub(r" at 0x[0-9a-f]+", "", repr(o))[:300] for o in objects)
-    said = (
+    message = (
         f"the {what} of this run is a Python object ({shown}) without a text that could be kept: {reason}; "
         f"continue or evaluate the run from Python, and pass it again as {what}="
     )
-    head = _docstring(f"No text of the {what} of this run is known.", facts)
-    return Written(f"{head}raise RuntimeError({said!r})\n", reason)
+    head = f'"""No text of the {what} of this run is known.{end}"""'
+    return Written(f"{head}\n\nraise RuntimeError({message!r})\n", reason)
+
+
+class NoSourceError(Exception):
+    """Why an object has no text that would make it again."""
+
+
+class Source:
+    """A growing file: `expression` gives the words for an object and adds what they need above them."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._imports: list[str] = []
+        self._definitions: list[str] = []
+
+    def text(self, last: str = "") -> str:
+        return "\n\n\n".join(filter(None, ["\n".join(self._imports), *self._definitions, last])) + "\n"
+
+    def expression(self, value: Any) -> str:
+        """Python words for a value, in a file that has what `text` says above."""
+        if isinstance(value, FunctionType | type):
+            self._define(value.__name__, value)
+            return value.__name__
+        if is_dataclass(value):
+            words = [f"{f.name}={self.expression(getattr(value, f.name))}" for f in fields(value) if f.init]
+            return f"{self.expression(type(value))}({', '.join(words)})"
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{k!r}: {self.expression(v)}" for k, v in value.items()) + "}"
+        if isinstance(value, set) and value:  # in an order that does not change
+            return "{" + ", ".join(sorted(map(self.expression, value))) + "}"
+        if isinstance(value, re.Pattern):
+            return f"__import__('re').compile({value.pattern!r}, {value.flags})"
+        try:
+            if ast.literal_eval(repr(value)) == value:
+                return repr(value)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            pass
+        raise NoSourceError(f"an object of the class {type(value).__name__} has no text")
+
+    def _define(self, name: str, value: Any) -> None:
+        if name in self._values:
+            if self._values[name] is not value:
+                raise NoSourceError(f"two different things are named {name}")
+            return
+        self._values[name] = value
+        if isinstance(value, ModuleType):
+            self._imports.append(_import_module(value, name))
+        elif home := _importable_from(value):
+            self._imports.append(f"from {home} import {value.__name__}" + _renamed(value, name))
+        elif isinstance(value, FunctionType | type) and value.__name__ == name:
+            self._definitions.append(self._definition(name, value))
+        else:
+            self._definitions.append(f"{name} = {self.expression(value)}")
+
+    def _definition(self, name: str, value: Any) -> str:
+        """The text of a function or class of the user's; what it looks up in its module is defined before."""
+        if name == "<lambda>":
+            raise NoSourceError("a lambda has no text of its own")
+        if getattr(value, "__closure__", None):
+            raise NoSourceError(f"{name} uses variables of the function around it")
+        try:
+            text = textwrap.dedent(inspect.getsource(value)).strip("\n")
+            looked_up = set(_looked_up(compile(text, "<source>", "exec", dont_inherit=True)))
+        except (OSError, TypeError, SyntaxError):
+            raise NoSourceError(f"the text of {name} is not at hand") from None
+        module = getattr(value, "__globals__", None) or vars(sys.modules[value.__module__])
+        for other in sorted(looked_up & module.keys() - {name}):
+            if not other.startswith("__") and getattr(builtins, other, None) is not module[other]:
+                self._define(other, module[other])
+        return text
+
+
+def _looked_up(code: CodeType) -> Iterator[str]:
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield str(step.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _looked_up(constant)
+
+
+def _installed(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return module.__name__ in sys.builtin_module_names
+    return any(Path(file).resolve().is_relative_to(root) for root in _INSTALLED)
+
+
+def _import_module(module: ModuleType, name: str) -> str:
+    if module.__name__ == "__main__" or sys.modules.get(module.__name__) is not module:
+        raise NoSourceError(f"the module {module.__name__} cannot be imported elsewhere")
+    file, text = getattr(module, "__file__", None), f"import {module.__name__}" + _renamed(module, name)
+    if _installed(module) or not file:
+        return text
+    return f"{text}  # a module of yours, its text had the hash {file_text_digest(Path(file))}"
+
+
+def _renamed(value: Any, name: str) -> str:
+    return "" if value.__name__ == name else f" as {name}"
+
+
+def _importable_from(value: Any) -> str:
+    """The installed module from which any process can import a function or class; empty for the user's."""
+    module = sys.modules.get(getattr(value, "__module__", None) or "")
+    name = getattr(value, "__qualname__", ".")
+    if module is None or "." in name or not _installed(module) or getattr(module, name, None) is not value:
+        return ""
+    return module.__name__

@@ -1,22 +1,125 @@
-"""`SMOPDTrainer`: the same run by the names that transformers and TRL have. No loop of its own."""
+"""`SMOPDTrainer` and `SMOPDConfig`: the same run by the names that transformers and TRL have.
+
+There is no loop of its own. Every field of SMOPDConfig stands for one setting of docs/configuration.md
+(`MAPPING`), and a field that is left at None for what the recipe or the default says; everything else is set
+by its own name in `overrides`. There is no field that is taken and passed over.
+"""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smopd.api.arguments import SMOPDConfig as SMOPDConfig
-from smopd.api.arguments import as_field
 from smopd.api.evaluation import Evaluation, evaluate
 from smopd.api.training import TrainingCall, run_training
+from smopd.config_io import flatten
 from smopd.data.columns import rereadable
 from smopd.errors import UserError
+from smopd.machine import process_count
+from smopd.methods import Method
 from smopd.runs.layout import is_run
 from smopd.runs.run import Run
-from smopd.trainer_names import explain_name
+from smopd.trainer_names import MAPPING, explain_name
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
+    from transformers import TrainingArguments
+
+# Fields of MAPPING that transformers' TrainingArguments have too.
+SHARED = ("max_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "adam_beta1",
+          "adam_beta2", "adam_epsilon", "max_grad_norm", "seed", "per_device_train_batch_size",
+          "save_steps")  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class SMOPDConfig:
+    """What `SMOPDTrainer` takes as `args`; docs/python.md has the table."""
+
+    output_dir: str | None = None
+    method: str | Method | None = None
+    max_steps: int | None = None
+    learning_rate: float | None = None
+    lr_scheduler_type: str | None = None
+    warmup_steps: int | None = None
+    weight_decay: float | None = None
+    adam_beta1: float | None = None
+    adam_beta2: float | None = None
+    adam_epsilon: float | None = None
+    max_grad_norm: float | None = None
+    seed: int | None = None
+    per_device_train_batch_size: int | None = None
+    gradient_accumulation_steps: int | None = None
+    gradient_checkpointing: bool | None = None
+    save_steps: int | None = None
+    save_total_limit: int | None = None
+    eval_steps: int | None = None
+    logging_steps: int = 1
+    report_to: str | list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_completion_length: int | None = None
+    dtype: str | None = None
+    metric_for_best_model: str | None = None  # for callbacks such as EarlyStoppingCallback: sharded or full
+    hub_model_id: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __new__(cls, **given: Any) -> "SMOPDConfig":
+        """Point from a name that is no field to what it is called here; the rest is `__init__`'s."""
+        for name in sorted(set(given) - set(cls.__dataclass_fields__)):
+            if explained := explain_name(name, given[name], _as_field):
+                raise UserError(explained)
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        if self.logging_steps < 1:
+            raise UserError(f"logging_steps = {self.logging_steps}: expected a whole number of at least 1")
+
+    def settings(self) -> dict[str, Any]:
+        """The settings by their own names."""
+        settings = {MAPPING[name]: value for name in MAPPING if (value := getattr(self, name)) is not None}
+        if isinstance(self.report_to, str):
+            settings["train.trackers"] = [] if self.report_to == "none" else [self.report_to]
+        size, times = self.per_device_train_batch_size, self.gradient_accumulation_steps
+        if size is not None or times is not None:
+            settings["train.rollouts"] = (size or 1) * (times or 1) * process_count()
+        if clash := sorted(set(settings) & set(self.overrides)):
+            name = _field_of(clash[0]) or "per_device_train_batch_size"
+            raise UserError(f"overrides: {clash[0]} is set by {name} too; give one of them")
+        return settings | dict(self.overrides)
+
+    def for_callbacks(self, output_dir: str, config: Any) -> "TrainingArguments":
+        """The same as transformers' TrainingArguments, which callbacks expect."""
+        from transformers import TrainingArguments
+
+        from smopd.devices import default_device
+
+        train, values = config.train, flatten(config.model_dump())
+        return TrainingArguments(
+            **{name: values[MAPPING[name]] for name in SHARED},
+            output_dir=output_dir,
+            gradient_accumulation_steps=max(1, train.rollouts // train.micro_batch),
+            logging_steps=self.logging_steps,
+            save_strategy="steps",
+            eval_strategy="steps" if train.eval_every else "no",
+            eval_steps=train.eval_every or None,
+            metric_for_best_model=self.metric_for_best_model,
+            greater_is_better=True if self.metric_for_best_model else None,
+            report_to="none",
+            # Without it transformers would give up accelerate's process group on a machine without a GPU.
+            use_cpu=default_device().type == "cpu",
+        )
+
+
+def _field_of(key: str) -> str | None:
+    return next((name for name, setting in MAPPING.items() if setting == key), None)
+
+
+def _as_field(key: str, value: Any) -> str:
+    """A setting as `SMOPDConfig` takes it."""
+    name = _field_of(key)
+    return f"{name}={value!r}" if name else f"overrides={{{key!r}: {value!r}}}"
 
 
 class SMOPDTrainer:
@@ -41,8 +144,8 @@ class SMOPDTrainer:
         **more: Any,
     ) -> None:
         for name, value in more.items():
-            words = explain_name(name, value, lambda *pair: f"args=smopd.SMOPDConfig({as_field(*pair)})")
-            raise UserError(words or f"{name}: SMOPDTrainer has no such argument; settings go into args=")
+            known = explain_name(name, value, lambda *pair: f"args=smopd.SMOPDConfig({_as_field(*pair)})")
+            raise UserError(known or f"{name}: SMOPDTrainer has no such argument; settings go into args=")
         from transformers import TrainerState
 
         from smopd.api.callbacks import CallbackHooks
@@ -93,15 +196,10 @@ class SMOPDTrainer:
         `eval_PREFIX`... as in transformers: eval_sharded, eval_sharded_low, eval_sharded_high.
         """
         rows = self.eval_dataset if eval_dataset is None else eval_dataset
-        found = self.evaluation(rows, **how)
         metrics: dict[str, float] = {}
-        for view, summary in found.items():
-            name = f"{metric_key_prefix}_{view}"
-            metrics |= {
-                name: summary["accuracy"],
-                f"{name}_low": summary["low"],
-                f"{name}_high": summary["high"],
-            }
+        for view, summary in self.evaluation(rows, **how).items():
+            for end, key in (("", "accuracy"), ("_low", "low"), ("_high", "high")):
+                metrics[f"{metric_key_prefix}_{view}{end}"] = summary[key]
         self._hooks.report(metrics)
         return metrics
 
@@ -114,31 +212,15 @@ class SMOPDTrainer:
         settings = {k: v for k, v in call.settings.items() if not k.startswith(of_training)}
         settings |= how.pop("settings", {})
         tokenizer = self.processing_class if call.inputs.model else None
-        return evaluate(self._model, examples, verifier=self.verifier, tokenizer=tokenizer,
-                        settings=settings, progress=False, **how)  # fmt: skip
+        how |= {"tokenizer": tokenizer, "settings": settings}
+        return evaluate(self._model, examples, verifier=self.verifier, progress=False, **how)
 
     def save_model(self, output_dir: str | Path | None = None) -> Path:
         """Write the trained adapter, in PEFT's format, with tokenizer and model card."""
         from smopd.training.processes import Processes
 
         run = self._trained("save_model")
-        return Processes().on_first(lambda: self._save(run, Path(output_dir or run.path)))
-
-    def _save(self, run: Run, out: Path) -> Path:
-        from smopd.models import load_renderer
-        from smopd.runs.model_card import model_card
-
-        adapter, config = run.adapter, run.config
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            for name in ("adapter_config.json", "adapter_model.safetensors"):
-                shutil.copyfile(adapter / name, out / name)
-            load_renderer(config).tokenizer.save_pretrained(out)
-            card = model_card(run.path.name, config, adapter, run.path, dtype="")
-            (out / "README.md").write_text(card, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
-        return out
+        return Processes().on_first(lambda: _save(run, Path(output_dir or run.path)))
 
     def push_to_hub(
         self, repo_id: str | None = None, *, private: bool = True, token: str | None = None
@@ -146,33 +228,14 @@ class SMOPDTrainer:
         """Upload what `save_model` writes to the Hugging Face hub; the commit's address."""
         from smopd.training.processes import Processes
 
-        return Processes().on_first(lambda: self._push(repo_id, private, token))
-
-    def _push(self, repo_id: str | None, private: bool, token: str | None) -> str:
-        from tempfile import TemporaryDirectory
-
-        from huggingface_hub import HfApi
-
         run = self._trained("push_to_hub")
         name = repo_id or self.args.hub_model_id or run.path.name
-        with TemporaryDirectory(prefix="smopd-") as folder:
-            self._save(run, Path(folder))
-            try:
-                api = HfApi(token=token)
-                made = api.create_repo(name, private=private, exist_ok=True)
-                message = "Trained with smopd"
-                commit = api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message=message)
-            except Exception as error:  # whatever the hub or the way there may answer with
-                first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                advice = "log in with `hf auth login`, or pass token="
-                raise UserError(f"push_to_hub: {name} was not uploaded: {first}; {advice}") from None
-        return str(commit.commit_url)
+        return Processes().on_first(lambda: _push(run, name, private, token))
 
     def _trained(self, verb: str) -> Run:
         if self.run is None:
-            raise UserError(
-                f"{verb}: nothing is trained yet; call train() first, which goes on with a run too"
-            )
+            advice = "call train() first, which goes on with a run too"
+            raise UserError(f"{verb}: nothing is trained yet; {advice}")
         return self.run
 
     def _call(self) -> TrainingCall:
@@ -187,10 +250,45 @@ class SMOPDTrainer:
         """A model that is named comes with its tokenizer; another one would not be kept with the run."""
         from smopd.models import load_renderer
 
-        own, given = load_renderer(call.config(trial=True)).tokenizer, self.processing_class
-        if own.chat_template != given.chat_template or own.get_vocab() != given.get_vocab():
+        ours, given = load_renderer(call.config(trial=True)).tokenizer, self.processing_class
+        if ours.chat_template != given.chat_template or ours.get_vocab() != given.get_vocab():
             advice = "load the model too and pass both, so that the run keeps them"
             raise UserError(f"processing_class: is not the tokenizer of {self._model}; {advice}")
+
+
+def _save(run: Run, out: Path) -> Path:
+    from smopd.models import load_renderer
+    from smopd.runs.model_card import model_card
+
+    adapter, config = run.adapter, run.config
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            shutil.copyfile(adapter / name, out / name)
+        load_renderer(config).tokenizer.save_pretrained(out)
+        card = model_card(run.path.name, config, adapter, run.path, dtype="")
+        (out / "README.md").write_text(card, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
+    return out
+
+
+def _push(run: Run, name: str, private: bool, token: str | None) -> str:
+    from tempfile import TemporaryDirectory
+
+    from huggingface_hub import HfApi
+
+    with TemporaryDirectory(prefix="smopd-") as folder:
+        _save(run, Path(folder))
+        try:
+            api = HfApi(token=token)
+            repo = api.create_repo(name, private=private, exist_ok=True).repo_id
+            commit = api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Trained with smopd")
+        except Exception as error:  # whatever the hub or the way there may answer with
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            advice = "log in with `hf auth login`, or pass token="
+            raise UserError(f"push_to_hub: {name} was not uploaded: {first}; {advice}") from None
+    return str(commit.commit_url)
 
 
 def _lora(config: "LoraConfig | None") -> dict[str, Any]:
@@ -204,10 +302,9 @@ def _lora(config: "LoraConfig | None") -> dict[str, Any]:
     usual, given = LoraConfig().to_dict(), config.to_dict()
     more = [k for k, v in given.items() if k not in passed and k in usual and v != usual[k]]
     if more or not isinstance(config, LoraConfig):
-        raise UserError(
-            f"peft_config: smopd trains plain LoRA adapters; it has no {', '.join(more) or type(config)}"
-        )
-    found = {key: given[name] for name, key in ours.items()}
+        only = "smopd trains plain LoRA adapters"
+        raise UserError(f"peft_config: {only}; it has no {', '.join(more) or type(config)}")
+    settings = {key: given[name] for name, key in ours.items()}
     if targets := config.target_modules:
-        found["lora.targets"] = [targets] if isinstance(targets, str) else sorted(targets)
-    return found
+        settings["lora.targets"] = [targets] if isinstance(targets, str) else sorted(targets)
+    return settings

@@ -1,18 +1,17 @@
 """`smopd.train`: from a recipe or a model and Python objects to a run folder, by the one training loop."""
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smopd.api.inputs import Inputs, judged_examples, model_settings, placed
+from smopd.api.inputs import Inputs, judged_examples, materialize_inputs, model_settings
 from smopd.config import MAY_CHANGE, Config, load_config
 from smopd.config_io import flatten, scalar
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest
 from smopd.methods import Method
+from smopd.runs.evaluations import slug
 from smopd.runs.run import Run
 from smopd.runs.target import identify
 from smopd.trainer_names import explain_name
@@ -47,45 +46,39 @@ def train(
     such as **{"lora.r": 8}: any setting of docs/configuration.md.
     """
     for name, value in more.items():
-        if words := explain_name(name, value, lambda key, shown: f"**{{{key!r}: {shown!r}}}"):
-            raise UserError(words)
+        if explained := explain_name(name, value, lambda key, shown: f"**{{{key!r}: {shown!r}}}"):
+            raise UserError(explained)
     given = {"train.steps": steps, "seed": seed, **flatten(settings or {}), **more}
     call = TrainingCall(model, method, tokenizer, {k: v for k, v in given.items() if v is not None}, out)
     return run_training(call, {"train": train, "eval": eval}, verifier, _OnStep(on_step), progress)
 
 
-@dataclass
 class TrainingCall:
     """What a run is asked to be, apart from its examples."""
 
-    model: Any
-    method: str | Method | None
-    tokenizer: Any
-    settings: dict[str, Any]
-    out: str | Path | None
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, model: Any, method: str | Method | None, tokenizer: Any, settings: dict[str, Any],
+        out: str | Path | None,
+    ) -> None:  # fmt: skip
+        self.method, self.settings, self.out = method, settings, out
         self.recipe: str | Path | None = None
         self.run: Path | None = None
         self.checkpoint: Path | None = None
         self.inputs = Inputs()
-        if isinstance(self.model, Run):
-            self.model = self.model.path
-        if isinstance(self.model, str | Path):
-            self._named(self.model)
+        if isinstance(model, Run | str | Path):
+            self._find(model.path if isinstance(model, Run) else model, tokenizer)
         else:
-            self.settings = model_settings(self.model, self.tokenizer) | self.settings
-            self.settings.setdefault("engine.kind", "auto")
-            self.inputs.add_model(self.model, self.tokenizer)
-            self.name = str(getattr(self.model, "name_or_path", "")) or type(self.model).__name__
-        if self.run and self.out is not None and Path(self.out) != self.run:
+            self.settings = {"engine.kind": "auto"} | model_settings(model, tokenizer) | settings
+            self.inputs.add_model(model, tokenizer)
+            self.name = str(getattr(model, "name_or_path", "")) or type(model).__name__
+        if self.run and out is not None and Path(out) != self.run:
             raise UserError(f"out: {self.run} is a run, which goes on in its own folder; leave out= away")
-        if isinstance(self.method, Method):
-            self.inputs.add_method(self.method)
+        if isinstance(method, Method):
+            self.inputs.add_method(method)
 
-    def _named(self, model: str | Path) -> None:
+    def _find(self, model: str | Path, tokenizer: Any) -> None:
         self.name, path = str(model), Path(model).expanduser()
-        if self.tokenizer is not None:
+        if tokenizer is not None:
             raise UserError("tokenizer: a model that is named has its own; leave it away, or pass the model")
         named = identify(model)
         self.run, self.checkpoint = named.run, named.checkpoint
@@ -104,16 +97,13 @@ class TrainingCall:
         return load_config(self.recipe, overrides, method)
 
     def folder(self, config: Config) -> Path:
-        """Where the run is written."""
         if self.run or self.out is not None:
             return self.run or Path(str(self.out)).expanduser()
         method = self.method.name if isinstance(self.method, Method) else Path(config.method).stem
-        name = f"{slug(self.name)}-{method}-seed{config.seed}"
+        name = f"{slug(self.name, 'run')}-{method}-seed{config.seed}"
         # What else makes it another run. More steps do not, and what samples them neither.
-        asked = {
-            k: v for k, v in self.settings.items() if not k.startswith((*MAY_CHANGE, "train.steps", "seed"))
-        }
-        asked = {k: toml(k, v) for k, v in asked.items() if k != "model.path"}
+        same = (*MAY_CHANGE, "train.steps", "seed", "model.path")
+        asked = {k: toml(k, v) for k, v in self.settings.items() if not k.startswith(same)}
         if self.inputs.texts or asked:
             name += f"-{digest([asked, self.inputs.digest], 4)}"
         return Path("runs") / name
@@ -142,10 +132,10 @@ def run_training(
     from smopd.training.processes import Processes
     from smopd.training.runs import train_run
 
-    track, note = telling(progress)
+    track, note = progress_callbacks(progress)
     processes = Processes()
     out = processes.broadcast(call.folder(base))
-    with placed(out, call.inputs, processes) as settings:
+    with materialize_inputs(out, call.inputs, processes) as settings:
         if "data.verifiers" in settings:
             ours = settings["data.verifiers"]
             settings["data.verifiers"] = [*(f for f in base.data.verifiers if f != ours), ours]
@@ -154,10 +144,8 @@ def run_training(
         try:
             train_run(config, folder, track, note, hooks)
         except Stopped as stopped:
-            said = (
-                f"stopped after step {stopped.step}; everything is saved in {out}, and the same call goes on"
-            )
-            raise KeyboardInterrupt(said) from None
+            saved = f"everything is saved in {out}, and the same call goes on"
+            raise KeyboardInterrupt(f"stopped after step {stopped.step}; {saved}") from None
     return Run(out)
 
 
@@ -174,31 +162,23 @@ def toml(key: str, value: Any) -> str:
         raise UserError(f"{key}: expected {kinds}, found {type(value).__name__}") from None
 
 
-def slug(name: str) -> str:
-    """The last part of a path or name, in characters that every file system takes."""
-    last = name.rstrip("/").rpartition("/")[2]
-    return re.sub(r"[^\w.-]+", "-", re.sub(r"\.(toml|gguf)$", "", last)).strip("-.")[:40] or "run"
-
-
 def _names_model(name: str, path: Path) -> bool:
     here = (path / "config.json").is_file() or path.suffix == ".gguf"
     return here or (not path.exists() and name.count("/") == 1 and not name.startswith((".", "~", "/")))
 
 
-def telling(progress: bool) -> tuple[Any, Any]:
-    """What shows progress, and the words on a step."""
-    if not progress:
-        from smopd.tracking import quiet
+def progress_callbacks(progress: bool) -> tuple[Any, Any]:
+    """What shows progress, and what describes a step there."""
+    if progress:
+        from smopd.progress import track, training_note
 
-        return quiet, lambda row: ""
-    from smopd.progress import track, training_note
+        return track, training_note
+    from smopd.tracking import quiet
 
-    return track, training_note
+    return quiet, lambda row: ""
 
 
 class _OnStep(Hooks):
-    """Calls a function after every step."""
-
     def __init__(self, function: OnStep | None) -> None:
         self.function = function
 

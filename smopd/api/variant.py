@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Changed:
-    """The plan of a method whose terms have other parts."""
-
     plan: Callable[[Any], "Plan"]
     parts: dict[str, Any]
     terms: tuple[str, ...]  # empty: all of them
@@ -30,9 +28,8 @@ class Changed:
             from smopd.scoring import row_loss
 
             parts["loss"] = row_loss(parts["loss"])
-        return replace(
-            given, terms=tuple(replace(t, **parts) if t.name in chosen else t for t in given.terms)
-        )
+        terms = tuple(replace(t, **parts) if t.name in chosen else t for t in given.terms)
+        return replace(given, terms=terms)
 
 
 def variant(

@@ -1,30 +1,13 @@
-"""Dirty contexts (what the student saw, its replies in the history) and clean ones (what the teacher sees:
-the user turns alone for a middle turn, the FULL view for the answer turn), as token ids.
-"""
+"""Dirty contexts as token ids: what the student saw, its replies in the history."""
 
 from collections.abc import Sequence
 from typing import Literal
 
-from smopd.chat.messages import Message, clean_messages, full_messages, system_messages, user, users_messages
+from smopd.chat.messages import Message, system_messages, user
 from smopd.chat.template import Renderer
 from smopd.data import Example
 
 History = Literal["template", "verbatim"]
-
-
-def full_context(renderer: Renderer, example: Example) -> list[int]:
-    """The whole task in one message: the FULL view, and the clean context of the answer turn."""
-    return renderer.ids(full_messages(example))
-
-
-def users_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
-    """The user turns up to `turn` (from 0) and no reply: the clean context of a middle turn."""
-    return renderer.ids(users_messages(example, turn))
-
-
-def clean_context(renderer: Renderer, example: Example, turn: int) -> list[int]:
-    """What the teacher sees for the reply to shard `turn`."""
-    return renderer.ids(clean_messages(example, turn))
 
 
 class DirtyContext:

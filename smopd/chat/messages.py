@@ -11,12 +11,10 @@ Clean = Literal["separate", "merged", "goal-last"]
 
 
 def user(content: str) -> Message:
-    """A user's message."""
     return {"role": "user", "content": content}
 
 
 def system_messages(example: "Example") -> list[Message]:
-    """The system prompt, if the example has one."""
     return [{"role": "system", "content": example.system}] if example.system else []
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from smopd.chat.messages import Message as Message
+from smopd.chat.messages import Message
 from smopd.chat.messages import user as _user
 from smopd.errors import UserError
 
@@ -66,22 +66,18 @@ class Renderer:
         """Token ids of template text; the template writes every special token itself, so none is added."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def decode(self, reply: Sequence[int]) -> str:
-        """What a user sees of a reply: without its end-of-turn token."""
-        text = self.tokenizer.decode([*reply], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    def decode(self, reply: Sequence[int], special: bool = False) -> str:
+        """What a user sees of a reply: without its end-of-turn token and other special ones."""
+        how: Any = {"skip_special_tokens": not special, "clean_up_tokenization_spaces": False}
+        text = self.tokenizer.decode([*reply], **how)
         assert isinstance(text, str)
         return text
 
     def pieces(self, ids: Sequence[int]) -> dict[int, str]:
         """The text of each token inside a text: some tokenizers drop the space of a first one."""
         before = self.encode("a")[-1:]
-        known = len(self._piece(before))
-        return {i: self._piece([*before, i])[known:] for i in ids}
-
-    def _piece(self, ids: list[int]) -> str:
-        text = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        assert isinstance(text, str)
-        return text
+        known = len(self.decode(before, special=True))
+        return {i: self.decode([*before, i], special=True)[known:] for i in ids}
 
     def continuation(self, messages: Sequence[Message], user: str) -> list[int]:
         """The ids between a reply to `messages` and the next one: end of turn, user turn, prompt."""

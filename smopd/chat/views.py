@@ -1,12 +1,12 @@
 """The views of an example: what the user says, turn by turn. Wording is ours, the content the example's."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 from smopd.data import Example
 
 View = Literal["full", "concat", "sharded", "recap", "snowball", "simulated", "teacher"]
-VIEWS: tuple[View, ...] = ("full", "concat", "sharded", "recap", "snowball", "simulated", "teacher")
+VIEWS: tuple[View, ...] = get_args(View)
 
 CONCAT = "Here is what I need, point by point. Take all of the points into account.\n\n{shards}"
 RECAP = "To sum up, this is everything I have told you:\n\n{shards}\n\n"

@@ -2,30 +2,25 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smopd.cli.options import Json, Set, Unsandboxed, permit
+from smopd.cli import options
+from smopd.cli.options import Arg, Json, Opt, Set, Unsandboxed, permit
 from smopd.errors import EngineLost, UserError
 from smopd.printing import console, emit, say
-from smopd.runs.target import TARGET_HELP, Target, resolve_target
+from smopd.runs.target import Target, resolve_target
 
 if TYPE_CHECKING:
     from smopd.data import Example
     from smopd.rollout.driver import Turn
     from smopd.rollout.talk import Talk
 
-Texts = list[str] | None
 COLUMNS = 100  # from here on two replies stand beside each other
-HELP = TARGET_HELP | {
-    "base": "Of a run folder: only what was trained.",
-    "task": "Play this task of the data, shard by shard, and judge the last reply.",
-    "system": "A system prompt; a task has its own.",
-}
+_task_help = "Play this task of the data, shard by shard, and judge the last reply."
 COMMANDS = """  /clean   what they would say to all of your messages in one
   /undo    take the last message back
   /reset   begin anew
@@ -33,21 +28,17 @@ COMMANDS = """  /clean   what they would say to all of your messages in one
   /quit    end (so does Ctrl-D); Ctrl-C stops a reply"""
 
 
-def _option(name: str, *words: str, **settings: Any) -> Any:
-    return typer.Option(*words, help=HELP[name], **settings)
-
-
 def chat(
-    target: Annotated[str, typer.Argument(metavar="MODEL|RUN", help=HELP["target"])],
-    engine: Annotated[str | None, _option("engine")] = None,
-    url: Annotated[Texts, _option("url")] = None,
-    served_model: Annotated[str | None, _option("served_model")] = None,
-    adapter: Annotated[str | None, _option("adapter")] = None,
-    no_base: Annotated[bool, _option("base", "--no-base")] = False,
-    task: Annotated[str | None, _option("task", metavar="ID")] = None,
-    data: Annotated[str | None, _option("data")] = None,
-    verifiers: Annotated[Texts, _option("verifiers")] = None,
-    system: Annotated[str | None, _option("system")] = None,
+    target: Annotated[str, Arg(metavar="MODEL|RUN", help=options.TARGET_HELP)],
+    engine: options.Engine = None,
+    url: options.Url = None,
+    served_model: options.Served = None,
+    adapter: options.Adapter = None,
+    no_base: Annotated[bool, Opt("--no-base", help="Of a run folder: only what was trained.")] = False,
+    task: Annotated[str | None, Opt(metavar="ID", help=_task_help)] = None,
+    data: options.Data = None,
+    verifiers: options.Verifiers = None,
+    system: Annotated[str | None, Opt(help="A system prompt; a task has its own.")] = None,
     allow_unsandboxed: Unsandboxed = False,
     set_: Set = None,
     as_json: Json = False,
@@ -58,13 +49,9 @@ def chat(
     eval.temperature is set, and as long as eval.tokens allows.
 
     Examples:
-
       smopd chat runs/quickstart
-
       smopd chat runs/quickstart --task pocket-eval-0-17
-
       smopd chat Qwen/Qwen3-1.7B --set eval.temperature=0.7 --set model.dtype=bfloat16
-
       smopd chat gpt-4.1-mini --engine openai --url https://api.openai.com
     """
     given = {
@@ -84,16 +71,12 @@ def chat(
         example = _example(found, task, system or "")
         talk, facts = _open(stack, found, no_base, example, screen)
         if task is not None:
-            with suppress(_Stopped):
+            with _stoppable(screen):
                 _play(talk, screen)
         _converse(talk, screen)
     if as_json:
         shown = {"task": task, "system": example.system, "turns": _turns(talk), "clean": screen.clean}
         emit({**facts, **shown, "verdicts": screen.verdicts})
-
-
-class _Stopped(Exception):
-    """Ctrl-C while a reply was written."""
 
 
 class _Screen:
@@ -189,21 +172,18 @@ def _open(
     """The models, ready to answer, and what they are."""
     from smopd.models import resolve_adapter
     from smopd.progress import track
-    from smopd.rollout.assembly import evaluation_driver
-    from smopd.rollout.pair import Player, base_and_trained
+    from smopd.rollout.assembly import Player, base_and_trained, evaluation_driver
     from smopd.rollout.talk import Talk
     from smopd.settings import AUTO
 
     config = found.config
     if config.engine.kind == AUTO:  # one conversation gains nothing from vLLM, and hf shares the weights
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})})
-    start = config.model.adapter
-    wanted: str | Path | None = found.adapter or found.run or start
-    chosen = resolve_adapter(wanted) if wanted else None
+    chosen, start = found.find_adapter(), config.model.adapter
     players: dict[str, Player]
     if found.run and chosen and not no_base:
-        began = resolve_adapter(start) if start else None
-        players = stack.enter_context(base_and_trained(config, chosen, began, track))
+        before = resolve_adapter(start) if start else None
+        players = stack.enter_context(base_and_trained(config, chosen, before, track))
     else:
         name = "trained" if found.run else "model"
         players = {name: stack.enter_context(evaluation_driver(config, chosen, track))}
@@ -220,16 +200,19 @@ def _play(talk: "Talk", screen: _Screen) -> None:
     while talk.untold:
         number, shard = len(talk.told) + 1, talk.untold[0]
         screen.user(f"user, {number} of {len(shards)}", shard)
-        with _stoppable(screen):
-            screen.replies(talk.say(shard, number == len(shards)))
-    from smopd.verify.verdict import describe_verdict
-    from smopd.viewer.measured import expected
+        screen.replies(talk.say(shard, number == len(shards)))
+    from dataclasses import asdict
 
-    right = expected(dict(talk.example.answer))
-    screen.verdicts = _verdicts(talk)
-    for name, verdict in screen.verdicts.items():
-        words = describe_verdict(verdict["correct"], verdict["extracted"], verdict["status"])
-        screen.console.print(f"{name}: {', '.join(filter(None, words))}, expected {right}")
+    from smopd.verify.verdict import describe_verdict
+    from smopd.verify.verifiers import verify
+    from smopd.viewer.look.conversations import answer_text
+
+    right = answer_text(talk.example.task, talk.example.answer)
+    verdicts = {name: verify(talk.example, side.final_text) for name, side in talk.sides.items()}
+    screen.verdicts = {name: asdict(verdict) for name, verdict in verdicts.items()}
+    for name, verdict in verdicts.items():
+        parts = describe_verdict(verdict.correct, verdict.extracted, verdict.status)
+        screen.console.print(f"{name}: {', '.join(filter(None, parts))}, expected {right}")
 
 
 def _converse(talk: "Talk", screen: _Screen) -> None:
@@ -242,7 +225,7 @@ def _converse(talk: "Talk", screen: _Screen) -> None:
             continue
         if not screen.typed:
             screen.user("you", line)
-        with suppress(_Stopped), _stoppable(screen):
+        with _stoppable(screen):
             screen.replies(talk.say(line))
 
 
@@ -260,7 +243,7 @@ def _command(word: str, talk: "Talk", screen: _Screen) -> bool:
         if not talk.told:
             say("(nothing was said yet)", err=True)
             return True
-        with suppress(_Stopped), _stoppable(screen):
+        with _stoppable(screen):
             text, replies = talk.clean()
             screen.user("all of it in one message", text)
             screen.replies(replies, ", told at once")
@@ -270,32 +253,19 @@ def _command(word: str, talk: "Talk", screen: _Screen) -> bool:
     return True
 
 
-class _stoppable:
+@contextmanager
+def _stoppable(screen: _Screen) -> Iterator[None]:
     """Ctrl-C inside stops this reply only; a mistake is said, and a conversation that is typed goes on."""
-
-    def __init__(self, screen: _Screen) -> None:
-        self.screen = screen
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, KeyboardInterrupt):
-            if not self.screen.typed:
-                raise typer.Exit(130) from None
-            say("(stopped; that message is not in the history)", err=True)
-            raise _Stopped from None
-        if isinstance(error, UserError) and not isinstance(error, EngineLost) and self.screen.typed:
-            say(f"error: {error}", "(that message is not in the history)", err=True)
-            raise _Stopped from None
-
-
-def _verdicts(talk: "Talk") -> dict[str, dict[str, Any]]:
-    from dataclasses import asdict
-
-    from smopd.verify.verifiers import verify
-
-    return {name: asdict(verify(talk.example, side.final_text)) for name, side in talk.sides.items()}
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not screen.typed:
+            raise typer.Exit(130) from None
+        say("(stopped; that message is not in the history)", err=True)
+    except UserError as error:
+        if isinstance(error, EngineLost) or not screen.typed:
+            raise
+        say(f"error: {error}", "(that message is not in the history)", err=True)
 
 
 def _replies(replies: "dict[str, Turn]") -> dict[str, Any]:
@@ -306,7 +276,8 @@ def _replies(replies: "dict[str, Turn]") -> dict[str, Any]:
 
 
 def _turns(talk: "Talk") -> list[dict[str, Any]]:
-    said = [
-        {name: side.turns[number] for name, side in talk.sides.items()} for number in range(len(talk.told))
-    ]
-    return [{"user": user, "replies": _replies(turns)} for user, turns in zip(talk.told, said, strict=True)]
+    rows = []
+    for number, text in enumerate(talk.told):
+        turns = {name: side.turns[number] for name, side in talk.sides.items()}
+        rows.append({"user": text, "replies": _replies(turns)})
+    return rows

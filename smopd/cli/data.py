@@ -2,21 +2,18 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from smopd.cli.options import Json
+from smopd.cli.options import Arg, Json, Opt, stoppable
 from smopd.errors import UserError
 from smopd.files import require_writable
 from smopd.formatting import one_line
 from smopd.printing import emit, say, show
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
-Opt, Arg = typer.Option, typer.Argument
 DataSet = Annotated[str, Arg(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")]
 Verifiers = Annotated[list[Path] | None, Opt(help="Python file with verifiers of your own. May be repeated.")]
 Kind = Annotated[str, Opt(help="rule: no model needed; llm: a model behind --url splits, the rules check.")]
@@ -33,6 +30,7 @@ AnswerField = Annotated[str, Opt(help="Field of the answer: a number, '... #### 
 _PROMPT = "System prompt; default the row's field 'system', else the task's own."
 DOMAINS = "math,actions,database,code"
 SHOWN = 20  # rows or problems printed
+NOTHING = "; nothing was written"
 
 
 @data_app.command("pocket")
@@ -53,7 +51,7 @@ def data_pocket(
     if split not in ("train", "eval"):
         raise UserError(f"--split: expected train or eval, found {split!r}")
     _new(out)
-    save_examples(out, generate(split, count, seed))  # type: ignore[arg-type]
+    save_examples(out, generate(split, count, seed))
     emit({"file": str(out), "examples": count}) if as_json else say(f"{count} examples in {out}")
 
 
@@ -79,9 +77,7 @@ def data_build(
     """Build a training set over four domains from raw public files, clear of the evaluation sets.
 
     Examples:
-
       smopd data build raw train.jsonl --eval lic_math.json --eval lic_database.json
-
       smopd data build raw train.jsonl --sharder llm --url http://localhost:8000
     """
     from smopd.data.training_set import BuildPlan, build, write
@@ -91,7 +87,7 @@ def data_build(
     chosen = tuple(d.strip() for d in domains.split(",") if d.strip())
     plan = BuildPlan(raw, tuple(eval_ or ()), chosen, total, seed, sharder, workers)
     engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
-    with _stoppable():
+    with stoppable(NOTHING):
         by_model = _sharder(sharder, out, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
         built = build(plan, by_model, track)
         built.sharder_counts = by_model.counts if by_model else built.sharder_counts
@@ -118,8 +114,9 @@ def data_check(
     """
     from smopd.data.check import check_file
     from smopd.progress import track
+    from smopd.verify import load_verifiers
 
-    _load(verifiers)
+    load_verifiers(verifiers or ())
     report = check_file(path, against, track)
     facts = report.to_json()
     if as_json:
@@ -149,12 +146,13 @@ def data_stats(
     from smopd.data.stats import describe, tables
     from smopd.data.stats import plot as draw
     from smopd.files import write_text
+    from smopd.verify import load_verifiers
 
     if plot is not None:
         if plot.suffix not in (".svg", ".html"):
             raise UserError(f"--plot: expected a name that ends in .svg or .html, found {plot}")
         _new(plot)
-    _load(verifiers)
+    load_verifiers(verifiers or ())
     facts = describe(load_examples(path))
     if plot is not None:
         write_text(plot, draw(facts, Path(path).name, plot.suffix == ".html"))
@@ -194,16 +192,16 @@ def data_shard(
     from smopd.data.sharding import by_rule
     from smopd.data.training_set.pairs import read_pairs, shard_pairs
     from smopd.files import write_jsonl
-    from smopd.verify import tasks
+    from smopd.verify import load_verifiers, tasks
 
     _new(out)
-    _load(verifiers)
+    load_verifiers(verifiers or ())
     rows = read_pairs(pairs, task, question, answer, system, source or pairs.name)
     if task not in tasks.scored():
         needs = f"whoever reads {out} needs one (--verifiers my.py)"
         say(f"warning: {task!r} has no verifier yet; {needs}", err=True)
     engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
-    with _stoppable():
+    with stoppable(NOTHING):
         by_model = _sharder(sharder, out, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)
         examples, dropped = shard_pairs(rows, by_model or by_rule)
     reasons = [one_line(f"{d['where']}: {d['reason']}") for d in dropped]
@@ -215,8 +213,7 @@ def data_shard(
         emit({"file": str(out), "examples": len(examples), "dropped": dropped, **counts})
         return
     rest = [f"... and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
-    head = f"{len(examples)} examples in {out}; {len(dropped)} rows dropped"
-    say(head, *reasons[:SHOWN], *rest)
+    say(f"{len(examples)} examples in {out}; {len(dropped)} rows dropped", *reasons[:SHOWN], *rest)
 
 
 def _new(out: Path, *beside: str) -> None:
@@ -224,12 +221,6 @@ def _new(out: Path, *beside: str) -> None:
         if os.path.lexists(path):
             raise UserError(f"{path}: exists; nothing was written")
     require_writable(out)
-
-
-def _load(verifiers: list[Path] | None) -> None:
-    from smopd.verify import load_verifiers
-
-    load_verifiers(verifiers or ())
 
 
 def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> Any:
@@ -248,16 +239,6 @@ def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> An
 
     options["cache"] = options["cache"] or out.with_name(f"{out.name}.shards.jsonl")
     return LlmSharder(ChatEndpoint(EngineSettings(kind="openai", **engine)), **options, track=track)
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Ctrl-C ends with a word and the exit code 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        say("stopped; nothing was written", err=True)
-        raise typer.Exit(130) from None
 
 
 def _print_card(card: dict[str, Any]) -> None:

@@ -5,47 +5,40 @@ from typing import Annotated, Any
 
 import typer
 
-from smopd.cli.options import Json, Set, Unsandboxed, permit, verb_with
+from smopd.cli import options
+from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, Texts, Unsandboxed, permit, stoppable, verb_with
 from smopd.errors import UserError
 from smopd.printing import emit, say, show
-from smopd.runs.target import TARGET_HELP, resolve_target
+from smopd.runs.target import Target, resolve_target
 
-Texts = list[str] | None
 TITLE = "Accuracy of a model, with intervals; compare two of them."
 eval_app = typer.Typer(cls=verb_with("compare", "inspect"), add_completion=False, help=TITLE)
-HELP = TARGET_HELP | {
-    "base": "Of a run folder: leave out its model as it was before training.",
-    "views": "Separated by commas: full, concat, sharded, recap, snowball, simulated, teacher.",
-    "limit": "Only the first N examples.",
-    "runs": "Play everything N times; needs --set eval.temperature=1.0.",
-    "user_url": "simulated: base URL of the model that plays the user. May be repeated.",
-    "user_model": "simulated: that model's name at the endpoint.",
-    "databases": "database: folder of .sqlite files; default: synthesised ones.",
-    "out": "Folder of the evaluation; default in the run folder (where the base always is) or under runs/.",
-}
-
-
-def _option(name: str, *words: str, **settings: Any) -> Any:
-    return typer.Option(*words, help=HELP[name], **settings)
+_base_help = "Of a run folder: leave out its model as it was before training."
+_views_help = "Separated by commas: full, concat, sharded, recap, snowball, simulated, teacher."
+_runs_help = "Play everything N times; needs --set eval.temperature=1.0."
+_user_help = "simulated: base URL of the model that plays the user. May be repeated."
+_databases_help = "database: folder of .sqlite files; default: synthesised ones."
+_out_help = "Folder of the evaluation; default in the run folder (where the base always is) or under runs/."
+Played = tuple[Path, dict[str, Any], bool]  # folder, summary, was it finished before
 
 
 @eval_app.command("run")
 def evaluate(
-    target: Annotated[str, typer.Argument(help=HELP["target"])],
-    engine: Annotated[str | None, _option("engine")] = None,
-    url: Annotated[Texts, _option("url")] = None,
-    served_model: Annotated[str | None, _option("served_model")] = None,
-    adapter: Annotated[str | None, _option("adapter")] = None,
-    no_base: Annotated[bool, _option("base", "--no-base")] = False,
-    data: Annotated[str | None, _option("data")] = None,
-    views: Annotated[str | None, _option("views")] = None,
-    limit: Annotated[int | None, _option("limit", min=1)] = None,
-    runs: Annotated[int | None, _option("runs", min=1)] = None,
-    user_url: Annotated[Texts, _option("user_url")] = None,
-    user_model: Annotated[str | None, _option("user_model")] = None,
-    verifiers: Annotated[Texts, _option("verifiers")] = None,
-    databases: Annotated[str | None, _option("databases")] = None,
-    out: Annotated[Path | None, _option("out")] = None,
+    target: Annotated[str, Arg(help=options.TARGET_HELP)],
+    engine: options.Engine = None,
+    url: options.Url = None,
+    served_model: options.Served = None,
+    adapter: options.Adapter = None,
+    no_base: Annotated[bool, Opt("--no-base", help=_base_help)] = False,
+    data: options.Data = None,
+    views: Annotated[str | None, Opt(help=_views_help)] = None,
+    limit: Annotated[int | None, Opt(min=1, help="Only the first N examples.")] = None,
+    runs: Annotated[int | None, Opt(min=1, help=_runs_help)] = None,
+    user_url: Annotated[Texts, Opt(help=_user_help)] = None,
+    user_model: Annotated[str | None, Opt(help="simulated: that model's name at the endpoint.")] = None,
+    verifiers: options.Verifiers = None,
+    databases: Annotated[str | None, Opt(help=_databases_help)] = None,
+    out: Annotated[Path | None, Opt(help=_out_help)] = None,
     allow_unsandboxed: Unsandboxed = False,
     set_: Set = None,
     as_json: Json = False,
@@ -57,15 +50,10 @@ def evaluate(
     eval compare A B.
 
     Examples:
-
       smopd eval pocket --limit 100
-
       smopd eval runs/qwen3 --data lic_math.json --views full,concat,sharded,recap,snowball
-
       smopd eval runs/qwen3 --data everyday:eval --views sharded,teacher
-
       smopd eval Qwen/Qwen3-1.7B --data lic_math.json --runs 10 --set eval.temperature=1.0
-
       smopd eval gpt-4.1-mini --engine openai --url https://api.openai.com --data lic_math.json
 
     The key of an endpoint is taken from the environment variable OPENAI_API_KEY (--set
@@ -77,15 +65,34 @@ def evaluate(
         "eval.views": chosen_views, "eval.limit": limit, "eval.runs": runs, "user.servers": user_url or None,
         "user.model": user_model, "data.verifiers": verifiers or None, "data.databases": databases,
     }  # fmt: skip
-    found = resolve_target(target, given, set_, adapter)
-    config, run = found.config, found.run
+    resolved = resolve_target(target, given, set_, adapter)
+    config, run = resolved.config, resolved.run
     if user_url and "simulated" not in config.eval.views:
         only = "only the view simulated has a model that plays the user"
         raise UserError(f"--user-url: {only}; add it to --views")
     if no_base and run is None:
         raise UserError(f"--no-base: {target} is no run folder: it is evaluated alone")
     permit(allow_unsandboxed)
+    chosen, before, (folder, summary, _) = _play(target, resolved, no_base, out)
+    changes = _changes(before[0], folder) if before else {}
+    if as_json:
+        model = {"model": config.model.path, "adapter": str(chosen) if chosen else None}
+        more = {"base": {"folder": str(before[0]), **before[1]}, "change": changes} if before else {}
+        emit({**model, "data": config.data.eval, "folder": str(folder), **summary, **more})
+        return
+    from smopd.viewer.terminal import before_and_after, summary_table
 
+    show(summary_table(summary))
+    if before:
+        show(before_and_after(before[1], summary, changes))
+    if run and _is_of_run(chosen, run):
+        say(f"with conversations, as a page: smopd report {run}", err=True)
+
+
+def _play(
+    target: str, resolved: Target, no_base: bool, out: Path | None
+) -> tuple[Path | None, Played | None, Played]:
+    """The adapter that is evaluated, the evaluation of the run's base, if it is wanted, and its own."""
     from smopd.evaluation.prepare import prepared_examples
     from smopd.evaluation.session import check_evaluation, evaluate_into, identity
     from smopd.evaluation.store import EvaluationFolder
@@ -97,56 +104,42 @@ def evaluate(
     from smopd.runs.evaluations import BASE, slug
     from smopd.runs.layout import EVAL
 
+    config, run, settings = resolved.config, resolved.run, resolved.settings
     check_evaluation(config)
-    start = config.model.adapter
-    wanted = found.adapter or run or start
-    chosen = resolve_adapter(wanted) if wanted else None
-    of_run = run is not None and chosen is not None and chosen.resolve().parent.parent == run.resolve()
+    chosen = resolved.find_adapter()
     examples = prepared_examples(config, "eval")
     config = resolve_engine(config)
     if out is not None:  # a place that will not do is said before the base is played
         EvaluationFolder(out, identity(config, examples, chosen))
-    before: tuple[Path, dict[str, Any]] | None = None
-    try:
-        if run and not no_base:
-            began = resolve_adapter(start) if start else None
-            folder, summary, finished = evaluate_side(
-                run, BASE, config, examples, began, settings=found.settings, track=track
-            )
-            before = folder, summary
-            _say_where("base, ", folder, finished)
-        if run and chosen and of_run:
-            out, summary, finished = evaluate_side(
-                run, chosen.name, config, examples, chosen, out, found.settings, track=track
-            )
-        else:
-            named = f"eval-{slug(target)}-{slug(config.data.eval)}"
-            out = out or Path("runs") / f"{named}-{digest(identity(config, examples, chosen), 4)}"
-            finished = (out / "summary.json").exists()
-            label = chosen.name if chosen else "eval"
-            summary = evaluate_into(out, config, examples, label, chosen, track=track)
-    except KeyboardInterrupt:
+
+    def saved() -> str:
         there = [str(p) for p in (run / EVAL if run else None, out) if p and p.exists()]
-        kept = f"what was played is saved in {' and '.join(there)}. The same command goes on from there."
-        say(f"stopped; {kept if there else 'nothing was written'}", err=True)
-        raise typer.Exit(130) from None
-    _say_where("", out, finished)
-    changes = _changes(before[0], out) if before else None
-    if as_json:
-        model = {"model": config.model.path, "adapter": str(chosen) if chosen else None}
-        more = {"base": {"folder": str(before[0]), **before[1]}, "change": changes} if before else {}
-        emit({**model, "data": config.data.eval, "folder": str(out), **summary, **more})
-        return
-    from smopd.viewer.terminal import before_and_after, summary_table
+        kept = f"what was played is saved in {' and '.join(there)}. {GOES_ON}"
+        return f"; {kept if there else 'nothing was written'}"
 
-    show(summary_table(summary))
-    if before:
-        show(before_and_after(before[1], summary, changes or {}))
-    if of_run:
-        say(f"with conversations, as a page: smopd report {run}", err=True)
+    before = None
+    with stoppable(saved):
+        if run and not no_base:
+            start = resolve_adapter(config.model.adapter) if config.model.adapter else None
+            before = evaluate_side(run, BASE, config, examples, start, settings=settings, track=track)
+            _say_where("base, ", before)
+        if run and chosen and _is_of_run(chosen, run):
+            after = evaluate_side(run, chosen.name, config, examples, chosen, out, settings, track=track)
+        else:
+            name = f"eval-{slug(target)}-{slug(config.data.eval)}"
+            out = out or Path("runs") / f"{name}-{digest(identity(config, examples, chosen), 4)}"
+            finished, label = (out / "summary.json").exists(), chosen.name if chosen else "eval"
+            after = out, evaluate_into(out, config, examples, label, chosen, track=track), finished
+    _say_where("", after)
+    return chosen, before, after
 
 
-def _say_where(what: str, folder: Path, finished: bool) -> None:
+def _is_of_run(adapter: Path | None, run: Path) -> bool:
+    return adapter is not None and adapter.resolve().parent.parent == run.resolve()
+
+
+def _say_where(what: str, played: Played) -> None:
+    folder, _, finished = played
     say(f"{what}{'was finished before' if finished else 'saved'}: {folder}", err=True)
 
 
@@ -154,13 +147,14 @@ def _changes(before: Path, after: Path) -> dict[str, Any]:
     """The paired change of each view from the base to what was trained."""
     from smopd.evaluation.metrics import compare_evaluations
 
-    return {view: found["change"] for view, found in compare_evaluations(before, after)["views"].items()}
+    views = compare_evaluations(before, after)["views"]
+    return {view: compared["change"] for view, compared in views.items()}
 
 
 @eval_app.command()
 def compare(
-    a: Annotated[Path, typer.Argument(help="Before: folder of a finished evaluation, or a run.")],
-    b: Annotated[Path, typer.Argument(help="After: another one of the same data, or a run.")],
+    a: Annotated[Path, Arg(help="Before: folder of a finished evaluation, or a run.")],
+    b: Annotated[Path, Arg(help="After: another one of the same data, or a run.")],
     as_json: Json = False,
 ) -> None:
     """Two finished evaluations, paired by item, on the items and views both have, whole and by task.
@@ -170,9 +164,7 @@ def compare(
     Played once each: the exact McNemar test. Several times: a bootstrap over items.
 
     Examples:
-
       smopd eval compare runs/quickstart/eval/base runs/quickstart/eval/trained
-
       smopd eval compare runs/entropy runs/combined
     """
     from smopd.evaluation.metrics import compare_evaluations
@@ -187,8 +179,8 @@ def compare(
 
 @eval_app.command()
 def inspect(
-    evaluation: Annotated[Path, typer.Argument(help="Folder of a finished evaluation.")],
-    out: Annotated[Path, typer.Argument(help="The log: a file that ends in .eval or .json.")],
+    evaluation: Annotated[Path, Arg(help="Folder of a finished evaluation.")],
+    out: Annotated[Path, Arg(help="The log: a file that ends in .eval or .json.")],
     as_json: Json = False,
 ) -> None:
     """A finished evaluation as a log of inspect_ai, to be read with its viewer: inspect view.
@@ -197,5 +189,5 @@ def inspect(
     """
     from smopd.evaluation.inspect_log import write_inspect_log
 
-    made = write_inspect_log(evaluation, out)
-    emit({"evaluation": str(evaluation), "log": str(made)}) if as_json else say(f"written: {made}")
+    log = write_inspect_log(evaluation, out)
+    emit({"evaluation": str(evaluation), "log": str(log)}) if as_json else say(f"written: {log}")

@@ -11,9 +11,8 @@ from smopd.printing import emit, say, show
 if TYPE_CHECKING:
     from smopd.methods import Method
 
-methods_app = typer.Typer(
-    cls=verb_with("show"), add_completion=False, help="The methods that --method takes."
-)
+TITLE = "The methods that --method takes."
+methods_app = typer.Typer(cls=verb_with("show"), add_completion=False, help=TITLE)
 GROUPS = {
     "paper": "The paper's own",
     "compared": "Systems the paper compares itself with",
@@ -39,11 +38,8 @@ def methods(as_json: Json = False) -> None:
         return
     width = max(map(len, METHODS))
     for group, title in GROUPS.items():
-        rows = [
-            Row(method.name.ljust(width), [method.summary])
-            for method in METHODS.values()
-            if method.group == group
-        ]
+        listed = [method for method in METHODS.values() if method.group == group]
+        rows = [Row(method.name.ljust(width), [method.summary]) for method in listed]
         if rows:
             show(Table(title=title, heads=(), rows=rows), "")
 
@@ -56,13 +52,11 @@ def show_method(
     """One method: its objective in words and symbols, parts, settings, cost and paper.
 
     Examples:
-
       smopd methods show maigo
-
       smopd methods show my_method.py
     """
     from smopd.config import load_config, plan_of
-    from smopd.config_io import describe_fields
+    from smopd.config_io import describe_fields, flatten
     from smopd.methods import DEFAULT, find_method
 
     try:
@@ -71,11 +65,11 @@ def show_method(
         raise UserError(str(error)) from None
     config = load_config("pocket", method=name)
     parts = plan_of(config).describe()
-    rows = [(f"objective.{key}", _value(config, f"objective.{key}"), text)
-            for key, _, text in describe_fields(method.section)]  # fmt: skip
-    rows += [
-        (k, v, "set by the method") for k, v in method.settings.items() if not k.startswith("objective.")
-    ]
+    values = flatten({"objective": config.objective.model_dump()})
+    fields = [(f"objective.{key}", text) for key, _, text in describe_fields(method.section)]
+    rows = [(key, values.get(key), text) for key, text in fields]
+    others = {key: value for key, value in method.settings.items() if not key.startswith("objective.")}
+    rows += [(key, value, "set by the method") for key, value in others.items()]
     cost = _cost(name)
     if as_json:
         settings = {key: value for key, value, _ in rows}
@@ -96,12 +90,6 @@ def _facts(method: "Method") -> dict[str, Any]:
     return {key: getattr(method, key) for key in shown}
 
 
-def _value(config: Any, key: str) -> Any:
-    from smopd.config_io import flatten
-
-    return flatten(config.model_dump()).get(key)
-
-
 def _cost(name: str) -> dict[str, float]:
     """Ratios to the usual method, as the planner counts them."""
     from smopd.config import load_config
@@ -109,11 +97,8 @@ def _cost(name: str) -> dict[str, float]:
     from smopd.planning.averages import find_averages
     from smopd.planning.load import step_load
 
-    loads = []
-    for method in (name, DEFAULT):
-        config = load_config("pocket", method=method)
-        loads.append(step_load(config, find_averages(config)))
-    of_method, usual = loads
+    configs = [load_config("pocket", method=method) for method in (name, DEFAULT)]
+    of_method, usual = (step_load(config, find_averages(config)) for config in configs)
     return {
         "tokens sampled": of_method.sampled.tokens / usual.sampled.tokens,
         "student tokens": of_method.passes * of_method.student.tokens / usual.student.tokens,

@@ -1,16 +1,47 @@
-"""Options that several verbs share."""
+"""Options that several verbs share, and how a verb ends on Ctrl-C."""
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup, TyperOption
 
-_set_help = "Override a setting, e.g. optim.lr=1e-5. May be repeated."
+from smopd.printing import say
+from smopd.training.interrupt import Stopped
+
+GOES_ON = "The same command goes on from there."
+Arg, Opt = typer.Argument, typer.Option
+Texts = list[str] | None
 _unsandboxed_help = "Run model-written code without isolation where none can be had."
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_set_help)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-Unsandboxed = Annotated[bool, typer.Option("--allow-unsandboxed", help=_unsandboxed_help)]
+_set_help = "Override a setting, e.g. optim.lr=1e-5. May be repeated."
+Set = Annotated[Texts, Opt("--set", metavar="KEY=VALUE", help=_set_help)]
+Json = Annotated[bool, Opt("--json", help="Print one JSON object on standard output.")]
+Unsandboxed = Annotated[bool, Opt("--allow-unsandboxed", help=_unsandboxed_help)]
+# Of verbs that play a model.
+TARGET_HELP = (
+    "A run folder or one of its checkpoints, a model folder, a hub name, or 'pocket'; a recipe (.toml): its "
+    "model before training; for openai only the name."
+)
+_engine_help = "auto, hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint."
+Engine = Annotated[str | None, Opt(help=_engine_help)]
+Url = Annotated[Texts, Opt(help="Base URL of a server, for vllm-http and openai. May be repeated.")]
+Served = Annotated[str | None, Opt(help="openai: the model's name at the endpoint; default TARGET.")]
+Adapter = Annotated[str | None, Opt(help="A PEFT adapter, or a run folder whose newest checkpoint to use.")]
+Data = Annotated[str | None, Opt(help="JSONL of ours, LiC's JSON, hf:NAME, or pocket:eval[:N].")]
+Verifiers = Annotated[Texts, Opt(help="Your Python file with @verifier functions. May be repeated.")]
+
+
+@contextmanager
+def stoppable(message: str | Callable[[], str]) -> Iterator[None]:
+    """Ctrl-C inside ends the verb with the exit code 130; `message`: what follows on "stopped"."""
+    try:
+        yield
+    except (KeyboardInterrupt, Stopped) as stop:
+        after = f" after step {stop.step}" if isinstance(stop, Stopped) else ""
+        say(f"stopped{after}{message if isinstance(message, str) else message()}", err=True)
+        raise typer.Exit(130) from None
 
 
 def hide_types_of_flags() -> None:

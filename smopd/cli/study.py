@@ -1,7 +1,4 @@
-"""`smopd study`: a grid of runs, the design's power, the token log's calibration, gradient shares.
-
-Heavy imports wait until a verb runs.
-"""
+"""`smopd study`: a grid of runs, the design's power, the token log's calibration, gradient shares."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smopd.cli.options import Json, Set, finite, verb_with
+from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, finite, stoppable, verb_with
 from smopd.errors import UserError
 from smopd.printing import emit, say
 from smopd.runs.layout import GRADIENTS, METRICS
@@ -35,13 +32,13 @@ DISCORDANCE = "Spread over items of the difference of two arms, see docs/study.m
 
 @study_app.command("run")
 def study(
-    source: Annotated[str, typer.Argument(metavar="STUDY", help=STUDY)],
-    out: Annotated[Path | None, typer.Option(help=OUT)] = None,
-    jobs: Annotated[int, typer.Option(min=1, help=JOBS)] = 1,
-    retries: Annotated[int, typer.Option(min=0, help=RETRIES)] = 1,
-    print_commands: Annotated[bool, typer.Option("--print-commands", help=COMMANDS)] = False,
+    source: Annotated[str, Arg(metavar="STUDY", help=STUDY)],
+    out: Annotated[Path | None, Opt(help=OUT)] = None,
+    jobs: Annotated[int, Opt(min=1, help=JOBS)] = 1,
+    retries: Annotated[int, Opt(min=0, help=RETRIES)] = 1,
+    print_commands: Annotated[bool, Opt("--print-commands", help=COMMANDS)] = False,
     set_: Set = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
+    dry_run: Annotated[bool, Opt("--dry-run", help=DRY_RUN)] = False,
     as_json: Json = False,
 ) -> None:
     """Run every cell of a study that is not finished yet, then write its report. The same command goes on
@@ -50,11 +47,8 @@ def study(
     Other verbs: smopd study list | power | calibration RUN | gradients RUN.
 
     Examples:
-
       smopd study miniature --jobs 2
-
       smopd study my-study.toml --dry-run
-
       smopd study paper-ablation --set data.train=train.jsonl --set data.eval=lic_math.json --print-commands > commands.txt
 
     A cell is an ordinary run: --print-commands prints a line for each, which may be run anywhere that sees
@@ -79,18 +73,15 @@ def study(
     with folder.lock():
         folder.prepare()
         scheduler = Scheduler(folder, listed, jobs, retries)
-        try:
+        with stoppable(lambda: _saved(folder, listed)):
             _run(scheduler)
-        except KeyboardInterrupt:
-            counts = f"{sum(job.done for job in listed)} of {len(listed)} cells done"
-            saved = f"everything is saved in {folder.path}. The same command goes on from there."
-            say(f"stopped with {counts}; {saved}", err=True)
-            raise typer.Exit(130) from None
-        try:
+        with stoppable(" before the report was written; the same command writes it."):
             _finish(folder, listed, as_json)
-        except KeyboardInterrupt:
-            say("stopped before the report was written; the same command writes it.", err=True)
-            raise typer.Exit(130) from None
+
+
+def _saved(folder: "StudyFolder", listed: list["StudyJob"]) -> str:
+    counts = f"{sum(job.done for job in listed)} of {len(listed)} cells done"
+    return f" with {counts}; everything is saved in {folder.path}. {GOES_ON}"
 
 
 def _run(scheduler: "Scheduler") -> None:
@@ -134,8 +125,7 @@ def _finish(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -> N
     for job in failed:
         say(f"failed: {job.label}: {job.error}", err=True)
     if failed:
-        counts = f"{len(failed)} of {len(listed)} cells failed"
-        say(f"{counts}; the same command tries them again.", err=True)
+        say(f"{len(failed)} of {len(listed)} cells failed; the same command tries them again.", err=True)
         raise typer.Exit(1)
 
 
@@ -150,8 +140,7 @@ def _show_grid(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -
         return
     say(f"{plan.name}: {plan.title}")
     say(f"{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n")
-    for label, state in states.items():
-        say(f"  {state:<6} {label}")
+    say(*(f"  {state:<6} {label}" for label, state in states.items()))
 
 
 @study_app.command("list")
@@ -173,12 +162,10 @@ def list_studies(as_json: Json = False) -> None:
 
 @study_app.command()
 def power(
-    items: Annotated[
-        int, typer.Option(min=2, max=10**9, help="Evaluation items, the same for all arms.")
-    ] = 200,
-    seeds: Annotated[int, typer.Option(min=1, max=10**6, help="Runs of each arm.")] = 3,
-    seed_sd: Annotated[float, typer.Option(callback=finite, min=0, max=100, help=SEED_SD)] = 0.6,
-    discordance: Annotated[float, typer.Option(callback=finite, min=0, max=1, help=DISCORDANCE)] = 0.2,
+    items: Annotated[int, Opt(min=2, max=10**9, help="Evaluation items, the same for all arms.")] = 200,
+    seeds: Annotated[int, Opt(min=1, max=10**6, help="Runs of each arm.")] = 3,
+    seed_sd: Annotated[float, Opt(callback=finite, min=0, max=100, help=SEED_SD)] = 0.6,
+    discordance: Annotated[float, Opt(callback=finite, min=0, max=1, help=DISCORDANCE)] = 0.2,
     as_json: Json = False,
 ) -> None:
     """How small a difference a design can find, with a power of 80% at a two-sided level of 5%.
@@ -199,7 +186,7 @@ def power(
 
 
 @study_app.command()
-def calibration(run: Annotated[Path, typer.Argument(help=LOGGED)], as_json: Json = False) -> None:
+def calibration(run: Annotated[Path, Arg(help=LOGGED)], as_json: Json = False) -> None:
     """Whether low student entropy predicts that the clean teacher agrees: AUROC and reliability, from the
     run's token log.
 
@@ -235,9 +222,9 @@ def _decimals(value: float | None) -> str:
 
 @study_app.command()
 def gradients(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    examples: Annotated[int, typer.Option(min=1, help="Training examples rolled out for it.")] = 32,
-    checkpoint: Annotated[str, typer.Option(help=CHECKPOINT)] = "",
+    run: Annotated[Path, Arg(help="Run folder.")],
+    examples: Annotated[int, Opt(min=1, help="Training examples rolled out for it.")] = 32,
+    checkpoint: Annotated[str, Opt(help=CHECKPOINT)] = "",
     as_json: Json = False,
 ) -> None:
     """How much of the middle turns' gradient belongs to the tokens the mask drops. Saved as gradients.json in

@@ -1,27 +1,29 @@
-"""`smopd view`: pages to look at runs, conversations and tokens; `smopd watch`: a run while it trains."""
+"""`smopd view`: pages of runs; `smopd report`: of a run or study; `smopd watch`: a run while it trains."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from smopd.cli.options import Json
+from smopd.cli.options import Arg, Json, Opt
 from smopd.errors import UserError
-from smopd.printing import console, emit, say
+from smopd.printing import console, emit, say, show
 
 _paths_help = "Run folders, a study, evaluations, or a folder of runs. Several are laid over each other."
 _out_help = "Folder of the pages; default view/ in the first folder."
 _serve_help = "Serve them at 127.0.0.1 until Ctrl-C, for a browser on another machine over ssh -L."
 _port_help = "Of --serve; 0: any that is free."
 _live_help = "Make them anew every so many seconds, until Ctrl-C; the open page follows."
+_report_help = "Run folder, folder of a study, or a study's results.json."
+_audit_help = "Write nothing: recompute every number from the raw conversations and compare."
 
 
 def view(
-    paths: Annotated[list[Path], typer.Argument(metavar="RUN|STUDY|FOLDER...", help=_paths_help)],
-    out: Annotated[Path | None, typer.Option(help=_out_help)] = None,
-    serve: Annotated[bool, typer.Option("--serve", help=_serve_help)] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help=_port_help)] = 8756,
-    live: Annotated[float, typer.Option(min=0, metavar="SECONDS", help=_live_help)] = 0,
+    paths: Annotated[list[Path], Arg(metavar="RUN|STUDY|FOLDER...", help=_paths_help)],
+    out: Annotated[Path | None, Opt(help=_out_help)] = None,
+    serve: Annotated[bool, Opt("--serve", help=_serve_help)] = False,
+    port: Annotated[int, Opt(min=0, max=65535, help=_port_help)] = 8756,
+    live: Annotated[float, Opt(min=0, metavar="SECONDS", help=_live_help)] = 0,
     as_json: Json = False,
 ) -> None:
     """Write pages to look at runs: every conversation, every token, curves, what improved and why.
@@ -29,11 +31,8 @@ def view(
     They are plain files: open index.html in a browser, or copy the folder anywhere. No server, no network.
 
     Examples:
-
       smopd view runs/quickstart
-
       smopd view runs/seed1 runs/seed2 --out pages
-
       smopd view runs/qwen3 --serve --live 30
     """
     from smopd.progress import track
@@ -41,7 +40,7 @@ def view(
 
     page = make_view(paths, out, live, track)
     if not serve and not live:
-        emit({"view": str(page)}) if as_json else say(f"{page.resolve().as_uri()}")
+        emit({"view": str(page)}) if as_json else say(page.resolve().as_uri())
         return
     from smopd.viewer.look.serve import keep_showing
 
@@ -51,15 +50,12 @@ def view(
         except UserError as error:  # a run that is just being written: the next look will do
             say(f"not made anew: {error}", err=True)
 
-    with keep_showing(page.parent, port if serve else None, remake if live else None, live) as (
-        address,
-        wait,
-    ):
-        where = address or page.resolve().as_uri()
+    with keep_showing(page.parent, port if serve else None, remake if live else None, live) as shown:
+        address, wait = shown
         if as_json:
             emit({"view": str(page), "address": address})
         else:
-            say(f"{where}\nCtrl-C ends it.")
+            say(address or page.resolve().as_uri(), "Ctrl-C ends it.")
         try:
             wait()
         except KeyboardInterrupt:
@@ -67,9 +63,9 @@ def view(
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Between two looks.")] = 2,
-    once: Annotated[bool, typer.Option("--once", help="Look once and stop.")] = False,
+    run: Annotated[Path, Arg(metavar="RUN", help="Run folder.")],
+    every: Annotated[float, Opt(min=0.2, metavar="SECONDS", help="Between two looks.")] = 2,
+    once: Annotated[bool, Opt("--once", help="Look once and stop.")] = False,
     as_json: Json = False,
 ) -> None:
     """Watch a run while it trains: curves, the last conversation token by token, throughput, time left.
@@ -84,19 +80,86 @@ def watch(
         emit(status(run))
         return
     terminal = console()
-    if once or not terminal.is_terminal:
-        terminal.print(frame(run, terminal.width))
-        return
-    import time
+    if terminal.is_terminal and not once:
+        import time
 
-    from rich.live import Live
+        from rich.live import Live
 
-    try:
-        with Live(frame(run, terminal.width), console=terminal, auto_refresh=False, screen=True) as live:
-            live.refresh()
-            while (now := status(run))["step"] < now["steps"]:
-                time.sleep(every)
-                live.update(frame(run, terminal.width), refresh=True)
-    except KeyboardInterrupt:
-        pass
+        try:
+            with Live(frame(run, terminal.width), console=terminal, auto_refresh=False, screen=True) as live:
+                live.refresh()
+                while (now := status(run))["step"] < now["steps"]:
+                    time.sleep(every)
+                    live.update(frame(run, terminal.width), refresh=True)
+        except KeyboardInterrupt:
+            pass
     terminal.print(frame(run, terminal.width))
+
+
+def report(
+    path: Annotated[Path, Arg(metavar="RUN|STUDY", help=_report_help)],
+    audit: Annotated[bool, Opt("--audit", help=_audit_help)] = False,
+    out: Annotated[Path | None, Opt(help="For a results.json: folder of the report.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the report of a run (report.html) or of a study (page, Markdown, LaTeX, figures), or audit it.
+
+    A run's report has every evaluation of it, wherever smopd eval put it, and says what is missing.
+
+    The audit verifies every reply anew, names every number they do not give, and then fails (exit code 1).
+
+    Example: smopd report runs/quickstart --audit
+    """
+    if not path.exists():
+        raise UserError(f"{path}: no such folder or file; expected a run, a study or a results.json")
+    if audit:
+        _audit(path, as_json)
+    of_study = (path / "study.json").exists() or (path / "studies").is_dir()
+    if out is not None and not path.is_file():
+        where = "the report of a run or a study is written into its folder"
+        raise UserError(f"--out: {where}; --out is for a results.json")
+    if not path.is_file() and not of_study:
+        _report_run(path, as_json)
+        return
+    from smopd.progress import track
+    from smopd.study.report import publish, publish_results
+    from smopd.study.run import study_folders
+
+    if of_study:
+        pages = [publish(folder, track)[1] for folder in study_folders(path)]
+    else:
+        pages = [publish_results(path, out, track)]
+    if as_json:
+        emit({"report": str(pages[0])} if len(pages) == 1 else {"reports": list(map(str, pages))})
+    else:
+        say(*pages)
+
+
+def _audit(path: Path, as_json: bool) -> None:
+    from smopd.progress import track
+    from smopd.viewer.results import audit
+
+    problems = audit(path, track)
+    if as_json:
+        emit({"audited": str(path), "problems": problems})
+    else:
+        say("\n".join(problems) or f"{path}: every number is what the conversations give")
+    raise typer.Exit(1 if problems else 0)
+
+
+def _report_run(path: Path, as_json: bool) -> None:
+    from smopd.progress import late
+    from smopd.viewer.results import report_run
+
+    with late(f"reading {path}"):
+        page, data = report_run(path)
+    if as_json:
+        emit({"report": str(page), "missing": [one._asdict() for one in data.missing]})
+        return
+    from smopd.viewer.terminal import accuracy_table
+
+    say(page)
+    if data.accuracies:
+        show(accuracy_table(data.accuracies, data.comparisons, data.notices))
+    for what, command in data.missing:
+        say(f"missing: {what}", f"  {command}")

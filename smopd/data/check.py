@@ -14,7 +14,7 @@ from smopd.data.example import Example
 from smopd.data.reading import file_items, generated, load_examples, parse_item
 from smopd.data.sharding import check_shards, normalise
 from smopd.data.training_set.overlap import held_out
-from smopd.data.trial import try_verifiers
+from smopd.data.trial import group_by_task, try_verifiers
 from smopd.errors import UserError
 from smopd.tracking import Track, quiet
 from smopd.verify import tasks
@@ -34,13 +34,12 @@ class Report:
     warnings: list[tuple[str, int, list[str]]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        shards = sorted(Counter(len(e.shards) for e in self.examples).items())
-        facts = {"file": self.file, "examples": len(self.examples)}
-        facts["tasks"] = dict(Counter(e.task for e in self.examples))
-        facts["shards"] = {str(number): count for number, count in shards}
+        by_task = dict(Counter(e.task for e in self.examples))
+        by_shards = {str(n): k for n, k in sorted(Counter(len(e.shards) for e in self.examples).items())}
+        counts = {"examples": len(self.examples), "tasks": by_task, "shards": by_shards}
         warnings = [{"what": what, "count": n, "examples": some} for what, n, some in self.warnings]
-        return {**facts, "errors": self.errors, "broken": self.broken, "warnings": warnings}
+        problems = {"errors": self.errors, "broken": self.broken, "warnings": warnings}
+        return {"file": self.file, **counts, **problems}
 
 
 def check_file(path: str, against: str | None = None, track: Track = quiet) -> Report:
@@ -74,33 +73,29 @@ def _read(path: Path, report: Report) -> None:
 
 
 def _warn(report: Report, against: str | None, track: Track) -> None:
-    found, overlaps = (defaultdict[str, list[str]](list) for _ in range(2))
+    problems, overlaps = (defaultdict[str, list[str]](list) for _ in range(2))
     first: dict[Any, str] = {}
-    sampled, out = _sampled(report.examples), held_out(None, (), [against] if against else [])
+    sampled, out = _sample(report.examples), held_out(None, (), [against] if against else [])
     with track("check", len(report.examples)) as update:
         for number, example in enumerate(report.examples, 1):
             for problem, detail in _problems(example, example.id in sampled, first):
-                found[problem].append(f"{example.id} ({detail})" if detail else example.id)
+                problems[problem].append(f"{example.id} ({detail})" if detail else example.id)
             if against and (why := out.overlap(example.task, example.full, example.answer)):
                 overlaps[f"overlap with {against}: {why}"].append(example.id)
-            if number % 100 == 0 or number == len(report.examples):
-                update(number)
-    trial = try_verifiers(report.examples)
-    report.errors += trial.errors
-    report.broken += len(trial.errors)
-    warnings = [*found.items(), *trial.warnings.items(), *sorted(overlaps.items())]
+            update(number)
+    errors, failures = try_verifiers(report.examples)
+    report.errors += errors
+    report.broken += len(errors)
+    warnings = [*problems.items(), *failures.items(), *sorted(overlaps.items())]
     report.warnings = [(what, len(ids), ids[:SHOWN]) for what, ids in warnings]
 
 
-def _sampled(examples: list[Example]) -> set[str]:
+def _sample(examples: list[Example]) -> set[str]:
     """The ids of the examples whose references are checked: all, or as many as their task says, evenly."""
-    by_task: dict[str, list[str]] = defaultdict(list)
-    for example in examples:
-        by_task[example.task].append(example.id)
     chosen: set[str] = set()
-    for name, ids in by_task.items():
+    for name, some in group_by_task(examples).items():
         most = task.references_checked if (task := tasks.find(name)) else 0
-        chosen.update(ids[:: -(-len(ids) // most)] if most else ids)
+        chosen.update(e.id for e in (some[:: -(-len(some) // most)] if most else some))
     return chosen
 
 

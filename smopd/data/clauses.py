@@ -10,16 +10,12 @@ from bisect import bisect_left
 from itertools import pairwise
 from pathlib import Path
 
-WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-
-
-def word_set(name: str) -> frozenset[str]:
-    """The words of a list in words.toml."""
-    return frozenset(WORDS[name].split())
+_TEXTS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+WORDS = {name: dict.fromkeys(text.split()) for name, text in _TEXTS.items()}  # in order, and quick to look up
 
 
 def _any_of(name: str) -> str:
-    return "|".join(WORDS[name].split())
+    return "|".join(WORDS[name])
 
 
 # --- what stays whole
@@ -33,30 +29,25 @@ _CLOSERS = {")": "(", "]": "[", "}": "{"}
 
 def whole_spans(text: str) -> list[tuple[int, int]]:
     """(start, end) of every quotation, bracket, code and address, none inside another."""
-    opened, found, outer = list[re.Match[str]](), list[tuple[int, int]](), list[tuple[int, int]]()
+    opened, spans, outer = list[re.Match[str]](), list[tuple[int, int]](), list[tuple[int, int]]()
     for m in _QUOTED_OR_BRACKET.finditer(text):
         if m["quoted"]:
-            found.append(m.span())
+            spans.append(m.span())
         elif m[0] not in _CLOSERS:
             opened.append(m)
         elif opened and opened[-1][0] == _CLOSERS[m[0]]:
-            found.append((opened.pop().start(), m.end()))
-    for span in sorted(found, key=lambda s: (s[0], -s[1])):
+            spans.append((opened.pop().start(), m.end()))
+    for span in sorted(spans, key=lambda s: (s[0], -s[1])):
         if not outer or span[0] >= outer[-1][1]:
             outer.append(span)
     return outer
 
 
 # --- sentences
-
-
-_ABBREVIATIONS = word_set("abbreviations")
-_STARTERS = word_set("starters")
 _END = re.compile(
     r"(?<![.?!…])(?P<mark>[.?!…]+)(?P<close>[\"'”’)\]}]*)(?P<gap>\s+|(?<=[a-z][.?!])(?=[A-Z][a-z]*\s))"
 )
 _AHEAD = 200  # characters behind a mark that are looked at
-_AMBIGUOUS = word_set("ambiguous")
 
 
 def sentences(text: str) -> list[str]:
@@ -78,7 +69,7 @@ def _ends(before: str, end: re.Match[str], after: str) -> bool:
     following = re.match(r"[^\w$]*(\w[\w']*)", after)
     next_word = following[0].lower().strip("\"'“‘([") if following else ""
     if not end["gap"]:  # no space after the mark: a sentence only where the next word says so
-        return next_word in _STARTERS
+        return next_word in WORDS["starters"]
     lower = re.match(r"[\"'“‘(\[]*[a-z]", after) is not None
     if "?" in end["mark"] or "!" in end["mark"]:
         return not (lower and end["close"])  # "Why?" he asked
@@ -86,13 +77,13 @@ def _ends(before: str, end: re.Match[str], after: str) -> bool:
     if lower or (re.fullmatch(r"\d+", last) and len(before.split(None, 1)) == 1):
         return False  # "1. clone" is an enumeration
     word = last.lower()
-    if word in _AMBIGUOUS or re.fullmatch(r"(?:[A-Za-z]\.)*[A-Z]", last):
-        return next_word in _STARTERS and not (word == "no" and next_word.isdigit())
-    return word not in _ABBREVIATIONS
+    if word in WORDS["ambiguous"] or re.fullmatch(r"(?:[A-Za-z]\.)*[A-Z]", last):
+        return next_word in WORDS["starters"] and not (word == "no" and next_word.isdigit())
+    return word not in WORDS["abbreviations"]
 
 
 # --- clauses
-COMMANDS = _any_of("commands")
+_COMMANDS = _any_of("commands")
 _ASK = r"(?:how|what|which|who|whom|where|when|why|what's|who's|whose)"
 _POLITE = (
     r"(?:can|could|would|will|should|may|do|does|did|is|are|was|were|has|have|had)\s+(?:you|i|we|he|she|it|"
@@ -108,7 +99,7 @@ _HOW = (
 )
 _ASKING = re.compile(
     rf"(?i)\W*(?:(?:and|so|then|also|now|first|hey|hi|hello|ok|okay|next|finally|please|just|"
-    rf"{_ASK}\s+about)\W+)*(?:{_ASK}|{COMMANDS}|in (?:what|which)|(?:by|at|for|from|on|to|of|with) (?:how|"
+    rf"{_ASK}\s+about)\W+)*(?:{_ASK}|{_COMMANDS}|in (?:what|which)|(?:by|at|for|from|on|to|of|with) (?:how|"
     rf"what|which)|{_POLITE}|{_WISH})\b"
 )
 _INNER_ASK = re.compile(
@@ -131,12 +122,12 @@ _CLEAR_COMMANDS = _any_of("clear_commands") + "|search for"
 _CLAUSE = (
     rf"(?:then\b|also\b|finally\b|afterwards\b|{_PRONOUN}\s+(?:\w+\s+){{0,3}}?{_VERB}\b|(?:the\s+|"
     rf"an?\s+)?(?:[\w'-]+\s+){{1,2}}(?:{_PLAIN_VERB})\b|{_ASK}\b|(?:please\s+)?(?:{_CLEAR_COMMANDS})\b|"
-    rf"(?:please\s+)?(?:{COMMANDS})\s+(?:the|an?|me|my|it|them|all|their|its|his|her|how|what|this|that|"
+    rf"(?:please\s+)?(?:{_COMMANDS})\s+(?:the|an?|me|my|it|them|all|their|its|his|her|how|what|this|that|"
     rf"\d)\b|{_VERB}\b)"
 )
 _GAP = r"(?:,\s+|\s+)"
 _JOINS = rf"and\s+then\b|then\b|but\b|while\b|when\b|and\s+if\b|if\b|and\s+{_CLAUSE}"
-CONNECTIVE = re.compile(rf"(?i){_GAP}(?=(?:{_JOINS}))")
+_CONNECTIVE = re.compile(rf"(?i){_GAP}(?=(?:{_JOINS}))")
 _SORTED = (
     r"(?:and )?(?:sorted|sort them|sort the results?|order them|ordered|listed|ranked|arranged|grouped|"
     r"group) (?:by|in|from|alphabetically|based)\b|(?:from|in) (?:the )?(?:\w+ )?(?:ascending|descending|"
@@ -171,11 +162,9 @@ _PLACED = re.compile(
 _LEADING = re.compile(
     rf"(?i)\W*(?:if|when|while|for|in|given|among|of|on|after|at|as|assuming|suppose|since|because|out of|"
     rf"from|before|during|considering|with|using|by|to|once|between|based on)\b.*?,\s+(?=(?:{_ASK}|"
-    rf"{COMMANDS}|{_POLITE}|{_WISH})\b)"
+    rf"{_COMMANDS}|{_POLITE}|{_WISH})\b)"
 )
 _LATER_ASK = re.compile(rf",\s+(?=(?:and\s+)?(?:{_HOW}|{_POLITE})\b)", re.IGNORECASE)
-_HANGING = word_set("hanging")
-_BEFORE_IF = word_set("before_if")
 _BEFORE_WITH = re.compile(rf"(?i)(?:{_any_of('before_with')})\w*|\w+ed")
 _BEFORE_PLACE = re.compile(rf"(?i)(?:{_any_of('before_place')}|\d+|\w+ed|\w+ing)")
 
@@ -183,7 +172,7 @@ _BEFORE_PLACE = re.compile(rf"(?i)(?:{_any_of('before_place')}|\d+|\w+ed|\w+ing)
 def clauses(sentence: str, connectives_only: bool = False) -> list[str]:
     """The pieces of one sentence, in order and with their commas; itself where no place to cut is found."""
     leading = _first_cut(sentence)
-    cuts = {*leading, *_cuts(CONNECTIVE, sentence)}
+    cuts = {*leading, *_cuts(_CONNECTIVE, sentence)}
     if not connectives_only:
         # In "For each year, return the name and the number" a turn "and the number" would follow "For each".
         for cut in _cuts(_OTHER, sentence):
@@ -236,14 +225,11 @@ _VERB_LAST = re.compile(
 _JOINING = re.compile(rf"(?i)\b(?:{_any_of('joining')})\w*\b")
 _ONE_OF_TWO = re.compile(r"and (?:i|he|she|an? \w+) (?:are|were|have)\b", re.IGNORECASE)
 _OBJECT = re.compile(r"\b(?:that|what|which|where) (?:the|an?) [\w' ]{1,30}$", re.IGNORECASE)
-_PREPOSITIONS = word_set("prepositions")
-_SUBJECTS = word_set("subjects")
-_THAN = word_set("than")
 
 
 def _fits(before: list[str], after: list[str], left: str, right: str) -> bool:
     """May a clause begin here? `before`: the words to the left, `after`: the next three, in lower case."""
-    if not before or before[-1].lower() in _HANGING:
+    if not before or before[-1].lower() in WORDS["hanging"]:
         return False
     last, word = before[-1].lower().strip(".,"), after[0]
     if _PAIRED.search(left) and not _ORDERED.match(right):
@@ -252,14 +238,14 @@ def _fits(before: list[str], after: list[str], left: str, right: str) -> bool:
         return False  # "Ana, Tom and Eva have", "my friend and I are"
     if _OBJECT.search(left) or (word.endswith("ing") and last.endswith("ed")):
         return False  # "the songs that the man | with a hat sang", "started | working in"
-    if word in _PREPOSITIONS and _VERB_LAST.search(right):
+    if word in WORDS["prepositions"] and _VERB_LAST.search(right):
         return False  # "does the document with id 2 have"
     if word in ("if", "when", "where"):
-        return last not in _BEFORE_IF and last != "or"
+        return last not in WORDS["before_if"] and last != "or"
     if word == "with":
         return after[1] != "each" and not _JOINING.search(left) and _BEFORE_WITH.fullmatch(last) is None
-    if word in _PREPOSITIONS:
+    if word in WORDS["prepositions"]:
         return _BEFORE_PLACE.fullmatch(last) is None
     if word in ("that", "which"):
-        return after[1] not in _SUBJECTS
-    return not (word == "then" and last in _THAN)
+        return after[1] not in WORDS["subjects"]
+    return not (word == "then" and last in WORDS["than"])

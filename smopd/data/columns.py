@@ -14,13 +14,13 @@ A dict with another key is refused; further columns of a table are left out, as 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from smopd.data.example import Example
-from smopd.data.hub import without_empty
-from smopd.data.reading import load_examples, parse_item, refuse_twins
+from smopd.data.reading import load_examples, parse_item, refuse_twins, without_empty
 from smopd.errors import UserError
 from smopd.verify.task import Record
 
@@ -107,42 +107,39 @@ def _example(row: Record, number: int, table: bool, task: str, field: str) -> Ex
     item["task"] = item.get("task") or task
     if not item["task"]:
         raise row.error("task", "missing, so nobody can judge a reply; name a task, or pass verifier=")
-    answer = _answer(row["answer"])
-    item["answer"] = dict(answer) if isinstance(answer, Mapping) else {field: answer}
     if isinstance(item.get("shards"), tuple):
         item["shards"] = list(item["shards"])
+    answer = _answer(row["answer"])
     try:
-        item["answer"] = json.loads(json.dumps(item["answer"], ensure_ascii=False))
+        plain = json.dumps(dict(answer) if isinstance(answer, Mapping) else {field: answer})
+        item["answer"] = json.loads(plain)
     except (TypeError, ValueError) as error:
         raise row.error("answer", f"is not plain JSON: {error}") from None
     return parse_item(item, row.where)
 
 
 def _from_messages(row: Record) -> dict[str, Any]:
-    """Shards and system prompt of chat messages."""
     if "shards" in row:
         raise row.error("messages", "stands beside 'shards', which says the same; give one of them")
-    said: dict[str, list[str]] = {"system": [], "user": [], "assistant": []}
-    messages = row["messages"]
+    messages, texts = row["messages"], {"system": list[str](), "user": list[str](), "assistant": list[str]()}
     if not isinstance(messages, list | tuple):
         raise row.error("messages", f"expected a list of messages, found {type(messages).__name__}")
     for number, message in enumerate(messages, 1):
         role = message.get("role") if isinstance(message, Mapping) else None
-        if role not in said or not isinstance(message.get("content"), str):
+        if role not in texts or not isinstance(message.get("content"), str):
             form = "expected {'role': 'system' | 'user' | 'assistant', 'content': TEXT}"
             raise row.error("messages", f"message {number}: {form}")
-        said[role].append(message["content"])
-    system = {"system": "\n\n".join(said["system"])} if said["system"] else {}
-    if system and row.get("system"):
+        texts[role].append(message["content"])
+    if not texts["system"]:
+        return {"shards": texts["user"]}
+    if row.get("system"):
         raise row.error("messages", "holds a system message, and so does the field 'system'; give one")
-    return {"shards": said["user"], **system}
+    return {"shards": texts["user"], "system": "\n\n".join(texts["system"])}
 
 
 def _answer(value: Any) -> Any:
     value = value.item() if hasattr(value, "item") and not isinstance(value, Mapping) else value  # numpy's
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        try:
+        with suppress(json.JSONDecodeError):
             return json.loads(value)
-        except json.JSONDecodeError:
-            return value
     return value

@@ -26,5 +26,4 @@ class Example:
 
 
 def save_examples(path: str | Path, examples: Sequence[Example]) -> None:
-    """Write our JSONL."""
     Path(path).write_text(jsonl(e.to_json() for e in examples), encoding="utf-8")

@@ -10,15 +10,14 @@ import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from smopd.data.sharding import LONGEST, check_shards, normalise, shard
 from smopd.errors import UserError
-from smopd.files import read_jsonl, write_jsonl
+from smopd.files import append_jsonl, read_jsonl, write_jsonl
 from smopd.seeds import derive
 from smopd.tracking import Track, quiet
 
@@ -41,19 +40,11 @@ MOST_NEW = 0.3  # share of content words that may be the model's own
 WARM = 0.7  # temperature from the second try on: the same words again would fail again
 
 
-class Endpoint(Protocol):
-    """A chat endpoint as far as it is used here; `each` gives every item a handle to cancel its request."""
-
-    def model(self) -> str: ...
-    def text(self, messages: Any, temperature: float, max_tokens: int, seed: int, cancel: Any) -> str: ...
-    def each(self, work: Callable[[Any, Any], None], items: Sequence[Any]) -> None: ...
-
-
 @dataclass
 class LlmSharder:
     """Texts to shards. `counts`: how many came from the model, the cache, the rules, and were dropped."""
 
-    endpoint: Endpoint
+    endpoint: Any  # a ChatEndpoint, which stands above data
     cache: Path | None = None
     tries: int = 3
     fallback: Literal["rule", "drop"] = "rule"
@@ -63,11 +54,11 @@ class LlmSharder:
     def __post_init__(self) -> None:
         if self.tries < 1:
             raise UserError(f"--tries: expected at least 1, found {self.tries}")
-        self.counts, self._lock, self._known = Counter[str](), threading.Lock(), dict[str, dict[str, Any]]()
-        if self.cache is not None and self.cache.exists():
-            rows = read_jsonl(self.cache)  # a last line that was cut short is left out, here and in the file
-            self._known = {row["key"]: row for row in rows if isinstance(row, dict) and "key" in row}
-            write_jsonl(self.cache, rows)
+        self.counts, self._lock = Counter[str](), threading.Lock()
+        rows = read_jsonl(self.cache) if self.cache else []
+        if self.cache and self.cache.exists():
+            write_jsonl(self.cache, rows)  # without a last line that was cut short
+        self._known = {row["key"]: row for row in rows if isinstance(row, dict) and "key" in row}
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, ...] | str]:
         """For each text its shards, or the reason why there are none."""
@@ -84,10 +75,9 @@ class LlmSharder:
             with self._lock:
                 done += 1
                 self._known[row["key"]] = row
-                if self.cache is not None:
+                if self.cache:
                     self.cache.parent.mkdir(parents=True, exist_ok=True)
-                    with self.cache.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    append_jsonl(self.cache, row)
                 update(done)
 
         if todo:
@@ -106,13 +96,13 @@ class LlmSharder:
         problem = ""
         for attempt in range(self.tries):
             seed = derive("llm sharding", self.seed, key, attempt)
-            said = self.endpoint.text(messages, WARM if attempt else 0.0, TOKENS, seed, cancellation)
-            found = parse_list(said)
-            problem = found if isinstance(found, str) else check_shards(text, found, MOST_NEW) or ""
+            reply = self.endpoint.text(messages, WARM if attempt else 0.0, TOKENS, seed, cancellation)
+            shards = parse_list(reply)
+            problem = shards if isinstance(shards, str) else check_shards(text, shards, MOST_NEW) or ""
             if not problem:
-                return {"key": key, "tries": attempt + 1, "shards": list(found)}
+                return {"key": key, "tries": attempt + 1, "shards": list(shards)}
             again = {"role": "user", "content": AGAIN.format(reason=problem)}
-            messages = [*messages[:2], {"role": "assistant", "content": said}, again]
+            messages = [*messages[:2], {"role": "assistant", "content": reply}, again]
         return {"key": key, "tries": self.tries, "failed": problem}
 
     def _result(self, row: dict[str, Any], text: str) -> tuple[str, ...] | str:
@@ -122,18 +112,19 @@ class LlmSharder:
         if self.fallback == "drop" and row:  # without a row it was too long to ask
             self.counts["dropped"] += 1
             return f"model: {row['failed'].split(':')[0]}"
-        found = shard(text)
-        self.counts["dropped" if isinstance(found, str) else "by rule instead"] += 1
-        return found
+        shards = shard(text)
+        self.counts["dropped" if isinstance(shards, str) else "by rule instead"] += 1
+        return shards
 
 
-def parse_list(said: str) -> tuple[str, ...] | str:
+def parse_list(reply: str) -> tuple[str, ...] | str:
     """The messages in a reply, or what is wrong with it."""
-    said = said.rsplit("</think>", 1)[-1]
-    found = None
-    with suppress(json.JSONDecodeError):
-        found = json.loads(said[said.index("[") if "[" in said else len(said) : said.rfind("]") + 1])
-    if not isinstance(found, list) or not all(isinstance(message, str) for message in found):
+    bracket = re.search(r"\[.*\]", reply.rsplit("</think>", 1)[-1], re.DOTALL)
+    try:
+        parsed = json.loads(bracket[0]) if bracket else None
+    except json.JSONDecodeError:
+        parsed = None
+    if not isinstance(parsed, list) or not all(isinstance(message, str) for message in parsed):
         return "it is no JSON list of texts"
-    messages = tuple(m for message in found if (m := re.sub(r"\s+", " ", message).strip()))
+    messages = tuple(" ".join(message.split()) for message in parsed if message.strip())
     return messages if len(messages) > 1 else "fewer than two shards"

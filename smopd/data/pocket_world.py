@@ -5,65 +5,31 @@ tells them in. `actions`: a function call whose arguments arrive over the turns.
 facts, shuffled behind it. Its split is a hash of its content without wording, so no task can be in both.
 """
 
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count as integers
 from itertools import islice
+from pathlib import Path
 from random import Random
 from typing import Literal
 
 from smopd.data.example import Example
 from smopd.seeds import derive, rng
 
-Split = Literal["train", "eval"]
 EVAL_TENTHS = 2
-SIZES: dict[Split, int] = {"train": 4000, "eval": 400}  # how many `pocket:train` and `pocket:eval` mean
-MOST = 1_000_000  # examples made at once
+SIZES = {"train": 4000, "eval": 400}  # how many `pocket:train` and `pocket:eval` mean
+NAMING = (
+    "the pocket world is named pocket:train or pocket:eval, with an optional size as in pocket:eval:100, or "
+    "the first and the last of them as in pocket:eval:401-800"
+)
 
-NAMES = ("Tom", "Ana", "Ben", "Mia", "Leo", "Zoe", "Sam", "Eva")
-ITEMS = ("apples", "coins", "books", "shells", "cards", "stamps", "pears", "eggs")
-STAGES = ("morning", "noon", "afternoon", "evening", "night")
-WHEN = {"morning": "in the morning", "noon": "at noon", "afternoon": "in the afternoon",
-        "evening": "in the evening", "night": "at night"}  # fmt: skip
 LARGEST = 40  # every intermediate value stays within 1..LARGEST, one token each
-
-MATH_SYSTEM = "Solve the task and give a number."
-GOALS = (
-    "How many {items} does {name} have in the end?", "Find the number of {items} that {name} has at last.",
-    "What is the final count of {items} for {name}?", "Tell me how many {items} {name} ends with.",
-)  # fmt: skip
-START = ("{name} starts with {n} {items}.", "At first {name} has {n} {items}.",
-         "In the beginning there are {n} {items}.")  # fmt: skip
-# A stage's number follows its name at once: a small model binds the two far sooner.
-STEP = {
-    "+": ("{when} {n} more come.", "{when} {n} {items} are added.", "{when} {n} new {items} arrive."),
-    "-": ("{when} {n} get lost.", "{when} {n} {items} are taken.", "{when} {n} are given away."),
-    "x": ("{when} {n} times as many are there.", "{when} {n} times the {items}.",
-          "{when} {n} times the count."),
-}  # fmt: skip
-LEADS = ("", "", "Also, ", "And ", "Oh, ", "Wait, ")
-
-VALUES: dict[str, tuple[str | int, ...]] = {
-    "day": ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
-    "time": ("dawn", "breakfast", "lunch", "dinner", "midnight"), "people": tuple(range(2, 10)),
-    "city": ("rome", "paris", "oslo", "cairo", "lima", "delhi"), "size": ("small", "medium", "large"),
-    "color": ("red", "blue", "green", "black", "white"), "owner": tuple(n.lower() for n in NAMES),
-    "pay": ("cash", "card", "check"),
-}  # fmt: skip
-SAY = {
-    "day": ("It is for {v}.", "The day is {v}.", "Let us take {v}."),
-    "time": ("It is at {v}.", "The time is {v}.", "Make the time {v}."),
-    "people": ("There are {v} of us.", "We are {v} people.", "We count {v} guests."),
-    "city": ("It is in {v}.", "The city is {v}.", "Take the one in {v}."),
-    "color": ("The color is {v}.", "I like it {v}.", "Make it {v} in color."),
-    "size": ("The size is {v}.", "A {v} one.", "Make the size {v}."),
-    "owner": ("It is under the name {v}.", "The owner is {v}.", "Put it on {v}."),
-    "pay": ("I pay by {v}.", "Payment is by {v}.", "Take {v} for the payment."),
-}
-FUNCTIONS = {"book_table": "book a table", "send_box": "send a box", "order_shirt": "order a shirt",
-             "plan_trip": "plan a trip", "rent_bike": "rent a bike"}  # fmt: skip
-ASK = ("Please {what}.", "I want to {what}.", "Can you {what} for me?", "Help me {what}.")
-ACTIONS_SYSTEM = "Call the function: {call}"
+WORDS = tomllib.loads(Path(__file__).with_name("pocket.toml").read_text(encoding="utf-8"))
+NAMES, MATH, ACTIONS = WORDS["names"], WORDS["math"], WORDS["actions"]
+STAGES = list(MATH["when"])
+VALUES: dict[str, list[str | int]] = ACTIONS["values"]
+FUNCTIONS: dict[str, str] = ACTIONS["functions"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +50,7 @@ class PocketTask:
     function: str = ""
 
     @property
-    def split(self) -> Split:
+    def split(self) -> str:
         """Decided by content alone."""
         facts = [f"{fact.slot}{fact.op}{fact.value}" for fact in sorted(self.facts, key=str)]
         key = derive("pocket split", self.family, self.function, *facts)
@@ -101,7 +67,6 @@ class Told:
 
 
 def apply(op: str, value: int, n: int) -> int:
-    """One stage of a story."""
     return {"+": value + n, "-": value - n, "x": value * n}[op]
 
 
@@ -133,42 +98,42 @@ def _actions_task(r: Random) -> PocketTask:
     return PocketTask("actions", facts, r.choice(sorted(FUNCTIONS)))
 
 
-def _led(lead: str, text: str) -> str:
-    kept = not lead or text.split()[0] in (*NAMES, "I")
-    return lead + (text if kept else text[0].lower() + text[1:])
-
-
 def tell(task: PocketTask, r: Random, identity: str) -> Told:
     """Put a task into words: FULL in the order of the solution, the shards shuffled behind the goal."""
-    name, items = r.choice(NAMES), r.choice(ITEMS)
+    blanks = {"name": r.choice(NAMES), "items": r.choice(WORDS["items"])}
 
     def say(fact: Fact) -> str:
         if task.family == "actions":
-            return r.choice(SAY[fact.slot]).format(v=fact.value)
+            return r.choice(ACTIONS["say"][fact.slot]).format(v=fact.value)
         if fact.slot == "start":
-            return r.choice(START).format(name=name, items=items, n=fact.value)
-        step = r.choice(STEP[fact.op]).format(name=name, items=items, n=fact.value, when=WHEN[fact.slot])
-        return step[0].upper() + step[1:]
+            return r.choice(MATH["start"]).format(n=fact.value, **blanks)
+        text = r.choice(MATH["step"][fact.op]).format(n=fact.value, when=MATH["when"][fact.slot], **blanks)
+        return text[0].upper() + text[1:]
 
-    told = {fact: say(fact) for fact in task.facts}
+    def lead_in(text: str) -> str:
+        lead = r.choice(WORDS["leads"])
+        kept = not lead or text.split()[0] in (*NAMES, "I")
+        return lead + (text if kept else text[0].lower() + text[1:])
+
+    texts = {fact: say(fact) for fact in task.facts}
     order = list(task.facts)
     r.shuffle(order)
     answer: dict[str, object]
     if task.family == "math":
-        system, goal = MATH_SYSTEM, r.choice(GOALS).format(name=name, items=items)
-        full = " ".join([*told.values(), goal])
+        system, goal = MATH["system"], r.choice(MATH["goals"]).format(**blanks)
+        full = " ".join([*texts.values(), goal])
         answer = {"value": str(derivation(task, set(task.facts), int(task.facts[0].value))[-1][1])}
     else:
-        system = ACTIONS_SYSTEM.format(call=f"{task.function}({', '.join(f.slot for f in task.facts)})")
-        goal = r.choice(ASK).format(what=FUNCTIONS[task.function])
-        full = " ".join([goal, *(told[f] for f in r.sample(order, len(order)))])
+        system = ACTIONS["system"].format(call=f"{task.function}({', '.join(f.slot for f in task.facts)})")
+        goal = r.choice(ACTIONS["goals"]).format(what=FUNCTIONS[task.function])
+        full = " ".join([goal, *(texts[f] for f in r.sample(order, len(order)))])
         answer = {"calls": [{task.function: {f.slot: [f.value] for f in task.facts}}]}
-    shards = [goal, *(_led(r.choice(LEADS), told[f]) for f in order)]
-    example = Example(identity, task.family, system, tuple(shards), full, answer, "pocket world")
+    shards = (goal, *(lead_in(texts[f]) for f in order))
+    example = Example(identity, task.family, system, shards, full, answer, "pocket world")
     return Told(task, example, tuple(order))
 
 
-def tasks(split: Split, seed: int) -> Iterator[Told]:
+def tasks(split: str, seed: int) -> Iterator[Told]:
     """An endless stream of told tasks of one split, the two families in turn; the same for the same seed."""
     for index in integers():
         r = rng("pocket world", split, seed, index)
@@ -178,6 +143,5 @@ def tasks(split: Split, seed: int) -> Iterator[Told]:
         yield tell(task, r, f"pocket-{split}-{seed}-{index}")
 
 
-def generate(split: Split, count: int, seed: int = 0) -> list[Example]:
-    """`count` examples of one split."""
+def generate(split: str, count: int, seed: int = 0) -> list[Example]:
     return [told.example for told in islice(tasks(split, seed), count)]

@@ -6,13 +6,12 @@ Every complaint names the file, the line (or item) and the field.
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from smopd.data import everyday
+from smopd.data import everyday, pocket_world
 from smopd.data.example import Example
-from smopd.data.hub import hub_rows
-from smopd.data.pocket_world import MOST, SIZES, Split, generate
 from smopd.errors import UserError
 from smopd.files import LONE_SURROGATE, json_problem, read_text
 from smopd.verify import tasks
@@ -22,6 +21,9 @@ _FIELDS = tuple(Example.__dataclass_fields__)
 _OPTIONAL = ("system", "source")
 LONGEST = 1_000_000  # characters of a field, more than the context of any model
 DEEPEST = 64  # levels of lists and objects
+MOST = 1_000_000  # examples of a generated world
+_WORLD = re.compile(r"\w+(?:@([a-z+]+))?:(train|eval)(?::(?:(\d{1,9})-)?(\d{1,9}))?")
+_HUB = re.compile(r"hf:(?P<path>[^@:]+)(?:@(?P<config>[^:]+))?(?::(?P<split>[\w.-]+))?")
 
 
 def generated(name: str) -> bool:
@@ -32,15 +34,14 @@ def generated(name: str) -> bool:
 def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
     """Read a data set: JSONL of ours, LiC's JSON array, `hf:NAME[@CONFIG][:SPLIT]`, or a world.
 
-    `pocket:train` and `pocket:eval` may end in a size (`pocket:eval:100`) or a range (`pocket:eval:401-800`).
+    `pocket:train` and `pocket:eval` may end in a size (`pocket:eval:100`) or a range (`pocket:eval:401-800`);
+    so may the everyday world, with families and levels as in `everyday@shopping+bill+hard:eval:1-100`.
     """
     name = str(path)
-    if name.startswith("pocket:"):
-        examples = _pocket(name)
-    elif re.match(r"everyday[@:]", name):
-        examples = everyday.named(name)
+    if generated(name):
+        examples = _generate(name)
     else:
-        items = hub_rows(name, frozenset(_FIELDS)) if name.startswith("hf:") else file_items(Path(name))
+        items = _hub_rows(name) if name.startswith("hf:") else file_items(Path(name))
         examples = [parse_item(item, where) for where, item in items]
     if not examples:
         raise UserError(f"{name}: holds no examples")
@@ -49,7 +50,6 @@ def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
 
 
 def refuse_twins(examples: list[Example], name: str) -> None:
-    """A UserError where two examples have the same id."""
     seen: dict[str, int] = {}
     for number, example in enumerate(examples, 1):
         if (first := seen.setdefault(example.id, number)) != number:
@@ -65,19 +65,57 @@ def scorable(examples: list[Example], name: str) -> list[Example]:
     return examples
 
 
-def _pocket(name: str) -> list[Example]:
-    found = re.fullmatch(r"pocket:(train|eval)(?::(?:(\d{1,9})-)?(\d{1,9}))?", name)
-    if found:
-        split: Split = "train" if found[1] == "train" else "eval"
-        first, last = int(found[2] or 1), int(found[3] or SIZES[split])
+def _generate(name: str) -> list[Example]:
+    world = everyday if name.startswith("everyday") else pocket_world
+    if match := _WORLD.fullmatch(name):
+        chosen = match[1].split("+") if match[1] else []
+        first, last = int(match[3] or 1), int(match[4] or world.SIZES[match[2]])
         if last > MOST:
             raise UserError(f"{name}: at most {MOST:,} examples of a generated world are read at once")
-        if 1 <= first <= last:
-            return generate(split, last)[first - 1 :]
-    raise UserError(
-        f"{name}: the pocket world is named pocket:train or pocket:eval, with an optional size as in "
-        "pocket:eval:100, or the first and the last of them as in pocket:eval:401-800"
-    )
+        if 1 <= first <= last and set(chosen) <= {*everyday.CHOICES}:
+            if world is pocket_world:
+                return pocket_world.generate(match[2], last)[first - 1 :]
+            return list(islice(everyday.examples(match[2], chosen), first - 1, last))
+    raise UserError(f"{name}: {world.NAMING}")
+
+
+def _hub_rows(name: str) -> Iterator[tuple[str, Any]]:
+    """(place, row) of every row of a split on the Hugging Face hub, which needs the package `datasets`.
+
+    A table has every column in every row, so empty ones and those we don't know are left out, and an `answer`
+    may be JSON text, since a column cannot hold objects of many shapes.
+    """
+    if (match := _HUB.fullmatch(name)) is None:
+        form = "hf:OWNER/NAME, with @CONFIG and :SPLIT if need be"
+        raise UserError(f"{name}: a data set of the hub is named {form}")
+    try:
+        import datasets
+    except ImportError:
+        needs = "needs the package datasets: pip install 'smopd[hf]'"
+        raise UserError(f"{name}: reading data sets of the hub {needs}") from None
+    try:
+        table = datasets.load_dataset(match["path"], match["config"], split=match["split"] or "train")
+    except Exception as error:  # whatever a loader of any kind may raise
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"{name}: cannot be loaded: {lines[0][:300]}") from None
+    for number, row in enumerate(table, 1):
+        where, item = f"{name}, row {number}", without_empty(row)
+        if "task_id" not in item:
+            item = {key: value for key, value in item.items() if key in _FIELDS}
+            if isinstance(item.get("answer"), str):
+                try:
+                    item["answer"] = json.loads(item["answer"])
+                except (ValueError, RecursionError) as error:
+                    problem = f"not valid JSON: {json_problem(error)}"
+                    raise UserError(f"{where}, field 'answer': {problem}") from None
+        yield where, item
+
+
+def without_empty(value: Any) -> Any:
+    """The same without empty cells, at any depth."""
+    if isinstance(value, dict):
+        return {key: without_empty(inner) for key, inner in value.items() if inner is not None}
+    return [without_empty(inner) for inner in value] if isinstance(value, list) else value
 
 
 def file_items(path: Path) -> Iterator[tuple[str, Any]]:
@@ -101,22 +139,18 @@ def json_items(text: str, path: Path) -> Iterator[tuple[str, Any]]:
 
 def _json(text: str, where: str, array: bool = False) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         place = f"{where}, line {error.lineno}" if array else where
         return UserError(f"{place}: not valid JSON: {error.msg} (column {error.colno})")
-    except _NoNumber as error:
-        return UserError(f"{where}: not valid JSON: {error} is no number")
     except (ValueError, RecursionError) as error:
-        return UserError(f"{where}: not valid JSON: {json_problem(error)}")
+        problem = str(error) if isinstance(error, UserError) else json_problem(error)
+        return UserError(f"{where}: not valid JSON: {problem}")
 
 
-class _NoNumber(ValueError):
-    """NaN or an infinity, which Python's reader would take."""
-
-
-def _no_number(name: str) -> Any:
-    raise _NoNumber(name)
+def _refuse_constant(name: str) -> Any:
+    """NaN and the infinities, which Python's reader would take."""
+    raise UserError(f"{name} is no number")
 
 
 def as_record(item: Any, where: str) -> Record:
@@ -139,7 +173,6 @@ def as_record(item: Any, where: str) -> Record:
 
 
 def _texts(value: Any, record: Record, field: str, depth: int = 0) -> Iterator[str]:
-    """Every text in a JSON value."""
     if depth > DEEPEST:
         raise record.error(field, f"nested too deeply; at most {DEEPEST} levels")
     if isinstance(value, str):

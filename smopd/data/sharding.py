@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from smopd.data.clauses import WORDS, asks, clauses, sentences, whole_spans, word_set
+from smopd.data.clauses import WORDS, asks, clauses, sentences, whole_spans
 
 # For each text its shards, or the reason why there are none.
 Sharder = Callable[[Sequence[str]], list[tuple[str, ...] | str]]
@@ -58,7 +58,6 @@ def shard(text: str) -> tuple[str, ...] | str:
 
 
 def by_rule(texts: Sequence[str]) -> list[tuple[str, ...] | str]:
-    """For each text its shards by rule, or the reason why there are none."""
     return [shard(text) for text in texts]
 
 
@@ -122,8 +121,7 @@ def _led(piece: str, before: str) -> str:
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|(?<![\w.])\.\d+")
 _CODE = re.compile(r"\b\w*[A-Za-z]\w*(?:[._]\w*[A-Za-z]\w*)+\b|\b[a-z]+[A-Z]\w*\b|\b[A-Za-z]+\d\w*\b")
-_COUNTED = {word: str(number) for number, word in enumerate(WORDS["up_to_twenty"].split())}
-FUNCTION_WORDS = word_set("function_words")
+_COUNTED = {word: str(number) for number, word in enumerate(WORDS["up_to_twenty"])}
 
 
 def numbers(text: str) -> Counter[str]:
@@ -148,7 +146,7 @@ def names(text: str) -> set[str]:
             if m[0][0].isupper() and not first and m[0] not in ("I", "I'm", "I'd", "I've", "I'll"):
                 found.add(re.sub(r"['’]s?$", "", m[0]).lower())
             first = m.end() < len(sentence) and sentence[m.end() : m.end() + 1] in (":", '"')
-    return found - FUNCTION_WORDS
+    return found - WORDS["function_words"].keys()
 
 
 def _verbatim(text: str) -> list[str]:
@@ -183,7 +181,7 @@ def check_shards(full: str, shards: Sequence[str], most_new: float = 0.0, goal: 
     if added := sorted(n for n in have if n not in wanted and n != "1"):  # "one" is a pronoun too
         return f"a number is added: {', '.join(added[:3])}"
     known = {_stem(w) for w in words(full)}
-    said = [w for w in words(told) if w not in FUNCTION_WORDS and w not in _COUNTED]
+    said = [w for w in words(told) if w not in WORDS["function_words"] and w not in _COUNTED]
     new = sorted({w for w in said if _stem(w) not in known})
     named = {name for s in shards for name in names(s)}
     if added := [w for w in new if w in named]:

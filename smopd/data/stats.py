@@ -57,16 +57,13 @@ def tables(facts: dict[str, Any]) -> list[Table]:
 
 
 def sizes(groups: dict[str, Any]) -> Table:
-    """Counts and lengths by task."""
     heads = ("task", "examples", "shards", "full, chars", "shard, words", "system, chars")
-    rows = [Row(task, _cells(group)) for task, group in groups.items()]
+    rows = []
+    for task, group in groups.items():
+        spreads = [group[key] for key in ("shards", "full_characters", "shard_words", "system_characters")]
+        means = [f"{s['mean']:,.{0 if s['mean'] >= 100 else 1}f} ({s['max']:,})" for s in spreads]
+        rows.append(Row(task, [f"{group['examples']:,}", *means]))
     return Table(title="Counts and lengths: mean (greatest)", heads=heads, rows=rows)
-
-
-def _cells(group: dict[str, Any]) -> list[str]:
-    spreads = [group[key] for key in ("shards", "full_characters", "shard_words", "system_characters")]
-    means = [f"{s['mean']:,.{0 if s['mean'] >= 100 else 1}f} ({s['max']:,})" for s in spreads]
-    return [f"{group['examples']:,}", *means]
 
 
 def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
@@ -77,17 +74,15 @@ def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
     return [*head, (f"{tail[0][0]}+", sum(count for _, count in tail))]
 
 
-def plot(told: dict[str, Any], name: str, as_html: bool) -> str:
+def plot(facts: dict[str, Any], name: str, as_html: bool) -> str:
     """The shares of examples by number of shards, task by task: one SVG, or a page with the numbers."""
-    svg = _histograms(told["tasks"], f"{name}: shards per example")
+    svg = _histograms(facts["tasks"], visible(f"{name}: shards per example"))
     if not as_html:
         return svg
     from smopd.pages import Markup, render
 
-    counted = f"{told['examples']:,} examples. Mean (greatest):"
-    return str(
-        render("data.html", title=name, counted=counted, sizes=sizes(told["tasks"]), drawing=Markup(svg))
-    )
+    counted, table = f"{facts['examples']:,} examples. Mean (greatest):", sizes(facts["tasks"])
+    return str(render("data.html", title=name, counted=counted, sizes=table, drawing=Markup(svg)))
 
 
 def _histograms(tasks: dict[str, Any], title: str) -> str:
@@ -99,7 +94,7 @@ def _histograms(tasks: dict[str, Any], title: str) -> str:
     with styled(look | {"axes.spines.top": False, "axes.spines.right": False}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that this font lacks, the reader's may have
         sheet = Figure(figsize=(7, 1.2 + 1.8 * len(tasks)), layout="constrained")
-        sheet.suptitle(visible(title))
+        sheet.suptitle(title)
         panels = sheet.subplots(max(1, len(tasks)), squeeze=False)[:, 0]
         for axes, (task, group) in zip(panels, tasks.items(), strict=False):
             labels, counts = zip(*_bars(group), strict=True)
@@ -110,5 +105,5 @@ def _histograms(tasks: dict[str, Any], title: str) -> str:
             axes.margins(y=0.15)
             axes.set_yticks([])
             axes.tick_params(length=0)
-        svg = svg_text(sheet, visible(title))
+        svg = svg_text(sheet, title)
     return svg[svg.index("<svg") :]

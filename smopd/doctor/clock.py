@@ -26,31 +26,23 @@ class ResidentPeak:
         gc.collect()
         # Freed memory goes back to the system: an earlier peak's would hide part of this one.
         getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)(0)
-        self._resettable = _reset_peak()
-        self.way = "VmHWM" if self._resettable else "ru_maxrss"
-        self._before = _status("VmRSS") if self._resettable else _maxrss()
+        self.way = "VmHWM"
+        try:
+            CLEAR.write_text("5")  # sets the high-water mark down to what is resident now
+            self._before = _resident("VmRSS")
+        except (OSError, AttributeError):  # the system cannot, or does not tell
+            self.way = "ru_maxrss"
+            self._before = _resident(self.way)
 
     def read(self) -> float:
-        """So far."""
-        return max(0.0, (_status("VmHWM") if self._resettable else _maxrss()) - self._before)
+        return max(0.0, _resident(self.way) - self._before)
 
 
-def _reset_peak() -> bool:
-    """Set the high-water mark down to what is resident now; False where the system cannot."""
-    try:
-        CLEAR.write_text("5")
-        return _status("VmHWM") > 0
-    except (OSError, AttributeError):
-        return False
-
-
-def _status(name: str) -> float:
-    line = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
-    return int(line.group(1)) / 1024 if line else 0.0
-
-
-def _maxrss() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
+def _resident(way: str) -> float:
+    if way == "ru_maxrss":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (MB if sys.platform == "darwin" else 1024)
+    line: Any = re.search(rf"^{way}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    return int(line.group(1)) / 1024
 
 
 def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[dict[str, Any], Any]:

@@ -1,11 +1,10 @@
-"""What the doctor knows of a machine, and what a run would use on it. `advice.py` judges, from these facts
+"""What the doctor knows of a machine, and what a run would use on it. `report.py` judges, from these facts
 alone.
 """
 
 import os
 import platform
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import requires
 from typing import Any
 
@@ -49,7 +48,6 @@ class Facts:
 
 
 def collect() -> Facts:
-    """The facts of this machine."""
     cuda, vllm, processes = machine.engine_facts()
     engine, reason = choose_engine(load_config("qwen3-1.7b"), cuda, vllm, processes)
     driver, driver_cuda, devices = machine.nvidia_driver()
@@ -81,36 +79,22 @@ def collect() -> Facts:
 def scoring_choices(device: torch.device) -> dict[str, str]:
     """Which attention and which head kernel score a Qwen3 model in bfloat16 on this device."""
     # Without weights: only its shape and type are looked at.
-    shape: dict[str, Any] = {
-        "hidden_size": 2048,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-    }
-    config = Qwen3Config(**shape, intermediate_size=64, num_hidden_layers=1, vocab_size=64)
+    sizes: dict[str, Any] = {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8}
+    shape = Qwen3Config(**sizes, head_dim=128, intermediate_size=64, num_hidden_layers=1, vocab_size=64)
+    look: dict[str, Any] = {"dtype": torch.bfloat16, "attn_implementation": "sdpa"}
     with torch.device("meta"):
-        body = AutoModel.from_config(
-            config, dtype=torch.bfloat16, attn_implementation="sdpa", trust_remote_code=False
-        ).eval()
-    row_attention: Any = getattr(passes, "row_attention", lambda body, device: "segments")
-    scorer_of: Any = getattr(kernel, "scorer_of", None)
-    head = "tiles"
-    if scorer_of:
-        score = scorer_of(device, torch.float32, [Divergence("gjs", 0.5)], None)[0]
-        function = score.func if isinstance(score, partial) else score
-        head = function.__module__.rpartition(".")[2]
-    return {"attention": row_attention(body, device), "head": head}
+        body = AutoModel.from_config(shape, trust_remote_code=False, **look).eval()
+    score: Any = kernel.scorer_of(device, torch.float32, [Divergence("gjs", 0.5)], None)[0]
+    head = getattr(score, "func", score).__module__.rpartition(".")[2]  # a partial of it, or itself
+    return {"attention": passes.row_attention(body, device), "head": head}
 
 
 def _unfit() -> list[str]:
     """Installed packages that are outside of the range smopd asks for."""
-    lines, installed_versions = [], machine.package_versions()
-    for text in requires("smopd") or []:
-        wanted = Requirement(text)
-        extra_vllm = wanted.name == "vllm"
-        if wanted.name not in machine.PACKAGES or (wanted.marker and not extra_vllm):
-            continue
-        installed = installed_versions.get(wanted.name)
-        if installed and not wanted.specifier.contains(installed, prereleases=True):
-            lines.append(f"{wanted.name} {installed} is installed, and smopd wants {wanted.specifier}")
+    lines, installed = [], machine.package_versions()
+    for wanted in map(Requirement, requires("smopd") or []):
+        number = installed.get(wanted.name)
+        asked = not wanted.marker or wanted.name == "vllm"  # which is an extra
+        if number and asked and not wanted.specifier.contains(number, prereleases=True):
+            lines.append(f"{wanted.name} {number} is installed, and smopd wants {wanted.specifier}")
     return lines

@@ -1,15 +1,21 @@
-"""The doctor's findings as JSON and as text."""
+"""The doctor's findings as JSON and as text, and what to change: a line each, the most important first."""
 
 from dataclasses import asdict
 from typing import Any
 
-from smopd.doctor.advice import GB, advice
+from packaging.version import Version
+
 from smopd.doctor.facts import Facts
 from smopd.doctor.selftest import Check
+from smopd.machine import CudaDevice
+
+GB = 1e9
+LITTLE_MEMORY = 4 * GB  # of the host
+LITTLE_SHARED = 1 * GB  # of /dev/shm, through which processes on one node hand tensors to each other
+SMALL_GPU = 16 * GB
 
 
 def to_json(facts: Facts, checks: list[Check]) -> dict[str, Any]:
-    """Everything."""
     return {
         "sound": all(check.passed for check in checks),
         "facts": asdict(facts),
@@ -19,44 +25,82 @@ def to_json(facts: Facts, checks: list[Check]) -> dict[str, Any]:
 
 
 def text(facts: Facts, checks: list[Check]) -> str:
-    """For a person."""
-    packages = ", ".join(f"{name} {number}" for name, number in facts.versions.items())
-    lines = [
-        f"{'machine':<12}{facts.system}, Python {facts.python}, {facts.cores} cores, "
-        f"{facts.available / GB:.1f} of {facts.memory / GB:.1f} GB of memory available",
-        f"{'packages':<12}{packages}",
-        f"{'driver':<12}{_driver(facts)}",
-    ]
+    available = f"{facts.available / GB:.1f} of {facts.memory / GB:.1f} GB of memory available"
+    build = f"torch is built for {f'CUDA {facts.torch_cuda}' if facts.torch_cuda else 'the CPU'}"
+    driver = f"NVIDIA {facts.driver}, up to CUDA {facts.driver_cuda or '?'}"
+    device = "CUDA" if facts.gpus else "CPU"
+    rows = {
+        "machine": f"{facts.system}, Python {facts.python}, {facts.cores} cores, {available}",
+        "packages": ", ".join(f"{name} {number}" for name, number in facts.versions.items()),
+        "driver": f"{driver if facts.driver else 'no NVIDIA driver'}; {build}",
+    }
     for number, gpu in enumerate(facts.gpus):
         capability = ".".join(map(str, gpu.capability))
         memory = f"{gpu.free / GB:.1f} of {gpu.total / GB:.1f} GB free"
-        lines.append(f"{f'GPU {number}':<12}{gpu.name}, compute capability {capability}, {memory}")
+        rows[f"GPU {number}"] = f"{gpu.name}, compute capability {capability}, {memory}"
     if not facts.gpus:
-        lines.append(f"{'GPU':<12}none that torch sees: everything runs on the CPU")
-    device = "CUDA" if facts.gpus else "CPU"
-    lines += [
-        f"{'sampling':<12}engine.kind=auto is {facts.engine} ({facts.engine_reason})",
-        f"{'scoring':<12}"
-        + ", ".join(f"{part}: {how}" for part, how in facts.scoring.items())
-        + f" on {device}",
-        f"{'sandbox':<12}{facts.sandbox}",
-        "",
-        f"self-test, {device} against float64 on the CPU",
-    ]
+        rows["GPU"] = "none that torch sees: everything runs on the CPU"
+    rows["sampling"] = f"engine.kind=auto is {facts.engine} ({facts.engine_reason})"
+    scoring = ", ".join(f"{part}: {how}" for part, how in facts.scoring.items())
+    rows |= {"scoring": f"{scoring} on {device}", "sandbox": facts.sandbox}
+    lines = [f"{name:<12}{row}" for name, row in rows.items()]
+    lines += ["", f"self-test, {device} against float64 on the CPU"]
     for check in checks:
         verdict = "ok" if check.passed else "FAILED"
         lines.append(f"  {check.name:<36}{check.error:>10.2g}  at most {check.bound:<8g}{verdict}")
-    found = advice(facts)
-    lines += ["", "what to change", *(f"  {line}" for line in found)] if found else ["", "nothing to change"]
+    changes = advice(facts)
+    lines += ["", "what to change" if changes else "nothing to change", *(f"  {line}" for line in changes)]
     if not all(check.passed for check in checks):
         lines += ["", "The self-test FAILED: do not trust a run on this device."]
     return "\n".join(lines)
 
 
-def _driver(facts: Facts) -> str:
-    built = (
-        f"torch is built for CUDA {facts.torch_cuda}" if facts.torch_cuda else "torch is built for the CPU"
-    )
-    if facts.driver is None:
-        return f"no NVIDIA driver; {built}"
-    return f"NVIDIA {facts.driver}, up to CUDA {facts.driver_cuda or '?'}; {built}"
+def advice(facts: Facts) -> list[str]:
+    several, shared = len(facts.gpus) > 1, facts.shared_memory
+    crowded = (several or facts.processes > 1) and not facts.threads
+    lines = [*facts.unfit, *_cuda(facts)]
+    for number, gpu in enumerate(facts.gpus):
+        lines += _gpu(f"GPU {number} ({gpu.name})", gpu)
+    if facts.gpus and facts.engine == "hf" and "vllm" not in facts.versions:
+        slower = "so replies are sampled by transformers, which is slower: make gpu"
+        lines.append(f"vLLM is not installed, {slower}")
+    if facts.gpus and not facts.compiler:
+        lines.append("no C compiler, which Triton's kernels need at their first use: apt-get install gcc")
+    if crowded:
+        cores = f"every process of a run would take all {facts.cores} cores"
+        lines.append(f"OMP_NUM_THREADS is not set: {cores}; export OMP_NUM_THREADS=1")
+    if several and shared is not None and shared < LITTLE_SHARED:
+        size = f"/dev/shm has {shared / GB:.2g} GB, and NCCL wants more between GPUs"
+        lines.append(f"{size}: start the container with --shm-size=8g")
+    if facts.available < LITTLE_MEMORY:
+        left = f"only {facts.available / GB:.1f} GB of the host's memory are available"
+        lines.append(f"{left}: end what uses it")
+    if facts.sandbox == "none":
+        remedy = "apt-get install bubblewrap, or run with --allow-unsandboxed"
+        lines.append(f"no sandbox for model-written programs (task code): {remedy}")
+    return lines
+
+
+def _cuda(facts: Facts) -> list[str]:
+    """Why torch sees no GPU where the driver lists one."""
+    if facts.gpus or not facts.devices:
+        return []
+    there = f"the driver lists {facts.devices} GPU{'s' * (facts.devices > 1)}"
+    if facts.torch_cuda is None:
+        return [f"{there}, but this torch is a build for the CPU: make gpu"]
+    if facts.driver_cuda and Version(facts.driver_cuda).major < Version(facts.torch_cuda).major:
+        old = f"driver {facts.driver} runs CUDA {facts.driver_cuda} at most, and torch is built for"
+        return [f"{there}, but {old} {facts.torch_cuda}: install a newer driver"]
+    return [f"{there}, but torch sees none: look at CUDA_VISIBLE_DEVICES, and restart after a driver update"]
+
+
+def _gpu(where: str, gpu: CudaDevice) -> list[str]:
+    lines = []
+    if gpu.capability < (8, 0):
+        lines.append(f"{where} does not compute in bfloat16: --set model.dtype=float16")
+    if gpu.free < 0.8 * gpu.total:
+        left = f"{gpu.free / GB:.0f} of {gpu.total / GB:.0f} GB are free"
+        lines.append(f"{where}: {left}: another process uses it (nvidia-smi)")
+    if gpu.total < SMALL_GPU:
+        lines.append(f"{where} has {gpu.total / GB:.0f} GB: smopd plan RECIPE says what fits")
+    return lines

@@ -6,7 +6,7 @@ sizes.
 
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from smopd.doctor.clock import clocked
 from smopd.doctor.speed_parts import OURS, SIZES, SpeedBench, Variant
 from smopd.errors import UserError
 from smopd.files import write_text
+from smopd.tables import Row, Table
 from smopd.tracking import Track, quiet
 
 LIBRARIES = ("torch", "transformers", "peft", "triton", "trl", "liger-kernel", "vllm")
@@ -48,7 +49,7 @@ def report(
         for done, variant in enumerate(variants):
             update(done, f"{variant.part}, {variant.name}")
             rows.append(measure_variant(variant, device, reps))
-            bench.close()
+            bench.opened.close()
             free_cache()
         update(len(variants), "precision")
         errors = list(_precision(bench)) if "precision" in chosen else []
@@ -80,7 +81,6 @@ def _precision(bench: SpeedBench) -> Iterator[dict[str, Any]]:
         yield from bench.precision()
     except Exception as error:
         yield {"name": "precision", "failed": _reason(error)}
-    free_cache()
 
 
 def _reason(error: Exception) -> str:
@@ -111,13 +111,18 @@ def markdown(report: dict[str, Any], command: str = "smopd doctor --speed") -> s
     versions = ", ".join(f"{name} {on[name]}" for name in LIBRARIES if on[name])
     given = f"--size {settings['size']} --dtype {settings['dtype']} --reps {report['reps']}"
     lines = [f"`{command} {given}` on {where} ({versions}):", ""]
-    lines += _table(HEADINGS, [_cells(row, report["results"]) for row in report["results"]])
+    lines.append(_table(HEADINGS, [_cells(row, report["results"]) for row in report["results"]]))
     if report["precision"]:
         kind = f"{settings['dtype']} hidden states and weights"
         lines += ["", f"Errors against float64 from the same {kind}:", ""]
         headings = ("head", "mean divergence", "its error", "error of the gradient")
-        lines += _table(headings, [_precision_cells(row) for row in report["precision"]])
+        lines.append(_table(headings, [_precision_cells(row) for row in report["precision"]]))
     return "\n".join(lines)
+
+
+def _table(heads: Sequence[str], rows: list[list[str]]) -> str:
+    table = Table(heads=heads, rows=[Row(label, cells) for label, *cells in rows], words=range(len(heads)))
+    return table.markdown()
 
 
 def _cells(row: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
@@ -141,8 +146,3 @@ def _precision_cells(row: dict[str, Any]) -> list[str]:
         return [row["name"], value, row.get("skipped") or f"FAILED: {row['failed']}", ""]
     errors = [f"{row[f'{what}_error']:.2g}" for what in ("value", "gradient")]
     return [row["name"], f"{row['divergence']:.2g}", *errors]
-
-
-def _table(headings: tuple[str, ...], rows: list[list[str]]) -> list[str]:
-    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
-    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in rows]

@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from peft import PeftModel
 from transformers import AutoTokenizer
 
 from smopd.chat import DirtyContext, Renderer
 from smopd.data import Example
 from smopd.errors import UserError
+from smopd.models.adapters import student_parameters
 from smopd.rollout import Conversation, Rollout, Stop, Turn
 from smopd.seeds import rng, torch_generator
 from smopd.verify import verify
@@ -29,7 +31,6 @@ def random_rows(tokens: int, width: int, vocabulary: int, seed: int) -> tuple[to
 
 
 def load_renderer(folder: str | Path) -> Renderer:
-    """The chat template of a tokenizer folder."""
     try:
         return Renderer(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
     except (OSError, ValueError, KeyError) as error:
@@ -73,3 +74,12 @@ def random_rollouts(renderer: Renderer, examples: Iterable[Example], reply: int,
         conversation = random_conversation(renderer, example, reply, seed)
         rollouts.append(Rollout(example, (conversation,), (verify(example, conversation.final_text),)))
     return rollouts
+
+
+@torch.no_grad()
+def move_student(model: PeftModel, seed: int) -> None:
+    """Move the student away from its teacher: while they are equal there is no loss."""
+    g = torch_generator(seed, "bench student")
+    for parameter in student_parameters(model).values():
+        parameter.add_((0.03 * torch.randn(parameter.shape, generator=g)).to(parameter))
+    model.train()

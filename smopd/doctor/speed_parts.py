@@ -16,15 +16,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
-from peft import PeftModel
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Qwen3Config
 
 from smopd.chat import Renderer
 from smopd.config import load_config, plan_of
 from smopd.data import Example, load_examples
 from smopd.devices import using
-from smopd.doctor.speed_inputs import load_renderer, random_rollouts, random_rows
-from smopd.models.adapters import attach, student_parameters
+from smopd.doctor.speed_inputs import load_renderer, move_student, random_rollouts, random_rows
+from smopd.models.adapters import attach
 from smopd.objective.tokens import Moment
 from smopd.pocket import MODEL_DIR
 from smopd.rollout import Driver, Rollout, Sampling
@@ -33,7 +33,6 @@ from smopd.rollout.engine import Engine
 from smopd.rollout.stock import StockEngine
 from smopd.runs.writer import RunFolder
 from smopd.scoring import gjs, passes, plain, token_stats
-from smopd.seeds import torch_generator
 from smopd.training.loop import Trainer
 from smopd.training.scores import FAST, PLAIN, ScoringPath, score
 
@@ -90,10 +89,6 @@ class SpeedBench:
     seed: int = 0
     opened: ExitStack = field(default_factory=ExitStack)  # what a variant holds until it is measured
 
-    def close(self) -> None:
-        """End what the variants made so far have started."""
-        self.opened.close()
-
     def variants(self) -> Iterator[Variant]:
         """Everything that is timed; in each part ours comes first."""
         for name, missing in head_variants(self.device).items():
@@ -115,19 +110,12 @@ class SpeedBench:
 
     @cached_property
     def examples(self) -> list[Example]:
-        """Five-turn conversations."""
         fitting = [e for e in load_examples("pocket:eval:400") if len(e.shards) == TURNS]
         return fitting[: self.size.conversations]
 
     @cached_property
     def rollouts(self) -> list[Rollout]:
-        """The examples with random replies."""
         return random_rollouts(self.renderer, self.examples, self.size.reply, self.seed)
-
-    @property
-    def dtype_name(self) -> str:
-        """As the setting model.dtype has it."""
-        return str(self.dtype).removeprefix("torch.")
 
     def head(self, name: str) -> Work:
         """From hidden states to the gradient of the mean divergence."""
@@ -154,10 +142,7 @@ class SpeedBench:
             vocab_size=size.vocabulary, tie_word_embeddings=True, max_position_embeddings=32768,
         )  # fmt: skip
         with torch.device(self.device):
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(
-                shape, dtype=self.dtype, trust_remote_code=False
-            )
-        return model
+            return AutoModelForCausalLM.from_config(shape, dtype=self.dtype, trust_remote_code=False)
 
     def attention(self, path: str) -> Work:
         """Passes of the student, forward and backward, through a few layers: packed rows, or padded ones."""
@@ -167,15 +152,14 @@ class SpeedBench:
             [(turn.context, turn.reply) for turn in c.turns] for r in self.rollouts for c in r.conversations
         ]
 
-        def hidden_states() -> torch.Tensor:
+        def run() -> dict[str, Any]:
             if path == "packed":
                 turns = [turn for c in conversations for turn in c]
-                return passes.reply_hidden(body, turns, self.device, row_tokens=ROW_TOKENS)
-            rows = (plain.reply_hidden(body, c, self.device, sys.maxsize) for c in conversations)
-            return torch.cat(list(rows))
-
-        def run() -> dict[str, Any]:
-            value = hidden_states().square().mean()
+                hidden_Nd = passes.reply_hidden(body, turns, self.device, row_tokens=ROW_TOKENS)
+            else:
+                rows = [plain.reply_hidden(body, c, self.device, sys.maxsize) for c in conversations]
+                hidden_Nd = torch.cat(rows)
+            value = hidden_Nd.square().mean()
             value.backward()
             body.zero_grad(set_to_none=True)
             return {"value": value.item()}
@@ -208,7 +192,7 @@ class SpeedBench:
         reply, path = self.size.reply, save_model(self.model(self.size.layers), folder / "model")
         config = load_config(
             None,
-            [f"model.path={path}", f"model.dtype={self.dtype_name}",
+            [f"model.path={path}", f"model.dtype={str(self.dtype).removeprefix('torch.')}",
              "data.train=pocket:train:64", "engine.kind=hf", f"train.rollouts={self.size.conversations}",
              "train.save_rollouts=false", f"rollout.middle_tokens={reply}", f"rollout.answer_tokens={reply}"],
         )  # fmt: skip
@@ -230,7 +214,7 @@ class SpeedBench:
         if kind == "stock":
             engine: Engine = StockEngine(model, ids, self.size.conversations)
         else:
-            words = [f"engine.kind={kind}", f"model.dtype={self.dtype_name}"]
+            words = [f"engine.kind={kind}", f"model.dtype={str(self.dtype).removeprefix('torch.')}"]
             if kind == "vllm":
                 path = save_model(model, Path(folder))
                 words += [f"model.path={path}", "engine.max_length=8192", "engine.memory=0.5"]
@@ -276,9 +260,7 @@ def save_model(model: PreTrainedModel, folder: Path) -> Path:
     return folder
 
 
-def _with_gradient(
-    name: str, inputs: list[torch.Tensor], tokens_N: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _with_gradient(name: str, inputs: list[Tensor], tokens_N: Tensor) -> tuple[Tensor, Tensor]:
     """Mean divergence and its gradient by the student's rows, in float64."""
     student_Nd = inputs[0].clone().requires_grad_()
     loss = mean_divergence(name, student_Nd, inputs[1], inputs[2], tokens_N)
@@ -287,26 +269,19 @@ def _with_gradient(
 
 
 def mean_divergence(
-    name: str,
-    student_Nd: torch.Tensor,
-    teacher_Nd: torch.Tensor,
-    weight_Vd: torch.Tensor,
-    tokens_N: torch.Tensor,
-) -> torch.Tensor:
+    name: str, student_Nd: Tensor, teacher_Nd: Tensor, weight_Vd: Tensor, tokens_N: Tensor
+) -> Tensor:
     """The mean over all tokens of GJS at beta 1/2, by one of the heads: what all of them can compute."""
     if name == "trl":
         from trl.kernels.chunked_divergence import ChunkedDivergenceFunction
 
         arguments = (student_Nd, weight_Vd, None, teacher_Nd, weight_Vd, None, BETA)
-        divergence_N: torch.Tensor = ChunkedDivergenceFunction.apply(*arguments)[0]
-        return divergence_N.mean()
+        return ChunkedDivergenceFunction.apply(*arguments)[0].mean()
     if name == "liger":
         from liger_kernel.transformers import LigerFusedLinearJSD
 
-        loss: torch.Tensor = LigerFusedLinearJSD(jsd_beta=BETA)(
-            student_Nd, weight_Vd, teacher_Nd, weight_Vd, None
-        )
-        return loss
+        fused: Any = LigerFusedLinearJSD(jsd_beta=BETA)
+        return fused(student_Nd, weight_Vd, teacher_Nd, weight_Vd, None)
     function = token_stats if name == OURS else plain.token_stats
     (stats,) = function(student_Nd, teacher_Nd, weight_Vd, tokens_N, [gjs(BETA)])
     return stats.divergence.mean()
@@ -314,22 +289,10 @@ def mean_divergence(
 
 def head_variants(device: torch.device) -> dict[str, str]:
     """The heads by name, and why one is missing here."""
+    trl = "" if find_spec("trl") else "trl is not installed"
     liger = "" if device.type == "cuda" else "runs on GPUs only"
-    return {
-        OURS: "",
-        "plain": "",
-        "trl": "" if find_spec("trl") else "trl is not installed",
-        "liger": liger if find_spec("liger_kernel") else "liger_kernel is not installed",
-    }
-
-
-@torch.no_grad()
-def move_student(model: PeftModel, seed: int) -> None:
-    """Move the student away from its teacher: while they are equal there is no loss."""
-    g = torch_generator(seed, "bench student")
-    for parameter in student_parameters(model).values():
-        parameter.add_((0.03 * torch.randn(parameter.shape, generator=g)).to(parameter))
-    model.train()
+    liger = liger if find_spec("liger_kernel") else "liger_kernel is not installed"
+    return {OURS: "", "plain": "", "trl": trl, "liger": liger}
 
 
 def missing_vllm(device: torch.device) -> str:

@@ -12,13 +12,12 @@ from typing import Any
 
 from smopd.chat.views import View
 from smopd.data import Example
-from smopd.rollout.driver import Conversation, Driver
+from smopd.rollout.driver import Conversation, Driver, Seed
 from smopd.rollout.openai import ChatDriver
 from smopd.verify import tasks
 from smopd.verify.verifiers import Verdict, verify_all
 
 Player = Driver | ChatDriver
-Seed = Sequence[int | str]
 # Plays the user of the view `simulated`: every example as a conversation, a verdict on each of its replies.
 User = Callable[[Player, Sequence[Example], Seed], list[tuple[Conversation, list[Verdict]]]]
 Group = tuple[View, int, list[Example]]  # view, run, examples
@@ -47,7 +46,6 @@ class Outcome:
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What it is the outcome of: view, run, example."""
         return self.view, self.run, self.id
 
 
@@ -65,9 +63,9 @@ def evaluate(
     watch: Watch | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """Every outcome. `known` ones are not played again; `record` gets each group as it is finished."""
-    found = {outcome.key: outcome for outcome in known}
+    outcomes = {outcome.key: outcome for outcome in known}
     for number, (view, run, chosen) in enumerate(groups(examples, views, runs, group)):
-        if any((view, run, e.id) not in found for e in chosen):
+        if any((view, run, e.id) not in outcomes for e in chosen):
             seeds = ("eval", seed, run) if run else ("eval", seed)
             if view == "simulated":
                 assert user is not None, "the view simulated needs somebody who plays the user"
@@ -79,33 +77,30 @@ def evaluate(
                 fresh = judge(played, run)
             if watch:
                 watch(view, run, number, played)
-            found |= {outcome.key: outcome for outcome in fresh}
+            outcomes |= {outcome.key: outcome for outcome in fresh}
             if record:
                 record(fresh)
-    return [found[view, run, e.id] for view in views for run in range(runs) for e in examples]
+    return [outcomes[view, run, e.id] for view in views for run in range(runs) for e in examples]
 
 
 def judge(conversations: Sequence[Conversation], run: int = 0) -> list[Outcome]:
     """Verify the last reply of every conversation, and the earlier ones for the any-turn rule."""
     pairs = [(c.example, turn.text) for c in conversations for turn in c.turns]
     expected = [expected_so_far(c) for c in conversations]
-    pairs += [(e, text) for own in expected for e, text in own.values()]
+    pairs += [pair for by_turn in expected for pair in by_turn.values()]
     verdicts = iter(verify_all(pairs))
     outcomes = [outcome(c, run, [next(verdicts) for _ in c.turns]) for c in conversations]
-    for told, own in zip(outcomes, expected, strict=True):
-        for number in own:
-            told.turns[number]["right"] = next(verdicts).correct
+    for one, by_turn in zip(outcomes, expected, strict=True):
+        for number in by_turn:
+            one.turns[number]["right"] = next(verdicts).correct
     return outcomes
 
 
 def expected_so_far(conversation: Conversation) -> dict[int, tuple[Example, str]]:
     """Turns whose right reply is known, with what they are judged by: the task as told up to there."""
-    found = {}
-    if conversation.view in ("sharded", "teacher"):
-        for number, turn in enumerate(conversation.turns):
-            if (told := told_so_far(conversation.example, number)) is not None:
-                found[number] = told, turn.text
-    return found
+    turns = conversation.turns if conversation.view in ("sharded", "teacher") else []
+    told = [told_so_far(conversation.example, number) for number in range(len(turns))]
+    return {number: (example, turns[number].text) for number, example in enumerate(told) if example}
 
 
 def told_so_far(example: Example, turn: int) -> Example | None:
@@ -116,7 +111,6 @@ def told_so_far(example: Example, turn: int) -> Example | None:
 
 
 def outcome(conversation: Conversation, run: int, verdicts: Sequence[Verdict]) -> Outcome:
-    """The outcome of a conversation with a verdict on each reply."""
     example, last = conversation.example, verdicts[-1]
     same = {name: getattr(example, name) for name in ("id", "task", "system", "full")}
     judged = {name: getattr(last, name) for name in ("correct", "extracted", "status", "detail")}

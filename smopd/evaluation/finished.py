@@ -17,11 +17,10 @@ class Evaluation(dict[str, Any]):
 
     def __init__(self, path: str | Path, side: str | None = None) -> None:
         self.path, self.side = Path(path), side
-        found = load_summary(self.path)
-        if found is None:
+        if (summary := load_summary(self.path)) is None:
             raise UserError(f"{self.path}: is no finished evaluation (no summary.json)")
-        self.summary = found  # all of summary.json
-        super().__init__(found["views"])
+        self.summary = summary  # all of summary.json
+        super().__init__(summary["views"])
 
     def conversations(self, view: str | None = None) -> Any:
         """Every conversation with its verdict, a row each: a DataFrame (without pandas, a list of dicts)."""
@@ -49,10 +48,8 @@ class Evaluation(dict[str, Any]):
         return f"<table>{rows}</table>"
 
     def _lines(self) -> list[tuple[str, str]]:
-        return [
-            (
-                view.upper(),
-                f"{percent(v['accuracy'])} {interval(v['low'], v['high'])} ({v['correct']}/{v['total']})",
-            )
-            for view, v in self.items()
-        ]
+        lines = []
+        for view, v in self.items():
+            counts = f"({v['correct']}/{v['total']})"
+            lines.append((view.upper(), f"{percent(v['accuracy'])} {interval(v['low'], v['high'])} {counts}"))
+        return lines

@@ -40,43 +40,34 @@ def write_inspect_log(folder: Path, out: Path) -> Path:
 
 def inspect_log(folder: Path) -> Any:
     """The same as an object of inspect_ai, an EvalLog."""
-    from inspect_ai.log import (
-        EvalConfig,
-        EvalDataset,
-        EvalLog,
-        EvalMetric,
-        EvalResults,
-        EvalScore,
-        EvalSpec,
-        EvalStats,
-    )
+    from inspect_ai import log
 
     outcomes, identity, summary = load_outcomes(folder), load_identity(folder), load_summary(folder)
     assert summary is not None, "load_outcomes has seen it"
     finished = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime, UTC).isoformat()
     scores = []
-    for view, found in summary["views"].items():
-        numbers = {name: found[name] for name in ("accuracy", "low", "high")}
-        numbers["any_turn"] = found["any_turn"]["accuracy"]
-        metrics = {name: EvalMetric(name=name, value=value) for name, value in numbers.items()}
-        scores.append(EvalScore(name=view, scorer="smopd", scored_samples=found["total"], metrics=metrics))
-    items = list(dict.fromkeys(o.id for o in outcomes))
-    return EvalLog(
+    for view, v in summary["views"].items():
+        numbers = {name: v[name] for name in ("accuracy", "low", "high")}
+        numbers["any_turn"] = v["any_turn"]["accuracy"]
+        metrics = {name: log.EvalMetric(name=name, value=value) for name, value in numbers.items()}
+        scores.append(log.EvalScore(name=view, scorer="smopd", scored_samples=v["total"], metrics=metrics))
+    items = len({o.id for o in outcomes})
+    return log.EvalLog(
         status="success",
-        eval=EvalSpec(
+        eval=log.EvalSpec(
             created=finished,
             task="smopd",
             task_id=folder.name,
             eval_id=folder.name,
             run_id=folder.name,
-            dataset=EvalDataset(name=Path(str(identity.get("data"))).name, samples=len(items)),
+            dataset=log.EvalDataset(name=Path(str(identity.get("data"))).name, samples=items),
             model=f"smopd/{identity.get('model')}",
-            config=EvalConfig(epochs=summary["runs"]),
+            config=log.EvalConfig(epochs=summary["runs"]),
             packages={"smopd": version("smopd")},
             metadata={"identity": identity, "code": summary.get("code")},
         ),
-        results=EvalResults(total_samples=len(outcomes), completed_samples=len(outcomes), scores=scores),
-        stats=EvalStats(started_at=finished, completed_at=finished),
+        results=log.EvalResults(total_samples=len(outcomes), completed_samples=len(outcomes), scores=scores),
+        stats=log.EvalStats(started_at=finished, completed_at=finished),
         samples=_samples(outcomes),
     )
 
@@ -88,27 +79,22 @@ def _samples(outcomes: Sequence[Outcome]) -> list[Any]:
 
     samples = []
     for o in outcomes:
-        said: list[Any] = [ChatMessageSystem(content=o.system)] if o.system else []
+        messages: list[Any] = [ChatMessageSystem(content=o.system)] if o.system else []
         for turn in o.turns:
-            said += [ChatMessageUser(content=turn["user"]), ChatMessageAssistant(content=turn["reply"])]
-        told = {"view": o.view, "task": o.task, "shards": o.shards, "answer": o.answer, "full": o.full}
+            messages += [ChatMessageUser(content=turn["user"]), ChatMessageAssistant(content=turn["reply"])]
+        target = o.answer if len(o.answer) != 1 else next(iter(o.answer.values()))
         verdict = Score(value="C" if o.correct else "I", answer=o.extracted, explanation=o.detail or None,
                         metadata={"status": o.status})  # fmt: skip
         samples.append(
             EvalSample(
                 id=f"{o.view}/{o.id}",
                 epoch=o.run + 1,
-                input=[m for m in said if m.role != "assistant"],
-                target=_target(o.answer),
-                messages=said,
+                input=[m for m in messages if m.role != "assistant"],
+                target=str(target),
+                messages=messages,
                 output=ModelOutput.from_content("smopd", o.turns[-1]["reply"]),
                 scores={"correct": verdict, "any_turn": Score(value="C" if o.any_correct else "I")},
-                metadata=told,
+                metadata={name: getattr(o, name) for name in ("view", "task", "shards", "answer", "full")},
             )
         )
     return samples
-
-
-def _target(answer: dict[str, Any]) -> str:
-    values = list(answer.values())
-    return str(values[0]) if len(values) == 1 else str(answer)

@@ -26,72 +26,78 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """What summary.json holds: each view, also by task and number of shards, and each against FULL."""
     names = dict.fromkeys(o.view for o in outcomes)
     views = {view: [o for o in outcomes if o.view == view] for view in names}
-    shown = {view: _view(rows) for view, rows in views.items()}
-    summary: dict[str, Any] = {"runs": len({o.run for o in outcomes}), "views": shown}
+    summary: dict[str, Any] = {"runs": len({o.run for o in outcomes})}
+    summary["views"] = {view: _summarise_view(rows) for view, rows in views.items()}
     # The teacher's last context is the FULL view's: there is nothing to compare.
     for view in (view for view in views if "full" in views and view not in ("full", "teacher")):
         summary[f"{view}_minus_full"] = against(views["full"], views[view])
     if {"sharded", "teacher"} <= set(views):
         summary["teacher_minus_sharded"] = against(views["sharded"], views["teacher"])
-        if turns := _turns_against(views["sharded"], views["teacher"]):
-            summary["teacher_minus_sharded"]["middle_turns"] = turns
+        *_, change = _compare(_known_turns(views["sharded"]), _known_turns(views["teacher"]))
+        if change["n"]:
+            summary["teacher_minus_sharded"]["middle_turns"] = change
     return summary
 
 
 def against(before: Iterable[Outcome], after: Iterable[Outcome], *, level: float = LEVEL) -> dict[str, Any]:
     """The change from `before` to `after` on the items both have, paired by item."""
     first, second = scores(before), scores(after)
+    once = all(len(first[item]) == len(second[item]) == 1 for item in first if item in second)
+    old, new, change = _compare(first, second, level)
+    bootstrap = {name: change[name] for name in ("low", "high", "p")}
+    if once:
+        result = paired([v > 0.5 for v in old], [v > 0.5 for v in new], level)
+        change |= {"low": result.low, "high": result.high, "p": result.p}
+    return {**change, "test": "exact McNemar" if once else "bootstrap over items", "bootstrap": bootstrap}
+
+
+def _compare(
+    first: Scores, second: Scores, level: float = LEVEL
+) -> tuple[list[float], list[float], dict[str, Any]]:
+    """Means of the items both have, items that became better and worse, and the change with its bootstrap."""
     items = [item for item in first if item in second]
-    once = all(len(first[item]) == len(second[item]) == 1 for item in items)
     old, new = ([float(np.mean(s[item])) for item in items] for s in (first, second))
-    result = paired([v > 0.5 for v in old], [v > 0.5 for v in new], level) if once else None
     low, high, p = paired_bootstrap(old, new, level)
-    drawn = {"low": low, "high": high, "p": p}
-    return {
-        **_moved(old, new),
-        **({"low": result.low, "high": result.high, "p": result.p} if result else drawn),
-        "test": "exact McNemar" if once else "bootstrap over items",
-        "bootstrap": drawn,
-    }
+    return (
+        old,
+        new,
+        {
+            "n": len(old),
+            "gained": sum(b > a for a, b in zip(old, new, strict=True)),
+            "lost": sum(b < a for a, b in zip(old, new, strict=True)),
+            "difference": float(np.mean(new) - np.mean(old)) if old else 0.0,
+            "low": low,
+            "high": high,
+            "p": p,
+        },
+    )
 
 
 def scores(outcomes: Iterable[Outcome], right: Callable[[Outcome], bool] = lambda o: o.correct) -> Scores:
     """Right or wrong by item, one entry a run."""
-    found: Scores = {}
+    by_item: Scores = {}
     for outcome in outcomes:
-        found.setdefault(outcome.id, []).append(right(outcome))
-    return found
+        by_item.setdefault(outcome.id, []).append(right(outcome))
+    return by_item
 
 
-def _view(rows: Sequence[Outcome]) -> dict[str, Any]:
+def _summarise_view(rows: Sequence[Outcome]) -> dict[str, Any]:
     tokens = [turn["tokens"] or 0 for o in rows for turn in o.turns]
+    turns, failed = _known_turns(rows), next((o for o in rows if o.status in FAILED), None)
     return {
         **accuracy(scores(rows)),
         "any_turn": accuracy(scores(rows, lambda o: o.any_correct)),
-        **_middle_turns(rows),
+        **({"middle_turns": _mean_share(turns)} if turns else {}),
         "by_task": _split(rows, lambda o: o.task),
         "by_shards": _split(rows, lambda o: o.shards),
         "status": dict(sorted(Counter(o.status for o in rows).items())),
-        "first_failure": next((_failure(o) for o in rows if o.status in FAILED), None),
+        "first_failure": failed and {"id": failed.id, "status": failed.status, "detail": failed.detail},
         "reply_tokens": sum(tokens) / max(1, len(tokens)),
     }
 
 
-def _middle_turns(rows: Sequence[Outcome]) -> dict[str, Any]:
-    """Turn accuracy: middle replies that say what was told so far, where that is known; nothing elsewhere.
-
-    The mean over items of their share of right replies; the interval draws whole items.
-    """
-    if not (known := _known_turns(rows)):
-        return {}
-    means = np.array([np.mean(right) for right in known.values()])
-    low, high = accuracy_interval(means)
-    counts = {"correct": sum(map(sum, known.values())), "total": sum(map(len, known.values()))}
-    return {"middle_turns": {"accuracy": float(means.mean()), **counts, "low": low, "high": high}}
-
-
 def _known_turns(rows: Iterable[Outcome]) -> Scores:
-    """Right or wrong middle replies by item, of items that have any whose right reply is known."""
+    """Turn accuracy: which middle replies say what was told so far, by item, where that is known."""
     by_item: Scores = {}
     for o in rows:
         right = [turn["right"] for turn in o.turns[:-1] if "right" in turn]
@@ -99,49 +105,30 @@ def _known_turns(rows: Iterable[Outcome]) -> Scores:
     return {item: right for item, right in by_item.items() if right}
 
 
-def _moved(old: Sequence[float], new: Sequence[float]) -> dict[str, Any]:
-    """Items that became better and worse, and the mean change."""
-    return {
-        "n": len(old),
-        "gained": sum(b > a for a, b in zip(old, new, strict=True)),
-        "lost": sum(b < a for a, b in zip(old, new, strict=True)),
-        "difference": float(np.mean(new) - np.mean(old)) if old else 0.0,
-    }
-
-
-def _turns_against(before: Sequence[Outcome], after: Sequence[Outcome]) -> dict[str, Any]:
-    """The change of turn accuracy, paired by item; empty where it is not known of both."""
-    first, second = _known_turns(before), _known_turns(after)
-    old, new = ([float(np.mean(s[item])) for item in first if item in second] for s in (first, second))
-    if not old:
-        return {}
-    return _moved(old, new) | dict(zip(("low", "high", "p"), paired_bootstrap(old, new), strict=True))
-
-
-def _failure(outcome: Outcome) -> dict[str, str]:
-    return {"id": outcome.id, "status": outcome.status, "detail": outcome.detail}
-
-
 def _split(rows: Sequence[Outcome], by: Callable[[Outcome], Any]) -> dict[str, Any]:
     parts = sorted({by(o) for o in rows})
     return {str(part): accuracy(scores(o for o in rows if by(o) == part)) for part in parts}
 
 
-def accuracy(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
-    """Mean over items of the mean over runs, with its 95% interval; of several runs also LiC's A90 and U."""
-    runs = max((len(r) for r in right.values()), default=1)
+def _mean_share(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
+    """The mean over items of their share of right replies; the interval draws whole items."""
     means = np.array([np.mean(r) for r in right.values()])
     correct, total = sum(map(sum, right.values())), sum(map(len, right.values()))
     low, high = accuracy_interval(means)
     mean = float(means.mean()) if len(means) else 0.0
-    found = {"accuracy": mean, "correct": correct, "total": total, "low": low, "high": high}
-    if runs > 1:
+    return {"accuracy": mean, "correct": correct, "total": total, "low": low, "high": high}
+
+
+def accuracy(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
+    """Mean over items of the mean over runs, with its 95% interval; of several runs also LiC's A90 and U."""
+    numbers = _mean_share(right)
+    if max((len(r) for r in right.values()), default=1) > 1:
         by_item = [np.asarray(r, float) for r in right.values()]
         best, worst = (np.array([np.percentile(r, q) for r in by_item]) for q in (90, 10))
         for name, values in (("a90", best), ("unreliability", best - worst)):
             low, high = accuracy_interval(values)
-            found |= {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high}
-    return found
+            numbers |= {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high}
+    return numbers
 
 
 def compare_evaluations(a: Path, b: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A whole evaluation: the views of a config played with a model, kept in a folder and continued there."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -27,32 +27,12 @@ from smopd.rollout.driver import Driver
 from smopd.rollout.engine import traits_of
 from smopd.rollout.lengths import refuse_too_long
 from smopd.rollout.openai import ChatDriver
-from smopd.tracking import Track, Update, quiet
+from smopd.tracking import Track, quiet
 from smopd.verify import tasks
 
 # Settings of [eval] that are no part of what an evaluation is; `clean` counts where a teacher plays.
 NO_PART = {"clean", "save_tokens", "save_tokens_limit", "alternatives"}
 log = logging.getLogger("smopd")
-
-
-class ReplyCounter:
-    """Counts the replies since the last group of conversations was done: a sign of life."""
-
-    def __init__(self, update: Update, done: int) -> None:
-        self._update, self._done, self._count = update, done, 0
-        self._lock = Lock()  # endpoints reply in threads
-
-    def add(self, count: int) -> None:
-        """So many more."""
-        with self._lock:
-            self._count += count
-            self._update(self._done, f"{self._count:,} replies")
-
-    def done(self, conversations: int) -> None:
-        """A group is done: so many conversations in all."""
-        with self._lock:
-            self._done, self._count = conversations, 0
-            self._update(conversations)
 
 
 def run_evaluation(
@@ -64,61 +44,59 @@ def run_evaluation(
 
     `tokens`: the folder of the token log, where one is asked for; `begin` is called before it is written.
     """
+    from smopd.rollout.assembly import evaluation_driver
+
     check_evaluation(config)
     views = list(dict.fromkeys(config.eval.views))
     # A teacher with weights of its own plays after the student.
     apart: list[View] = ["teacher"] if "teacher" in views and teacher_file(adapter) else []
-    found: dict[View, list[Outcome]] = {}
-    for chosen in ([view for view in views if view not in apart], apart):
-        if chosen:
-            with _driver(config, adapter, chosen is apart, track) as driver:
-                if isinstance(driver, Driver):
-                    refuse_too_long(driver.renderer, examples, views)
-                watch = None
-                if tokens and config.eval.save_tokens:
-                    assert isinstance(driver, Driver)
-                    kept = config.eval.alternatives, config.train.row_tokens
-                    watch = TokenRecorder(tokens, driver, *kept, begin, _logged_ids(config, examples))
-                for view in chosen:
-                    old = [o for o in known if o.view == view]
-                    found[view] = _play(driver, config, examples, view, old, record, label, track, watch)
-    return [outcome for view in views for outcome in found[view]]
-
-
-def _logged_ids(config: Config, examples: Sequence[Example]) -> frozenset[str]:
-    """Examples whose tokens are logged."""
-    return frozenset(example.id for example in examples[: config.eval.save_tokens_limit or None])
-
-
-@contextmanager
-def _driver(config: Config, adapter: Path | None, as_teacher: bool, track: Track) -> Iterator[Player]:
-    from smopd.rollout.assembly import evaluation_driver
-
-    own = averaged_teacher(adapter) if adapter and as_teacher else nullcontext(adapter)
-    with own as weights, evaluation_driver(config, weights, track) as driver:
-        yield replace(driver, clean=clean_form(config)) if "teacher" in config.eval.views else driver
+    logged = {example.id for example in examples[: config.eval.save_tokens_limit or None]}
+    outcomes: dict[View, list[Outcome]] = {}
+    for chosen in filter(None, ([view for view in views if view not in apart], apart)):
+        averaged = averaged_teacher(adapter) if adapter and chosen is apart else nullcontext(adapter)
+        with averaged as weights, evaluation_driver(config, weights, track) as driver:
+            if "teacher" in views:
+                driver = replace(driver, clean=clean_form(config))
+            if isinstance(driver, Driver):
+                refuse_too_long(driver.renderer, examples, views)
+            watch = None
+            if tokens and config.eval.save_tokens:
+                assert isinstance(driver, Driver)
+                limits = config.eval.alternatives, config.train.row_tokens
+                watch = TokenRecorder(tokens, driver, *limits, begin, logged)
+            for view in chosen:
+                old = [o for o in known if o.view == view]
+                outcomes[view] = _play(driver, config, examples, view, old, record, label, track, watch)
+    return [outcome for view in views for outcome in outcomes[view]]
 
 
 def _play(
     driver: Player, config: Config, examples: Sequence[Example], view: View, known: Sequence[Outcome],
     record: Callable[[list[Outcome]], None], label: str, track: Track, watch: TokenRecorder | None = None,
 ) -> list[Outcome]:  # fmt: skip
-    """One view, with progress."""
-    runs, group, done = config.eval.runs, config.eval.batch, len(known)
+    runs, group, done, replies = config.eval.runs, config.eval.batch, len(known), 0
     # A group ends when its slowest conversation does: it is at least as large as what servers take.
     if isinstance(driver, ChatDriver):
         group = max(group, driver.endpoint.width)
     user = SimulatedUser(config.user).converse if view == "simulated" else None
+    lock = Lock()  # endpoints reply in threads
     with track(f"{label} {view.upper()}", len(examples) * runs, done) as update:
-        replies = ReplyCounter(update, done)
-        player = replace(driver, heard=replies.add)
+
+        def hear(count: int) -> None:
+            """Counts the replies since the last group of conversations was done: a sign of life."""
+            nonlocal replies
+            with lock:
+                replies += count
+                update(done, f"{replies:,} replies")
 
         def advance(fresh: list[Outcome]) -> None:
-            nonlocal done
+            nonlocal done, replies
             record(fresh)
-            done += len(fresh)
-            replies.done(done)
+            with lock:
+                done, replies = done + len(fresh), 0
+                update(done)
 
+        player = replace(driver, heard=hear)
         return evaluate(player, examples, [view], runs, config.seed, group, known, advance, user, watch)
 
 
@@ -129,20 +107,19 @@ def teacher_file(adapter: Path | None) -> Path | None:
 
 
 def clean_form(config: Config) -> Clean:
-    """How the view teacher is told the user turns."""
     return plan_of(config).clean if config.eval.clean == "method" else config.eval.clean
 
 
 def check_evaluation(config: Config) -> None:
     """A UserError for settings that contradict each other, or a model that cannot be loaded."""
-    token_ids = traits_of(config.engine.kind).token_ids
-    if config.eval.save_tokens and config.engine.kind not in ("hf", "auto"):
+    token_ids, settings = traits_of(config.engine.kind).token_ids, config.eval
+    if settings.save_tokens and config.engine.kind not in ("hf", "auto"):
         needs = "the replies are scored once more, by the model in this process"
         raise UserError(f"eval.save_tokens: {needs}; set engine.kind=hf")
-    if config.eval.runs > 1 and config.eval.temperature == 0 and token_ids:
-        greedy = f"{config.eval.runs} greedy runs would all be the same"
+    if settings.runs > 1 and settings.temperature == 0 and token_ids:
+        greedy = f"{settings.runs} greedy runs would all be the same"
         raise UserError(f"eval.runs: {greedy}; LiC's runs are sampled: --set eval.temperature=1.0")
-    if "simulated" in config.eval.views and not config.user.servers:
+    if "simulated" in settings.views and not config.user.servers:
         advice = "name its endpoint, e.g. --user-url http://localhost:8000"
         raise UserError(f"eval.views: in the view simulated a model plays the user; {advice}")
     if token_ids:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from smopd.chat.template import Message
+from smopd.chat.messages import Message
 from smopd.data import Example
 from smopd.evaluation.evaluate import Player
 from smopd.rollout.driver import Conversation
@@ -141,13 +141,13 @@ class SimulatedUser:
                 return fact - 1, message.strip()
             return None
 
-        chosen = hidden[0], shards[hidden[0]]
+        shard, state.message = hidden[0], shards[hidden[0]]
         if state.revealed:
-            facts = ("\n".join(f"{i + 1}. {shards[i]}" for i in which) for which in (hidden, state.revealed))
-            prompt = _SAY.format(hidden=next(facts), told=next(facts), talk=_talk(state.conversation))
-            chosen = self._ask(state, "say", prompt, self.settings.temperature, WORDS, read) or chosen
-        state.revealed.append(chosen[0])
-        state.message = chosen[1]
+            lists = ["\n".join(f"{i + 1}. {shards[i]}" for i in which) for which in (hidden, state.revealed)]
+            prompt = _SAY.format(hidden=lists[0], told=lists[1], talk=_talk(state.conversation))
+            if answer := self._ask(state, "say", prompt, self.settings.temperature, WORDS, read):
+                shard, state.message = answer
+        state.revealed.append(shard)
 
     def _classify(self, state: _State, cancellation: Cancellation) -> None:
         """What kind of reply the last one is, and where it is an attempt, the answer in it."""
@@ -188,8 +188,8 @@ class SimulatedUser:
 
 
 def _talk(conversation: Conversation) -> str:
-    said = zip(conversation.asked, conversation.turns, strict=True)
-    return "\n\n".join(f"Person: {user}\n\nAssistant: {turn.text}" for user, turn in said)
+    pairs = zip(conversation.asked, conversation.turns, strict=True)
+    return "\n\n".join(f"Person: {user}\n\nAssistant: {turn.text}" for user, turn in pairs)
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -119,7 +119,6 @@ def _resampled(values: np.ndarray) -> np.ndarray | None:
 
 
 def check_level(level: float) -> None:
-    """Refuses what is no confidence level."""
     if not 0 < level < 1:
         raise ValueError(f"a confidence level lies between 0 and 1, found {level}")
 

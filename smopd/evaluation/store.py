@@ -12,22 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+from smopd import files
 from smopd.chat.views import VIEWS
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
-from smopd.files import (
-    Held,
-    digest,
-    json_problem,
-    locked,
-    parse_json,
-    read_json,
-    read_text,
-    require_writable,
-    write_json,
-    write_text,
-)
 from smopd.shape import check_shape
 
 LOCK = ".lock"
@@ -55,8 +44,7 @@ INPUTS = "inputs"  # what was passed as Python objects, as files
 
 
 def data_digest(examples: Sequence[Example]) -> str:
-    """A hash of the examples, in their order."""
-    return digest([e.to_json() for e in examples])
+    return files.digest([e.to_json() for e in examples])
 
 
 class EvaluationFolder:
@@ -64,14 +52,15 @@ class EvaluationFolder:
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:
         self.path, self.identity = path, identity
+        self._file = path / "conversations.jsonl"
         self._mended = self._held = False
         self._stack = ExitStack()
         settled = _read(path / "evaluation.json", dict)
         if settled is not None:
-            values = {key: (settled.get(key), identity.get(key)) for key in identity | settled}
-            unlike = [(key, map(json.dumps, pair)) for key, pair in values.items() if pair[0] != pair[1]]
-            lines = ["\n  {}: {} there, {} now".format(key, *pair) for key, pair in unlike]
-            if lines:
+            pairs = {key: (settled.get(key), identity.get(key)) for key in identity | settled}
+            unlike = {key: map(json.dumps, pair) for key, pair in pairs.items() if pair[0] != pair[1]}
+            if unlike:
+                lines = ["\n  {}: {} there, {} now".format(key, *pair) for key, pair in unlike.items()]
                 what = "holds an evaluation of something else; choose another --out:"
                 raise UserError(f"{path}: {what}{''.join(lines)}")
         elif path.exists():
@@ -81,7 +70,7 @@ class EvaluationFolder:
             if any(p.name not in ours for p in path.iterdir()):
                 raise UserError(f"{path}: exists and is not empty; nothing was written, choose another --out")
         if load_summary(path) is None:
-            require_writable(path)
+            files.require_writable(path)
 
     def __enter__(self) -> Self:
         if self.path.exists():
@@ -94,8 +83,8 @@ class EvaluationFolder:
 
     def _claim(self) -> None:
         try:
-            self._stack.enter_context(locked(self.path / LOCK))
-        except Held as other:
+            self._stack.enter_context(files.locked(self.path / LOCK))
+        except files.Held as other:
             what = f"another process plays this evaluation ({other.holder})"
             raise UserError(f"{self.path}: {what}; wait for it, stop it, or choose another --out") from None
         except OSError as error:
@@ -103,8 +92,7 @@ class EvaluationFolder:
         self._held = True
 
     def outcomes(self) -> list[Outcome]:
-        """The outcomes it already holds, in whole groups."""
-        return _parse(self.path / "conversations.jsonl", (self._whole() or b"").decode("utf-8", "replace"))
+        return _parse(self._file, self._whole().decode("utf-8", "replace"))
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Append one group, and see it on disk before anything else. The first one makes the folder."""
@@ -115,11 +103,11 @@ class EvaluationFolder:
                 raise UserError(f"{self.path}: {what}; the same command goes on from there")
         try:
             if not (self.path / "evaluation.json").exists():
-                write_json(self.path / "evaluation.json", self.identity)
-            if not self._mended and (whole := self._whole()) is not None:
-                os.truncate(self.path / "conversations.jsonl", len(whole))  # without what a crash tore
+                files.write_json(self.path / "evaluation.json", self.identity)
+            if not self._mended and self._file.exists():
+                os.truncate(self._file, len(self._whole()))
             self._mended = True
-            with (self.path / "conversations.jsonl").open("ab") as file:
+            with self._file.open("ab") as file:
                 file.write(_lines(outcomes).encode())
                 file.flush()
                 os.fsync(file.fileno())
@@ -128,14 +116,12 @@ class EvaluationFolder:
 
     def finish(self, outcomes: Sequence[Outcome], summary: dict[str, Any]) -> None:
         """Write the conversations in their final order, then the summary, which says that all is there."""
-        write_text(self.path / "conversations.jsonl", _lines(outcomes))
-        write_json(self.path / "summary.json", summary)
+        files.write_text(self._file, _lines(outcomes))
+        files.write_json(self.path / "summary.json", summary)
 
-    def _whole(self) -> bytes | None:
-        try:
-            raw = (self.path / "conversations.jsonl").read_bytes()
-        except FileNotFoundError:
-            return None
+    def _whole(self) -> bytes:
+        """The groups, without what a crash tore."""
+        raw = self._file.read_bytes() if self._file.exists() else b""
         return raw[: raw.rfind(b"\n\n") + 2] if b"\n\n" in raw else b""
 
 
@@ -145,7 +131,6 @@ def load_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def load_identity(folder: Path) -> dict[str, Any]:
-    """What an evaluation is of."""
     return _read(folder / "evaluation.json", dict) or {}
 
 
@@ -165,33 +150,33 @@ def load_outcomes(folder: Path) -> list[Outcome]:
         what = "is not finished: the command that began it goes on" if begun else "is no evaluation"
         raise UserError(f"{folder}: {what} (no summary.json)")
     path = folder / "conversations.jsonl"
-    return _parse(path, read_text(path))
+    return _parse(path, files.read_text(path))
 
 
 def _lines(outcomes: Sequence[Outcome]) -> str:
-    return "".join(json.dumps(asdict(o), ensure_ascii=False) + "\n" for o in outcomes) + "\n"
+    return files.jsonl(map(asdict, outcomes)) + "\n"
 
 
 def _parse(path: Path, text: str) -> list[Outcome]:
-    found = []
+    outcomes = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             where = f"{path}, line {number}"
             try:
-                row = parse_json(line)
+                row = files.parse_json(line)
             except (ValueError, RecursionError) as error:
-                what = f"not a conversation of an evaluation: {json_problem(error)}"
+                what = f"not a conversation of an evaluation: {files.json_problem(error)}"
                 raise UserError(f"{where}: {what}") from None
             check_shape(row, CONVERSATION, where)
             if not row["turns"]:
                 raise UserError(f"{where}: a conversation without a turn; the file is damaged")
-            found.append(Outcome(**{name: row[name] for name in CONVERSATION}))
-    return found
+            outcomes.append(Outcome(**{name: row[name] for name in CONVERSATION}))
+    return outcomes
 
 
 def _read(path: Path, shape: Any) -> dict[str, Any] | None:
     if not path.exists():
         return None
-    tree = read_json(path, advice="delete its folder or choose another --out")
+    tree = files.read_json(path, advice="delete its folder or choose another --out")
     check_shape(tree, shape, str(path))
     return tree

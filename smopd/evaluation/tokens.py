@@ -36,31 +36,29 @@ class TokenRecorder:
     driver: Driver
     alternatives: int
     row_tokens: int
-    begin: Callable[[], None] = lambda: None  # makes the folders around ours, where they are to be new
-    only: Container[str] | None = None  # ids of the examples that are logged; None: all
+    begin: Callable[[], None]  # makes the folders around ours, where they are to be new
+    only: Container[str]  # ids of the examples that are logged
 
     def __call__(self, view: str, run: int, number: int, played: Sequence[Conversation]) -> None:
-        """Write the group with this number; no file where none of it is logged."""
-        if self.only is not None:
-            played = [one for one in played if one.example.id in self.only]
-        if not played:
+        """Write the group with this number; no file where there is no token to log."""
+        played = [one for one in played if one.example.id in self.only]
+        places = [(c, t, turn) for c, one in enumerate(played) for t, turn in enumerate(one.turns)]
+        replies = [place for place in places if place[2].reply]
+        if not replies:
             return
-        replies = [
-            (c, t, turn) for c, one in enumerate(played) for t, turn in enumerate(one.turns) if turn.reply
-        ]
         names = {"ids": [one.example.id for one in played], "view": view, "run": run}
         with torch.no_grad():
-            columns, others, pieces = self._scored(replies) if replies else _nothing()
+            columns, others, pieces = self._score(replies)
         self.begin()
         path = self.folder / f"{view}-{number:05d}.safetensors"
         write_tokens(path, columns, {MODEL: others}, {**names, "pieces": pieces})
 
-    def _scored(
+    def _score(
         self, replies: Sequence[tuple[int, int, Any]]
     ) -> tuple[dict[str, Any], Others, dict[int, str]]:
         from smopd.rollout.hf import HFEngine
-        from smopd.scoring.alternatives import token_profile
         from smopd.scoring.passes import body_and_head, reply_hidden
+        from smopd.scoring.profile import token_profile
 
         engine = self.driver.engine
         assert isinstance(engine, HFEngine)
@@ -68,30 +66,22 @@ class TokenRecorder:
         sequences = [(turn.context, turn.reply) for _, _, turn in replies]
         hidden = reply_hidden(body, sequences, head.device, self.row_tokens)
         ids = torch.tensor([i for _, reply in sequences for i in reply], device=head.device)
-        found = token_profile(hidden, head, ids, self.alternatives)
+        profile = token_profile(hidden, head, ids, self.alternatives)
         lengths = torch.tensor([len(reply) for _, reply in sequences])
         conversation, turn = (torch.tensor(column) for column in list(zip(*replies, strict=True))[:2])
         position = torch.cat([torch.arange(int(n)) for n in lengths])
-        made = {
+        values = {
             "conversation": conversation.repeat_interleave(lengths), "turn": turn.repeat_interleave(lengths),
-            "position": position, "token": ids, "entropy": found.entropy, "logp": found.logp,
+            "position": position, "token": ids, "entropy": profile.entropy, "logp": profile.logp,
         }  # fmt: skip
-        columns = {name: made[name].cpu().to(getattr(torch, kind)) for name, kind in TYPES.items()}
-        others = Others.of(ids.cpu(), found.top.tokens.cpu(), found.top.logps.cpu())
+        columns = {name: values[name].cpu().to(getattr(torch, kind)) for name, kind in TYPES.items()}
+        others = Others.of(ids.cpu(), profile.top_tokens.cpu(), profile.top_logps.cpu())
         pieces = self.driver.renderer.pieces(sorted({*ids.unique().tolist(), *others.ids()}))
         return columns, others, pieces
 
 
-def _nothing() -> tuple[dict[str, Any], Others, dict[int, str]]:
-    empty = torch.zeros(0)
-    others = Others.of(empty, torch.zeros(0, 1), torch.zeros(0, 1))
-    return {name: empty.to(getattr(torch, kind)) for name, kind in TYPES.items()}, others, {}
-
-
 @dataclass(frozen=True)
 class Logged:
-    """The tokens of one group of conversations."""
-
     values: dict[str, Any]  # columns, tensors or arrays
     others: Others
     pieces: dict[int, str]
@@ -101,7 +91,6 @@ class Logged:
 
 
 def read(path: Path, framework: Framework = "pt") -> Logged:
-    """What a recorder wrote."""
     values, others, names = read_tokens(path, TYPES, ("ids", "view", "run", "pieces"), framework)
     if MODEL not in others:
         raise UserError(f"{path}: not a token log of an evaluation")

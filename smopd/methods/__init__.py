@@ -1,9 +1,11 @@
-"""A method is a declaration: a name, where it comes from, a typed section of settings, and the plan they
-make.
+"""A method is a declaration: a name, where it comes from, typed settings, and the plan they make.
 
 Every module of this package declares a list `METHODS`; a new file here is a new entry in the table below. A
 method in a file of your own is named by its path: `--method my_method.py`, or `my_method.py:NAME` where it
 declares several. Nothing outside this package knows a method or one of its settings.
+
+Modules of this package import from here what declarations are made of. The names of `parts` and `scoring` are
+looked up when a plan is made: reading settings needs no torch.
 """
 
 import pkgutil
@@ -11,16 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from smopd import objective as parts
+from smopd import scoring  # noqa: F401
 from smopd.config_io import check, choices, flatten
 from smopd.errors import UserError
 from smopd.plugins import check_function, describe_value, load_python, making_at, require
-from smopd.settings import Section
-
-if TYPE_CHECKING:
-    from smopd.objective.plan import Plan
-
+from smopd.rollout.play import Peers, Play, Reply  # noqa: F401
+from smopd.settings import Section, share_of_steps  # noqa: F401
 
 # Where a method comes from: the SMOPD paper, the systems of its table 1, other systems, what a user would
 # pick instead, controls, and candidates of ours.
@@ -42,7 +43,7 @@ class Method:
     summary: str
     paper: str
     section: type[Section]
-    plan: Callable[[Any], "Plan"]
+    plan: Callable[[Any], "parts.Plan"]
     settings: dict[str, Any] = field(default_factory=dict)
     group: Group = "yours"
     formula: str = ""

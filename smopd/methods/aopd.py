@@ -6,23 +6,15 @@ from typing import Any
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of AOPD."""
-
     threshold: float = Field(0.0, ge=-1, le=1, description="T(y) - S(y) up to which forward KL steps in")
     top_k: int = Field(32, ge=1, description="entries of the forward KL: the teacher's likeliest")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
-
     def intervened(tokens: "parts.Tokens") -> Any:
         return tokens.teacher_logp.exp() - tokens.student_logp.exp() <= s.threshold
 

@@ -2,21 +2,14 @@
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of CCOPD."""
-
     beta: float = Field(1.0, ge=0, le=1, description="1 = KL(S||T), 0 = KL(T||S), between them GJS")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     return parts.Plan(
         (Play(),),
         (parts.Term("answer", parts.answer, parts.whole_task, scoring.gjs(s.beta), weights="base",

@@ -2,25 +2,17 @@
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
 from smopd.chat.messages import full_messages
-from smopd.methods import Method
-from smopd.rollout.play import Peers, Play, Reply
-from smopd.settings import Section
+from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of CREDIT."""
-
     lam: float = Field(0.1, ge=0, description="how much of the other inputs' logits is taken away; 0 = none")
     contrasts: int = Field(1, ge=1, description="other inputs, drawn among the step's")
     samples: int = Field(8, ge=1, le=1024, description="rollouts of each example")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
-
     def specific(reply: Reply, peers: Peers) -> "parts.Contexts":
         if parts.is_middle(reply):
             others = parts.other_users(reply, peers, s.contrasts)

@@ -2,21 +2,14 @@
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of DRKL."""
-
     gamma: float = Field(0.5, ge=0, description="what the divergence of all other tokens counts")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     return parts.Plan(
         (Play(),),
         (parts.Term("turns", parts.sharded, parts.clean, scoring.drkl(s.gamma), mean_over="all",

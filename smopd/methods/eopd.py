@@ -6,16 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of EOPD."""
-
     threshold: float = Field(0.8, ge=0, description="teacher's entropy in nats from which forward KL counts")
     alpha: float = Field(1.0, ge=0, description="scale of the forward KL; 0 = off")
     top_k: int = Field(16, ge=1, description="entries of the forward KL: the teacher's likeliest")
@@ -23,8 +17,6 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
-
     def advantage(tokens: "parts.Tokens") -> Any:
         return tokens.teacher_logp - tokens.engine_logp
 

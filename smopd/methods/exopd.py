@@ -4,21 +4,14 @@ reference.
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of G-OPD."""
-
     lam: float = Field(1.25, ge=0, description="how far along from reference to teacher; over 1 extrapolates")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     teacher = parts.mixed((s.lam, parts.clean), (1 - s.lam, parts.dirty))
     return parts.Plan(
         (Play(),),

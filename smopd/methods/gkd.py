@@ -2,16 +2,10 @@
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of GKD."""
-
     beta: float = Field(
         0.5, ge=0, le=1, description="teacher's share in the mixture; 0 = KL(T||S), 1 = KL(S||T)"
     )
@@ -19,7 +13,6 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     return parts.Plan(
         (Play(),),
         (parts.Term("turns", parts.sharded, parts.clean, scoring.gjs(s.beta, s.temperature), mean_over="all",

@@ -2,21 +2,14 @@
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of GRPO."""
-
     samples: int = Field(8, ge=2, le=1024, description="rollouts of each example")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     return parts.Plan(
         (Play(samples=s.samples),),
         (parts.Term("policy", parts.sharded, None, scoring.sampled_nll(), parts.advantage,

@@ -7,16 +7,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of MAIGO."""
-
     remedies: ClassVar[dict[str, dict[str, Any]]] = {"clipped": {"clip": inf}, "FULL": {"rho": None}}
     rho: float = Field(0.2, ge=0, le=1, description="probability of a FULL conversation instead")
     beta_mid: float = Field(0.5, gt=0, lt=1, description="teacher's share in the middle turn's mixture")
@@ -25,7 +19,6 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     cap, kl = parts.hard(s.clip), scoring.reverse_kl()
     return parts.Plan(
         (Play(), Play("full", share=s.rho, instead=True, verify=False)),

@@ -1,22 +1,17 @@
 """OGLS-SD (arXiv 2605.12400 v1): wrong rollouts learn from the base model's logits, moved from what it says
-after wrong attempts to what it says after right ones. Its form without a verifier: ogls_sd_free.py.
+after wrong attempts to what it says after right ones. Its form without a verifier (after section 5.4): every
+rollout learns from those logits, moved from the dirty to the clean context and beyond.
 """
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Peers, Play, Reply
-from smopd.settings import Section, share_of_steps
+from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring, share_of_steps
 
 PAPER = "OGLS-SD, arXiv 2605.12400 v1"
 HINT = "Here is a reference solution to this task:\n"  # for right and wrong ones alike: what it adds cancels
 
 
 class Settings(Section):
-    """The loss of OGLS-SD."""
-
     lam: float = Field(3.0, gt=0, description="how far the logits are moved, at the end of the ramp")
     ramp: float = Field(
         1 / 3, ge=0, le=1, description="share of the steps in which lam grows from 0",
@@ -41,8 +36,6 @@ def steered(s: Settings, replies: "parts.Replies", teacher: "parts.TeacherContex
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
-
     def by_outcome(reply: Reply, peers: Peers) -> "parts.Contexts":
         right = [*parts.attempts(reply, peers, correct=True), *parts.references(reply)]
         wrong = parts.attempts(reply, peers, correct=False, own=True)
@@ -53,6 +46,14 @@ def plan(s: Settings) -> "parts.Plan":
         return [(1.0, reply.context), *zip(shares, hints, strict=True)]
 
     return steered(s, parts.judged(parts.sharded, correct=False), by_outcome)
+
+
+def free_plan(s: Settings) -> "parts.Plan":
+    def by_context(reply: Reply, peers: Peers) -> "parts.Contexts":
+        lam = moved(s, peers)
+        return parts.mixed((1 - lam, parts.dirty), (lam, parts.clean))(reply, peers)
+
+    return steered(s, parts.sharded, by_context)
 
 
 METHODS = [
@@ -68,5 +69,12 @@ METHODS = [
         "(here a third of the run) and the mean over a batch (here over a rollout's replies and the "
         "rollouts). v2 of the paper takes forward KL. Its own training: lr 5e-6, LoRA 64/128, temperature "
         "1.1.",
-    )
+    ),
+    Method(
+        "ogls-sd-free", "OGLS-SD without a verifier: steered from dirty to clean contexts",
+        "Every rollout: reverse KL to the base model's logits, moved beyond its clean context's.",
+        f"after {PAPER}", Settings, free_plan, {"objective.samples": 1}, "compared",
+        formula="z_T = z_dirty + lam (z_clean - z_dirty); the loss of `ogls-sd` on every sharded reply.",
+        choices="Ours: what its ablation calls positive-only steering, with the clean context as guidance.",
+    ),
 ]  # fmt: skip

@@ -4,23 +4,15 @@ from typing import Any
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of sampled on-policy distillation."""
-
     iw: float = Field(0.0, ge=0, description="how much more tokens count that come early; IW-OPD: 0.5")
     importance_cap: float = Field(0.0, ge=0, description="cap of training over sampling probability; 0 = off")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
-
     def early(tokens: "parts.Tokens") -> Any:
         size = tokens.log_ratio.abs()
         before = size.cumsum(0) - size

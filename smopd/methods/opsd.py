@@ -2,22 +2,15 @@
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of OPSD."""
-
     clip: float = Field(0.05, gt=0, description="cap of one vocabulary entry's part")
     temperature: float = Field(1.1, gt=0, description="softens both distributions")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     loss = scoring.forward_kl(s.temperature, s.clip)
     return parts.Plan(
         (Play(),), (parts.Term("distil", parts.sharded, parts.with_reference, loss, weights="base"),)

@@ -4,16 +4,10 @@ from typing import Any
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of PW-OPSD."""
-
     floor: float = Field(0.25, ge=0, le=1, description="weight that the earliest tokens keep")
     centre: float = Field(0.3, ge=0, le=1, description="place in the reply where the weight is half way up")
     width: float = Field(0.1, gt=0, description="how gently the weight rises, as a share of the reply")
@@ -22,8 +16,6 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
-
     def late(tokens: "parts.Tokens") -> Any:
         place = (tokens.position + 0.5) / tokens.length
         return s.floor + (1 - s.floor) * ((place - s.centre) / s.width).sigmoid()

@@ -5,16 +5,10 @@ from typing import Any
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section, share_of_steps
+from smopd.methods import Method, Play, Section, parts, scoring, share_of_steps
 
 
 class Settings(Section):
-    """The loss of REOPOLD."""
-
     lam: float = Field(0.3, gt=0, lt=1, description="bounds the reward: its floor is log(lam)/(1 - lam)")
     keep: float = Field(0.2, gt=0, le=1, description="share of the step's tokens kept in the second phase")
     phase: float = Field(
@@ -26,7 +20,6 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     floor = log(s.lam) / (1 - s.lam)
 
     def reward(tokens: "parts.Tokens") -> Any:

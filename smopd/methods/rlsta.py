@@ -8,25 +8,17 @@ from typing import Any
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
 from smopd.chat.messages import full_messages
-from smopd.methods import Method
-from smopd.rollout.play import Peers, Play, Reply
-from smopd.settings import Section
+from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of RLSTA."""
-
     samples: int = Field(8, ge=2, le=1024, description="rollouts of each example")
     anchor: float = Field(1.0, ge=0, description="scale of the likelihood in the reward; 0 = outcome alone")
     beta: float = Field(1e-4, ge=0, description="scale of the KL term to the base model")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
-
     def anchored(answer: "parts.Tokens") -> float:
         assert answer.auxiliary is not None
         right = answer.reply.verdict is not None and answer.reply.verdict.correct

@@ -4,24 +4,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play, Reply
-from smopd.settings import Section
+from smopd.methods import Method, Play, Reply, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of SAGE-OPD."""
-
     intervene: Literal["always", "failed"] = Field(
         "always", description="on every turn, or not on an answer that was judged right"
     )
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
-
     def wanted(reply: Reply) -> bool:
         skipped = (
             s.intervene == "failed" and reply.last and reply.verdict is not None and reply.verdict.correct

@@ -4,22 +4,15 @@ weighed against its group by perplexity.
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of SCOPE."""
-
     samples: int = Field(8, ge=1, le=1024, description="rollouts of each example")
     tau: float = Field(1.0, gt=0, description="temperature of the softmax over mean log-probabilities")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     right, wrong = (parts.judged(parts.sharded, correct) for correct in (True, False))
     odd = parts.group_share("student_logp", -1 / s.tau)
     trusted = parts.product(parts.group_share("teacher_logp", 1 / s.tau), parts.log_ratio)

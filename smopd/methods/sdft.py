@@ -2,21 +2,14 @@
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of SDFT."""
-
     beta: float = Field(1.0, ge=0, le=1, description="1 = reverse KL (the paper), 0 = forward KL (its code)")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     term = parts.Term("distil", parts.sharded, parts.with_reference, scoring.gjs(s.beta))
     return parts.Plan((Play(),), (term,))
 

@@ -4,16 +4,10 @@ attempt of the same group.
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Peers, Play, Reply
-from smopd.settings import Section
+from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of SDPO."""
-
     samples: int = Field(8, ge=2, le=1024, description="rollouts of each example")
     top_k: int = Field(100, ge=1, description="the student's likeliest entries; one more stands for the rest")
     beta: float = Field(0.5, gt=0, lt=1, description="teacher's share in the mixture")
@@ -27,7 +21,6 @@ def sibling(reply: Reply, peers: Peers) -> "parts.Contexts":
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     return parts.Plan(
         (Play(samples=s.samples),),
         (parts.Term("distil", parts.sharded, sibling, scoring.top_k_gjs(s.top_k, s.beta),

@@ -4,16 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of SFT."""
-
     solutions: Literal["own", "reference"] = Field(
         "own", description="sampled and judged right, or the references of the examples' tasks"
     )
@@ -21,7 +15,6 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     given = s.solutions == "reference"
     return parts.Plan(
         (Play("full", samples=1 if given else s.samples, reference=given),),

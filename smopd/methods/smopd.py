@@ -12,19 +12,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from smopd import objective as parts  # looked up when a plan is made: reading settings needs no torch
-from smopd import scoring
 from smopd.errors import UserError
-from smopd.methods import Group, Method
-from smopd.rollout.play import Play
-from smopd.settings import Section, share_of_steps
+from smopd.methods import Group, Method, Play, Section, parts, scoring, share_of_steps
 
 PAPER = "SMOPD, arXiv 2608.14647"
 
 
 class Settings(Section):
-    """The loss of a rollout."""
-
     remedies: ClassVar[dict[str, dict[str, Any]]] = {
         "clipped": {"clip_mode": "scale", "clip": inf},
         "FULL": {"rho": None, "full": None},
@@ -85,7 +79,6 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     if s.clip_mode != "hard" and s.clip_level == "vocab":
         raise UserError(
             f"objective.clip_mode: {s.clip_mode} caps a whole position; set objective.clip_level=position"

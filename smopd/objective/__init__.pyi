@@ -19,10 +19,10 @@ from smopd.objective.contexts import users_only as users_only
 from smopd.objective.contexts import whole_task as whole_task
 from smopd.objective.contexts import with_reference as with_reference
 from smopd.objective.grades import centred as centred
+from smopd.objective.grades import group_advantage as group_advantage
 from smopd.objective.grades import group_centred as group_centred
+from smopd.objective.grades import group_share as group_share
 from smopd.objective.grades import outcomes as outcomes
-from smopd.objective.groups import group_advantage as group_advantage
-from smopd.objective.groups import group_share as group_share
 from smopd.objective.loss import RolloutLoss as RolloutLoss
 from smopd.objective.loss import TermLoss as TermLoss
 from smopd.objective.loss import decide as decide

@@ -31,7 +31,6 @@ class Cap:
         return cost.clamp_max(self.limit)
 
     def over(self, cost: torch.Tensor) -> torch.Tensor:
-        """Which tokens cost more than the limit."""
         return cost > self.limit
 
     def moves(self, cost: torch.Tensor) -> torch.Tensor:
@@ -47,11 +46,9 @@ class SoftCap(Cap):
         return f"soft({self.limit:g})"
 
     def apply(self, cost: torch.Tensor) -> torch.Tensor:
-        """What counts of each token's cost, differentiable."""
         return cost if self.limit == inf else self.limit * (cost / self.limit).log1p()
 
     def moves(self, cost: torch.Tensor) -> torch.Tensor:
-        """All of them."""
         return torch.ones_like(cost, dtype=torch.bool)
 
 
@@ -68,20 +65,18 @@ class RelativeCap(Cap):
     def __str__(self) -> str:
         return f"relative({self.limit:g})"
 
-    def _of(self, cost: torch.Tensor) -> torch.Tensor:
-        """The limit of these tokens, where they are: no host waits for it."""
+    def _limit_of(self, cost: torch.Tensor) -> torch.Tensor:
+        """A scalar on the tokens' device: no host waits for it."""
         if not len(cost) or self.limit == inf:
             return torch.full((), inf, dtype=cost.dtype, device=cost.device)
         median = torch.quantile(cost.detach(), 0.5).double().clamp_min(FLOOR)
         return (self.limit * median).to(cost.dtype)
 
     def apply(self, cost: torch.Tensor) -> torch.Tensor:
-        """What counts of each token's cost, differentiable."""
-        return cost.clamp_max(self._of(cost))
+        return cost.clamp_max(self._limit_of(cost))
 
     def over(self, cost: torch.Tensor) -> torch.Tensor:
-        """Which tokens cost more than the reply's own limit."""
-        return cost > self._of(cost)
+        return cost > self._limit_of(cost)
 
 
 no_cap = Cap()

@@ -28,7 +28,6 @@ class UsersOnly:
         return "users_only" + (f"({self.form})" if self.form != "separate" else "")
 
     def __call__(self, reply: Reply, peers: Peers) -> Contexts:
-        """The context of one reply."""
         return [(1.0, users_messages(reply.example, reply.turn, self.form))]
 
 
@@ -36,13 +35,12 @@ users_only = UsersOnly()
 
 
 def whole_task(reply: Reply, peers: Peers) -> Contexts:
-    """The complete task in one message."""
     return [(1.0, full_messages(reply.example))]
 
 
 def clean(reply: Reply, peers: Peers) -> Contexts:
     """For a middle reply the user turns so far, for any other the complete task."""
-    return (users_only if is_middle(reply) else whole_task)(reply, peers)
+    return [(1.0, shown(reply))]
 
 
 def dirty(reply: Reply, peers: Peers) -> Contexts:
@@ -65,10 +63,10 @@ def mixed(*parts: tuple[float, TeacherContext]) -> TeacherContext:
     """The weighted sum of several contexts' logits; a reply that one of them leaves out is left out."""
 
     def contexts(reply: Reply, peers: Peers) -> Contexts:
-        found = [(weight, context(reply, peers)) for weight, context in parts if weight]
-        if not all(some for _, some in found):
+        weighted = [(weight, context(reply, peers)) for weight, context in parts if weight]
+        if not all(of_part for _, of_part in weighted):
             return []
-        return [(weight * share, shown) for weight, some in found for share, shown in some]
+        return [(weight * share, messages) for weight, of_part in weighted for share, messages in of_part]
 
     return contexts
 
@@ -105,8 +103,8 @@ def attempts(reply: Reply, peers: Peers, correct: bool, own: bool = False) -> li
 
 def other_users(reply: Reply, peers: Peers, count: int = 1) -> list[Context]:
     """The user turns of other examples of the step, as many as the reply's example has shown of its own."""
-    found = peers.others(reply, count)
-    return [users_messages(example, min(reply.turn, len(example.shards) - 1)) for example in found]
+    others = peers.others(reply, count)
+    return [users_messages(example, min(reply.turn, len(example.shards) - 1)) for example in others]
 
 
 def shuffled_users(reply: Reply, peers: Peers) -> list[Message]:

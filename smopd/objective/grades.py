@@ -1,12 +1,17 @@
-"""Grades: from the verdicts of a group, the rollouts of one drawn example, to their advantages."""
+"""Comparing the rollouts of a group, which is those of one drawn example: grades make advantages of their
+verdicts, token weights look at their statistics.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from math import exp
 from statistics import fmean, pstdev, stdev
 from typing import Any
 
+from smopd.lazy import torch
+from smopd.objective.tokens import Tokens, Weight
 from smopd.plugins import calling, is_number, unexpected
-from smopd.rollout.play import Group, Rollout, graded, group_of
+from smopd.rollout.play import Group, Reply, Rollout, graded, group_of
 
 Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one group -> their advantages
 
@@ -24,7 +29,6 @@ def centred(
 
 
 def outcomes(rollouts: Sequence[Rollout]) -> list[float]:
-    """1 for a right answer, 0 for a wrong one."""
     return [float(rollout.correct) for rollout in rollouts]
 
 
@@ -35,11 +39,8 @@ def group_centred(rollouts: Sequence[Rollout]) -> list[float]:
 
 def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
     """Every rollout with its advantage among the rollouts of its group, in their order."""
-    groups: dict[Group, list[int]] = defaultdict(list)
-    for number, rollout in enumerate(rollouts):
-        groups[group_of(rollout)].append(number)
     advantages = [0.0] * len(rollouts)
-    for numbers in groups.values():
+    for numbers in _by_group(rollouts):
         with calling(grade, lambda: f"grade `{getattr(grade, '__name__', 'grade')}`"):
             values = _advantages(grade([rollouts[k] for k in numbers]), len(numbers))
         for number, advantage in zip(numbers, values, strict=True):
@@ -47,11 +48,59 @@ def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
     return graded(rollouts, advantages)
 
 
-def _advantages(given: Any, count: int) -> list[float]:
-    values = given.tolist() if hasattr(given, "tolist") else given  # a tensor or an array of numbers
+def _by_group(played: Sequence[Reply | Rollout]) -> list[list[int]]:
+    """The numbers of what belongs together."""
+    groups: dict[Group, list[int]] = defaultdict(list)
+    for number, one in enumerate(played):
+        groups[group_of(one)].append(number)
+    return list(groups.values())
+
+
+def _advantages(returned: Any, count: int) -> list[float]:
+    values = returned.tolist() if hasattr(returned, "tolist") else returned  # a tensor or an array of numbers
     if not isinstance(values, (list, tuple)) or len(values) != count:
-        raise unexpected(given, f"{count} numbers, one for each rollout of the group")
+        raise unexpected(returned, f"{count} numbers, one for each rollout of the group")
     for value in values:
         if not is_number(value):
             raise unexpected(value, "a finite number for each rollout")
     return [float(value) for value in values]
+
+
+def group_share(logps: str, slope: float) -> Weight:
+    """softmax(slope * mean log-probability) of a rollout among those of its group that a term is about.
+
+    `logps` names the column of `Tokens`. All replies of the step that the term is about are looked at, so a
+    group may be spread over micro-batches and processes.
+    """
+
+    def over(replies: Sequence[Tokens]) -> list[Any]:
+        weights: list[Any] = [None] * len(replies)
+        for group in _by_group([tokens.reply for tokens in replies]):
+            by_sample: dict[int, list[float]] = defaultdict(list)
+            for k in group:
+                by_sample[replies[k].reply.sample] += getattr(replies[k], logps).tolist()
+            scores = {sample: slope * fmean(values) for sample, values in by_sample.items()}
+            for k in group:
+                share = 1 / sum(exp(score - scores[replies[k].reply.sample]) for score in scores.values())
+                weights[k] = torch.full_like(replies[k].entropy, share)
+        return weights
+
+    return Weight(f"group_share({logps}, {slope:g})", over, "batch", selects=False)
+
+
+def group_advantage(reward: Callable[[Tokens], float], eps: float = 1e-6, unbiased: bool = False) -> Weight:
+    """Each reply's reward, centred and scaled among the replies of the same group (see `centred`).
+
+    For rewards that need token statistics; one that needs verdicts alone is a plan's `grade`.
+    """
+
+    def over(replies: Sequence[Tokens]) -> list[Any]:
+        weights: list[Any] = [None] * len(replies)
+        for group in _by_group([tokens.reply for tokens in replies]):
+            advantages = centred([reward(replies[k]) for k in group], eps=eps, unbiased=unbiased)
+            for k, value in zip(group, advantages, strict=True):
+                weights[k] = torch.full_like(replies[k].entropy, value)
+        return weights
+
+    name = getattr(reward, "__name__", "reward")
+    return Weight(f"group_advantage({name})", over, "batch", function=reward)

@@ -43,10 +43,7 @@ class TermLoss:
 
     def kept(self) -> list[torch.Tensor]:
         """For each reply, which tokens carry loss."""
-        return [
-            s.weight != 0 if s.weight is not None else torch.ones_like(s.entropy, dtype=torch.bool)
-            for s in self.stats
-        ]
+        return [torch.ones_like(s.entropy) != 0 if s.weight is None else s.weight != 0 for s in self.stats]
 
 
 @dataclass(frozen=True)

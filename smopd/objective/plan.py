@@ -120,9 +120,8 @@ class Term:
     @property
     def needs_survey(self) -> bool:
         """Whether a token's weight depends on other replies of the step, so that all are scored first."""
-        return as_weight(self.tokens).scope == "batch" or (
-            self.per != "reply" and self.mean_over in ("kept", "weight")
-        )
+        counts_weights = self.per != "reply" and self.mean_over in ("kept", "weight")
+        return counts_weights or as_weight(self.tokens).scope == "batch"
 
     def logged(self, moment: Moment) -> dict[str, float]:
         """What its token weights want to see in the metrics, such as the share kept."""
@@ -142,11 +141,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         for what, kind in (("plays", Play), ("terms", Term)):
-            given, one = getattr(self, what), kind.__name__
-            require(isinstance(given, (tuple, list)), f"a plan's {what}", given, f"a tuple: ({one}(...),)")
-            for part in given:
+            parts, one = getattr(self, what), kind.__name__
+            require(isinstance(parts, (tuple, list)), f"a plan's {what}", parts, f"a tuple: ({one}(...),)")
+            for part in parts:
                 require(isinstance(part, kind), f"one of a plan's {what}", part, f"a {one}")
-            object.__setattr__(self, what, tuple(given))
+            object.__setattr__(self, what, tuple(parts))
         if self.grade is not None:
             check_function("the grade of a plan", self.grade, "rollouts")
         for what, names in (("plays", [p.view for p in self.plays]), ("terms", [t.name for t in self.terms])):
@@ -168,7 +167,6 @@ class Plan:
 
     @property
     def samples(self) -> int:
-        """Rollouts of each example."""
         return self.plays[0].samples
 
     @property
@@ -183,14 +181,9 @@ class Plan:
         lines = [f"plays {plays}" + (f", graded by {part_name(self.grade)}" if self.grade else "")]
         lines[0] += ", terms balanced by their gradient norms" if self.balance else ""
         for term in self.terms:
-            usual = {f.name: f.default for f in fields(term) if f.init}
-            unusual = {
-                name: getattr(term, name)
-                for name in usual
-                if name != "name" and getattr(term, name) != usual[name]
-            }
-            words = ", ".join(f"{name} {part_name(part)}" for name, part in unusual.items())
-            lines.append(f"{term.name}: {words}" if term.scale else f"{term.name}: off")
+            values = [(f, getattr(term, f.name)) for f in fields(term) if f.init and f.name != "name"]
+            unusual = [f"{f.name} {part_name(value)}" for f, value in values if value != f.default]
+            lines.append(f"{term.name}: {', '.join(unusual) if term.scale else 'off'}")
         return lines
 
 

@@ -2,76 +2,47 @@
 
 from collections.abc import Callable, Sequence
 
+from smopd.objective.contexts import is_middle
 from smopd.objective.plan import Replies
 from smopd.objective.tokens import Moment
 from smopd.rollout.play import Reply
 from smopd.seeds import rng
 
 
-def named(replies: Replies, name: str) -> Replies:
+def _named(replies: Replies, name: str) -> Replies:
     """The same under the name that a plan shows."""
     replies.__name__ = name
     return replies
 
 
-def where(condition: Callable[[Reply], bool]) -> Replies:
+def where(condition: Callable[[Reply], bool], name: str = "") -> Replies:
     """The replies for which a condition holds."""
 
     def chosen(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
         return [reply for reply in replies if condition(reply)]
 
-    return named(chosen, f"where({condition.__name__})")
+    return _named(chosen, name or f"where({condition.__name__})")
 
 
-def middle(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
-    """The replies to every user turn of a sharded conversation but the last."""
-    return [reply for reply in replies if reply.view == "sharded" and not reply.last]
-
-
-def answer(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
-    """The reply to the last user turn of a sharded conversation."""
-    return [reply for reply in replies if reply.view == "sharded" and reply.last]
-
-
-def full(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
-    """The reply to the whole task in one message."""
-    return [reply for reply in replies if reply.view == "full"]
-
-
-def every(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
-    """All of them."""
-    return list(replies)
+every = where(lambda reply: True, "every")
+sharded = where(lambda reply: reply.view == "sharded", "sharded")
+middle = where(is_middle, "middle")  # to every user turn of a sharded conversation but the last
+answer = where(lambda reply: reply.view == "sharded" and reply.last, "answer")  # to the last one
+full = where(lambda reply: reply.view == "full", "full")  # to the whole task in one message
 
 
 def first(count: int) -> Replies:
     """The first so many turns of a conversation."""
-    return named(where(lambda reply: reply.turn < count), f"first({count})")
+    return where(lambda reply: reply.turn < count, f"first({count})")
 
 
 def judged(replies: Replies, correct: bool) -> Replies:
     """Those of rollouts whose answer was judged right, or wrong."""
 
     def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
-        return [
-            r for r in replies(candidates, moment) if r.verdict is not None and r.verdict.correct == correct
-        ]
+        return [r for r in replies(candidates, moment) if r.verdict and r.verdict.correct == correct]
 
-    return named(chosen, f"judged({replies.__name__}, {correct})")
-
-
-def one_sampled(replies: Replies) -> Replies:
-    """One of them, drawn for each rollout among those that are not empty."""
-
-    def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
-        eligible = [reply for reply in replies(candidates, moment) if reply.tokens]
-        return [rng(*moment.draw, "turn", *eligible[0].draw).choice(eligible)] if eligible else []
-
-    return named(chosen, f"one_sampled({replies.__name__})")
-
-
-def sharded(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
-    """Every reply of a sharded conversation."""
-    return [reply for reply in replies if reply.view == "sharded"]
+    return _named(chosen, f"judged({replies.__name__}, {correct})")
 
 
 def up_to_one_sampled(replies: Replies) -> Replies:
@@ -79,7 +50,19 @@ def up_to_one_sampled(replies: Replies) -> Replies:
 
     def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
         eligible = [reply for reply in replies(candidates, moment) if reply.tokens]
-        drawn = one_sampled(replies)(candidates, moment)
-        return eligible[: eligible.index(drawn[0]) + 1] if drawn else []
+        if not eligible:
+            return []
+        drawn = rng(*moment.draw, "turn", *eligible[0].draw).choice(range(len(eligible)))
+        return eligible[: drawn + 1]
 
-    return named(chosen, f"up_to_one_sampled({replies.__name__})")
+    return _named(chosen, f"up_to_one_sampled({replies.__name__})")
+
+
+def one_sampled(replies: Replies) -> Replies:
+    """One of them, drawn for each rollout among those that are not empty."""
+    up_to_drawn = up_to_one_sampled(replies)
+
+    def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
+        return list(up_to_drawn(candidates, moment))[-1:]
+
+    return _named(chosen, f"one_sampled({replies.__name__})")

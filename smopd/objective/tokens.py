@@ -34,7 +34,6 @@ class Moment:
         return self.step / self.steps
 
     def after(self, share: float) -> bool:
-        """Whether the first `share` of the run is over."""
         return self.step > share * self.steps
 
 
@@ -61,7 +60,6 @@ class Tokens:
 
     @property
     def length(self) -> torch.Tensor:
-        """Tokens of the reply."""
         return torch.full_like(self.entropy, len(self.entropy))
 
     @property
@@ -72,8 +70,8 @@ class Tokens:
     @property
     def engine_logp(self) -> torch.Tensor:
         """The log-probability when sampled; the training pass's own where the engine said nothing."""
-        given = self.reply.engine_logps
-        return self.student_logp.new_tensor(given) if given else self.student_logp
+        sampled = self.reply.engine_logps
+        return self.student_logp.new_tensor(sampled) if sampled else self.student_logp
 
     @cached_property
     def noise(self) -> torch.Tensor:
@@ -93,6 +91,7 @@ class JoinedTokens:
 
 
 Ranking = Callable[[Any], "torch.Tensor"]  # Tokens -> [n]; the highest are kept
+Scope = Literal["reply", "batch"]
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Weight:
 
     text: str  # as it would be written
     over: Callable[[Sequence[Tokens]], list[torch.Tensor]]  # replies -> the weights of each
-    scope: Literal["reply", "batch"] = "reply"  # looks at one reply, or at all of the step's
+    scope: Scope = "reply"  # looks at one reply, or at all of the step's
     selects: bool = True  # whether it may drop tokens
     logged: Callable[[Moment], dict[str, float]] = lambda moment: {}  # what it wants to see in the metrics
     function: Any = None  # the one that it was made of, to be named where it fails
@@ -114,26 +113,25 @@ TokenWeight = Weight | Callable[[Any], "torch.Tensor"]
 
 
 def as_weight(weight: TokenWeight) -> Weight:
-    """The same with everything known of it."""
     if isinstance(weight, Weight):
         return weight
     fine = callable(weight) and not isinstance(weight, type)
     require(fine, "a token weight", weight, "a function of (tokens)")
-    return Weight(
-        getattr(weight, "__name__", "function"),
-        lambda replies: [weight(reply) for reply in replies],
-        function=weight,
-    )
+    name = getattr(weight, "__name__", "function")
+    return Weight(name, lambda replies: [weight(reply) for reply in replies], function=weight)
+
+
+gate = as_weight  # 1 where a condition on the tokens holds, 0 elsewhere
 
 
 def weights_of(weight: TokenWeight, replies: Sequence[Tokens]) -> list[torch.Tensor]:
     """The weights of each of the replies, in the type of their statistics."""
     known = as_weight(weight)
     with calling(known.function, lambda: f"`{known.text}`"):
-        found = known.over(replies)
-        if not isinstance(found, (list, tuple)) or len(found) != len(replies):
-            raise unexpected(found, f"a list of tensors, one for each of {len(replies)} replies")
-        pairs = zip(found, replies, strict=True)
+        weights = known.over(replies)
+        if not isinstance(weights, (list, tuple)) or len(weights) != len(replies):
+            raise unexpected(weights, f"a list of tensors, one for each of {len(replies)} replies")
+        pairs = zip(weights, replies, strict=True)
         return [checked_vector(w, len(reply.entropy)).to(reply.entropy) for w, reply in pairs]
 
 
@@ -142,26 +140,22 @@ every_token = Weight(
 )
 
 
-# Rankings: by what tokens are kept.
+# Rankings: by what tokens are kept, the highest first.
 
 
 def entropy(tokens: Tokens) -> torch.Tensor:
-    """Where the student is least certain."""
     return tokens.entropy
 
 
 def inverted_entropy(tokens: Tokens) -> torch.Tensor:
-    """Where the student is most certain."""
     return -tokens.entropy
 
 
 def divergence(tokens: Tokens) -> torch.Tensor:
-    """Where the term's row loss is highest."""
     return tokens.divergence
 
 
 def at_random(tokens: Tokens) -> torch.Tensor:
-    """By a drawn number."""
     return tokens.noise
 
 
@@ -206,11 +200,6 @@ def top(ranking: Ranking, keep: float, interpolation: Interpolation = "linear") 
     return Weight(text, over, logged=lambda moment: {"keep": keep}, function=ranking)
 
 
-def gate(condition: Callable[[Any], torch.Tensor]) -> Weight:
-    """1 where a condition on the tokens holds, 0 elsewhere."""
-    return as_weight(condition)
-
-
 def up_to_position(count: int) -> Weight:
     """1 for the first `count` tokens of a reply, 0 for the rest."""
     return replace(as_weight(lambda tokens: tokens.position < count), text=f"up_to_position({count})")
@@ -221,9 +210,8 @@ def importance(cap: float) -> Weight:
 
     def ratio(tokens: Tokens) -> torch.Tensor:
         ratio = (tokens.student_logp - tokens.engine_logp).exp().clamp_max(cap)
-        return ratio.clamp_min(
-            torch.finfo(ratio.dtype).tiny
-        )  # a token that hardly counts still counts as kept
+        # A token that hardly counts still counts as kept.
+        return ratio.clamp_min(torch.finfo(ratio.dtype).tiny)
 
     return replace(as_weight(ratio), text=f"importance({cap:g})", selects=False)
 
@@ -242,8 +230,11 @@ def after(share: float, weight: TokenWeight, before: TokenWeight = every_token) 
         return values if moment.after(share) else dict.fromkeys(values, 1.0) | early.logged(moment)
 
     text = f"after({share:g}, {later.text}{'' if early is every_token else f', before {early.text}'})"
-    both: Literal["reply", "batch"] = "batch" if "batch" in (later.scope, early.scope) else "reply"
-    return Weight(text, over, both, later.selects or early.selects, logged)
+    return Weight(text, over, _scope(later, early), later.selects or early.selects, logged)
+
+
+def _scope(*weights: Weight) -> Scope:
+    return "batch" if any(weight.scope == "batch" for weight in weights) else "reply"
 
 
 def counted(weight: TokenWeight) -> Weight:
@@ -258,12 +249,10 @@ def counted(weight: TokenWeight) -> Weight:
 
 
 def log_ratio(tokens: Tokens) -> torch.Tensor:
-    """log t(y) - log s(y), the advantage of on-policy distillation."""
     return tokens.log_ratio
 
 
 def advantage(tokens: Tokens) -> torch.Tensor:
-    """What the plan's grade gave the rollout."""
     return tokens.advantage
 
 
@@ -275,13 +264,11 @@ def product(*weights: TokenWeight) -> Weight:
         factors = [weights_of(part, replies) for part in parts]
         return [torch.stack(of_reply).prod(0) for of_reply in zip(*factors, strict=True)]
 
-    return Weight(
-        f"product({', '.join(part.text for part in parts)})",
-        over,
-        "batch" if any(part.scope == "batch" for part in parts) else "reply",
-        any(part.selects for part in parts),
-        lambda moment: {name: value for part in parts for name, value in part.logged(moment).items()},
-    )
+    def logged(moment: Moment) -> dict[str, float]:
+        return {name: value for part in parts for name, value in part.logged(moment).items()}
+
+    text = f"product({', '.join(part.text for part in parts)})"
+    return Weight(text, over, _scope(*parts), any(part.selects for part in parts), logged)
 
 
 def batch(weight: TokenWeight) -> Weight:

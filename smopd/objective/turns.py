@@ -1,6 +1,4 @@
-"""Turn weights: what a reply counts among the replies of its rollout that a term is about. All of it is
-detached.
-"""
+"""Turn weights: what a reply counts among those of its rollout that a term is about. All are detached."""
 
 from __future__ import annotations
 
@@ -16,8 +14,6 @@ from smopd.scoring.stats import TokenStats
 
 @dataclass(frozen=True)
 class Turns:
-    """The replies of one rollout that a term is about, with their statistics."""
-
     replies: Sequence[Reply]
     stats: Sequence[TokenStats]
     correct: bool  # whether the rollout's answer was judged right
@@ -37,13 +33,14 @@ TurnWeight = Callable[[Turns], "torch.Tensor"]  # -> a weight for each reply
 
 
 def uniform(turns: Turns) -> torch.Tensor:
-    """All alike."""
     return turns.stats[0].entropy.new_ones(len(turns.stats))
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """med / (med + delta_t), times 1 + eta if the answer is wrong, 1 - eta if it is right."""
+    """med / (med + delta_t), times 1 + eta if the answer is wrong, 1 - eta if it is right: turns on which
+    student and teacher disagree much count less.
+    """
 
     eta: float = 0.0
     eps: float = 1e-6
@@ -53,7 +50,6 @@ class Reliability:
 
 
 def reliability_weight(eta: float = 0.0, eps: float = 1e-6) -> Reliability:
-    """Turns on which student and teacher disagree much count less; `eta` lets the outcome move them."""
     return Reliability(eta, eps)
 
 
@@ -77,7 +73,6 @@ class StepRatio:
 
 
 def step_ratio(margin: float = 0.2, eps: float = 1e-6, start: int = 1) -> StepRatio:
-    """Turns count less the further the conversation has drifted from its first turn that counts."""
     return StepRatio(margin, eps, start)
 
 
@@ -97,7 +92,6 @@ class LastOfSampled:
 
 
 def last_of_sampled(eps: float = 1e-6) -> LastOfSampled:
-    """One drawn turn stands for all, weighed against the turns before it."""
     return LastOfSampled(eps)
 
 

@@ -1,6 +1,4 @@
-"""What is computed for a plan's terms: every reply that some term wants, under every teacher that is asked
-about it.
-"""
+"""What is computed for a plan's terms: each reply that some term wants, under each teacher it asks about."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,23 +19,19 @@ ROLES = ["system", "user", "assistant", "tool"]
 
 @dataclass
 class Unit:
-    """One reply under one teacher, and the terms that want it: their row losses share both products."""
+    """One reply under one teacher, and the terms that want it: their row losses share both products.
+
+    Units are equal that ask the same of the same models, whoever wants it.
+    """
 
     reply: int  # its number
     weights: str
     contexts: Contexts
     auxiliary: tuple[str, Sequence[Context]] = (NO_TEACHER, ())  # weights and contexts of further columns
-    terms: list[Term] = field(default_factory=list)
-
-    def same(self, other: "Unit") -> bool:
-        """Whether both ask the same of the same models, so that their terms can share it."""
-        return (self.weights, self.contexts, self.auxiliary) == (
-            other.weights, other.contexts, other.auxiliary
-        )  # fmt: skip
+    terms: list[Term] = field(default_factory=list, compare=False)
 
     @property
     def losses(self) -> tuple[RowLoss, ...]:
-        """What is computed for it, a column each."""
         return tuple(term.loss for term in self.terms)
 
 
@@ -65,14 +59,12 @@ def units_of(
                 more = _further_contexts(term, reply, peers)
                 if term.auxiliary and not more:
                     continue
-                wanted_unit = Unit(
-                    len(replies), term.weights if term.teacher else NO_TEACHER, contexts,
-                    (term.auxiliary.weights if term.auxiliary else NO_TEACHER, more),
-                )  # fmt: skip
-                unit = next((u for u in of_reply if u.same(wanted_unit)), None)
-                if unit is None:
-                    of_reply.append(unit := wanted_unit)
-                unit.terms.append(term)
+                weights = term.weights if term.teacher else NO_TEACHER
+                auxiliary = (term.auxiliary.weights if term.auxiliary else NO_TEACHER, more)
+                unit = Unit(len(replies), weights, contexts, auxiliary)
+                if unit not in of_reply:
+                    of_reply.append(unit)
+                of_reply[of_reply.index(unit)].terms.append(term)
                 wanted[number, term.name].append(len(replies))
             if of_reply:
                 replies.append(reply)
@@ -83,11 +75,11 @@ def units_of(
 def _chosen(term: Term, played: Sequence[Reply], moment: Moment) -> set[tuple[str, int, str, int]]:
     """Which of a rollout's replies a term is about."""
     with term.calling("replies"):
-        found = term.replies(played, moment)
+        chosen = term.replies(played, moment)
         expected = "a list of replies out of those it was given"
-        if not isinstance(found, (list, tuple)) or not all(isinstance(reply, Reply) for reply in found):
-            raise unexpected(found, expected)
-        keys = {key_of(reply) for reply in found}
+        if not isinstance(chosen, (list, tuple)) or not all(isinstance(reply, Reply) for reply in chosen):
+            raise unexpected(chosen, expected)
+        keys = {key_of(reply) for reply in chosen}
         if not keys <= {key_of(reply) for reply in played}:
             raise Unexpected(f"returned replies of another rollout, expected {expected}")
     return keys
@@ -98,7 +90,7 @@ def teacher_contexts(term: Term, reply: Reply, peers: Peers) -> list[tuple[float
     if term.teacher is None:
         return []
     with term.calling("teacher"):
-        pairs = _listed(term.teacher(reply, peers), "(weight, messages) pairs")
+        pairs = _as_list(term.teacher(reply, peers), "(weight, messages) pairs")
         for pair in pairs:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not is_number(pair[0]):
                 what = describe_value(pair)
@@ -111,16 +103,16 @@ def _further_contexts(term: Term, reply: Reply, peers: Peers) -> list[Context]:
     if term.auxiliary is None:
         return []
     with term.calling("auxiliary"):
-        contexts = _listed(term.auxiliary.contexts(reply, peers), "contexts")
+        contexts = _as_list(term.auxiliary.contexts(reply, peers), "contexts")
         for context in contexts:
             _check_context(context)
         return contexts
 
 
-def _listed(found: Any, items: str) -> list[Any]:
-    if isinstance(found, (str, Mapping)) or not isinstance(found, Iterable):
-        raise unexpected(found, f"a list of {items}")
-    return list(found)
+def _as_list(returned: Any, items: str) -> list[Any]:
+    if isinstance(returned, (str, Mapping)) or not isinstance(returned, Iterable):
+        raise unexpected(returned, f"a list of {items}")
+    return list(returned)
 
 
 def _check_context(context: Any) -> None:
@@ -140,9 +132,7 @@ def _check_context(context: Any) -> None:
 def token_counts(
     rollouts: Sequence[Sequence[Reply]], plan: Plan, moment: Moment, peers: Peers
 ) -> dict[tuple[str, Pool], float]:
-    """By (term, pool), what terms are divided by that count all tokens of a group or of the step: known
-    before anything is scored.
-    """
+    """By (term, pool), the divisors of terms that count all tokens of a group or of the step."""
     replies, _, wanted = units_of(rollouts, plan, moment, peers)
     counting = {t.name: t for t in plan.scored if t.per != "reply" and t.mean_over == "all"}
     counts: dict[tuple[str, Pool], float] = defaultdict(float)

@@ -1,28 +1,26 @@
 """What a step has to compute, in tokens: conversations of average length, scored as the plan says."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, product
+from itertools import chain, count, islice, product, takewhile
 from math import ceil, prod
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 from smopd.chat.messages import Message
 from smopd.chat.views import View, user_turns
 from smopd.config import Config, plan_of
 from smopd.data import Example
-from smopd.objective.plan import Plan, Term
+from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
 from smopd.objective.units import units_of
-from smopd.planning.averages import Averages, common_prefix
+from smopd.planning.averages import Averages
 from smopd.rollout.driver import Conversation, Turn
-from smopd.rollout.engine import Stop, Traits, traits_of
+from smopd.rollout.engine import Stop, traits_of
 from smopd.rollout.play import Peers, Rollout
-from smopd.scoring.tree import QUERIES, bucket, layout, rows_within, segments_of
-from smopd.settings import AUTO
+from smopd.scoring.tree import QUERIES, Segment, bucket, layout, rows_within, segments_of
 from smopd.verify.verdict import Verdict
 
-Pairs = list[tuple[Sequence[int], Sequence[int]]]  # context, reply
+Pairs = Sequence[tuple[Sequence[int], Sequence[int]]]  # context, reply
 Attention = Literal["segments", "flex", "mask"]
 
 
@@ -42,90 +40,82 @@ class Packed:
         return Packed(**sums | {"longest": max(self.longest, other.longest)})
 
 
-@dataclass(frozen=True)
-class SampledLoad:
+class SampledLoad(NamedTuple):
     """Generate calls, each for some replies side by side."""
 
-    steps: float  # tokens of the longest reply of each call
-    tokens: float  # of all replies
-    read: float  # cached tokens that are read, summed over the sampled tokens
-    prefilled: float
-
-
-@dataclass(frozen=True)
-class Load:
-    """One step of one process."""
-
-    student: Packed
-    teacher: Packed
-    scored: float  # rows of logits, of student and teacher each
-    products: float  # of a row and the head: both logits, and a gradient for each loss that the row can move
-    gradients: int  # rows with a gradient, if every branch is played and every token counts
-    sampled: SampledLoad
-    rollouts: int
-    passes: int = 1  # forward passes of student and teacher: 2 where the whole step is surveyed first
+    steps: float = 0.0  # tokens of the longest reply of each call
+    tokens: float = 0.0  # of all replies
+    read: float = 0.0  # cached tokens that are read, summed over the sampled tokens
+    prefilled: float = 0.0
 
 
 @dataclass
-class TypicalExample:
-    """An example of average lengths; every message is a number of tokens that no other message has."""
+class Load:
+    """One step of one process."""
 
-    lengths: Averages
-    turns: int
-    number: int
-    _ids: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    rollouts: int
+    passes: int  # forward passes of student and teacher: 2 where the whole step is surveyed first
+    sampled: SampledLoad = field(default_factory=SampledLoad)
+    student: Packed = field(default_factory=Packed)
+    teacher: Packed = field(default_factory=Packed)
+    scored: float = 0.0  # rows of logits, of student and teacher each
+    gradients: float = 0.0  # rows with a gradient, one for each loss
+    products: float = 0.0  # of a row and the head: both logits, and the gradients
 
-    def __post_init__(self) -> None:
-        self._unused = count((self.number + 1) << 32)  # the system prompt's tokens are below
-        shards = tuple(f"[shard {k}]" for k in range(self.turns))
-        # Of a task whose reference can be told: some teachers are shown it.
-        answer = {"value": "0"}
-        self.example = Example(f"typical {self.number}", "math", "system", shards, "[full]", answer)
-        self.system = list(range(round(self.lengths.system) + self.lengths.template.start))  # everybody's
-        self.prompt = self.new(self.lengths.template.prompt)
 
-    def new(self, length: float) -> list[int]:
-        """So many tokens that stand nowhere else."""
-        return [next(self._unused) for _ in range(round(length))]
+class TypicalChat:
+    """Examples and conversations of average lengths, for a tokenizer that makes each word a token and gives
+    no two messages the same tokens.
+    """
 
-    def ids(self, message: Message) -> list[int]:
-        """The tokens of one message with what the template puts around it; the same each time."""
-        key = (message["role"], message["content"])
-        if key not in self._ids:
-            sizes = {"[shard": self.lengths.shard, "[full": self.lengths.full, "[reply": self.lengths.middle}
-            marks = re.findall(r"(\[shard|\[full|\[reply)[^\]]*\]", key[1])
-            words = len(re.sub(r"\[(shard|full|reply)[^\]]*\]", "", key[1]).split())
-            around = self.lengths.template.user if key[0] == "user" else self.lengths.template.close
-            self._ids[key] = self.new(around + sum(sizes[mark] for mark in marks) + 1.3 * words)
-        return self._ids[key]
+    def __init__(self, lengths: Averages) -> None:
+        self.lengths, self._unused = lengths, count()
+        self._system = self._new(lengths.system + lengths.start)  # everybody's
+        self._prompt = self._new(lengths.prompt)
+        self._ids: dict[tuple[str, str], tuple[int, ...]] = {}
 
-    def context(self, messages: Sequence[Message]) -> list[int]:
+    def _new(self, length: float) -> tuple[int, ...]:
+        return tuple(islice(self._unused, round(length)))
+
+    def _message(self, role: str, text: str) -> tuple[int, ...]:
+        """The tokens of a message with what the template puts around it; the same each time."""
+        if (role, text) not in self._ids:
+            around = self.lengths.user if role == "user" else self.lengths.close
+            self._ids[role, text] = self._new(around + len(text.split()))
+        return self._ids[role, text]
+
+    def context(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The tokens of a context, as a renderer would give them."""
-        rendered = [token for m in messages if m["role"] != "system" for token in self.ids(m)]
-        return [*self.system, *rendered, *self.prompt]
+        rendered = (self._message(m["role"], m["content"]) for m in messages if m["role"] != "system")
+        return tuple(chain(self._system, *rendered, self._prompt))
 
-    def play(self, view: View, verbatim: bool) -> Conversation:
+    def example(self, turns: int, number: int) -> Example:
+        """An example; its task has a reference, which some teachers are shown."""
+        shards = tuple(_text(f"shard-{number}-{k}", self.lengths.shard) for k in range(turns))
+        full = _text(f"full-{number}", self.lengths.full)
+        return Example(f"typical {number}", "math", "system", shards, full, {"value": "0"})
+
+    def play(self, example: Example, view: View, verbatim: bool) -> Conversation:
         """A conversation with replies of average length; `verbatim`: the history keeps sampled tokens."""
-        form, dirty = self.lengths.template, self.system
-        users = user_turns(self.example, view)
-        played = Conversation(self.example, view)
-        for turn, words in enumerate(users):
-            reply = self.new(self.lengths.answer if turn == len(users) - 1 else self.lengths.middle)
-            dirty = dirty + self.ids({"role": "user", "content": words})
-            context = (*dirty, *self.prompt)
-            played.turns.append(Turn(context, tuple(reply), Stop.END, f"[reply {view} {turn} {reply[0]}]"))
+        lengths, dirty = self.lengths, self._system
+        users = user_turns(example, view)
+        played = Conversation(example, view)
+        for turn, user in enumerate(users):
+            reply = self._new(lengths.answer if turn == len(users) - 1 else lengths.middle)
+            text = _text(f"reply-{next(self._unused)}", len(reply))
+            dirty += self._message("user", user)
+            played.turns.append(Turn(dirty + self._prompt, reply, Stop.END, text))
             # The reply's end token stands in the history as the first token that closes it.
-            if form.repeats and not verbatim:
-                kept = self.prompt[: form.prompt - form.lost]
-                dirty = dirty + kept + self.new(len(reply) - 1 + form.close)
+            if lengths.repeats and not verbatim:
+                kept = self._prompt[: lengths.prompt - lengths.lost]
+                dirty += kept + self._new(len(reply) - 1 + lengths.close)
             else:
-                dirty = dirty + self.prompt + reply + self.new(form.close - 1)
+                dirty += self._prompt + reply + self._new(lengths.close - 1)
         return played
 
 
-def engine_traits(config: Config) -> Traits:
-    """What the engine can do; `auto` counts as vLLM."""
-    return traits_of("vllm" if config.engine.kind == AUTO else config.engine.kind)
+def _text(name: str, words: float) -> str:
+    return " ".join([name] + ["word"] * (round(words) - 1))
 
 
 def pack(sequences: Pairs, row_tokens: int, attention: Attention = "segments") -> Packed:
@@ -137,18 +127,19 @@ def pack(sequences: Pairs, row_tokens: int, attention: Attention = "segments") -
     for chosen in rows_within(whole, row_tokens) if whole else []:
         subtree_end = layout([whole[k] for k in chosen])[2]
         length = len(subtree_end)
-        if attention == "flex":  # keys and values once, and no mask
+        if attention == "segments":
+            pairs, paths = _attended(segments_of(subtree_end))
+        elif attention == "flex":  # keys and values once, and no mask
             length = bucket(length)
             pairs, paths = 0, length
         else:
-            pairs, paths = (
-                (length * length, 0) if attention == "mask" else _attended(segments_of(subtree_end))
-            )
+            pairs, paths = length * length, 0
         total = total.plus(Packed(length, 1, pairs, paths, length))
     return total
 
 
-def _attended(segments: Sequence[Any]) -> tuple[int, int]:
+def _attended(segments: Sequence[Segment]) -> tuple[int, int]:
+    """Pairs and paths of a row: see `Packed`."""
     pairs = paths = 0
     for segment in segments:
         above = sum(segments[k].stop - segments[k].start for k in segment.ancestors)
@@ -160,125 +151,97 @@ def _attended(segments: Sequence[Any]) -> tuple[int, int]:
     return pairs, paths
 
 
-def turn_counts(lengths: Averages, rollouts: int) -> list[int]:
-    """So many numbers of turns, spread like those of the data, in an order that mixes long and short."""
-    spread = [turns for turns, examples in sorted(lengths.turns.items()) for _ in range(examples)]
-    picked = [spread[int((k + 0.5) / rollouts * len(spread))] for k in range(rollouts)]
-    return picked[::2] + picked[1::2][::-1]
-
-
 def step_load(config: Config, lengths: Averages, processes: int = 1, on_gpu: bool = False) -> Load:
     """An average step, as the process with most rollouts meets it."""
     plan = plan_of(config)
     rollouts = ceil(config.train.rollouts * plan.samples / processes)
-    counts = turn_counts(lengths, ceil(rollouts / plan.samples))
-    turns = [turns for turns in counts for _ in range(plan.samples)][:rollouts]
-    return _load(config, plan, lengths, turns, on_gpu)
+    # Numbers of turns spread like those of the data, in an order that mixes long and short.
+    examples = ceil(rollouts / plan.samples)
+    spread = [turns for turns, often in sorted(lengths.turns.items()) for _ in range(often)]
+    picked = [spread[int((k + 0.5) / examples * len(spread))] for k in range(examples)]
+    mixed = picked[::2] + picked[1::2][::-1]
+    return _load(config, plan, lengths, [mixed[k // plan.samples] for k in range(rollouts)], on_gpu)
 
 
-def largest_load(config: Config, lengths: Averages, on_gpu: bool = False) -> tuple[Packed, int]:
-    """Student rows of the largest micro-batch (longest replies, every branch), and its gradient rows."""
+def largest_load(config: Config, lengths: Averages, on_gpu: bool = False) -> Load:
+    """The largest micro-batch: longest replies, every branch."""
     plan = plan_of(config)
-    branches = [p for p in plan.plays[1:] if p.share and not p.instead]
-    certain = replace(plan, plays=(plan.plays[0], *(replace(p, share=1.0) for p in branches)))
+    branches = [replace(play, share=1.0) for play in plan.plays[1:] if play.share and not play.instead]
+    certain = replace(plan, plays=(plan.plays[0], *branches))
     size = min(config.train.micro_batch, config.train.rollouts * plan.samples)
     limits = config.rollout
     longest = replace(lengths, middle=limits.middle_tokens, answer=limits.answer_tokens)
-    load = _load(config, certain, longest, [max(lengths.turns)] * size, on_gpu)
-    return load.student, load.gradients
-
-
-def _shares(plan: Plan) -> dict[str, float]:
-    first, *branches = plan.plays
-    alone = prod(1 - play.share for play in branches if play.instead)
-    return {first.view: alone, **{play.view: play.share for play in branches}}
-
-
-def _kept(term: Term, steps: int) -> float:
-    """The share of its tokens that a term counts, over a run: tokens it drops cost no gradient product."""
-    seen = range(1, steps + 1, max(1, steps // 1000))
-    return sum(term.logged(Moment(step, steps)).get("keep", 1.0) for step in seen) / len(seen)
+    return _load(config, certain, longest, [max(lengths.turns)] * size, on_gpu)
 
 
 def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gpu: bool) -> Load:
     """Typical conversations of so many turns each, played and scored as the plan says; branches of the plan
     count by their share.
     """
-    attention: Attention = "flex" if on_gpu else "segments"
-    if config.model.attention != "sdpa":
-        attention = "mask"
+    attention: Attention = "mask" if config.model.attention != "sdpa" else "flex" if on_gpu else "segments"
+    chat, steps, size = TypicalChat(lengths), config.train.steps, config.train.micro_batch
     # The rollouts of a group are of one example.
-    groups = [TypicalExample(lengths, t, k) for k, t in enumerate(turns[:: plan.samples])]
-    examples = [groups[k // plan.samples] for k in range(len(turns))]
-    by_id = {e.example.id: e for e in groups}
-    moment = Moment(config.train.steps, config.train.steps)
-    plays = []  # the share of the steps that play it, and its rollouts
-    calls = list[tuple[float, ...]]()
-    for play in plan.plays:
-        share = _shares(plan)[play.view]
-        played = [example.play(play.view, config.chat.history == "verbatim") for example in examples]
-        calls += _calls(config, played, share)
-        # Half of the answers right, so that terms about either kind have something to do.
-        verdicts = [Verdict(k % 2 == 0, None, "ok", "") for k in range(len(played))]
-        rollouts = [Rollout(c.example, (c,), (verdicts[k],), k % plan.samples) for k, c in enumerate(played)]
-        plays.append((share, rollouts))
-    student, teacher, scored, products, gradients = Packed(), Packed(), 0.0, 0.0, 0
-    size, passes = config.train.micro_batch, 2 if plan.needs_survey else 1
-    for first in range(0, len(turns), size):
-        always: tuple[Pairs, Pairs] = ([], [])  # branches that are always played share their rows
-        for share, rollouts in plays:
-            chosen = [rollout.replies() for rollout in rollouts[first : first + size]]
-            replies, units, _ = units_of(chosen, plan, moment, Peers(rollouts))
-            shown: Pairs = []
+    examples = [chat.example(count, k // plan.samples) for k, count in enumerate(turns)]
+    load = Load(len(turns), passes=2 if plan.needs_survey else 1)
+    calls = list[SampledLoad]()
+    first, *branches = plan.plays
+    shares = {first: prod(1 - play.share for play in branches if play.instead)}
+    shares |= {play: play.share for play in branches}
+    for share in sorted(set(shares.values())):
+        rollouts = [Rollout(example, (), (), k % plan.samples) for k, example in enumerate(examples)]
+        for play in (play for play in plan.plays if shares[play] == share):
+            played = [chat.play(e, play.view, config.chat.history == "verbatim") for e in examples]
+            calls += [] if play.reference else _calls(config, played, share)
+            # Half of the answers right, so that terms about either kind have something to do.
+            verdicts = [Verdict(k % 2 == 0, None, "ok", "") for k in range(len(played))]
+            rollouts = [
+                replace(r, conversations=(*r.conversations, c), verdicts=(*r.verdicts, v))
+                for r, c, v in zip(rollouts, played, verdicts, strict=True)
+            ]
+        for start in range(0, len(turns), size):
+            chosen = [rollout.replies() for rollout in rollouts[start : start + size]]
+            replies, units, _ = units_of(chosen, plan, Moment(steps, steps), Peers(rollouts))
+            shown = []
             for unit in units:
-                reply = replies[unit.reply]
-                for context in [*(c for _, c in unit.contexts), *unit.auxiliary[1]]:
-                    ids = context if isinstance(context, tuple) else by_id[reply.example.id].context(context)
+                reply, (_, further) = replies[unit.reply], unit.auxiliary
+                for context in [*(context for _, context in unit.contexts), *further]:
+                    ids = context if isinstance(context, tuple) else chat.context(context)
                     shown.append((ids, reply.tokens))
-                scored += share * len(reply.tokens)
-                gradients += len(reply.tokens) * len(unit.terms)
-                # On a GPU nobody waits to learn which rows count: all of them get their product.
-                counted = sum(1.0 if on_gpu else _kept(term, config.train.steps) for term in unit.terms)
-                products += share * len(reply.tokens) * (passes * (2 + len(unit.auxiliary[1])) + counted)
-            seen: Pairs = [(r.context, r.tokens) for r in replies]
-            if share == 1:
-                always[0].extend(seen)
-                always[1].extend(shown)
-            else:
-                student = student.plus(pack(seen, config.train.row_tokens, attention), share)
-                teacher = teacher.plus(pack(shown, config.train.row_tokens, attention), share)
-        student = student.plus(pack(always[0], config.train.row_tokens, attention))
-        teacher = teacher.plus(pack(always[1], config.train.row_tokens, attention))
-    sampled = SampledLoad(*map(sum, zip(*calls, strict=True)))
-    return Load(student, teacher, scored, products, gradients, sampled, len(turns), passes)
+                scored = share * len(reply.tokens)
+                load.scored += scored
+                load.gradients += scored * len(unit.terms)
+                load.products += scored * (load.passes * (2 + len(further)) + len(unit.terms))
+            seen = [(reply.context, reply.tokens) for reply in replies]
+            load.student = load.student.plus(pack(seen, config.train.row_tokens, attention), share)
+            load.teacher = load.teacher.plus(pack(shown, config.train.row_tokens, attention), share)
+    load.sampled = SampledLoad(*map(sum, zip(*calls, strict=True)))
+    return load
 
 
-def _calls(config: Config, played: list[Conversation], share: float) -> Iterator[tuple[float, ...]]:
-    """Generate calls: for every turn one of middle replies, one of last ones."""
-    reuses = not engine_traits(config).in_place or config.engine.cache_mb > 0
+def _calls(config: Config, played: list[Conversation], share: float) -> Iterator[SampledLoad]:
+    """Generate calls, a share of them made: for every turn those of middle replies, then of last ones."""
+    reuses = not traits_of(config.engine.kind).in_place or config.engine.cache_mb > 0
     limits, size = config.rollout, config.rollout.batch
-    for turn, last in product(range(max(len(c.turns) for c in played)), (False, True)):
-        now = [c.turns for c in played if turn < len(c.turns) and (turn == len(c.turns) - 1) == last]
+    for number, last in product(range(max(len(c.turns) for c in played)), (False, True)):
         limit = limits.answer_tokens if last else limits.middle_tokens
-        for first in range(0, len(now), size):
-            yield _call(now[first : first + size], turn, limit, share, reuses)
+        there = [c.turns for c in played if number < len(c.turns)]
+        now = [turns for turns in there if (number == len(turns) - 1) == last]
+        for batch in (now[first : first + size] for first in range(0, len(now), size)):
+            tokens = read = prefilled = 0.0
+            for turns in batch:
+                turn, before = turns[number], turns[number - 1]
+                tokens += len(turn.reply)
+                read += len(turn.reply) * (len(turn.context) + len(turn.reply) / 2)
+                known = before.context + before.reply if number and reuses else ()
+                prefilled += len(turn.context) - common_prefix(known, turn.context)
+            expected, mean = share * len(batch), tokens / len(batch)
+            # The longest of n lengths spread like an exponential is the mean times 1 + 1/2 + ... + 1/n.
+            longest = mean * sum(1 / k for k in range(1, max(1, round(expected)) + 1))
+            # Fewer than one reply on average takes a call of its own, in so many of the steps.
+            steps = min(1.0, expected) * max(mean, min(limit, longest))
+            yield SampledLoad(steps, share * tokens, share * read, share * prefilled)
 
 
-def _call(
-    conversations: list[list[Turn]], turn: int, limit: int, share: float, reuses: bool
-) -> tuple[float, ...]:
-    """One call for a turn of these conversations, a share of them played: what `SampledLoad` holds."""
-    tokens = read = prefilled = 0.0
-    for turns in conversations:
-        context, reply = turns[turn].context, turns[turn].reply
-        before = (*turns[turn - 1].context, *turns[turn - 1].reply) if turn and reuses else ()
-        tokens += len(reply)
-        read += len(reply) * (len(context) + len(reply) / 2)
-        prefilled += len(context) - common_prefix(before, context)
-    expected = share * len(conversations)
-    mean = tokens / len(conversations)
-    # The longest of n lengths that are spread like an exponential is the mean times 1 + 1/2 + ... + 1/n.
-    longest = mean * sum(1 / k for k in range(1, max(1, round(expected)) + 1))
-    # Fewer than one reply on average takes a call of its own, in so many of the steps.
-    steps = min(1.0, expected) * max(mean, min(limit, longest))
-    return steps, share * tokens, share * read, share * prefilled
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two sequences share at their beginning."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

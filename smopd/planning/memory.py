@@ -8,10 +8,10 @@ from math import ceil
 from smopd.config import Config
 from smopd.errors import UserError
 from smopd.planning.averages import Averages, find_averages
-from smopd.planning.gpus import GPUS, Gpu, engine_on
-from smopd.planning.load import Packed, engine_traits, largest_load
-from smopd.planning.shapes import PROJECTIONS, Names, Shape, adapted_projections, find_shape
+from smopd.planning.load import Packed, largest_load
+from smopd.planning.shapes import GPUS, PROJECTIONS, Gpu, Names, Shape, adapted_projections, find_shape
 from smopd.rollout.buffers import GROWTH, padded_columns, padded_rows
+from smopd.rollout.engine import traits_of
 from smopd.scoring.chunks import CHUNK_BYTES, device_rows
 
 FLOAT = 4
@@ -34,16 +34,17 @@ class Memory:
 
     @property
     def peak(self) -> float:
-        """The larger of the two."""
         return max(self.rollout, self.scoring)
+
+    @property
+    def largest(self) -> str:
+        return max(self.parts, key=lambda name: self.parts[name])
 
 
 def weight_bytes(config: Config, shape: Shape) -> float:
-    """Bytes of the base weights."""
     width = WIDTHS[config.model.dtype]
     inner = QUANTIZED.get(config.model.quantize, width)
-    linear = shape.layer * shape.layers
-    return linear * inner + (shape.parameters - linear) * width
+    return shape.linear * inner + (shape.parameters - shape.linear) * width
 
 
 def kept_bytes(shape: Shape, rank: int, dtype: str, packed: Packed, targets: Names = PROJECTIONS) -> float:
@@ -51,28 +52,17 @@ def kept_bytes(shape: Shape, rank: int, dtype: str, packed: Packed, targets: Nam
     estimate: it has no backward pass on a CPU, where a test could count.
     """
     width, d, q, k = WIDTHS[dtype], shape.hidden, shape.queries, shape.keys
-    inputs = {name: size for name, (size, _) in shape.projections().items() if name in targets}
+    sizes = {name: shape.projections[name] for name in targets}
     # Projections that read the same numbers share them.
-    copies = sum(max(inputs.get(name, 0) for name in group) for group in READERS)
+    copies = sum(max(sizes.get(name, (0, 0))[0] for name in group) for group in READERS)
     norms = 2 * d + (q + k if shape.normed else 0)
     token = FLOAT * (norms + shape.heads)
-    token += width * (copies + len(inputs) * rank + 3 * shape.intermediate + 2 * q)
+    token += width * (copies + len(sizes) * rank + 3 * shape.intermediate + 2 * q)
     # Attention keeps keys and values along every path, and its mask as a number for every pair of a group.
     attention = width * (2 * k * packed.paths + shape.heads // shape.kv_heads * packed.pairs)
     # Every pass rounds the float32 adapters anew.
-    sizes = sum(sum(both) for name, both in shape.projections().items() if name in targets)
-    rounded = 0 if width == FLOAT else packed.rows * width * rank * sizes
+    rounded = 0 if width == FLOAT else packed.rows * width * rank * sum(map(sum, sizes.values()))
     return shape.layers * (packed.tokens * token + attention + rounded) + packed.tokens * d * FLOAT
-
-
-def activation_bytes(config: Config, shape: Shape, student: Packed) -> float:
-    """The most that is alive for the student's backward pass."""
-    whole = kept_bytes(shape, config.lora.r, config.model.dtype, student, adapted_projections(config))
-    if not config.train.recompute:
-        return whole
-    # One input a layer, and one layer of one row while it is computed again.
-    share = student.longest / student.tokens / shape.layers if student.tokens else 0
-    return recomputed_bytes(shape, config.model.dtype, student) + share * whole
 
 
 def recomputed_bytes(shape: Shape, dtype: str, student: Packed) -> float:
@@ -80,7 +70,7 @@ def recomputed_bytes(shape: Shape, dtype: str, student: Packed) -> float:
     return student.tokens * shape.hidden * (shape.layers * WIDTHS[dtype] + FLOAT)
 
 
-def head_bytes(config: Config, shape: Shape, replies: int, free: float | None = None) -> float:
+def head_bytes(config: Config, shape: Shape, replies: float, free: float | None = None) -> float:
     """A chunk's two float32 buffers, and four [N, d] matrices; on a GPU with so much free a buffer more, for
     the gradient, and that again in the base's precision.
     """
@@ -98,24 +88,23 @@ def cache_token_bytes(shape: Shape, dtype: str) -> int:
     return 2 * shape.layers * shape.keys * WIDTHS[dtype]
 
 
-def cache_bytes(
-    config: Config, shape: Shape, lengths: Averages, processes: int, on_gpu: bool = False
-) -> float:
-    """The hf engine's, at the last turn of its longest conversations: the batch, and what waits."""
+def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int, static: bool) -> float:
+    """The hf engine's, at the last turn of its longest conversations: the batch (on a GPU of static shapes),
+    and what waits.
+    """
     conversations = min(config.rollout.batch, ceil(config.train.rollouts / processes))
-    context = largest_context(config, lengths)
-    of_token = cache_token_bytes(shape, config.model.dtype)
-    limit = config.rollout.answer_tokens
+    context, limit = largest_context(config, lengths), config.rollout.answer_tokens
+    token = cache_token_bytes(shape, config.model.dtype)
     room = limit if limit <= GROWTH else ceil(limit / GROWTH) * GROWTH  # how a buffer grows
-    batch = conversations * (context + room) * of_token
-    if on_gpu:  # static shapes
-        batch = padded_rows(conversations) * padded_columns(ceil(context + limit)) * of_token
+    rows, columns = conversations, context + room
+    if static:
+        rows, columns = padded_rows(conversations), padded_columns(ceil(context + limit))
     if not config.engine.cache_mb:
-        return batch
+        return rows * columns * token
     half = config.engine.cache_mb * 2**20 / 2
-    one = padded_rows(conversations) if on_gpu else conversations
-    alone = batch / one  # one conversation is sampled whatever it takes
-    return max(min(batch, half), alone) + min(conversations * context * of_token, half)
+    # One conversation is sampled whatever it takes.
+    batch = max(min(rows * columns * token, half), columns * token)
+    return batch + min(conversations * context * token, half)
 
 
 def server_bytes(config: Config, shape: Shape, lengths: Averages) -> float:
@@ -128,41 +117,45 @@ def server_bytes(config: Config, shape: Shape, lengths: Averages) -> float:
 
 def largest_context(config: Config, lengths: Averages) -> float:
     """Tokens in front of the last answer of the longest conversation, every reply at its limit."""
-    form, turns = lengths.template, max(lengths.turns)
-    turn = form.user + lengths.shard + form.prompt - form.lost + form.close
-    return form.start + lengths.system + turns * turn + (turns - 1) * config.rollout.middle_tokens
+    turns = max(lengths.turns)
+    turn = lengths.user + lengths.shard + lengths.prompt - lengths.lost + lengths.close
+    return lengths.start + lengths.system + turns * turn + (turns - 1) * config.rollout.middle_tokens
 
 
 def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int = 1) -> Memory:
     """Memory by part, on one of `gpus`."""
-    config, on_gpu = engine_on(config, gpu, gpus), gpu.is_gpu
-    sharded = gpus > 1 and config.train.shard
-    engine, traits, room = config.engine, engine_traits(config), gpu.memory * 1e9
-    width, whole = WIDTHS[config.model.dtype], weight_bytes(config, shape)
-    adapter = shape.adapter(config.lora.r, adapted_projections(config)) * FLOAT
-    student, replies = largest_load(config, lengths, on_gpu)
+    sharded, traits = gpus > 1 and config.train.shard, traits_of(config.engine.kind)
+    dtype, targets, whole = config.model.dtype, adapted_projections(config), weight_bytes(config, shape)
+    adapter = shape.adapter(config.lora.r, targets) * FLOAT
     base = whole
     if sharded:  # one layer is gathered at a time; embeddings and head are gathered beside it
-        head = shape.head * width
-        base = min(whole, whole / gpus + (whole - head) / shape.layers + head)
+        ends = shape.head * WIDTHS[dtype]
+        base = min(whole, whole / gpus + (whole - ends) / shape.layers + ends)
     # Of the optimizer: the gradient, the micro-batch's, two moments.
     adapters = {"adapters, student and teacher": 2 * adapter, "gradients and optimizer": 4 * adapter}
     weights = {"base weights": base, **adapters}
-    reserve = CONTEXT + RESERVE * room if on_gpu else 0.5e9
+    reserve = CONTEXT + RESERVE * gpu.bytes if gpu.is_gpu else 0.5e9
     sampling = {}
     if traits.in_place:
-        sampling["rollout cache"] = cache_bytes(config, shape, lengths, gpus, on_gpu and not sharded)
+        static = gpu.is_gpu and not sharded
+        sampling["rollout cache"] = cache_bytes(config, shape, lengths, gpus, static)
         if config.rollout.merge:
-            sampling["adapted weights, second copy"] = shape.layer * shape.layers * width
+            sampling["adapted weights, second copy"] = shape.linear * WIDTHS[dtype]
         if sharded:  # it samples with whole weights
             sampling["whole weights while sampling"] = whole - base
     elif not traits.remote:
-        sampling["engine (vLLM's share)"] = engine.memory * gpu.memory * 1e9
+        sampling["engine (vLLM's share)"] = config.engine.memory * gpu.bytes
     always = sum(weights.values()) + reserve
-    awake = 0.0 if traits.in_place or engine.sleep else sum(sampling.values())
-    activations = activation_bytes(config, shape, student)
-    free = room - always - awake - activations if on_gpu else None
-    scoring = {"activations, student pass": activations, "head": head_bytes(config, shape, replies, free)}
+    awake = 0.0 if traits.in_place or config.engine.sleep else sum(sampling.values())
+    largest = largest_load(config, lengths, gpu.is_gpu)
+    student = largest.student
+    activations = kept_bytes(shape, config.lora.r, dtype, student, targets)
+    if config.train.recompute and student.tokens:  # one layer of one row is computed again at a time
+        share = student.longest / student.tokens / shape.layers
+        activations = recomputed_bytes(shape, dtype, student) + share * activations
+    free = gpu.bytes - always - awake - activations if gpu.is_gpu else None
+    head = head_bytes(config, shape, largest.gradients, free)
+    scoring = {"activations, student pass": activations, "head": head}
     parts = weights | scoring | {"framework reserve": reserve} | sampling
     return Memory(parts, always + sum(sampling.values()), always + sum(scoring.values()) + awake)
 
@@ -173,8 +166,7 @@ def memory_comment(config: Config) -> str:
         parts = memory(config, find_shape(config)[0], GPUS["cpu"], find_averages(config)).parts
     except UserError as error:
         return f"# memory: not known ({str(error).splitlines()[0]})\n"
-    adapters = parts["adapters, student and teacher"] + parts["gradients and optimizer"]
-    names = ("weights", "adapters and optimizer", "activations of the longest micro-batch", "head")
-    sizes = (parts["base weights"], adapters, parts["activations, student pass"], parts["head"])
-    listed = "; ".join(f"{name} {size / 1e6:,.0f}" for name, size in zip(names, sizes, strict=True))
-    return f"# memory, MB: {listed} (smopd plan tells more)\n"
+    weights, adapters, optimizer, activations, head, *_ = (size / 1e6 for size in parts.values())
+    sizes = f"weights {weights:,.0f}; adapters and optimizer {adapters + optimizer:,.0f}"
+    sizes += f"; activations of the longest micro-batch {activations:,.0f}; head {head:,.0f}"
+    return f"# memory, MB: {sizes} (smopd plan tells more)\n"

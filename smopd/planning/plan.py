@@ -1,18 +1,33 @@
-"""A plan: does a recipe fit on given GPUs, how long does it take, what to change where it does not fit."""
+"""A plan: does a recipe fit on given GPUs, how long does it take, what to change where it does not fit.
+
+Seconds are rough: from tokens and bytes, which are counted, and published rates. Every assumption has a name
+here; none was measured on a GPU. Left out: attention's own products, the update, verifiers, files,
+compilation and capture, processes that wait for the slowest one.
+"""
 
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from smopd.config import Config
 from smopd.planning.averages import Averages, find_averages
-from smopd.planning.gpus import Gpu, engine_on
-from smopd.planning.load import Load, engine_traits, step_load
-from smopd.planning.memory import Memory, memory
-from smopd.planning.shapes import Shape
-from smopd.planning.timing import MFU, step_seconds
+from smopd.planning.load import Load, step_load
+from smopd.planning.memory import FLOAT, WIDTHS, Memory, cache_token_bytes, memory, weight_bytes
+from smopd.planning.shapes import Gpu, Shape, adapted_projections
+from smopd.rollout.choice import with_chosen_engine
+from smopd.rollout.engine import traits_of
 
 Change = tuple[str, Any]  # a setting and its new value
 WORTH = 0.99  # a change that leaves more of the peak than this is not proposed
+MFU = 0.35  # share of the published rate that matrix products of a few thousand tokens reach
+BANDWIDTH = 0.8  # share of the published bandwidth
+# Seconds of one decoder layer and sampled token, whatever its size. Issued by torch, with an adapter beside
+# every projection or merged (tools/issue_time.py measures both); the same launches replayed from a CUDA
+# graph; in vLLM's CUDA graphs.
+ISSUED, ISSUED_MERGED = 1.5e-3, 1.1e-3
+REPLAYED, REPLAYED_MERGED = 2.5e-4, 1.5e-4
+VLLM = 1.0e-4
+HANDOVER = 1.0e9  # bytes a second from the student's adapter to vLLM's copy of it
 
 
 @dataclass(frozen=True)
@@ -20,75 +35,60 @@ class ResourcePlan:
     """What `smopd plan` knows of one recipe."""
 
     config: Config  # as planned: with train.shard where the weights had to be split
+    asked: str  # the engine that the recipe names; `config` has the one that is planned
     shape: Shape
     gpu: Gpu
     gpus: int
+    mfu: float
     lengths: Averages
     load: Load
     memory: Memory
-    seconds: dict[str, float]  # of a step, by part
-    at_limits: float  # seconds of a step in which every reply reaches its limit
     replicated: float  # peak with whole weights on every GPU
     changes: list[Change]  # what makes it fit, if it does not
     changed_peak: float  # with them
-    mfu: float
-    asked: str  # the engine that the recipe names; `config` has the one that is planned
+    seconds: dict[str, float]  # of a step, by part
+    minutes: float  # of the whole run
+    minutes_at_limits: float  # of a run in which every reply reaches its limit
 
     @property
     def sharded(self) -> bool:
-        """Whether the base weights are split among the GPUs."""
         return self.gpus > 1 and self.config.train.shard
 
     @property
     def fits(self) -> bool:
-        """On one GPU's memory."""
-        return self.memory.peak <= self.gpu.memory * 1e9
+        return self.memory.peak <= self.gpu.bytes
 
     @property
     def step(self) -> float:
         """Seconds."""
         return sum(self.seconds.values())
 
-    @property
-    def minutes(self) -> float:
-        """Of the whole run."""
-        return self.step * self.config.train.steps / 60
-
-    @property
-    def minutes_at_limits(self) -> float:
-        """Of a run in which every reply reaches its limit."""
-        return self.at_limits * self.config.train.steps / 60
-
-    @property
-    def largest(self) -> str:
-        """The part that takes most memory."""
-        return max(self.memory.parts, key=lambda name: self.memory.parts[name])
-
 
 def make_plan(
     config: Config, shape: Shape, gpu: Gpu, gpus: int = 1, mfu: float = MFU,
     middle: float | None = None, answer: float | None = None,
 ) -> ResourcePlan:  # fmt: skip
-    """Plan a recipe. On several GPUs whose memory is too small for whole weights the weights are sharded."""
-    asked = config.engine.kind
-    config = engine_on(config, gpu, gpus)
+    """Plan a recipe, with vLLM where `auto` would choose it if it is installed. On several GPUs whose memory
+    is too small for whole weights the weights are sharded.
+    """
+    asked, config = config.engine.kind, with_chosen_engine(config, gpu.is_gpu, True, gpus)
     lengths = find_averages(config, middle, answer)
     needs = memory(config, shape, gpu, lengths, gpus)
-    replicated, room = needs.peak, gpu.memory * 1e9
-    if gpus > 1 and replicated > room and not config.train.shard:
+    replicated = needs.peak
+    if gpus > 1 and replicated > gpu.bytes and not config.train.shard:
         config = changed(config, ("train.shard", True))
         needs = memory(config, shape, gpu, lengths, gpus)
-    longest = replace(lengths, middle=config.rollout.middle_tokens, answer=config.rollout.answer_tokens)
-    loads = [step_load(config, of, gpus, gpu.is_gpu) for of in (lengths, longest)]
-    seconds, limits = (step_seconds(config, shape, gpu, load, gpus, mfu) for load in loads)
-    changes = fitting_changes(config, shape, gpu, lengths, gpus) if needs.peak > room else []
+    changes = fitting_changes(config, shape, gpu, lengths, gpus) if needs.peak > gpu.bytes else []
     after = memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
-    results = (seconds, sum(limits.values()), replicated, changes, after, mfu, asked)
-    return ResourcePlan(config, shape, gpu, gpus, lengths, loads[0], needs, *results)
+    longest = replace(lengths, middle=config.rollout.middle_tokens, answer=config.rollout.answer_tokens)
+    load, at_limits = (step_load(config, some, gpus, gpu.is_gpu) for some in (lengths, longest))
+    seconds, longer = (step_seconds(config, shape, gpu, one, gpus, mfu) for one in (load, at_limits))
+    minutes = (sum(parts.values()) * config.train.steps / 60 for parts in (seconds, longer))
+    fitting = needs, replicated, changes, after
+    return ResourcePlan(config, asked, shape, gpu, gpus, mfu, lengths, load, *fitting, seconds, *minutes)
 
 
 def changed(config: Config, *changes: Change) -> Config:
-    """The config with some settings replaced."""
     for key, value in changes:
         table, field = key.split(".")
         config = config.model_copy(update={table: getattr(config, table).model_copy(update={field: value})})
@@ -97,7 +97,6 @@ def changed(config: Config, *changes: Change) -> Config:
 
 def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int) -> list[Change]:
     """The settings that make it fit, cheapest first and none too many; all that help, where nothing does."""
-    room = gpu.memory * 1e9
 
     def peak(changes: list[Change]) -> float:
         return memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
@@ -106,23 +105,24 @@ def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, g
     for change in _proposals(config, gpus):
         if peak([*chosen, change]) < WORTH * peak(chosen):
             chosen.append(change)
-        if peak(chosen) <= room:
+        if peak(chosen) <= gpu.bytes:
             break
     else:
         return chosen
     for change in list(chosen):
         without = [c for c in chosen if c != change]
-        if peak(without) <= room:
+        if peak(without) <= gpu.bytes:
             chosen = without
     return chosen
 
 
 def _proposals(config: Config, gpus: int) -> list[Change]:
-    traits, sharded = engine_traits(config), config.train.shard
+    """In order of cost."""
+    traits = traits_of(config.engine.kind)
     local_vllm = not traits.remote and not traits.in_place
     # Sharded weights are split by rows of numbers; packed 4-bit ones have none.
     packs = gpus == 1 and config.model.quantize == "none" and config.model.dtype != "float32"
-    in_order_of_cost: list[tuple[bool, str, Any]] = [
+    proposals: list[tuple[bool, str, Any]] = [
         (local_vllm and not config.engine.sleep, "engine.sleep", True),
         (config.train.micro_batch > 1, "train.micro_batch", 1),
         (not config.train.recompute, "train.recompute", True),
@@ -131,7 +131,74 @@ def _proposals(config: Config, gpus: int) -> list[Change]:
         (True, "train.row_tokens", 1024),
         (config.rollout.merge, "rollout.merge", False),
         (not traits.remote, "engine.kind", "vllm-http"),
-        (gpus > 1 and not sharded, "train.shard", True),
+        (gpus > 1 and not config.train.shard, "train.shard", True),
         (packs, "model.quantize", "nf4"),
     ]
-    return [(key, value) for possible, key, value in in_order_of_cost if possible]
+    return [(key, value) for possible, key, value in proposals if possible]
+
+
+def samples_merged(config: Config) -> bool:
+    """Whether rollouts are sampled with the adapter merged into the weights."""
+    return config.rollout.merge and traits_of(config.engine.kind).in_place
+
+
+def server_group(config: Config, shape: Shape, gpu: Gpu) -> int:
+    """GPUs of one server (tensor parallel): as few as hold the weights in 80% of their memory."""
+    weights = shape.parameters * WIDTHS[config.model.dtype]
+    return ceil(weights / (0.8 * gpu.bytes)) if traits_of(config.engine.kind).remote else 1
+
+
+def scoring_flops(config: Config, shape: Shape, load: Load) -> float:
+    """Matrix products of both models' passes and of the head, two operations a weight and token."""
+    adapter = shape.adapter(config.lora.r, adapted_projections(config))
+    forward = 2 * (shape.linear + adapter)
+    backward = 2 * shape.linear + 4 * adapter  # by inputs for the frozen base, by weights too for the adapter
+    again = forward if config.train.recompute else 0
+    student = load.student.tokens * (load.passes * forward + backward + again)
+    return student + load.teacher.tokens * load.passes * forward + 2 * load.products * shape.head
+
+
+def step_seconds(
+    config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1, mfu: float = MFU
+) -> dict[str, float]:
+    """Seconds of one step by part, one after the other; `load` is one process's."""
+    dtype, traits = config.model.dtype, traits_of(config.engine.kind)
+    rate = mfu * 1e12 * (gpu.float32 if dtype == "float32" else gpu.bfloat16)
+    # Every pass of a row gathers the sharded weights; sampling with them gathers once.
+    gather = weight_bytes(config, shape) * (gpus - 1) / gpus / (gpu.link * 1e9) if config.train.shard else 0.0
+    forwards = load.passes * (load.teacher.rows + load.student.rows)
+    backwards = load.student.rows * (3 if config.train.recompute else 2)  # a backward issues twice the work
+    seconds = {
+        "sampling": _sampling(config, shape, gpu, load, gpus, rate) + traits.in_place * gather,
+        "scoring": max(
+            scoring_flops(config, shape, load) / rate,
+            ISSUED * shape.layers * (forwards + backwards),
+            gather * (forwards + load.student.rows),
+        ),
+    }
+    if not traits.in_place:
+        adapter = shape.adapter(config.lora.r, adapted_projections(config))
+        seconds["adapter to the engine"] = adapter * WIDTHS[dtype] / HANDOVER
+    return seconds
+
+
+def _sampling(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int, rate: float) -> float:
+    traits, merged, width = traits_of(config.engine.kind), samples_merged(config), WIDTHS[config.model.dtype]
+    adapter = 0 if merged else shape.adapter(config.lora.r, adapted_projections(config))
+    # Servers sample for all processes, and are as many as the recipe names; other engines sample for one.
+    served = gpus / max(1, len(config.engine.servers)) if traits.remote else 1.0
+    group, sampled, linear = server_group(config, shape, gpu), load.sampled, shape.linear + adapter
+    prefill = served * 2 * sampled.prefilled * linear / rate / group
+    computing = served * 2 * sampled.tokens * (linear + shape.head) / rate / group
+    embedding = 0 if shape.tied else shape.head * width  # only looked up
+    # In place the float32 adapter is rounded for every token.
+    beside = adapter * (FLOAT + 2 * width if traits.in_place and width != FLOAT else width)
+    weights_read = sampled.steps * (weight_bytes(config, shape) - embedding + beside)
+    cache_read = served * sampled.read * cache_token_bytes(shape, config.model.dtype)
+    reading = (weights_read + cache_read) / (BANDWIDTH * gpu.bandwidth * 1e9) / group
+    layers = sampled.steps * shape.layers
+    captured = traits.in_place and gpu.is_gpu and not (gpus > 1 and config.train.shard)
+    if captured:  # small launches and the products that read the weights take turns
+        return prefill + max(computing, reading) + layers * (REPLAYED_MERGED if merged else REPLAYED)
+    issued = VLLM if traits.graphs else ISSUED_MERGED if merged else ISSUED
+    return prefill + max(computing, reading, layers * issued)

@@ -1,4 +1,6 @@
-"""The shape of a dense decoder: the few numbers of a config that memory and operations depend on."""
+"""What a plan is made from: shapes of dense decoders, and GPUs as their makers publish them: dense rates,
+without sparsity; memory in decimal gigabytes.
+"""
 
 import re
 from collections.abc import Sequence
@@ -8,9 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from smopd.config import Config
+from smopd.config_io import choices
 from smopd.errors import UserError
 from smopd.files import read_json
-from smopd.models.loading import config_file, model_source
+from smopd.models.loading import config_file
 from smopd.shape import check_shape
 
 Names = Sequence[str]
@@ -41,6 +44,7 @@ class Shape:
         """Width of all keys of a token, and of all values."""
         return self.kv_heads * self.head_dim
 
+    @property
     def projections(self) -> dict[str, tuple[int, int]]:
         """(in, out) of the seven linear layers of a decoder layer."""
         d, q, k, ff = self.hidden, self.queries, self.keys, self.intermediate
@@ -48,9 +52,9 @@ class Shape:
         return dict(zip(PROJECTIONS, sizes, strict=True))
 
     @property
-    def layer(self) -> int:
-        """Weights of one layer's projections."""
-        return sum(a * b for a, b in self.projections().values())
+    def linear(self) -> int:
+        """Weights of all layers' projections."""
+        return self.layers * sum(a * b for a, b in self.projections.values())
 
     @property
     def head(self) -> int:
@@ -59,19 +63,15 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All weights of the base."""
         norms = 2 * self.hidden + (2 * self.head_dim if self.normed else 0)
-        return self.layers * (self.layer + norms) + self.hidden + self.head * (1 if self.tied else 2)
+        return self.linear + self.layers * norms + self.hidden + self.head * (1 if self.tied else 2)
 
     def adapter(self, rank: int, targets: Names = PROJECTIONS) -> int:
-        """Weights of one adapter on `targets`."""
-        adapted = [a + b for name, (a, b) in self.projections().items() if name in targets]
-        return self.layers * rank * sum(adapted)
+        return self.layers * rank * sum(sum(self.projections[name]) for name in targets)
 
 
 def adapted_projections(config: Config) -> tuple[str, ...]:
-    """The projections that get an adapter."""
-    return PROJECTIONS if "all-linear" in config.lora.targets else tuple(config.lora.targets)
+    return tuple(p for p in PROJECTIONS if {p, "all-linear"} & set(config.lora.targets))
 
 
 # Published numbers, for a machine without network; a pattern is matched against the last part of model.path.
@@ -85,37 +85,37 @@ SHAPES = {
     r"(meta-)?llama-3(\.1)?-8b": Shape(4096, 32, 32, 8, 128, 14336, 128256, False, False),
     r"(meta-)?llama-3(\.[13])?-70b": Shape(8192, 80, 64, 8, 128, 28672, 128256, False, False),
 }
-
-
-# What `shape_of` reads. A config.json that says all of it, as most do, is read without transformers, whose
-# import takes seconds; where it leaves something out, the defaults of its class count.
-SIZES = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
-    "num_key_value_heads", "head_dim",
-)  # fmt: skip
-EXPLICIT = dict.fromkeys(SIZES, int) | {"model_type": str, "tie_word_embeddings": bool}
-
-
-def _says_all(tree: Any) -> bool:
-    """Not so of a model with code of its own: transformers knows its kind or does not."""
-    said = isinstance(tree, dict) and "auto_map" not in tree
-    return said and all(isinstance(tree.get(key), kind) for key, kind in EXPLICIT.items())
+# What a shape is read from. A config.json that says all of it, as most do, is read without transformers,
+# whose import takes seconds; where it leaves something out, the defaults of its class count.
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+KINDS: dict[str, type] = dict.fromkeys((*SIZES, "num_key_value_heads", "head_dim"), int)
+KINDS |= {"model_type": str, "tie_word_embeddings": bool}
 
 
 def shape_of(model: Any, name: str = "this config") -> Shape:
-    """The shape of a transformers config, or of one's JSON; a UserError where it is no dense decoder's."""
-    model = SimpleNamespace(**model) if isinstance(model, dict) else model.get_text_config()
+    """The shape of a transformers config; a UserError where it is no dense decoder's."""
+    model = model.get_text_config() if hasattr(model, "get_text_config") else model
     experts = getattr(model, "num_experts", None) or getattr(model, "num_local_experts", None)
-    missing = [field for field in SIZES[:5] if not isinstance(getattr(model, field, None), int)]
+    missing = [field for field in SIZES if not isinstance(getattr(model, field, None), int)]
     if missing or experts:
         why = f"it has no {missing[0]}" if missing else f"it has {experts} experts"
         raise UserError(f"{name}: not a dense decoder ({why}); smopd plan knows dense decoders only")
-    heads = model.num_attention_heads
+    width, layers, heads, intermediate, vocabulary = (getattr(model, field) for field in SIZES)
     kv_heads = getattr(model, "num_key_value_heads", None) or heads
-    head_dim = getattr(model, "head_dim", None) or model.hidden_size // heads
+    head_dim = getattr(model, "head_dim", None) or width // heads
     tied, normed = bool(model.tie_word_embeddings), model.model_type.startswith(("qwen3", "gemma3"))
-    return Shape(model.hidden_size, model.num_hidden_layers, heads, kv_heads, head_dim,
-                 model.intermediate_size, model.vocab_size, tied, normed)  # fmt: skip
+    return Shape(width, layers, heads, kv_heads, head_dim, intermediate, vocabulary, tied, normed)
+
+
+def _parse_config(tree: dict[str, Any]) -> Any:
+    """A config.json as an object; what transformers raises at one that it does not understand."""
+    # A model with code of its own: transformers knows its kind or does not.
+    whole = "auto_map" not in tree and all(isinstance(tree.get(key), kind) for key, kind in KINDS.items())
+    if whole:
+        return SimpleNamespace(**tree)
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(**tree)
 
 
 def read_shape(path: Path) -> Shape:
@@ -127,12 +127,8 @@ def read_shape(path: Path) -> Shape:
         check_shape(tree, dict, str(file))
     except UserError as error:
         raise UserError(f"--model-config {error}; {advice}") from None
-    if _says_all(tree):
-        return shape_of(tree, str(path))
-    from transformers import AutoConfig
-
     try:
-        model = AutoConfig.for_model(**tree)
+        model = _parse_config(tree)
     except Exception as error:  # whatever transformers raises at values of the wrong kind
         why = (str(error).splitlines() or [type(error).__name__])[0]
         problem = f"transformers does not understand it ({why})"
@@ -144,16 +140,9 @@ def find_shape(config: Config) -> tuple[Shape, str]:
     """The shape of what `model.path` names, and where it was found. Waits for no network."""
     name, file = config.model.path, config_file(config)
     try:
-        tree = read_json(file) if file else {}
-        if _says_all(tree):
-            return shape_of(tree, name), "its config"
         if file is None:
             raise FileNotFoundError
-        from transformers import AutoConfig
-
-        model = AutoConfig.from_pretrained(
-            model_source(config), local_files_only=True, trust_remote_code=False
-        )
+        model = _parse_config(read_json(file))
     except Exception:  # not there, or not sound
         last = name.rstrip("/").rpartition("/")[2].lower()
         for pattern, shape in SHAPES.items():
@@ -163,3 +152,47 @@ def find_shape(config: Config) -> tuple[Shape, str]:
         advice = "give --model-config with its config.json (or the folder of it)"
         raise UserError(f"model.path: {name}: {problem}; {advice}") from None
     return shape_of(model, name), "its config"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device. `float32` is the rate without TF32: the adapters are float32, and torch leaves TF32 off."""
+
+    name: str
+    memory: float  # GB
+    bfloat16: float  # TFLOP/s, dense
+    float32: float  # TFLOP/s
+    bandwidth: float  # GB/s of its own memory
+    link: float  # GB/s to its neighbours, one direction: NVLink, or PCIe
+
+    @property
+    def is_gpu(self) -> bool:
+        """The table has a CPU too."""
+        return self.name != "cpu"
+
+    @property
+    def bytes(self) -> float:
+        return self.memory * 1e9
+
+
+_PUBLISHED = (
+    Gpu("rtx-pro-6000", 96, 504, 126, 1792, 64),  # Blackwell workstation edition: what the paper used
+    Gpu("h100", 80, 989, 67, 3350, 450),
+    Gpu("h100-96", 96, 989, 67, 3350, 450),
+    Gpu("h200", 141, 989, 67, 4800, 450),
+    Gpu("a100-80", 80, 312, 19.5, 2039, 300),
+    Gpu("a100-40", 40, 312, 19.5, 1555, 300),
+    Gpu("l40s", 48, 362, 91.6, 864, 32),
+    Gpu("rtx4090", 24, 165, 82.6, 1008, 32),
+    Gpu("rtx3090", 24, 71, 35.6, 936, 32),
+    Gpu("a10g", 24, 70, 35, 600, 32),
+    Gpu("cpu", 16, 0.1, 0.1, 20, 10),  # two ordinary cores: an order of magnitude, no more
+)
+GPUS = {gpu.name: gpu for gpu in _PUBLISHED}
+
+
+def find_gpu(name: str) -> Gpu:
+    """The GPU of that name; an error with the nearest names."""
+    if name.lower() in GPUS:
+        return GPUS[name.lower()]
+    raise UserError(f"--gpu {name}: not in the table{choices(name.lower(), list(GPUS), 'GPUs')}")

@@ -1,26 +1,27 @@
-"""Puts model, engine and driver together, as the settings name them: for training and for evaluation."""
+"""Puts model, engine and driver together, as the settings name them: for training, for evaluation, and for
+base and trained side by side.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from smopd.chat import Renderer
 from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.models import load_model, load_renderer
-from smopd.models.adapter_files import CONFIG, WEIGHTS, check_fit, load_adapter
+from smopd.models.adapter_files import CONFIG, WEIGHTS, check_fit, largest_rank, load_adapter
 from smopd.models.loading import check_model, skeleton
 from smopd.plugins import calling, load_python, unexpected
 from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
-from smopd.rollout.engine import TRAITS, Engine, Sampling, traits_of
+from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, Sessions, traits_of
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
-from smopd.rollout.vllm_shared import adapter_rank
 from smopd.settings import Settings
 from smopd.tracking import Track, quiet
 
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from torch.nn import Module
 
+Player = Driver | ChatDriver
+
 
 def refuse_endpoint(settings: Settings) -> None:
     """A UserError for an engine without token ids, which training needs."""
     if not traits_of(settings.engine.kind).token_ids:
-        only = f"{settings.engine.kind} is for evaluation only (smopd eval)"
-        raise UserError(f"engine.kind: {only}; train with hf, vllm or vllm-http")
+        instead = "(smopd eval); train with hf, vllm or vllm-http"
+        raise UserError(f"engine.kind: {settings.engine.kind} is for evaluation only {instead}")
 
 
 def refuse_processes(settings: Settings, count: int) -> None:
@@ -83,21 +86,18 @@ def training_driver(settings: Settings, renderer: Renderer, model: PeftModel, fo
     """Plays rollouts with the student. Engines with weights of their own get its adapter through `folder`."""
     rollout = settings.rollout
     sampling = Sampling(rollout.temperature, rollout.answer_tokens, rollout.top_p, rollout.top_k)
-    adapters: Any = model.peft_config.values()
-    rank = max(rank for a in adapters for rank in (a.r, *a.rank_pattern.values()))
-    engine = make_engine(settings, renderer, rollout.batch, folder, model, rank)
+    engine = make_engine(settings, renderer, rollout.batch, folder, model, largest_rank(model))
     return Driver(engine, renderer, sampling, rollout.middle_tokens, settings.chat.history)
 
 
 def evaluation_sampling(settings: Settings) -> Sampling:
-    """How the replies of an evaluation are drawn."""
     return Sampling(settings.eval.temperature, settings.eval.tokens)
 
 
 @contextmanager
 def evaluation_driver(
     settings: Settings, adapter: Path | None = None, track: Track = quiet
-) -> Iterator[Driver | ChatDriver]:
+) -> Iterator[Player]:
     """Plays an evaluation's conversations inside this block, with an adapter if given."""
     if traits_of(settings.engine.kind).token_ids:
         check_model(settings)
@@ -123,10 +123,9 @@ def evaluation_driver(
                 stack.enter_context(merged(model))
         else:
             renderer = load_renderer(settings)
-            if adapter:  # here, since servers pass over tensors that are missing
-                check_fit(skeleton(settings), adapter)
+            # Compared here, since servers pass over tensors that are missing.
+            rank = largest_rank(check_fit(skeleton(settings), adapter)) if adapter else 0
             with track(f"starting {kind}"):
-                rank = adapter_rank(adapter) if adapter else 0
                 engine = make_engine(settings, renderer, batch, folder, rank=rank)
         stack.callback(engine.close)
         if adapter:
@@ -137,3 +136,44 @@ def evaluation_driver(
 def _copy_adapter(source: Path, to: Path) -> None:
     for name in (CONFIG, WEIGHTS):
         copyfile(source / name, to / name)
+
+
+class _WithoutAdapter(Engine):
+    """Samples from the base alone: the adapter is switched off while it does."""
+
+    def __init__(self, engine: Engine, model: PeftModel) -> None:
+        self.engine, self.model = engine, model
+        self.traits, self.usage = engine.traits, engine.usage
+
+    def generate(
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
+    ) -> list[Sampled]:
+        with self.model.disable_adapter():
+            return self.engine.generate(prompts, seeds, sampling, sessions)
+
+
+@contextmanager
+def base_and_trained(
+    settings: Settings, adapter: Path, start: Path | None = None, track: Track = quiet
+) -> Iterator[dict[str, Player]]:
+    """Both sides of a run inside this block, over one set of weights where the engine samples in place.
+    `start`: an adapter it began with, which is part of its base.
+    """
+    settings = resolve_engine(settings)
+    kind, traits = settings.engine.kind, traits_of(settings.engine.kind)
+    if not traits.in_place and not traits.remote:
+        advice = "add --engine hf, or leave the base out with --no-base"
+        raise UserError(f"engine.kind: {kind} holds one set of weights in this process; {advice}")
+    with ExitStack() as stack:
+        if start or not traits.in_place:
+            base = stack.enter_context(evaluation_driver(settings, start, track))
+            yield {"base": base, "trained": stack.enter_context(evaluation_driver(settings, adapter, track))}
+            return
+        with track(f"loading {settings.model.path}"):
+            chat = load_model(settings, default_device())
+            model = load_adapter(chat.model, adapter)
+        engines = [make_engine(settings, chat.renderer, 1, Path(), model) for _ in range(2)]
+        for engine in engines:
+            stack.callback(engine.close)
+        how = chat.renderer, evaluation_sampling(settings), settings.eval.middle_tokens, settings.chat.history
+        yield {"base": Driver(_WithoutAdapter(engines[0], model), *how), "trained": Driver(engines[1], *how)}

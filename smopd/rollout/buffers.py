@@ -5,10 +5,8 @@ WIDTH = 512  # columns of a static cache come in multiples of this: few shapes, 
 
 
 def padded_rows(count: int) -> int:
-    """The rows of a static batch: the next power of two."""
-    return 1 << max(0, count - 1).bit_length()
+    return 1 << max(0, count - 1).bit_length()  # the next power of two
 
 
 def padded_columns(count: int) -> int:
-    """The columns of a static cache: the next multiple of WIDTH."""
     return -(-count // WIDTH) * WIDTH

@@ -32,7 +32,6 @@ def choose_engine(settings: Settings, cuda: bool, vllm: bool, processes: int) ->
 
 
 def with_chosen_engine(settings: S, cuda: bool, vllm: bool, processes: int) -> S:
-    """The settings with a concrete engine, for a machine like that."""
     if settings.engine.kind != AUTO:
         return settings
     kind, _ = choose_engine(settings, cuda, vllm, processes)
@@ -40,9 +39,9 @@ def with_chosen_engine(settings: S, cuda: bool, vllm: bool, processes: int) -> S
 
 
 def resolve_engine(settings: S) -> S:
-    """The settings with a concrete engine, for this machine; says once which one and why."""
+    """The settings with a concrete engine, for this machine; logs once which one and why."""
     if line := engine_line(settings):
-        _say(line)
+        _log_once(line)
     return with_chosen_engine(settings, *engine_facts())
 
 
@@ -53,6 +52,4 @@ def engine_line(settings: Settings) -> str:
     return "engine.kind auto: {} ({})".format(*choose_engine(settings, *engine_facts()))
 
 
-@cache
-def _say(line: str) -> None:
-    log.info(line)
+_log_once = cache(log.info)

@@ -10,7 +10,7 @@ from smopd.chat.messages import Clean, clean_messages
 from smopd.chat.template import Renderer
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
-from smopd.rollout.engine import Engine, Sampled, Sampling, Session, Stop
+from smopd.rollout.engine import Engine, Sampling, Session, Stop
 from smopd.rollout.lengths import room_left
 from smopd.rollout.play import numbered
 from smopd.seeds import derive
@@ -50,11 +50,9 @@ class Conversation:
 
     @property
     def final_text(self) -> str:
-        """The reply that counts: the one to the last user turn."""
         return self.turns[-1].text
 
     def to_json(self) -> dict[str, Any]:
-        """What a person or a script wants to read of it."""
         turns = [
             {"user": user, "reply": t.text, "stop": str(t.stop), "tokens": len(t.reply) or t.tokens}
             for user, t in zip(self.asked, self.turns, strict=True)
@@ -78,10 +76,8 @@ class Driver:
         self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None,
         most: int | None = None,
     ) -> list[Conversation]:  # fmt: skip
-        """Every example told in one view, the replies in the history (of a teacher: nowhere); `samples` tell
-        equal examples apart.
-
-        `most`: conversations end after so many turns.
+        """Every example told in one view, the replies in the history (of a teacher: nowhere). `samples` tell
+        equal examples apart; conversations end after `most` turns.
         """
         numbers = samples or [0] * len(examples)
         if view == "teacher":
@@ -101,13 +97,11 @@ class Driver:
         """The whole task in one message with a given reply to it; nothing is sampled."""
         played = []
         for example, text in zip(examples, replies, strict=True):
-            conversation = Conversation(example, "full")
             (user,) = user_turns(example, "full")
             prompt = DirtyContext(self.renderer, example, self.history).ask(user)
             reply = (*self.renderer.encode(text), self.renderer.end_of_turn)
-            conversation.asked.append(user)
-            conversation.turns.append(Turn(tuple(prompt), reply, Stop.END, text))
-            played.append(conversation)
+            turn = Turn(tuple(prompt), reply, Stop.END, text)
+            played.append(Conversation(example, "full", [user], [turn]))
         return played
 
     def _play_clean(
@@ -123,24 +117,16 @@ class Driver:
 
     def answer_clean(self, asked: Sequence[tuple[Example, int, int]], seed: Seed) -> list[Turn]:
         """A reply to each (example, turn, sample) in the context a teacher sees for that turn."""
-        found: dict[int, Turn] = {}
-        for last in (False, True):  # one batch has one token limit
+        replies: dict[int, Turn] = {}
+        for last in (False, True):
             now = [i for i, (e, turn, _) in enumerate(asked) if (turn == len(e.shards) - 1) == last]
-            if not now:
-                continue
-            limit = self.sampling.max_tokens if last else self.middle_tokens
-            prompts, seeds = [], []
+            prompts, seeds, names = [], [], []
             for example, turn, sample in (asked[i] for i in now):
                 prompts.append(self.renderer.ids(clean_messages(example, turn, self.clean)))
                 seeds.append(derive(*seed, "teacher", *numbered((example.id, turn), sample)))
-            names = [
-                f"example {e.id!r}, turn {turn + 1} of TEACHER" for e, turn, _ in (asked[i] for i in now)
-            ]
-            drawn = self._generate(prompts, seeds, limit, names)
-            for i, prompt, reply in zip(now, prompts, drawn, strict=True):
-                text = self.renderer.decode(reply.ids)
-                found[i] = Turn(tuple(prompt), reply.ids, reply.stop, text, reply.logps)
-        return [found[i] for i in range(len(asked))]
+                names.append(f"example {example.id!r}, turn {turn + 1} of TEACHER")
+            replies.update(zip(now, self._generate(prompts, seeds, [last] * len(now), names), strict=True))
+        return [replies[i] for i in range(len(asked))]
 
     def open(self, example: Example, view: View, seed: Seed, sample: int = 0) -> Conversation:
         """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
@@ -152,43 +138,34 @@ class Driver:
         self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
     ) -> None:
         """What each user says next, and the reply to it. `last`: no further turn is expected."""
-        limits = [self.sampling.max_tokens if ends else self.middle_tokens for ends in last]
-        for limit in sorted(set(limits)):  # one batch has one token limit
-            rows = zip(played, users, seeds, last, limits, strict=True)
-            self._turn([row[:4] for row in rows if row[4] == limit], limit)
-
-    def _turn(self, asked: Sequence[tuple[Conversation, str, int, bool]], limit: int) -> None:
-        contexts = [c.context for c, *_ in asked if c.context]  # every one that `open` made has one
-        prompts = [context.ask(user) for context, (_, user, *_) in zip(contexts, asked, strict=True)]
-        # Of conversations that end with their first turn nothing is worth keeping.
-        single = all(last and not c.turns for c, *_, last in asked)
-        sessions = None if single else [Session(c.session, not last) for c, *_, last in asked]
-        seeds = [seed for _, _, seed, _ in asked]
-        names = [f"example {c.example.id!r}, turn {len(c.turns) + 1}" for c, *_ in asked]
-        drawn = self._generate(prompts, seeds, limit, names, sessions)
-        rows = zip(asked, contexts, prompts, drawn, strict=True)
-        for (conversation, user, *_), context, prompt, reply in rows:
-            context.answer(reply.ids)
-            text = self.renderer.decode(reply.ids)
+        contexts = [c.context for c in played if c.context]  # every one that `open` made has one
+        prompts = [context.ask(user) for context, user in zip(contexts, users, strict=True)]
+        names = [f"example {c.example.id!r}, turn {len(c.turns) + 1}" for c in played]
+        sessions = [Session(c.session, not ends) for c, ends in zip(played, last, strict=True)]
+        turns = self._generate(prompts, seeds, last, names, sessions)
+        for conversation, context, user, turn in zip(played, contexts, users, turns, strict=True):
+            context.answer(turn.reply)
             conversation.asked.append(user)
-            conversation.turns.append(Turn(tuple(prompt), reply.ids, reply.stop, text, reply.logps))
-        self.heard(len(asked))
+            conversation.turns.append(turn)
+        self.heard(len(played))
 
     def _generate(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], limit: int, names: Sequence[str],
-        sessions: Sequence[Session] | None = None,
-    ) -> list[Sampled]:  # fmt: skip
-        """A reply to every prompt, of at most `limit` tokens or what the model's context still takes."""
-        rooms = [room_left(self.renderer, p, limit, n) for p, n in zip(prompts, names, strict=True)]
-        drawn = [Sampled((), Stop.LENGTH)] * len(prompts)
+        self, prompts: Sequence[list[int]], seeds: Sequence[int], last: Sequence[bool], names: Sequence[str],
+        sessions: Sequence[Session] = (),
+    ) -> list[Turn]:  # fmt: skip
+        """A reply to every prompt, as long as its limit or what the model's context still takes."""
+        rooms = []
+        for prompt, ends, name in zip(prompts, last, names, strict=True):
+            limit = self.sampling.max_tokens if ends else self.middle_tokens
+            rooms.append(room_left(self.renderer, prompt, limit, name))
+        turns = [Turn(tuple(prompt), (), Stop.LENGTH, "") for prompt in prompts]
         for room in sorted({*rooms} - {0}):  # one batch has one token limit
             now = [i for i, one in enumerate(rooms) if one == room]
-            replies = self.engine.generate(
-                [prompts[i] for i in now],
-                [seeds[i] for i in now],
-                replace(self.sampling, max_tokens=room),
-                [sessions[i] for i in now] if sessions else None,
-            )
+            sampling = replace(self.sampling, max_tokens=room)
+            known = [sessions[i] for i in now] if sessions else None
+            batch = [prompts[i] for i in now], [seeds[i] for i in now]
+            replies = self.engine.generate(*batch, sampling, known)
             for i, reply in zip(now, replies, strict=True):
-                drawn[i] = reply
-        return drawn
+                text = self.renderer.decode(reply.ids)
+                turns[i] = Turn(turns[i].context, reply.ids, reply.stop, text, reply.logps)
+        return turns

@@ -14,8 +14,6 @@ SaveAdapter = Callable[[Path], None]  # writes the student's adapter into a fold
 
 
 class Stop(StrEnum):
-    """Why a reply ended."""
-
     END = "end"  # the model sampled an end-of-turn token, which is the reply's last token
     LENGTH = "length"  # the token limit cut it; it has no end token
 

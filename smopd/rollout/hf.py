@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel
+from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.nn import Module
 
@@ -28,10 +29,8 @@ log = logging.getLogger("smopd")
 
 @dataclass
 class _Row:
-    """One prompt on its way through a batch."""
-
     prompt: list[int]
-    draws: torch.Tensor
+    draws: Tensor
     session: Session | None
     kept: Kept | None
     shared: int  # leading tokens that stand in `kept`
@@ -78,7 +77,6 @@ class HFEngine(StockEngine):
     def generate(
         self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
-        """One reply to each prompt, in order."""
         longest = max(map(len, prompts), default=0) + sampling.max_tokens
         body = getattr(self.model, self.model.base_model_prefix)
         if self.model.config._attn_implementation not in ("sdpa", "eager") or not packable(body, longest):
@@ -98,12 +96,9 @@ class HFEngine(StockEngine):
         return [Sampled(tuple(row.ids), row.stop or Stop.LENGTH, tuple(row.logps)) for row in rows]
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
-        """What older weights computed is of no use."""
-        self.kept.clear()
-        self.steps.clear()
+        self.sleep()
 
     def sleep(self) -> None:
-        """Conversations are over: their keys and values go."""
         self.kept.clear()
         self.steps.clear()
 
@@ -134,8 +129,7 @@ class HFEngine(StockEngine):
 
     def _sample(self, rows: list[_Row], sampling: Sampling) -> None:
         """Fill in the rows' replies, all of them in one batch at the start."""
-        device = self.model.device
-        longest = max(len(row.prompt) for row in rows)
+        device, longest = self.model.device, max(len(row.prompt) for row in rows)
         # All rows compute as many tokens: those with less to do repeat some, where padding would be.
         block = max(len(row.prompt) - row.shared for row in rows)
         for row in rows:
@@ -143,28 +137,22 @@ class HFEngine(StockEngine):
             row.shared = max(0, len(row.prompt) - block)
         room = block + min(sampling.max_tokens, GROWTH)
         first = [(row.kept, row.start, row.shared) for row in rows]
-        make, static, shape = None, self.static, (padded_rows(len(rows)), padded_columns(longest + 1))
-        if static:
-            self.steps.reserve(shape[0], padded_columns(longest + sampling.max_tokens), self.model)
-            make = self.steps.arena.maker(*shape)
+        make = None
+        if self.static:
+            most = padded_columns(longest + sampling.max_tokens)
+            self.steps.reserve(padded_rows(len(rows)), most, self.model)
+            make = self.steps.arena.maker(*_static_shape(len(rows), longest))
         cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first, make)
         lengths, shared = sum(len(row.prompt) for row in rows), sum(row.shared for row in rows)
         self.usage.add(lengths, shared, block * len(rows) - (lengths - shared))
         ids = [[0] * (block - len(row.prompt)) + row.prompt[row.shared :] for row in rows]
         logits_BV = self._forward(torch.tensor(ids, device=device), rows, cache)
         draws_BM = torch.stack([row.draws for row in rows]).to(device)
-        if static:
-            self._decode_static(rows, sampling, logits_BV, draws_BM, cache, shape)
-        else:
-            self._decode(rows, sampling, logits_BV, draws_BM, cache)
+        decode = self._decode_static if self.static else self._decode
+        decode(rows, sampling, logits_BV, draws_BM, cache)
 
     def _decode(
-        self,
-        rows: list[_Row],
-        sampling: Sampling,
-        logits_BV: torch.Tensor,
-        draws_BM: torch.Tensor,
-        cache: BatchCache,
+        self, rows: list[_Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: BatchCache
     ) -> None:
         """Token by token, with a cache that is as wide as it has to be and loses rows that have ended."""
         for position in range(sampling.max_tokens):
@@ -184,22 +172,15 @@ class HFEngine(StockEngine):
         self._keep(list(enumerate(rows)), cache)
 
     def _decode_static(
-        self,
-        rows: list[_Row],
-        sampling: Sampling,
-        logits_BV: torch.Tensor,
-        draws_BM: torch.Tensor,
-        prefilled: BatchCache,
-        shape: tuple[int, int],
+        self, rows: list[_Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, prefilled: BatchCache
     ) -> None:
-        """A few tokens at a time, with shapes that change only where half of the rows have ended or all
-        columns are in use. `shape`: (rows, columns) of what stands in the arena.
-        """
+        """A few tokens at a time; shapes change only where half of the rows ended or all columns are used."""
         device, arena, cache = draws_BM.device, self.steps.arena, prefilled  # type: tuple[Any, Any, RowCache]
         chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, 0])
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
             row.add([token], [logp], self.end_ids)
         done, used, step = 1, prefilled.get_seq_length(), None  # tokens sampled, columns in use
+        shape = _static_shape(len(rows), used)  # of what stands in the arena
         while done < sampling.max_tokens and (going := [k for k, row in enumerate(rows) if row.stop is None]):
             needed = padded_rows(len(going)), shape[1] if used < shape[1] else padded_columns(used + 1)
             if needed != shape:
@@ -220,7 +201,7 @@ class HFEngine(StockEngine):
             done, used = done + count, used + count
         self._keep(list(enumerate(rows)), cache)
 
-    def _forward(self, ids_BQ: torch.Tensor, rows: list[_Row], cache: BatchCache) -> torch.Tensor:
+    def _forward(self, ids_BQ: Tensor, rows: list[_Row], cache: BatchCache) -> Tensor:
         columns = torch.arange(cache.get_seq_length() + ids_BQ.shape[1], device=ids_BQ.device)
         new = columns[cache.get_seq_length() :]
         starts_B1 = torch.tensor([[row.start] for row in rows], device=ids_BQ.device)
@@ -231,13 +212,11 @@ class HFEngine(StockEngine):
         return self._logits(ids_BQ, mask_BQC[:, None], places_BQ, cache)
 
     def _static_forward(
-        self, tokens_B1: torch.Tensor, seen_BC: torch.Tensor, places_B1: torch.Tensor, cache: RowCache
-    ) -> torch.Tensor:
+        self, tokens_B1: Tensor, seen_BC: Tensor, places_B1: Tensor, cache: RowCache
+    ) -> Tensor:
         return self._logits(tokens_B1, seen_BC[:, None, None], places_B1, cache)
 
-    def _logits(
-        self, ids_BQ: torch.Tensor, mask: torch.Tensor, places_BQ: torch.Tensor, cache: RowCache
-    ) -> torch.Tensor:
+    def _logits(self, ids_BQ: Tensor, mask: Tensor, places_BQ: Tensor, cache: RowCache) -> Tensor:
         """[B, V] behind the last token of every row."""
         extra: dict[str, Any] = {}
         if self.model.config._attn_implementation == "sdpa":
@@ -248,8 +227,7 @@ class HFEngine(StockEngine):
             mask = torch.zeros_like(mask, dtype=self.model.dtype).masked_fill(~mask, lowest)
         extra |= {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
         output = self.model(input_ids=ids_BQ, attention_mask=mask, position_ids=places_BQ, **extra)
-        logits: torch.Tensor = output.logits[:, -1]
-        return logits
+        return output.logits[:, -1]
 
     def _keep(self, rows: list[tuple[int, _Row]], cache: RowCache) -> None:
         for place, row in rows:
@@ -259,3 +237,7 @@ class HFEngine(StockEngine):
         total = sum(kept.size for kept in self.kept.values())
         while total > self.limit // 2 and self.kept:
             total -= self.kept.pop(next(iter(self.kept))).size
+
+
+def _static_shape(rows: int, used: int) -> tuple[int, int]:
+    return padded_rows(rows), padded_columns(used + 1)

@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -55,7 +55,6 @@ class Cancellation(threading.Event):
         self._running: set[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = set()
 
     def set(self) -> None:
-        """Cancel, from any thread."""
         super().set()
         with self._lock:
             for loop, task in self._running:
@@ -98,16 +97,16 @@ class Client:
         text = content.decode("utf-8", "replace").strip()
         if 200 <= status < 300:
             return _decoded(text)
-        words = self.shown(_words(text) or httpx.codes.get_reason_phrase(status))
+        reason = self.shown(_refusal(text) or httpx.codes.get_reason_phrase(status))
         if status >= 500 or status in (408, 409, 425, 429):
-            raise Unreachable(f"{url}: {status}: {words}", status, _seconds(headers.get("Retry-After")))
+            raise Unreachable(f"{url}: {status}: {reason}", status, _seconds(headers.get("Retry-After")))
         if 300 <= status < 400:
-            words = self.shown(f"redirects to {headers.get('Location')}")
-        raise Rejected(status, words)
+            reason = self.shown(f"redirects to {headers.get('Location')}")
+        raise Rejected(status, reason)
 
-    def shown(self, said: object, limit: int = EXPLANATION) -> str:
+    def shown(self, answer: object, limit: int = EXPLANATION) -> str:
         """What a server said as part of a message: in one line, visible, and *** where the key stands."""
-        text = str(said)
+        text = str(answer)
         return one_line(text.replace(self.key, "***") if self.key else text, limit)
 
     async def _exchange(
@@ -146,24 +145,21 @@ def base_url(url: str) -> str:
     cut = url.strip().rstrip("/").removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
     if "@" in cut:  # not shown: what stands before it is a secret
         raise UserError(f"{where}: a user or a password in a URL; a key belongs into the environment")
-    try:
+    with suppress(ValueError):  # a port that is no number, brackets that do not close, a host that is no name
         parts = urlsplit(cut)
         host = parts.hostname and parts.hostname.encode("idna")
-        usable = parts.scheme in ("http", "https") and bool(host) and parts.port != 0
-        usable = usable and cut.isascii() and not set(cut) & set(" ?#")
-    except ValueError:  # a port that is no number, brackets that do not close, a host that is no name
-        usable = False
-    if not usable:
-        shown = cut.partition("?")[0]  # some services take their key in the query
-        raise UserError(f"{where}: {shown!r} is no base URL; expected one such as http://localhost:8000")
-    return cut
+        plain = cut.isascii() and not set(cut) & set(" ?#")
+        if parts.scheme in ("http", "https") and host and parts.port != 0 and plain:
+            return cut
+    shown = cut.partition("?")[0]  # some services take their key in the query
+    raise UserError(f"{where}: {shown!r} is no base URL; expected one such as http://localhost:8000")
 
 
 def _api_key(name: str) -> str:
     key = os.environ.get(name, "").strip() if name else ""
     if not (key.isascii() and key.isprintable()):  # httpx's own complaint would show it
-        problem = "not a key: it holds more than plain characters"
-        raise UserError(f"the environment variable {name} (engine.api_key_env): {problem}")
+        where = f"the environment variable {name} (engine.api_key_env)"
+        raise UserError(f"{where}: not a key: it holds more than plain characters")
     return key
 
 
@@ -184,9 +180,7 @@ def _run(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return runner.run(request())
 
 
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()
+_tls = functools.cache(ssl.create_default_context)
 
 
 def _reason(error: BaseException) -> str:
@@ -210,7 +204,7 @@ def _decoded(text: str) -> Any:
         return text
 
 
-def _words(text: str) -> str:
+def _refusal(text: str) -> str:
     """What the server says of its refusal: the message inside the usual JSON, else the text."""
     message = _decoded(text)
     for key in ("error", "message", "detail"):
@@ -219,14 +213,10 @@ def _words(text: str) -> str:
     return message if isinstance(message, str) else text
 
 
-def _seconds(value: str | None) -> float | None:
+def _seconds(value: Any) -> float | None:
     """The seconds of a Retry-After header, which may hold a date; None if it makes no sense."""
-    if value is None:
-        return None
-    try:
+    with suppress(TypeError, ValueError):
         return max(0.0, float(value))
-    except ValueError:
-        pass
     try:
         return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
@@ -19,7 +20,7 @@ class Kept:
     """One conversation between two turns. `layers`: keys and values [2, H, C, D] of `tokens`, one each."""
 
     tokens: list[int]
-    layers: list[torch.Tensor]
+    layers: list[Tensor]
 
     @property
     def size(self) -> int:
@@ -32,42 +33,40 @@ class Kept:
         return next((k for k in range(limit) if self.tokens[k] != prompt[k]), limit)
 
 
+KeptRow = tuple[Kept | None, int, int]  # of a row: what was kept, its first column, how many tokens of it
 # Makes the buffer [2, B, H, C, D] of a layer: its number, an example of its numbers, B, H and D.
-MakeBuffer = Callable[[int, torch.Tensor, int, int, int], torch.Tensor]
+MakeBuffer = Callable[[int, Tensor, int, int, int], Tensor]
 
 
 class BufferLayer(DynamicLayer):
     """One layer's keys and values in a buffer with room behind them."""
 
-    def __init__(
-        self, length: int, first: torch.Tensor | None, make: MakeBuffer | None = None, number: int = 0
-    ) -> None:
+    keys: Any
+    values: Any
+
+    def __init__(self, number: int, length: int, first: Tensor | None, make: MakeBuffer | None) -> None:
         super().__init__()
-        self.make, self.number = make, number
+        self.number, self.make = number, make
         self.length = length  # columns in use
         if first is not None:
             self.keys, self.values = first[0], first[1]
             self.is_initialized = True
 
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Make room as wide as the first keys and values need."""
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        rows, heads, new, width = key_states.shape
         if self.make:
-            rows, heads, _, width = key_states.shape
             self.keys, self.values = self.make(self.number, key_states, rows, heads, width)
         else:
-            room = self.length + key_states.shape[2] + GROWTH
-            both = (key_states, value_states)
-            self.keys, self.values = (t.new_zeros(*t.shape[:2], room, t.shape[3]) for t in both)
+            room, both = self.length + new + GROWTH, (key_states, value_states)
+            self.keys, self.values = (t.new_zeros(rows, heads, room, t.shape[3]) for t in both)
         self.is_initialized = True
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Write new columns behind those in use; all columns in use."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None
-        assert self.values is not None
         end = self.length + key_states.shape[2]
         if end > self.keys.shape[2]:
             more = (0, 0, 0, end - self.keys.shape[2] + GROWTH)
@@ -78,7 +77,6 @@ class BufferLayer(DynamicLayer):
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def get_seq_length(self) -> int:
-        """Columns in use."""
         return self.length
 
 
@@ -93,34 +91,24 @@ class RowCache(Cache):
 
 
 class BatchCache(RowCache):
-    """The keys and values of a batch, as transformers' models take them."""
+    """`columns` in use, `room` behind them. `make` gives the buffers if they shall not be the batch's own."""
 
     def __init__(
-        self,
-        layers: int,
-        columns: int,
-        room: int,
-        rows: Sequence[tuple[Kept | None, int, int]],
-        make: MakeBuffer | None = None,
+        self, layers: int, columns: int, room: int, rows: Sequence[KeptRow], make: MakeBuffer | None = None
     ) -> None:
-        """`columns` in use, `room` behind them. A row: what was kept, its first column, tokens kept. `make`
-        gives the buffers where they shall not be the batch's own.
-        """
-        example = next((kept.layers for kept, _, count in rows if kept and count), None)
-        made = []
-        for number in range(layers):
-            first = None
-            if example:
-                _, heads, _, width = example[number].shape
-                if make:
-                    first = make(number, example[number], len(rows), heads, width)
-                else:
-                    first = example[number].new_zeros(2, len(rows), heads, columns + room, width)
-                for row, (kept, start, count) in enumerate(rows):
-                    if kept and count:
-                        first[:, row, :, start : start + count] = kept.layers[number][:, :, :count]
-            made.append(BufferLayer(columns, first, make, number))
-        super().__init__(layers=list(made))
+        filled = [(k, kept, start, count) for k, (kept, start, count) in enumerate(rows) if kept and count]
+        firsts: list[Tensor | None] = [None] * layers
+        for number in range(layers if filled else 0):
+            like = filled[0][1].layers[number]
+            _, heads, _, width = like.shape
+            if make:
+                first = make(number, like, len(rows), heads, width)
+            else:
+                first = like.new_zeros(2, len(rows), heads, columns + room, width)
+            for row, kept, start, count in filled:
+                first[:, row, :, start : start + count] = kept.layers[number][:, :, :count]
+            firsts[number] = first
+        super().__init__(layers=[BufferLayer(k, columns, first, make) for k, first in enumerate(firsts)])
 
 
 class Arena:
@@ -130,7 +118,7 @@ class Arena:
 
     def __init__(self) -> None:
         self.cells = 0  # rows times columns that fit
-        self._layers: dict[int, torch.Tensor] = {}  # [2, cells, H, D], only as a shape
+        self._layers: dict[int, Tensor] = {}  # [2, cells, H, D], only as a shape
 
     def reserve(self, cells: int) -> bool:
         """Make room for so many tokens; whether that took new memory, and the old contents are gone."""
@@ -144,7 +132,7 @@ class Arena:
         """Makes buffers of that shape; a batch of fewer rows gets the first ones."""
         assert rows * columns <= self.cells
 
-        def make(layer: int, like: torch.Tensor, count: int, heads: int, width: int) -> torch.Tensor:
+        def make(layer: int, like: Tensor, count: int, heads: int, width: int) -> Tensor:
             if layer not in self._layers:
                 # Never anything that is not a number: masked columns still take part, with weight 0.
                 self._layers[layer] = like.new_zeros(2, self.cells, heads, width)
@@ -152,14 +140,13 @@ class Arena:
 
         return make
 
-    def view(self, layer: int, rows: int, columns: int) -> torch.Tensor:
+    def view(self, layer: int, rows: int, columns: int) -> Tensor:
         """The layer's memory as [2, B, H, C, D]."""
-        whole = self._layers[layer]
-        _, _, heads, width = whole.shape
-        flat = whole.view(-1)[: 2 * rows * heads * columns * width]
+        _, _, heads, width = self._layers[layer].shape
+        flat = self._layers[layer].view(-1)[: 2 * rows * heads * columns * width]
         return flat.view(2, rows, heads, columns, width)
 
-    def move(self, chosen: torch.Tensor, used: int, old: tuple[int, int], new: tuple[int, int]) -> None:
+    def move(self, chosen: Tensor, used: int, old: tuple[int, int], new: tuple[int, int]) -> None:
         """From a shape (rows, columns) to another: the `chosen` rows, their first `used` columns."""
         for layer in self._layers:
             moved = self.view(layer, *old)[:, chosen, :, :used]  # a copy: both shapes share memory
@@ -167,24 +154,24 @@ class Arena:
 
     @property
     def layers(self) -> int:
-        """Layers that have memory."""
         return len(self._layers)
 
 
 class StaticLayer(DynamicLayer):
     """One layer's keys and values in a buffer that stays as wide as it is: unused columns are masked."""
 
-    def __init__(self, buffer: torch.Tensor, column: torch.Tensor) -> None:
+    keys: Any
+    values: Any
+
+    def __init__(self, buffer: Tensor, column: Tensor) -> None:
         super().__init__()
         self.keys, self.values, self.column = buffer[0], buffer[1], column
         self.is_initialized = True
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Write one column, whose number is read from a tensor; all columns there are."""
-        assert self.keys is not None
-        assert self.values is not None
         self.keys.index_copy_(2, self.column, key_states)
         self.values.index_copy_(2, self.column, value_states)
         return self.keys, self.values
@@ -193,6 +180,7 @@ class StaticLayer(DynamicLayer):
 class StaticCache(RowCache):
     """Keys and values in an arena. `column` [1]: where the next ones are written."""
 
-    def __init__(self, arena: Arena, rows: int, columns: int, column: torch.Tensor) -> None:
-        layers = [StaticLayer(arena.view(k, rows, columns), column) for k in range(arena.layers)]
-        super().__init__(layers=list(layers))
+    def __init__(self, arena: Arena, rows: int, columns: int, column: Tensor) -> None:
+        super().__init__(
+            layers=[StaticLayer(arena.view(k, rows, columns), column) for k in range(arena.layers)]
+        )

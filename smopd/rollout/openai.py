@@ -40,18 +40,11 @@ class ChatEndpoint:
             raise UserError(f"engine.servers: no endpoint is named; {advice}")
         self.settings = settings
         self._limit, self.unreadable = "max_tokens", 0
-        servers = [Server(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
-        self._pool = Pool(servers, settings.concurrency, settings.retries, None, pause)
+        servers = [Server(url) for url in dict.fromkeys(map(base_url, settings.servers))]
+        self._pool = Pool(servers, settings.concurrency, settings.retries, pause)
+        self.width = self._pool.width  # requests that may be in flight together
         self._client = Client(settings.api_key_env, proxies=True)
         self._name, self._lock = settings.model, threading.Lock()
-
-    def __repr__(self) -> str:
-        return f"ChatEndpoint({', '.join(server.url for server in self._pool.servers)})"
-
-    @property
-    def width(self) -> int:
-        """Requests that may be in flight together."""
-        return self._pool.width
 
     def model(self) -> str:
         """The served model's name: the configured one, else the first that the endpoint lists."""
@@ -76,21 +69,20 @@ class ChatEndpoint:
 
         limit = self._limit
         try:
-            said = ask(limit)
+            turn = ask(limit)
         except UserError as refusal:
             if limit != "max_tokens" or "max_completion_tokens" not in str(refusal):
                 raise
             self._limit = "max_completion_tokens"  # OpenAI's newer models know the limit only by this name
-            said = ask(self._limit)
-        if said is None:
+            turn = ask(self._limit)
+        if turn is None:
             with self._lock:
                 self.unreadable += 1
-        return said or Turn((), (), Stop.END, "")
+        return turn or Turn((), (), Stop.END, "")
 
     def text(
         self, messages: Messages, temperature: float, max_tokens: int, seed: int, cancellation: Cancellation
     ) -> str:
-        """The text of the reply."""
         return self.reply(messages, Sampling(temperature, max_tokens), seed, cancellation).text
 
     def each(self, work: Callable[[T, Cancellation], None], items: Sequence[T]) -> None:
@@ -112,32 +104,31 @@ class ChatEndpoint:
                 hint = self._hint(server, error.status)
                 raise UserError(f"{url}: refused: {one_line(error, SHOWN)}\n{hint}") from None
 
-        url, answer = self._pool.ask(send, seed, cancelled)
-        for attempt in range(self.settings.retries):
+        for attempt in range(self.settings.retries + 1):
+            if attempt:
+                cancelled.wait(self._pool.backoff(attempt - 1, seed))
+            url, answer = self._pool.ask(send, seed, cancelled)
             if (result := read(answer)) is not None:
                 return result
-            cancelled.wait(self._pool.backoff(attempt, seed))
-            url, answer = self._pool.ask(send, seed, cancelled)
-        if (result := read(answer)) is None and not self.unreadable:
-            # The first of them is shown, the others are counted.
+        if not self.unreadable:  # the first of them is shown, the others are counted
             shown = self._client.shown(answer or "(empty)", SHOWN)
             log.warning("%s: nothing can be read from this answer: %s", url, shown)
-        return result
+        return None
 
     def _hint(self, server: Server, status: int) -> str:
         name = self.settings.api_key_env
         if status in (401, 403) and self._client.key:
-            one = "put one that may use this model into that environment variable"
-            return f"it was sent the key in {name}: {one}"
+            advice = "put one that may use this model into that environment variable"
+            return f"it was sent the key in {name}: {advice}"
         if status in (401, 403):
             name = name or "that --set engine.api_key_env=NAME names"
             return f"no key was sent: put one into the environment variable {name}"
         if 300 <= status < 400:
             why = "the address redirects (http instead of https?), and the key is not sent on"
             return f"{why}; give the final one with --url"
-        if status in (404, 405) and (served := self._served(server)):
-            return f"it serves {one_line(', '.join(served[:10]))}: name one with --served-model"
         if status in (404, 405):
+            if served := self._served(server):
+                return f"it serves {one_line(', '.join(served[:10]))}: name one with --served-model"
             name = "--served-model the name under which it serves the model"
             return f"see that --url is the base URL of a chat endpoint and {name}"
         sent = f"it was sent the model's name {self._name!r}, a temperature, a token limit and a seed"
@@ -195,22 +186,21 @@ class ChatDriver:
         example, view = conversation.example, conversation.view
         users = user_turns(example, view)
         for turn, user in enumerate(users):
-            drawn = derive(*seed, view, example.id, turn)
-            self._turn(conversation, user, drawn, turn == len(users) - 1, cancellation)
+            turn_seed = derive(*seed, view, example.id, turn)
+            self._turn(conversation, user, turn_seed, turn == len(users) - 1, cancellation)
 
     def _turn(
         self, played: Conversation, user: str, seed: int, last: bool, cancellation: Cancellation
     ) -> None:
-        messages = system_messages(played.example)
-        for asked, turn in zip(played.asked, played.turns, strict=True):
-            messages += [user_message(asked), {"role": "assistant", "content": turn.text}]
-        messages.append(user_message(user))
         if played.view == "teacher":
             messages = clean_messages(played.example, len(played.turns), self.clean)
-        limit = self.sampling.max_tokens if last else self.middle_tokens
-        sampling = replace(self.sampling, max_tokens=limit)
-        reply = self.endpoint.reply(messages, sampling, seed, cancellation)
-        played.turns.append(reply)
+        else:
+            messages = system_messages(played.example)
+            for asked, turn in zip(played.asked, played.turns, strict=True):
+                messages += [user_message(asked), {"role": "assistant", "content": turn.text}]
+            messages.append(user_message(user))
+        sampling = self.sampling if last else replace(self.sampling, max_tokens=self.middle_tokens)
+        played.turns.append(self.endpoint.reply(messages, sampling, seed, cancellation))
         played.asked.append(user)
         self.heard(1)
 

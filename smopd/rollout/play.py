@@ -25,10 +25,8 @@ Draw = tuple[int | str, ...]  # what derived seeds begin with: the run's seed an
 
 @dataclass(frozen=True)
 class Play:
-    """A view in which examples are played. The first play of a plan is everybody's, `samples` times.
-
-    A further one is drawn with probability `share` for every rollout; `instead`: it takes the place of the
-    first.
+    """A view in which examples are played. The first play of a plan is everybody's, `samples` times. Further
+    ones are drawn with probability `share` for every rollout; `instead`: in the place of the first.
     """
 
     view: View = "sharded"
@@ -43,8 +41,8 @@ class Play:
         check_word("a play's view", self.view, VIEWS)
         whole = type(self.samples) is int and self.samples >= 1
         require(whole, "a play's samples", self.samples, "a whole number of at least 1")
-        fine = is_number(self.share) and 0 <= self.share <= 1
-        require(fine, "a play's share", self.share, "a number from 0 to 1")
+        share = is_number(self.share) and 0 <= self.share <= 1
+        require(share, "a play's share", self.share, "a number from 0 to 1")
         if self.turns is not None:
             check_function("a play's turns", self.turns, "step")
         if self.reference and self.view != "full":
@@ -78,9 +76,7 @@ class Reply:
     last: bool  # the reply to the last user turn
     context: tuple[int, ...]
     tokens: tuple[int, ...]
-    engine_logps: tuple[float, ...] = field(
-        default=(), compare=False
-    )  # as the engine sampled them; may be empty
+    engine_logps: tuple[float, ...] = field(default=(), compare=False)  # may be empty
     text: str = field(default="", compare=False)
     verdict: Verdict | None = None  # of the conversation's last reply
     advantage: float = 0.0
@@ -110,7 +106,6 @@ class Rollout:
 
     @property
     def correct(self) -> bool:
-        """Whether the answer was judged right."""
         return self.verdict is not None and self.verdict.correct
 
     def replies(self) -> list[Reply]:
@@ -132,22 +127,19 @@ class Peers:
     done: float = 0.0  # the share of the run's steps that are over with this one
 
     def siblings(self, reply: Reply) -> list[Rollout]:
-        """The other rollouts of the same group."""
         return [r for r in self.rollouts if group_of(r) == group_of(reply) and r.sample != reply.sample]
 
     def others(self, reply: Reply, count: int = 1) -> list[Example]:
         """Other examples of the step, drawn for this reply; fewer where there are not so many."""
-        examples = list(
-            {r.example.id: r.example for r in self.rollouts if r.example.id != reply.example.id}.values()
-        )
-        return rng(*self.draw, "peers", *reply.draw).sample(examples, min(count, len(examples)))
+        examples = {r.example.id: r.example for r in self.rollouts if r.example.id != reply.example.id}
+        drawn = rng(*self.draw, "peers", *reply.draw)
+        return drawn.sample(list(examples.values()), min(count, len(examples)))
 
 
 Group = tuple[str, int]
 
 
 def group_of(played: Reply | Rollout) -> Group:
-    """The group that it belongs to."""
     return played.example.id, played.repeat
 
 
@@ -168,17 +160,12 @@ def samples_of(examples: Sequence[Example], samples: int) -> list[tuple[Example,
 
 
 def drawn_plays(plays: Sequence[Play], draw: Draw, example: Example, sample: int) -> list[Play]:
-    """Which of the plays one rollout gets."""
     first, *branches = plays
     seed, *step = draw
-    chosen = [
-        play
-        for play in branches
-        if rng(seed, f"{play.view} branch", *step, *numbered((example.id,), sample)).random() < play.share
-    ]
+    rollout = (*step, *numbered((example.id,), sample))
+    chosen = [p for p in branches if rng(seed, f"{p.view} branch", *rollout).random() < p.share]
     return chosen if any(play.instead for play in chosen) else [first, *chosen]
 
 
 def graded(rollouts: Sequence[Rollout], advantages: Sequence[float]) -> list[Rollout]:
-    """The rollouts with their advantages."""
     return [replace(r, advantage=a) for r, a in zip(rollouts, advantages, strict=True)]

@@ -63,9 +63,10 @@ class Server:
     def __init__(self, url: str) -> None:
         self.url, self.in_flight = url, 0
         self.aside = ""  # why no request goes there; empty while it is used
-        self.strikes = 0  # times set aside or found ill since its last good answer: the pauses grow with them
-        self.failed_probes, self.probe_at, self.probing = 0, 0.0, False
         self.epoch = 0  # counts how often it was set aside
+        self.strikes = 0  # the same since its last good answer: the pauses grow with them
+        self.rests_until = 0.0
+        self.trial = -1  # the epoch in which it is being tried out after its rest
 
 
 S = TypeVar("S", bound=Server)
@@ -74,34 +75,28 @@ S = TypeVar("S", bound=Server)
 class Pool(Generic[S]):
     """The servers. `pause` are the seconds after a first failure.
 
-    `probe` raises when a server is not well. Without one, a server that was set aside gets a single request
-    once it has rested, and all others when that is answered.
+    A server that was set aside is tried out once it has rested, and used again if that goes well: by `probe`,
+    which raises when it is not well, or else by a single request.
     """
 
     def __init__(
-        self, servers: Sequence[S], concurrency: int, retries: int, probe: Callable[[S], None] | None,
-        pause: float,
+        self, servers: Sequence[S], concurrency: int, retries: int, pause: float,
+        probe: Callable[[S], None] | None = None,
     ) -> None:  # fmt: skip
         self.servers, self._probe = list(servers), probe
         self._report = log.warning if probe else log.debug  # without probes a server may often just be busy
         self.concurrency, self.retries, self.pause = concurrency, retries, pause
+        self.width = concurrency * len(self.servers)  # requests that may be in flight together
         self.cancellation, self._changed = Cancellation(), threading.Condition()
         self._homes: dict[str, Server] = {}
 
     @property
     def usable(self) -> list[S]:
-        """The servers that are not set aside."""
         return [server for server in self.servers if not server.aside]
 
-    @property
-    def width(self) -> int:
-        """Requests that may be in flight together."""
-        return self.concurrency * len(self.servers)
-
-    def start(self) -> None:
+    def start(self, probe: Callable[[S], None]) -> None:
         """Look at every server once. UserError if one is set up wrongly, EngineLost if none answers."""
-        assert self._probe
-        self.each(self._probe)
+        self.each(probe)
         if not self.usable:
             raise self._lost()
 
@@ -109,10 +104,11 @@ class Pool(Generic[S]):
         """Do something at every usable server, side by side; one that cannot be reached is set aside."""
 
         def run(server: S) -> None:
+            epoch = server.epoch
             try:
                 action(server)
             except Unreachable as error:
-                self.set_aside(server, error)
+                self.set_aside(server, epoch, error)
 
         self.cancellation = Cancellation()
         side_by_side(run, self.usable, len(self.servers), self.cancellation)
@@ -129,19 +125,7 @@ class Pool(Generic[S]):
 
         return side_by_side(ask, range(len(keys)), self.width, cancellation)
 
-    def set_aside(self, server: Server, error: Unreachable) -> None:
-        """Send nothing there until a probe finds it well again."""
-        with self._changed:
-            if not server.aside or not self._probe:
-                server.failed_probes = server.failed_probes + 1 if server.aside else 0
-                server.aside = str(error)
-                server.epoch += 1
-                self._strike(server, error.retry_after or 0.0)
-                self._report("set aside: %s", error)
-                self._changed.notify_all()
-
-    def forget_homes(self) -> None:
-        """No server knows any conversation any more."""
+    def clear_affinity(self) -> None:
         self._homes.clear()
 
     def backoff(self, failures: int, key: int | str) -> float:
@@ -154,83 +138,91 @@ class Pool(Generic[S]):
         tried: set[Server] = set()
         rounds = 0
         while True:
-            server, pause = self._take(tried, self._homes.get(name), cancellation), 0.0
-            epoch = server.epoch
+            server, epoch = self._take(tried, self._homes.get(name), cancellation)
             try:
                 result = send(server)
+            except Unreachable as error:
+                self.set_aside(server, epoch, error)
+                reason = str(error)
+            else:
                 with self._changed:
                     server.strikes = 0
-                    if not self._probe and server.epoch == epoch:
+                    if server.epoch == epoch:
                         server.aside = ""
                     if name:
                         self._homes[name] = server
                 return result
-            except Unreachable as error:
-                # A failure of before the last probe says nothing about the server as it is now.
-                if server.epoch == epoch:
-                    self.set_aside(server, error)
-                tried.add(server)
-                if not set(self.usable) - tried:
-                    pause = self.backoff(rounds, key)
-                    rounds += 1
-                    tried.clear()
-                    if rounds > self.retries:
-                        raise self._lost(str(error), rounds) from None
             finally:
                 with self._changed:
                     server.in_flight -= 1
+                    if server.trial == epoch:
+                        server.trial = -1
                     self._changed.notify_all()
-            cancellation.wait(pause)
+            tried.add(server)
+            if not set(self.usable) - tried:
+                tried.clear()
+                rounds += 1
+                if rounds > self.retries:
+                    raise self._lost(reason, rounds)
+                cancellation.wait(self.backoff(rounds - 1, key))
 
-    def _take(self, tried: set[Server], home: Server | None, cancellation: Cancellation) -> S:
-        """A place at the least busy server, one that has not failed this request if there is any."""
+    def set_aside(self, server: Server, epoch: int, error: Exception) -> None:
+        """Send nothing there until it has rested. What had begun in an earlier `epoch` says nothing about the
+        server as it is now.
+        """
+        with self._changed:
+            if server.epoch != epoch:
+                return
+            if not server.aside:
+                self._report("set aside: %s", error)
+            server.aside = str(error) or type(error).__name__
+            asked = min(getattr(error, "retry_after", None) or 0.0, LONGEST_PAUSE)
+            server.rests_until = time.monotonic() + max(self.backoff(server.strikes, server.url), asked)
+            server.strikes += 1
+            server.epoch += 1
+            self._changed.notify_all()
+
+    def _take(self, tried: set[Server], home: Server | None, cancellation: Cancellation) -> tuple[S, int]:
+        """A place at the least busy server, one that has not failed this request if there is any, and its
+        epoch. While there is none, servers that have rested are probed.
+        """
         while not cancellation.is_set():
             with self._changed:
-                usable = self.usable
-                if not self._probe:
-                    now = time.monotonic()
-                    usable += [s for s in self.servers if s.aside and not s.in_flight and s.probe_at <= now]
+                now = time.monotonic()
+                untested = [s for s in self.servers if s.aside and s.trial != s.epoch]
+                rested = [s for s in untested if s.rests_until <= now]
+                usable = self.usable if self._probe else self.usable + rested
                 untried = [s for s in usable if s not in tried] or usable
                 free = [s for s in untried if s.in_flight < self.concurrency]
                 if free:
                     server = min(free, key=lambda s: s.in_flight - HOME * (s is home))
                     server.in_flight += 1
-                    return server
-                aside = [s for s in self.servers if s.aside and not s.probing]
-                if all(s.aside and s.failed_probes > self.retries for s in self.servers):
+                    server.trial = server.epoch if server.aside else -1
+                    return server, server.epoch
+                if all(s.aside and s.strikes > self.retries + 1 for s in self.servers):
                     raise self._lost()
-                ill = min(aside, key=lambda s: s.probe_at, default=None)
-                pause = min(ill.probe_at - time.monotonic(), LONGEST_WAIT) if ill else LONGEST_WAIT
-                if ill is None or pause > 0 or not self._probe:
-                    self._changed.wait(pause if pause > 0 else LONGEST_WAIT)
+                if not self._probe or not rested:
+                    rests = [s.rests_until - now for s in untested if s not in rested]
+                    self._changed.wait(min([LONGEST_WAIT, *rests]))
                     continue
-                ill.probing = True
-            self._look_at(ill, self._probe)
+                server = min(rested, key=lambda s: s.rests_until)
+                server.trial = server.epoch
+            self._try_out(server, self._probe)
         raise Cancelled
 
-    def _look_at(self, server: S, probe: Callable[[S], None]) -> None:
-        why = ""
+    def _try_out(self, server: S, probe: Callable[[S], None]) -> None:
         try:
             probe(server)
         except Cancelled:  # the next call looks again
-            server.probing = False
-            return
+            pass
         except Exception as error:  # also one that came back set up wrongly: the others can do without it
-            why = str(error) or type(error).__name__
+            self.set_aside(server, server.epoch, error)
+        else:
+            self._report("back: %s", server.url)
+            server.aside = ""
         with self._changed:
-            server.probing, server.aside = False, why
-            if why:
-                server.failed_probes += 1
-                self._strike(server)
-            else:
-                server.failed_probes = 0
-                self._report("back: %s", server.url)
+            server.trial = -1
             self._changed.notify_all()
-
-    def _strike(self, server: Server, at_least: float = 0.0) -> None:
-        pause = max(self.backoff(server.strikes, server.url), min(at_least, LONGEST_PAUSE))
-        server.probe_at = time.monotonic() + pause
-        server.strikes += 1
 
     def _lost(self, why: str = "", tries: int = 0) -> EngineLost:
         urls = " or ".join(s.url for s in self.servers)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from smopd.rollout.engine import Sampling
 from smopd.rollout.kv import Arena, StaticCache
@@ -20,7 +21,7 @@ log = logging.getLogger("smopd")
 LOOK = 8  # tokens sampled between two looks: a row that ended computes at most so many for nothing
 
 # Logits [B, V] of tokens [B, 1] that stand at the cache's column, in rows that begin at `starts` [B, 1].
-Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, StaticCache], torch.Tensor]
+Forward = Callable[[Tensor, Tensor, Tensor, StaticCache], Tensor]
 Capture = Callable[["StaticStep"], Callable[[], None]]
 
 
@@ -28,24 +29,19 @@ class StaticStep:
     """Samples a token for every row whenever `run` is called, and moves on to the next column."""
 
     def __init__(
-        self,
-        forward: Forward,
-        arena: Arena,
-        rows: int,
-        columns: int,
-        sampling: Sampling,
-        device: torch.device,
+        self, forward: Forward, arena: Arena, shape: tuple[int, int], sampling: Sampling, device: torch.device
     ) -> None:
+        rows, columns = shape
         self.forward, self.sampling = forward, sampling
         self.column = torch.zeros(1, dtype=torch.long, device=device)  # of the tokens that go in next
         self.cache = StaticCache(arena, rows, columns, self.column)
         self.columns_C = torch.arange(columns, device=device)
         self.starts_B1 = torch.zeros(rows, 1, dtype=torch.long, device=device)
-        self.tokens_B1 = torch.zeros(rows, 1, dtype=torch.long, device=device)
+        self.tokens_B1 = torch.zeros_like(self.starts_B1)
         self.look = torch.zeros(1, dtype=torch.long, device=device)  # tokens since the host looked
         self.draws_BK = torch.zeros(rows, LOOK, dtype=torch.float64, device=device)
         self.chosen_BK = torch.zeros(rows, LOOK, dtype=torch.long, device=device)
-        self.logps_BK = torch.zeros(rows, LOOK, dtype=torch.float64, device=device)
+        self.logps_BK = torch.zeros_like(self.draws_BK)
         self.run: Callable[[], None] = self.advance
 
     def advance(self) -> None:
@@ -68,7 +64,7 @@ class StaticStep:
         for tensor, value in zip(state, before, strict=True):
             tensor.copy_(value)
 
-    def begin(self, tokens_B: torch.Tensor, starts_B: torch.Tensor, column: int) -> None:
+    def begin(self, tokens_B: Tensor, starts_B: Tensor, column: int) -> None:
         """Go on from `column` with these rows; those behind them only fill up."""
         self.tokens_B1.zero_()
         self.starts_B1.zero_()
@@ -76,7 +72,7 @@ class StaticStep:
         self.starts_B1[: len(starts_B), 0] = starts_B
         self.column.fill_(column)
 
-    def sample(self, draws_BK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self, draws_BK: Tensor) -> tuple[Tensor, Tensor]:
         """As many tokens as there are draws, and their log-probabilities, on the CPU: [B, K] for B given."""
         rows, count = draws_BK.shape
         self.draws_BK[:rows, :count] = draws_BK
@@ -95,7 +91,6 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, step: StaticStep) -> Callable[[], None]:
-        """What replays the step."""
         device, graph = step.column.device, torch.cuda.CUDAGraph()
         with torch.cuda.device(device):
             side = torch.cuda.Stream()
@@ -137,19 +132,14 @@ class StaticSteps:
             self._steps.clear()
 
     def begin(
-        self,
-        shape: tuple[int, int],
-        sampling: Sampling,
-        tokens_B: torch.Tensor,
-        starts_B: torch.Tensor,
-        column: int,
+        self, shape: tuple[int, int], sampling: Sampling, tokens_B: Tensor, starts_B: Tensor, column: int
     ) -> StaticStep:
         """The step for (rows, columns), set to go on from `column` of what stands in the arena."""
         key = (*shape, sampling.temperature, sampling.top_p, sampling.top_k)
-        step, new = self._steps.get(key), False
-        if step is None:
-            step, new = StaticStep(self.forward, self.arena, *shape, sampling, tokens_B.device), True
-            self._steps[key] = step
+        new = key not in self._steps
+        if new:
+            self._steps[key] = StaticStep(self.forward, self.arena, shape, sampling, tokens_B.device)
+        step = self._steps[key]
         step.begin(tokens_B, starts_B, column)
         if new and self._graphs:
             try:
@@ -164,6 +154,5 @@ class StaticSteps:
         return step
 
     def clear(self) -> None:
-        """Give the memory back."""
         self._steps.clear()
         self.arena, self._capture = Arena(), None

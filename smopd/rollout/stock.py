@@ -38,7 +38,6 @@ class StockEngine(Engine):
     def generate(
         self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
-        """One reply to each prompt, in order."""
         # Prompts of like length share a batch: less padding. Replies do not depend on the grouping.
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         replies: dict[int, Sampled] = {}
@@ -50,18 +49,15 @@ class StockEngine(Engine):
         return [replies[i] for i in range(len(prompts))]
 
     def _generate(self, prompts: list[Sequence[int]], seeds: list[int], sampling: Sampling) -> list[Sampled]:
-        device = next(self.model.parameters()).device
+        device, limit = next(self.model.parameters()).device, sampling.max_tokens
         longest = max(map(len, prompts))
         pad = self.end_ids[0]  # any id will do: padding is hidden by the attention mask, not by its id
         ids = torch.tensor([[pad] * (longest - len(p)) + list(p) for p in prompts], device=device)
         mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=device)
-        limit = sampling.max_tokens
-        uniforms_BM = torch.stack([uniforms(seed, limit) for seed in seeds]).to(device)
-        drawn = Drawn(sampling, uniforms_BM, longest)
+        drawn = Drawn(sampling, torch.stack([uniforms(seed, limit) for seed in seeds]).to(device), longest)
         ends = {"eos_token_id": self.end_ids, "pad_token_id": pad}
         config = GenerationConfig(max_new_tokens=limit, do_sample=False, num_beams=1, **ends)
-        processors = LogitsProcessorList([drawn])
-        how: Any = {"generation_config": config, "logits_processor": processors}
+        how: Any = {"generation_config": config, "logits_processor": LogitsProcessorList([drawn])}
         output: Any = self.model.generate(input_ids=ids, attention_mask=mask, **how)  # type: ignore[operator]
         logps = torch.stack(drawn.logps, dim=1).tolist()
         tokens = sum(map(len, prompts))

@@ -1,12 +1,12 @@
 """A conversation with several models at once: each is told the same and keeps its own replies."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from smopd.data import Example
+from smopd.rollout.assembly import Player
 from smopd.rollout.driver import Conversation, Seed, Turn
-from smopd.rollout.pair import Player
 from smopd.seeds import derive
 
 Waiting = Callable[[str], AbstractContextManager[object]]  # what a user sees while this model writes
@@ -20,27 +20,17 @@ class Talk:
     seed and on what was said alone: those to a task are those of its evaluation.
     """
 
-    def __init__(
-        self,
-        players: Mapping[str, Player],
-        example: Example,
-        seed: Seed,
-        waiting: Waiting = lambda name: nullcontext(),
-    ) -> None:
-        # Without a task any reply may be the last: each may be as long as an answer.
-        free = not example.shards
-        self.players = {
-            name: replace(player, middle_tokens=player.sampling.max_tokens) if free else player
-            for name, player in players.items()
-        }
-        self.example, self.seed, self.waiting = example, seed, waiting
+    def __init__(self, players: Mapping[str, Player], example: Example, seed: Seed, waiting: Waiting) -> None:
+        self.players, self.example, self.seed, self.waiting = dict(players), example, seed, waiting
+        if not example.shards:  # any reply may be the last: each may be as long as an answer
+            for name, player in players.items():
+                self.players[name] = replace(player, middle_tokens=player.sampling.max_tokens)
         self.told: list[str] = []
         self.sides: dict[str, Conversation] = {}
         self.reset()
 
     @property
     def untold(self) -> tuple[str, ...]:
-        """The shards of the task that are still to come."""
         return self.example.shards[len(self.told) :]
 
     @property
@@ -66,24 +56,23 @@ class Talk:
         """All that was told, in one message to models that know nothing else: the message and the replies."""
         text = self.example.full if self.complete else " ".join(self.told)
         seed = derive(*self.seed, "full", self.example.id, 0)
-        found: Replies = {}
+        replies: Replies = {}
         for name, player in self.players.items():
             alone = player.open(self.example, "full", self.seed)
             with self.waiting(name):
                 player.reply([alone], [text], [seed], [True])
-            found[name] = alone.turns[-1]
-        return text, found
+            replies[name] = alone.turns[-1]
+        return text, replies
 
     def undo(self) -> str | None:
         """Take the last message and its replies back; the message, None where there is none."""
         if not self.told:
             return None
-        last = self.told[-1]
-        self._keep(len(self.told) - 1)
+        *told, last = self.told
+        self._keep(len(told))
         return last
 
     def reset(self) -> None:
-        """Nothing was said yet."""
         self._keep(0)
 
     def _keep(self, count: int) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 from smopd.errors import UserError
 from smopd.formatting import one_line
+from smopd.models.loading import model_source
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
 from smopd.rollout.http import Body, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
-from smopd.rollout.vllm_shared import Adapter, AdapterStore, ReplyReader, max_rank, served_model
+from smopd.rollout.vllm_shared import Adapter, AdapterStore, ReplyReader, UnusableReply, max_rank
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
@@ -46,25 +47,21 @@ class VLLMServers(Engine):
         settings = config.engine
         if not settings.servers:
             raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
-        self._settings, self._model, self._encode = settings, served_model(config), encode
+        self._settings, self._model, self._encode = settings, model_source(config), encode
         self._rank = max_rank(rank) if rank else 0
         self._client, self._replies = Client(settings.api_key_env), ReplyReader(end_ids, vocabulary)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
         self._adapter: Adapter | None = None
-        adapters = Path(settings.adapters) if settings.adapters else folder / "served"
-        self._store = AdapterStore(adapters, folder)
-        servers = [_Served(url) for url in dict.fromkeys(base_url(url) for url in settings.servers)]
-        self._pool = Pool(servers, settings.concurrency, settings.retries, self._inspect, pause)
-        self._pool.start()
+        self._store = AdapterStore(Path(settings.adapters or folder / "served"), folder)
+        servers = [_Served(url) for url in dict.fromkeys(map(base_url, settings.servers))]
+        self._pool = Pool(servers, settings.concurrency, settings.retries, pause, self._inspect)
+        self._pool.start(self._inspect)
         self._store.sweep()
         for server in servers:
             # By the last part of the path only: on another machine the same model may stand elsewhere.
             if server.root and PurePath(server.root).name != PurePath(self._model).name:
                 message = "%s serves %s; it has to be the model.path of this run, %s"
                 log.warning(message, server.url, one_line(server.root), self._model)
-
-    def __repr__(self) -> str:
-        return f"VLLMServers({', '.join(server.url for server in self._pool.servers)})"
 
     def generate(
         self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
@@ -87,10 +84,9 @@ class VLLMServers(Engine):
             raise ValueError("made for a base model: VLLMServers(rank=0)")
         old, new = self._adapter, self._store.write(version, save)
         self._adapter = new
-        self._pool.forget_homes()
+        self._pool.clear_affinity()
         self._pool.each(lambda server: self._load(server, new))
-        if old:
-            self._store.drop(old)
+        self._store.drop(old)
 
     def close(self) -> None:
         """Unload our adapters and delete them. The servers keep running."""
@@ -113,7 +109,7 @@ class VLLMServers(Engine):
             except Rejected as error:
                 if error.status != 404 or not adapter:
                     raise self._refusal(server, error) from None
-                # It was restarted, perhaps noticed by another request that has loaded the adapter since.
+                # It was restarted. Another request may have noticed and loaded the adapter since.
                 with server.loading:
                     if server.loads == load:
                         server.loaded = ""
@@ -127,26 +123,20 @@ class VLLMServers(Engine):
         """The reply in an answer. What is wrong with it may be right at another server, or the next time."""
         try:
             if answer["model"] != model:
-                raise ValueError(
-                    f"asked for {model!r}, it answers as {self._client.shown(repr(answer['model']), 80)}"
-                )
+                name = self._client.shown(repr(answer["model"]), 80)
+                raise UnusableReply(f"asked for {model!r}, it answers as {name}")
             if len(answer["choices"]) != 1:
-                raise ValueError(f"asked for one reply, it gives {len(answer['choices'])}")
+                raise UnusableReply(f"asked for one reply, it gives {len(answer['choices'])}")
             (choice,) = answer["choices"]
             ids, logps = choice["token_ids"], choice["logprobs"]["token_logprobs"]
-            counted = (answer.get("usage") or {}).get("prompt_tokens")
-            if choice.get("prompt_token_ids") not in (None, list(prompt)) or counted not in (
-                None,
-                len(prompt),
-            ):
-                raise ValueError("the answer is to another prompt")
+            echo, count = choice.get("prompt_token_ids"), (answer.get("usage") or {}).get("prompt_tokens")
+            if echo not in (None, list(prompt)) or count not in (None, len(prompt)):
+                raise UnusableReply("the answer is to another prompt")
             return self._replies.read(ids, logps, choice["finish_reason"], limit)
         except (KeyError, TypeError, IndexError, AttributeError):
             missing = "no completion with token ids and log-probabilities"
             raise Unreachable(f"{server.url}: {missing}: {self._client.shown(answer, 200)}") from None
-        except UserError:
-            raise
-        except ValueError as error:
+        except UnusableReply as error:
             raise Unreachable(f"{server.url}: {error}") from None
 
     def _load(self, server: _Served, adapter: Adapter) -> int:
@@ -157,6 +147,7 @@ class VLLMServers(Engine):
             if server.aside:  # the thread that held the lock before found out
                 raise Unreachable(server.aside)
             server.held.add(adapter.name)
+            epoch = server.epoch
             where = {"lora_name": adapter.name, "lora_path": str(adapter.path)}
             try:
                 self._call(server, "/v1/load_lora_adapter", where)
@@ -169,7 +160,7 @@ class VLLMServers(Engine):
                 if error.status == 500 and self._well(server):
                     raise self._not_loaded(server, str(error)) from None
                 # Before the lock is free: not every waiting thread has to find out.
-                self._pool.set_aside(server, error)
+                self._pool.set_aside(server, epoch, error)
                 raise
             server.loaded = adapter.name
             server.loads += 1
@@ -201,8 +192,8 @@ class VLLMServers(Engine):
         if server.loaded not in known:  # it was restarted
             server.loaded = ""
         if self._rank and not self._updates(server):
-            advice = f"start it with\n  {self._command()}"
-            raise UserError(f"{server.url}: takes no adapters while it runs; {advice}")
+            needs = f"takes no adapters while it runs; start it with\n  {self._command()}"
+            raise UserError(f"{server.url}: {needs}")
         if self._encode:
             self._check_tokenizer(server, self._encode)
 
@@ -220,8 +211,8 @@ class VLLMServers(Engine):
         except (Rejected, KeyError, TypeError):
             return  # switched off there, which proves nothing
         if cut != list(encode(PROBE_TEXT)):
-            other = f"another tokenizer than model.path = {self._model}"
-            raise UserError(f"{server.url}: its model {one_line(server.base)} has {other}")
+            served = f"its model {one_line(server.base)} has another tokenizer"
+            raise UserError(f"{server.url}: {served} than model.path = {self._model}")
 
     def _well(self, server: _Served) -> bool:
         try:
@@ -236,12 +227,11 @@ class VLLMServers(Engine):
         return UserError(f"{server.url}: does not load the adapter: {words}\n{needs}")
 
     def _refusal(self, server: _Served, error: Rejected) -> UserError:
-        hint = ""
+        hint, name = "", self._settings.api_key_env
         if error.status in (401, 403):
-            name = self._settings.api_key_env
-            sent = "it was sent the key in" if self._client.key else "no key was sent:"
-            unset = "" if self._client.key else " is not set"
-            hint = f"\n{sent} {name}{unset} (engine.api_key_env names the environment variable)"
+            sent = f"it was sent the key in {name}"
+            sent = sent if self._client.key else f"no key was sent: {name} is not set"
+            hint = f"\n{sent} (engine.api_key_env names the environment variable)"
         return UserError(f"{server.url}: refused: {error}{hint}")
 
     def _command(self) -> str:

@@ -1,6 +1,7 @@
 """The engine of vLLM inside this process: one GPU samples and trains."""
 
 import gc
+import inspect
 import logging
 import os
 import random
@@ -17,10 +18,11 @@ import torch
 
 from smopd.devices import free_cache
 from smopd.errors import UserError
-from smopd.models.handover import StudentAdapter
+from smopd.models.adapter_files import Tensors
+from smopd.models.adapters import StudentAdapter
+from smopd.models.loading import model_source
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
-from smopd.rollout.vllm_memory import tensors_by_folder
-from smopd.rollout.vllm_shared import Adapter, AdapterStore, ReplyReader, max_rank, served_model
+from smopd.rollout.vllm_shared import Adapter, AdapterStore, ReplyReader, UnusableReply, max_rank
 from smopd.seeds import derive
 from smopd.settings import Settings
 
@@ -31,6 +33,9 @@ SETTINGS = {
 }
 # Its warnings are about its own insides; no usage statistics leave this machine unasked.
 DEFAULTS = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+
+# What the reader of a folder is told and the reader of tensors need not know.
+OF_FOLDERS = {"lora_dir", "expected_lora_modules", "moe_ep_spec"}
 
 
 class VLLMEngine(Engine):
@@ -47,7 +52,7 @@ class VLLMEngine(Engine):
         self._request: Any = None
         self._swaps, self._asleep = 0, False
         settings: dict[str, Any] = {
-            "model": served_model(config), "dtype": config.model.dtype,
+            "model": model_source(config), "dtype": config.model.dtype,
             "gpu_memory_utilization": config.engine.memory, "max_model_len": config.engine.max_length or None,
             "enable_prefix_caching": True, "use_tqdm_on_load": False,
             "seed": derive(config.seed, "vllm") % 2**31,
@@ -74,7 +79,7 @@ class VLLMEngine(Engine):
                 hint = "its share of the GPU, engine.max_length the longest context it makes room for"
                 problem = f"vLLM does not start: {str(error).strip()}\nengine.memory is {hint}"
                 raise UserError(f'engine.kind = "vllm": {problem}') from None
-            self._handed = tensors_by_folder(self._llm) if rank else None
+            self._handed = _tensors_by_folder(self._llm) if rank else None
 
     def generate(
         self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
@@ -106,9 +111,7 @@ class VLLMEngine(Engine):
             try:
                 limit, finish = sampling.max_tokens, said.finish_reason
                 replies.append(self._replies.read(said.token_ids, logps, finish, limit))
-            except UserError:
-                raise
-            except ValueError as error:
+            except UnusableReply as error:
                 raise UserError(f"vLLM gave a reply that cannot be used: {error}") from None
             self.usage.add(len(prompt), output.num_cached_tokens or 0)
         return replies
@@ -130,8 +133,7 @@ class VLLMEngine(Engine):
             raise UserError(f"vLLM does not load the adapter: {str(error).strip()}") from None
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not reset its prefix cache")
-        if old:
-            self._store.drop(old)
+        self._store.drop(old)
 
     def _write(self, version: int, save: SaveAdapter) -> Adapter:
         """The adapter's folder; a student's tensors go through memory where vLLM takes them."""
@@ -149,7 +151,6 @@ class VLLMEngine(Engine):
             self._asleep = True
 
     def close(self) -> None:
-        """End vLLM, give its memory back, delete the adapters."""
         if self._llm is not None:
             with _stdout_to_stderr():
                 self._llm.llm_engine.engine_core.shutdown()
@@ -224,3 +225,39 @@ def _own_random_state() -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(numpy)
+
+
+def _tensors_by_folder(llm: Any) -> dict[str, Tensors] | None:
+    """A dictionary that vLLM looks into before it reads an adapter's folder: its LoRA manager asks a class of
+    its own to read that, and a subclass in its place can take tensors from memory. None if that cannot be
+    done with this vLLM, and the engine writes files.
+    """
+    handed: dict[str, Tensors] = {}
+    try:
+        (taken,) = llm.collective_rpc(lambda worker: _install(worker.model_runner.lora_manager, handed))
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return handed if taken else None
+
+
+def _install(manager: Any, handed: dict[str, Tensors]) -> bool:
+    """Put the subclass into its place. False where its parts are not those of vLLM 0.32."""
+    reader: Any = manager._lora_model_cls
+    told = set(inspect.signature(reader.from_local_checkpoint).parameters)
+    if told - OF_FOLDERS != set(inspect.signature(reader.from_lora_tensors).parameters) - {"tensors"}:
+        return False
+
+    class FromMemory(reader):
+        @classmethod
+        def from_local_checkpoint(cls, lora_dir: str, expected_lora_modules: set[str], **options: Any) -> Any:
+            tensors = handed.pop(lora_dir, None)
+            if tensors is None:
+                return super().from_local_checkpoint(lora_dir, expected_lora_modules, **options)
+            modules = {name.rpartition(".lora_")[0].rpartition(".")[2] for name in tensors}
+            if unknown := sorted(modules - set(expected_lora_modules)):
+                raise ValueError(f"vLLM serves no adapter on {', '.join(unknown)} of this model")
+            options.pop("moe_ep_spec", None)
+            return super().from_lora_tensors(tensors=tensors, **options)
+
+    manager._lora_model_cls = FromMemory
+    return True

@@ -1,8 +1,7 @@
-"""What the two vLLM engines share: requests, replies, model and rank, adapters on disk. Imports no vLLM."""
+"""What the two vLLM engines share: requests, replies, ranks, adapters on disk. Imports no vLLM."""
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
 import shutil
@@ -15,9 +14,7 @@ from typing import Any
 
 from smopd.errors import UserError
 from smopd.formatting import one_line
-from smopd.pocket import MODEL_DIR
 from smopd.rollout.engine import Sampled, Sampling, SaveAdapter, Stop
-from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
 
@@ -27,25 +24,15 @@ LOWEST = -1e9  # vLLM writes -9999 for minus infinity
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM takes as max_lora_rank
 
 
-def served_model(config: Settings) -> str:
-    """The folder or hub id that vLLM is to load."""
-    if config.model.path == "pocket":
-        return str(MODEL_DIR)
-    folder = Path(config.model.path).expanduser()
-    return str(folder) if folder.is_dir() else config.model.path
-
-
-def adapter_rank(folder: Path) -> int:
-    """The largest rank in a PEFT adapter folder."""
-    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-    return max([settings["r"], *(settings.get("rank_pattern") or {}).values()])
-
-
 def max_rank(rank: int) -> int:
     """The smallest of vLLM's rank limits that holds adapters of this rank."""
     if rank > RANKS[-1]:
         raise UserError(f"lora.r: vLLM serves adapters up to rank {RANKS[-1]}, this one has {rank}")
     return next(limit for limit in RANKS if rank <= limit)
+
+
+class UnusableReply(Exception):
+    """What vLLM gave is not a whole reply."""
 
 
 class ReplyReader:
@@ -66,25 +53,27 @@ class ReplyReader:
         }  # fmt: skip
 
     def read(self, ids: Sequence[int], logps: Sequence[float], finish: str | None, limit: int) -> Sampled:
-        """ValueError: not a whole reply. UserError: the server ends replies where we do not."""
+        """UserError: the server ends replies where we do not."""
         if not 0 < len(ids) <= limit or len(logps) != len(ids):
-            raise ValueError(f"{len(ids)} tokens and {len(logps)} log-probabilities for a limit of {limit}")
+            raise UnusableReply(
+                f"{len(ids)} tokens and {len(logps)} log-probabilities for a limit of {limit}"
+            )
         if strange := [i for i in ids if type(i) is not int or not 0 <= i < self.vocabulary]:
-            raise ValueError(f"{one_line(repr(strange[0]), 40)} is no token id below {self.vocabulary}")
+            raise UnusableReply(f"{one_line(repr(strange[0]), 40)} is no token id below {self.vocabulary}")
         if wrong := [p for p in logps if type(p) not in (int, float) or not LOWEST <= p <= ROUNDING]:
-            raise ValueError(f"{one_line(repr(wrong[0]), 40)} is no log-probability")
+            raise UnusableReply(f"{one_line(repr(wrong[0]), 40)} is no log-probability")
         if finish not in ("stop", "length"):
-            raise ValueError(f"the reply ended with {one_line(repr(finish), 40)}")
+            raise UnusableReply(f"the reply ended with {one_line(repr(finish), 40)}")
         if self.end_ids & set(ids[:-1]):
-            raise ValueError("tokens behind the end of the turn")
+            raise UnusableReply("tokens behind the end of the turn")
         ended = ids[-1] in self.end_ids
         if finish == "stop" and not ended:
             where = f"at token {ids[-1]}, which ends no turn of this model (those are {sorted(self.end_ids)})"
             raise UserError(f"vLLM ended a reply {where}: start the server with --generation-config vllm")
         if len(ids) < limit and not ended and not self._warned:
             self._warned = True
-            cut = f"replies are cut before their limit of {limit} tokens"
-            log.warning("vLLM's context is full: %s; raise its max_model_len", cut)
+            cut = f"replies are cut before their limit of {limit} tokens; raise its max_model_len"
+            log.warning("vLLM's context is full: %s", cut)
         return Sampled(tuple(ids), Stop.END if ended else Stop.LENGTH, tuple(min(p, 0.0) for p in logps))
 
 
@@ -122,9 +111,10 @@ class AdapterStore:
         partial.rename(final)
         return Adapter(name, final)
 
-    def drop(self, adapter: Adapter) -> None:
+    def drop(self, adapter: Adapter | None) -> None:
         """Delete a version that nothing will ask for again."""
-        shutil.rmtree(adapter.path, ignore_errors=True)
+        if adapter:
+            shutil.rmtree(adapter.path, ignore_errors=True)
 
     def abandoned(self, name: str) -> bool:
         """Whether the name is of an earlier process of this run that has ended."""

@@ -5,7 +5,7 @@ change too, the steps upwards only; each such change is written into the run's s
 checkpoints are known as its own. Everything else is another run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from smopd.config import MAY_CHANGE, Config
@@ -18,11 +18,8 @@ Changes = dict[str, tuple[Any, Any]]  # setting -> in the run folder, now
 def changes(stored: Config, now: Config) -> Changes:
     """The settings that differ and must be recorded or refused."""
     old, new = flatten(stored.model_dump()), flatten(now.model_dump())
-    return {
-        key: (old.get(key), new.get(key))
-        for key in old | new
-        if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)
-    }
+    pairs = {key: (old.get(key), new.get(key)) for key in old | new if not key.startswith(MAY_CHANGE)}
+    return {key: (before, after) for key, (before, after) in pairs.items() if before != after}
 
 
 def refused(changed: Changes) -> list[str]:
@@ -49,20 +46,17 @@ def of_all_steps(config: Config, before: int) -> list[str]:
             continue
         table, idle = key.rpartition(".")[0], dict[str, Any](extra.get("idle") or {})  # type: ignore[arg-type]
         if values[key] and not any(values[f"{table}.{name}"] == value for name, value in idle.items()):
-            share = f"{key} = {values[key]:.3g} is a share of all steps"
-            lines.append(
-                f"{share}: {values[key] * before:.4g} steps until now, {values[key] * steps:.4g} now"
-            )
+            share, value = f"{key} = {values[key]:.3g} is a share of all steps", values[key]
+            lines.append(f"{share}: {value * before:.4g} steps until now, {value * steps:.4g} now")
     return lines
 
 
 def lengthened_message(config: Config, before: int) -> str:
-    """What a user should know of a run that was made longer."""
-    said = f"lengthened from {before} to {config.train.steps} steps"
+    lengthened = f"lengthened from {before} to {config.train.steps} steps"
     if lines := of_all_steps(config, before):
         unlike = "the steps so far are not those of a run that was this long from its beginning"
-        return "\n  ".join([f"{said}; {unlike}:", *lines])
-    return f"{said}; it ends as a run that was this long from its beginning"
+        return "\n  ".join([f"{lengthened}; {unlike}:", *lines])
+    return f"{lengthened}; it ends as a run that was this long from its beginning"
 
 
 def earlier_settings(config: Config, starts: Iterable[dict[str, Any]]) -> list[Config]:
@@ -73,11 +67,6 @@ def earlier_settings(config: Config, starts: Iterable[dict[str, Any]]) -> list[C
             values |= undone
             made.append(type(config).model_validate(nest(values)))
     return made
-
-
-def recorded(changed: Changes) -> dict[str, Sequence[Any]]:
-    """The changes as a row of starts.jsonl holds them."""
-    return {key: list(pair) for key, pair in changed.items()}
 
 
 def _shown(value: Any) -> str:

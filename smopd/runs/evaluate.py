@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +58,13 @@ def _own_place(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> 
 def _elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
     """The same evaluation, finished, in a run beside this one or by itself."""
     for parent in dict.fromkeys((run.resolve().parent, Path("runs").resolve())):
-        for file in (
-            *sorted(parent.glob(f"*/{EVAL}/*/evaluation.json")),
-            *sorted(parent.glob("*/evaluation.json")),
-        ):
-            if (file.parent / "summary.json").exists() and _identity_or_none(file.parent) == wanted:
-                return file.parent
+        in_runs = sorted(parent.glob(f"*/{EVAL}/*/evaluation.json"))
+        for file in (*in_runs, *sorted(parent.glob("*/evaluation.json"))):
+            with suppress(OSError, ValueError):  # a damaged folder of somebody else is not our business here
+                known = json.loads(file.read_text(encoding="utf-8"))
+                if known == wanted and (file.parent / "summary.json").exists():
+                    return file.parent
     return None
-
-
-def _identity_or_none(folder: Path) -> dict[str, Any] | None:
-    """Of somebody else's folder, which may be damaged: that is not our business here."""
-    try:
-        made: dict[str, Any] = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return made
 
 
 def _copy(source: Path, place: Path) -> None:

@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -49,8 +49,6 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Gone:
-    """An evaluation that is listed and no longer there."""
-
     where: str
     side: str
     settings: tuple[str, ...] = ()
@@ -65,23 +63,21 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
         folder, settings = run / row["folder"], tuple(row["settings"])
         known = load_identity(folder) if folder.is_dir() else {}
         if known and digest(known) == row["of"]:
-            made = Evaluated(folder, row["folder"], row["side"], known, load_summary(folder), settings)
-            found[folder.resolve()] = made
+            listed = (row["folder"], row["side"], known, load_summary(folder), settings)
+            found[folder.resolve()] = Evaluated(folder, *listed)
         else:
             gone.append(Gone(row["folder"], row["side"], settings))
-    sides: dict[str | None, str] | None = None
     # A study keeps the evaluation of a base, which has no run, in eval/ itself.
-    for file in (*run.glob(f"{EVAL}/evaluation.json"), *sorted(run.glob(f"{EVAL}/*/evaluation.json"))):
-        if file.parent.resolve() not in found:
-            sides = _sides(run, config) if sides is None else sides
-            known, where = load_identity(file.parent), os.path.relpath(file.parent, run)
-            side = sides.get(known.get("adapter"))
-            served = known.get("engine") == "openai"  # some endpoint's model, whatever its name is
-            if served or (side == BASE and known.get("model") != config.model.path):
-                side = None
-            if side:
-                made = Evaluated(file.parent, where, side, known, load_summary(file.parent))
-                found[file.parent.resolve()] = made
+    files = [*run.glob(f"{EVAL}/evaluation.json"), *sorted(run.glob(f"{EVAL}/*/evaluation.json"))]
+    unlisted = [file.parent for file in files if file.parent.resolve() not in found]
+    sides = _sides(run, config) if unlisted else {}
+    for folder in unlisted:
+        known = load_identity(folder)
+        side = sides.get(known.get("adapter"))
+        served = known.get("engine") == "openai"  # some endpoint's model, whatever its name is
+        if side and not served and (side != BASE or known.get("model") == config.model.path):
+            where = os.path.relpath(folder, run)
+            found[folder.resolve()] = Evaluated(folder, where, side, known, load_summary(folder))
     inside = sorted(found.values(), key=lambda e: (not e.where.startswith(EVAL), e.where))
     return inside, gone
 
@@ -137,10 +133,10 @@ def eval_command(run: Path, settings: Sequence[str] = (), **replaced: str) -> st
     return shlex.join(words)
 
 
-def slug(name: str) -> str:
+def slug(name: str, default: str = "eval") -> str:
     """The last part of a path or name, in characters that every file system takes."""
     stem = re.sub(r"\.(jsonl?|gguf|toml)$", "", name.rstrip("/").rpartition("/")[2])
-    return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:40] or "eval"
+    return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:40] or default
 
 
 def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequence[str]) -> None:
@@ -151,26 +147,16 @@ def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequen
         if row not in read_rows(run, EVALUATED):
             append_jsonl(run / EVALUATED, row)
     except OSError as error:  # a run of somebody else, whose folder may only be read
-        log.warning(
-            "%s: cannot be written (%s): smopd report will not find %s",
-            run / EVALUATED,
-            error.strerror,
-            place,
-        )
+        problem = f"cannot be written ({error.strerror})"
+        log.warning("%s: %s: smopd report will not find %s", run / EVALUATED, problem, place)
 
 
 def _sides(run: Path, config: Config) -> dict[str | None, str]:
-    """Digest of an adapter -> the side it is."""
     start: str | None = None
     if config.model.adapter:
         folder = Path(config.model.adapter).expanduser()
         file = (checkpoints(folder) or [folder])[-1] / WEIGHTS
         start = file_digest(file) if file.exists() else ""  # it may be gone: then nothing is the base
-    made: dict[str | None, str] = {start: BASE}
-    return made | dict(_digests(run))
-
-
-def _digests(run: Path) -> Iterator[tuple[str, str]]:
-    for folder in checkpoints(run):
-        if (folder / WEIGHTS).exists():
-            yield file_digest(folder / WEIGHTS), folder.name
+    files = [folder / WEIGHTS for folder in checkpoints(run)]
+    trained: dict[str | None, str] = {file_digest(file): file.parent.name for file in files if file.exists()}
+    return {start: BASE} | trained

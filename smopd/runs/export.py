@@ -47,18 +47,14 @@ def export(
     require_writable(out)
     run, adapter = _find(source, checkpoint)
     config = Run(run).config if run else _config_of(adapter)
-    wanted = dtype or config.model.dtype
-    if adapter_only:
-        writer = _adapter_writer(config, adapter)
-    else:
-        writer = _model_writer(config, adapter, wanted, track)
+    wanted = "" if adapter_only else dtype or config.model.dtype
+    writer = _model_writer(config, adapter, wanted, track) if wanted else _adapter_writer(config, adapter)
     partial = out.with_name(f".partial-{out.name}")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         with track(f"writing {out}"):
             writer(partial)
-        kind = "" if adapter_only else wanted
-        write_text(partial / "README.md", model_card(name or out.name, config, adapter, run, kind))
+        write_text(partial / "README.md", model_card(name or out.name, config, adapter, run, wanted))
         partial.rename(out)
     except OSError as error:
         raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
@@ -66,7 +62,7 @@ def export(
         shutil.rmtree(partial, ignore_errors=True)
     written = sorted(path.name for path in out.iterdir())
     made = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
-    return {**made, "dtype": None if adapter_only else wanted, "files": written}
+    return {**made, "dtype": wanted or None, "files": written}
 
 
 def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> Callable[[Path], None]:

@@ -28,10 +28,8 @@ def read_rows(run: Path, name: str) -> list[dict[str, Any]]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is a run."""
     return (path / CONFIG).is_file()
 
 
 def step_file(run: Path, folder: str, step: int, suffix: str) -> Path:
-    """The file of one step in rollouts/ or tokens/."""
     return run / folder / f"step-{step:06d}{suffix}"

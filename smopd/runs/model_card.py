@@ -28,11 +28,8 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
     head = f"library_name: {'transformers' if dtype else 'peft'}\npipeline_tag: text-generation\n"
     head += "tags: [smopd, self-distillation, multi-turn]\n" + (f"base_model: {base}\n" if hub else "")
     method = f" with smopd's method `{public(config.method)}`, seed {config.seed}" if run else ""
-    kept = (
-        f"The LoRA adapter is folded into the weights ({dtype})"
-        if dtype
-        else "This is the LoRA adapter alone"
-    )
+    folded = f"The LoRA adapter is folded into the weights ({dtype})"
+    kept = folded if dtype else "This is the LoRA adapter alone"
     parts = [
         f"---\n{head}---",
         f"# {name}",
@@ -55,7 +52,6 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
 
 
 def base_name(config: Config) -> str:
-    """The base by the name others know it by."""
     return config.model.path if _on_hub(config.model.path) else public(config.model.path)
 
 
@@ -81,11 +77,10 @@ def _evaluations(found: list[Evaluated]) -> list[str]:
     rows = []
     for e in found:
         who, where = "base" if e.side == BASE else "this model", public(str(e.identity.get("data", "")))
-        for view, v in ((view, v) for view, v in (e.summary or {})["views"].items() if view != "teacher"):
-            numbers = (
-                f"{percent(v['accuracy'])} | {interval(v['low'], v['high'])} | {v['correct']}/{v['total']}"
-            )
-            rows.append(f"| {who} | {where} | {view.upper()} | {numbers} |")
+        for view, v in (e.summary or {})["views"].items():
+            counts = f"{interval(v['low'], v['high'])} | {v['correct']}/{v['total']}"
+            if view != "teacher":
+                rows.append(f"| {who} | {where} | {view.upper()} | {percent(v['accuracy'])} | {counts} |")
     head = "| | data | view | accuracy | 95% interval | correct |\n|---|---|---|---|---|---|\n"
     told = "FULL: the whole task in one message. SHARDED: the same task told over several turns."
     tables = head + "\n".join(sorted(dict.fromkeys(rows)))
@@ -101,16 +96,12 @@ def _changes(base: Evaluated, found: list[Evaluated]) -> list[str]:
     for trained in (e for e in found if e.side != BASE and e.conditions == base.conditions):
         before, after = load_outcomes(base.folder), load_outcomes(trained.folder)
         for view in dict.fromkeys(o.view for o in before):
-            change: dict[str, Any] = against(
-                *([o for o in rows if o.view == view] for rows in (before, after))
-            )
+            change = against(*([o for o in rows if o.view == view] for rows in (before, after)))
             if change["n"]:
                 ends = f"[{points(change['low'])}, {points(change['high'])}]"
                 counts = f"{change['gained']} gained, {change['lost']} lost, p {p_value(change['p'])}"
-                where = public(str(base.identity.get("data", "")))
-                lines.append(
-                    f"{where}, {view.upper()}: {points(change['difference'])} points {ends} ({counts})"
-                )
+                where = f"{public(str(base.identity.get('data', '')))}, {view.upper()}"
+                lines.append(f"{where}: {points(change['difference'])} points {ends} ({counts})")
     return lines
 
 
@@ -153,26 +144,24 @@ def _training(config: Config, adapter: Path, run: Run) -> str:
 
 
 def _limits(evaluated: bool) -> str:
-    lines = [
-        "It learnt to rely less on its own earlier replies and was taught nothing new: what the base cannot "
-        "solve in one message, do not expect this model to solve.",
-        "One training run with one seed: intervals and p values are over the tasks, not over training runs.",
-        "Nothing was measured beyond the table above: other tasks, languages, longer conversations and "
-        "safety are open."
-        if evaluated
-        else "It was not evaluated: whether it is better than its base, in one message or in several, is "
-        "not known.",
-    ]
-    return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines)
+    beyond = "other tasks, languages, longer conversations and safety are open"
+    unknown = "whether it is better than its base, in one message or in several, is not known"
+    measured = f"Nothing was measured beyond the table above: {beyond}."
+    return f"""## Limits
+
+- It learnt to rely less on its own earlier replies and was taught nothing new: what the base cannot solve \
+in one message, do not expect this model to solve.
+- One training run with one seed: intervals and p values are over the tasks, not over training runs.
+- {measured if evaluated else f"It was not evaluated: {unknown}."}"""
 
 
 def _settings(config: Config, base: str) -> str:
-    data = {name: public(getattr(config.data, name)) for name in ("train", "eval", "databases")}
-    verifiers = [public(name) for name in config.data.verifiers]
-    model = {"path": base, "adapter": public(config.model.adapter)}
-    public_data = config.data.model_copy(update={**data, "verifiers": verifiers})
-    shown: dict[str, Any] = {"model": config.model.model_copy(update=model), "data": public_data}
-    shown["method"] = public(config.method)
+    data: dict[str, Any] = {
+        name: public(getattr(config.data, name)) for name in ("train", "eval", "databases")
+    }
+    data["verifiers"] = [public(name) for name in config.data.verifiers]
+    model = config.model.model_copy(update={"path": base, "adapter": public(config.model.adapter)})
+    shown = {"model": model, "data": config.data.model_copy(update=data), "method": public(config.method)}
     tables = re.split(r"\n(?=\[)", to_toml(config.model_copy(update=shown)).strip())
     # Addresses are nobody's business.
     kept = [table.strip() for table in tables if not table.startswith(("[engine]", "[user]"))]

@@ -22,15 +22,12 @@ def plot(run: "Run", path: str | Path | None = None) -> "Figure":
     steps = [row["step"] for row in rows]
     training, right = parts[0], parts[0].twinx()
     training.plot(steps, [row["loss"] for row in rows], color=COLOURS[0], label="loss")
-    right.plot(
-        steps, [row.get("outcome") for row in rows], color=COLOURS[1], ls="--", label="correct answers"
-    )
-    for number, view in enumerate(("sharded", "full")):
-        found = [r for r in run.training_evaluations if r["metric"] == view]
-        if found:
-            values = [r["value"] for r in found]
-            label = f"evaluated, {view.upper()}"
-            right.plot([r["step"] for r in found], values, "o", color=COLOURS[2 + number], label=label)
+    outcomes = [row.get("outcome") for row in rows]
+    right.plot(steps, outcomes, color=COLOURS[1], ls="--", label="correct answers")
+    for view, colour in (("sharded", COLOURS[2]), ("full", COLOURS[3])):
+        measured = [(row["step"], row["value"]) for row in run.training_evaluations if row["metric"] == view]
+        if measured:
+            right.plot(*zip(*measured, strict=True), "o", color=colour, label=f"evaluated, {view.upper()}")
     right.set_ylim(-0.02, 1.02)
     training.set(xlabel="step", ylabel="loss", title=run.path.name)
     right.set_ylabel("share correct")

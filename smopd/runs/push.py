@@ -5,22 +5,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import HfApi
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    HFValidationError,
-    LocalTokenNotFoundError,
-    OfflineModeIsEnabled,
-)
+from huggingface_hub import errors as hub
 from huggingface_hub.utils import validate_repo_id
 
 from smopd.errors import UserError
 from smopd.formatting import one_line
 
 # With the errors of the HTTP client that this version of the hub's library is built on.
-UNREACHED: tuple[type[BaseException], ...] = (
-    OSError,
-    *(kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError"),
-)
+UNREACHED: tuple[type[Exception], ...]
+UNREACHED = (OSError, *(kind for kind in hub.HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError"))
 LOGIN = "log in with `hf auth login`, or put a token that may write into the environment variable HF_TOKEN"
 
 
@@ -28,7 +21,7 @@ def check_hub(repo: str) -> HfApi:
     """The hub, if it answers and knows who is asking; a UserError says what is in the way."""
     try:
         validate_repo_id(repo)
-    except HFValidationError as error:
+    except hub.HFValidationError as error:
         raise UserError(f"--push {one_line(repo)}: {one_line(error)}") from None
     if repo.count("/") != 1:
         raise UserError(f"--push {repo}: expected OWNER/NAME, such as me/pocket-trained")
@@ -50,20 +43,17 @@ def push(api: HfApi, repo: str, folder: Path, private: bool = False) -> str:
 def _explained(repo: str, api: HfApi) -> Iterator[None]:
     try:
         yield
-    except LocalTokenNotFoundError:
-        raise UserError(f"--push {repo}: no token for {api.endpoint}; {LOGIN}") from None
-    except OfflineModeIsEnabled:
-        raise UserError(
-            f"--push {repo}: HF_HUB_OFFLINE is set, so nothing can be uploaded; unset it"
-        ) from None
-    except HfHubHTTPError as error:
+    except hub.LocalTokenNotFoundError:
+        problem = f"no token for {api.endpoint}; {LOGIN}"
+    except hub.OfflineModeIsEnabled:
+        problem = "HF_HUB_OFFLINE is set, so nothing can be uploaded; unset it"
+    except hub.HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else 0
         advice = f"; {LOGIN}" if status in (401, 403) else ""
-        raise UserError(
-            f"--push {repo}: {api.endpoint} refused ({status}): {one_line(error)}{advice}"
-        ) from None
+        problem = f"{api.endpoint} refused ({status}): {one_line(error)}{advice}"
     except UNREACHED as error:
         why = one_line(error) or type(error).__name__
-        raise UserError(
-            f"--push {repo}: {api.endpoint} cannot be reached: {why}; see to the network"
-        ) from None
+        problem = f"{api.endpoint} cannot be reached: {why}; see to the network"
+    else:
+        return
+    raise UserError(f"--push {repo}: {problem}")

@@ -33,16 +33,13 @@ class Run:
 
     @cached_property
     def config(self) -> Config:
-        """Every setting of the run."""
         return load_config(self.path / layout.CONFIG)
 
     def config_with(self, overrides: list[str]) -> Config:
-        """The run's settings, some of them replaced."""
         return load_config(self.path / layout.CONFIG, overrides)
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
         return self.path.name or self.path.resolve().name
 
     @property
@@ -53,12 +50,10 @@ class Run:
 
     @property
     def timings(self) -> list[Row]:
-        """The seconds of every step."""
         return self._read(layout.TIMINGS)
 
     @property
     def starts(self) -> list[Row]:
-        """Where and with what the run began and went on."""
         return self._read(layout.STARTS)
 
     @property
@@ -88,7 +83,6 @@ class Run:
 
     @property
     def gradients(self) -> Row | None:
-        """What `smopd study gradients` wrote."""
         file = self.path / layout.GRADIENTS
         return read_json(file) if file.exists() else None
 
@@ -122,16 +116,10 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """In a few numbers: model, method, steps, the last step, the finished evaluations."""
         config, rows = self.config, self.steps
-        return {
-            "path": str(self.path),
-            "model": config.model.path,
-            "method": config.method,
-            "seed": config.seed,
-            "steps": len(rows),
-            "of": config.train.steps,
-            "last": rows[-1] if rows else None,
-            "evaluations": {e.path.name: {v: s["accuracy"] for v, s in e.items()} for e in self.evaluations},
-        }
+        what = {"model": config.model.path, "method": config.method, "seed": config.seed}
+        done = {"steps": len(rows), "of": config.train.steps, "last": rows[-1] if rows else None}
+        accuracies = {e.path.name: {v: s["accuracy"] for v, s in e.items()} for e in self.evaluations}
+        return {"path": str(self.path), **what, **done, "evaluations": accuracies}
 
     @property
     def evaluations(self) -> list[Evaluation]:
@@ -155,9 +143,8 @@ class Run:
         for name in ("kept", "clipped"):
             values[name] = [bool(value) for value in values[name]]
         names = ["id", "term", *(name for name in values if name not in ("id", "term"))]
-        return table(
-            [dict(zip(names, row, strict=True)) for row in zip(*(values[n] for n in names), strict=True)]
-        )
+        rows = zip(*(values[name] for name in names), strict=True)
+        return table([dict(zip(names, row, strict=True)) for row in rows])
 
     def conversations(self, step: int | None = None, view: str | None = None) -> Any:
         """The conversations played in training, a row each; of one step, or in one view."""
@@ -200,14 +187,14 @@ class Run:
 
     def _lines(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as (what, value)."""
-        found = self.summary
-        last = found["last"] or {}
+        summary = self.summary
+        last = summary["last"] or {}
         right = f", correct {percent(last['outcome'])}" if last.get("outcome") is not None else ""
-        lines = [("run", str(self.path)), ("model", found["model"])]
-        lines += [("method", f"{found['method']}, seed {found['seed']}")]
-        lines += [("steps", f"{found['steps']} of {found['of']}")]
+        lines = [("run", str(self.path)), ("model", summary["model"])]
+        lines += [("method", f"{summary['method']}, seed {summary['seed']}")]
+        lines += [("steps", f"{summary['steps']} of {summary['of']}")]
         lines += [("last step", f"loss {last['loss']:.4g}{right}")] if last.get("loss") is not None else []
-        for name, views in found["evaluations"].items():
+        for name, views in summary["evaluations"].items():
             lines.append((f"eval/{name}", ", ".join(f"{v.upper()} {percent(a)}" for v, a in views.items())))
         return lines
 
@@ -224,19 +211,12 @@ def _played(file: Path) -> Iterator[Row]:
     step = int(file.stem.removeprefix("step-"))
     for record in read_jsonl(file):
         plays = {key: turns for key, turns in record.items() if _is_turns(turns)}
-        for number, (view, turns) in enumerate(plays.items()):
-            yield {
-                "step": step,
-                "id": record["id"],
-                "sample": record.get("sample", 0),
-                "view": view,
-                "messages": messages("", turns),
-                "turns": turns,
-                "correct": record["correct"] if number == 0 else None,
-                "extracted": record["extracted"] if number == 0 else None,
-                "expected": record["expected"],
-                "loss": record["loss"],
-            }
+        verdict = {"correct": record["correct"], "extracted": record["extracted"]}
+        for view, turns in plays.items():
+            place = {"step": step, "id": record["id"], "sample": record.get("sample", 0), "view": view}
+            told = {"messages": messages("", turns), "turns": turns}
+            yield {**place, **told, **verdict, "expected": record["expected"], "loss": record["loss"]}
+            verdict = dict.fromkeys(verdict)
 
 
 def _is_turns(value: Any) -> bool:

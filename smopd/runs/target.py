@@ -8,19 +8,9 @@ from typing import Any
 
 from smopd.config import Config, load_config, recipe_names
 from smopd.errors import UserError
+from smopd.models import resolve_adapter
 from smopd.rollout.engine import traits_of
 from smopd.runs.layout import CHECKPOINTS, CONFIG, is_run
-
-TARGET_HELP = {
-    "target": "A run folder or one of its checkpoints, a model folder, a hub name, or 'pocket'; a recipe "
-    "(.toml): its model before training; for openai only the name.",
-    "engine": "auto, hf, vllm (in this process), vllm-http (its servers), or openai: any chat endpoint.",
-    "url": "Base URL of a server, for vllm-http and openai. May be repeated.",
-    "served_model": "openai: the model's name at the endpoint; default TARGET.",
-    "adapter": "A PEFT adapter, or a run folder whose newest checkpoint to use.",
-    "data": "JSONL of ours, LiC's JSON, hf:NAME, or pocket:eval[:N].",
-    "verifiers": "Your Python file with @verifier functions. May be repeated.",
-}
 
 
 @dataclass(frozen=True)
@@ -50,7 +40,6 @@ def identify(name: str | Path) -> Named:
 
 
 def run_of(path: Path) -> Path | None:
-    """The run that a folder is, or that it is a checkpoint of."""
     run = path.parent.parent if path.parent.name == CHECKPOINTS else path
     return run if is_run(run) else None
 
@@ -63,6 +52,11 @@ class Target:
     run: Path | None
     adapter: str | None  # the one asked for: by --adapter, or as a run's checkpoint
     settings: list[str]
+
+    def find_adapter(self) -> Path | None:
+        """The adapter to play: the one asked for, the run's newest checkpoint, or the model's first one."""
+        wanted = self.adapter or self.run or self.config.model.adapter
+        return resolve_adapter(wanted) if wanted else None
 
 
 def resolve_target(

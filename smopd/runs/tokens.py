@@ -43,8 +43,6 @@ MODELS = ("student", "teacher")
 
 @dataclass(frozen=True)
 class Columns:
-    """The tokens of one step."""
-
     values: dict[str, Any]  # tensors, or arrays as `read` was asked for them
     ids: list[str]  # of the rollouts
     terms: list[str]
@@ -55,10 +53,7 @@ class Columns:
 
     def with_pieces(self, renderer: Renderer) -> Columns:
         """The same with the texts of its tokens, so that nobody needs the tokenizer to read it."""
-        ids = {
-            *self.values["token"].unique().tolist(),
-            *(i for some in self.others.values() for i in some.ids()),
-        }
+        ids = set(self.values["token"].unique().tolist()).union(*(o.ids() for o in self.others.values()))
         return replace(self, pieces=renderer.pieces(sorted(ids)))
 
 
@@ -113,24 +108,22 @@ def teacher_contexts(
         replies = []
         for term in plan.terms:
             for reply in loss.terms[term.name].replies if term.teacher and term.name in loss.terms else ():
-                seen: list[dict[str, Any]] = []
+                contexts: list[dict[str, Any]] = []
                 for weight, context in contexts_of(term, reply, peers):
                     if isinstance(context, tuple):  # token ids
-                        seen.append({"weight": weight, "text": renderer.tokenizer.decode(list(context))})
+                        contexts.append({"weight": weight, "text": renderer.tokenizer.decode(list(context))})
                     else:
-                        seen.append({"weight": weight, "messages": context})
+                        contexts.append({"weight": weight, "messages": context})
                 place = {"term": term.name, "view": reply.view, "turn": reply.turn}
-                replies.append({**place, "contexts": seen})
+                replies.append({**place, "contexts": contexts})
         rows.append({"replies": replies})
     return rows
 
 
 def write(path: Path, columns: Columns) -> None:
     """Whole or not at all."""
-    names = {"ids": columns.ids, "terms": columns.terms, "selecting": columns.selecting}
-    write_tokens(
-        path, columns.values, columns.others, {**names, "views": columns.views, "pieces": columns.pieces}
-    )
+    names = {key: getattr(columns, key) for key in ("ids", "terms", "selecting", "views", "pieces")}
+    write_tokens(path, columns.values, columns.others, names)
 
 
 def read(path: Path, framework: Framework = "pt") -> Columns:

@@ -23,7 +23,7 @@ from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jso
 from smopd.models.checksums import checkpoints, damage, step_of
 from smopd.rollout.engine import SaveAdapter
 from smopd.runs import checkpoint, layout, tokens
-from smopd.runs.continuing import Changes, changes, earlier_settings, lengthened_message, recorded, refused
+from smopd.runs.continuing import Changes, changes, earlier_settings, lengthened_message, refused
 from smopd.shape import STEP
 
 if TYPE_CHECKING:
@@ -31,11 +31,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 log = logging.getLogger("smopd")
-UNFINISHED = {
-    layout.LOCK,
-    INPUTS,
-    f"{layout.CONFIG}.partial",
-}  # what a run killed at its very beginning leaves
+# What a run killed at its very beginning leaves.
+UNFINISHED = {layout.LOCK, INPUTS, f"{layout.CONFIG}.partial"}
 TIMES = "seconds/"
 
 
@@ -61,10 +58,8 @@ class RunFolder:
 
     def begin(self) -> None:
         """Make the folder with its config, or record what changed, once all the run needs is there."""
-        if self.changed:
-            self.record_start(
-                {"changed": recorded(self.changed)}
-            )  # first: it tells whose checkpoints are ours
+        if self.changed:  # first: it tells whose checkpoints are ours
+            self.record_start({"changed": self.changed})
         if self.changed or not self.config_file.exists():
             with self._writing(self.config_file):
                 write_text(self.config_file, to_toml(self.config))
@@ -110,15 +105,13 @@ class RunFolder:
             safe, then = "No checkpoint is complete yet", "begins anew"
             if sound:
                 safe, then = f"The last complete checkpoint (step {step_of(sound)}) is intact", "continues"
-            safe += f": once this is mended, the same command {then}."
-            raise UserError(f"{where}: cannot be written: {why}.\n{safe}") from None
+            advice = f"{safe}: once this is mended, the same command {then}."
+            raise UserError(f"{where}: cannot be written: {why}.\n{advice}") from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows written so far, without times."""
         return layout.read_rows(self.path, layout.METRICS)
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """The evaluations recorded so far."""
         return layout.read_rows(self.path, layout.EVALUATIONS)
 
     def warnings(self) -> list[dict[str, Any]]:
@@ -126,9 +119,15 @@ class RunFolder:
         return layout.read_rows(self.path, layout.WARNINGS)
 
     def record_warning(self, row: dict[str, Any]) -> None:
-        """Write down a warning."""
-        with self._writing(self.warnings_file):
-            append_jsonl(self.warnings_file, row)
+        self._append(self.warnings_file, row)
+
+    def record_start(self, row: dict[str, Any]) -> None:
+        """Write down where and with what the run begins or goes on: no result depends on it."""
+        self._append(self.starts_file, row)
+
+    def _append(self, path: Path, row: dict[str, Any]) -> None:
+        with self._writing(path):
+            append_jsonl(path, row)
 
     def cut_metrics(self, step: int) -> None:
         """Go back to `step`: drop rows of steps that will be repeated, and what a crash left unfinished."""
@@ -148,18 +147,11 @@ class RunFolder:
     def add_metrics(self, row: dict[str, Any]) -> None:
         """Append one step's row; on disk when this returns."""
         times = {k: v for k, v in row.items() if k.startswith(TIMES)}
-        with self._writing(self.metrics_file):
-            if times:
-                append_jsonl(self.timings_file, {"step": row["step"], **times})
-            append_jsonl(self.metrics_file, {k: v for k, v in row.items() if k not in times})
-
-    def record_start(self, row: dict[str, Any]) -> None:
-        """Write down where and with what the run begins or goes on: no result depends on it."""
-        with self._writing(self.starts_file):
-            append_jsonl(self.starts_file, row)
+        if times:
+            self._append(self.timings_file, {"step": row["step"], **times})
+        self._append(self.metrics_file, {k: v for k, v in row.items() if k not in times})
 
     def record_evaluation(self, step: int, metric: str, value: float) -> None:
-        """Write down an evaluation; the same one again takes its place."""
         others = [row for row in self.evaluations() if (row["step"], row["metric"]) != (step, metric)]
         with self._writing(self.evaluations_file):
             write_jsonl(self.evaluations_file, [*others, {"step": step, "metric": metric, "value": value}])
@@ -178,7 +170,7 @@ class RunFolder:
     @staticmethod
     def adapter_saver(model: PeftModel) -> SaveAdapter:
         """What hands the student's adapter to an engine: in memory, or a folder in plain PEFT format."""
-        from smopd.models.handover import StudentAdapter
+        from smopd.models.adapters import StudentAdapter
 
         return StudentAdapter(model)
 
@@ -229,7 +221,6 @@ class RunFolder:
         return checkpoint.load(chosen, model, optimizer, self.config, earlier)
 
     def save_rollouts(self, step: int, rows: list[dict[str, Any]]) -> None:
-        """The conversations of one step."""
         path = layout.step_file(self.path, layout.ROLLOUTS, step, ".jsonl")
         with self._writing(path):
             write_jsonl(path, rows)

@@ -44,15 +44,16 @@ def tree_or_sdpa_attention(
     """
     if isinstance(attention_mask, BlockMask):
         assert not dropout, "flex_attention has no dropout"
-        return flex.attend(query, key, value, attention_mask, scaling).transpose(1, 2).contiguous(), None
-    if shared_heads and attention_mask is not None:
-        return shared_attention(query, key, value, attention_mask, scaling).transpose(1, 2).contiguous(), None
-    if prefix_tree is None:
-        output: tuple[torch.Tensor, None] = sdpa_attention_forward(
+        output = flex.attend(query, key, value, attention_mask, scaling)
+    elif shared_heads and attention_mask is not None:
+        output = shared_attention(query, key, value, attention_mask, scaling)
+    elif prefix_tree is not None:
+        output = tree_attention(query, key, value, prefix_tree, dropout, scaling)
+    else:
+        return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
-        return output
-    return tree_attention(query, key, value, prefix_tree, dropout, scaling).transpose(1, 2).contiguous(), None
+    return output.transpose(1, 2).contiguous(), None
 
 
 def tree_attention(
@@ -72,26 +73,27 @@ def tree_attention(
     # used. A group's queries stand one after the other before the head they share, which need not be repeated
     # for them.
     keys, values = key.split(lengths, dim=2), value.split(lengths, dim=2)
-    queries = iter(
-        query.view(kv_heads, group, -1, width).split([count for own in blocks for count in own], dim=2)
-    )
-    found = []
+    counts = [count for of_segment in blocks for count in of_segment]
+    queries = iter(query.view(kv_heads, group, -1, width).split(counts, dim=2))
+    outputs = []
     for number, segment in enumerate(segments):
         path = [*segment.ancestors, number]
         path_keys, path_values = (torch.cat([runs[k] for k in path], dim=2) for runs in (keys, values))
         seen = path_keys.shape[2] - lengths[number]
         for count in blocks[number]:
             seen += count
+            # Which of `seen` tokens the last `count` of them see.
+            causal = torch.ones(count, seen, dtype=torch.bool, device=query.device).tril_(seen - count)
             out = F.scaled_dot_product_attention(
                 next(queries).reshape(1, kv_heads, group * count, width),
                 path_keys[:, :, :seen],
                 path_values[:, :, :seen],
-                attn_mask=_causal(count, seen, query.device).repeat(group, 1),
+                attn_mask=causal.repeat(group, 1),
                 dropout_p=dropout,
                 scale=scaling,
             )
-            found.append(out.view(kv_heads, group, count, out.shape[-1]))
-    return torch.cat(found, dim=2).flatten(0, 1)[None]
+            outputs.append(out.view(kv_heads, group, count, out.shape[-1]))
+    return torch.cat(outputs, dim=2).flatten(0, 1)[None]
 
 
 def shared_attention(
@@ -109,8 +111,3 @@ def shared_attention(
         folded, key, value, mask.repeat(1, 1, heads // kv_heads, 1), scale=scaling
     )
     return out.view(batch, heads, length, out.shape[-1])
-
-
-def _causal(count: int, seen: int, device: torch.device) -> torch.Tensor:
-    """[count, seen] which of `seen` tokens the last `count` of them see."""
-    return torch.ones(count, seen, dtype=torch.bool, device=device).tril_(seen - count)

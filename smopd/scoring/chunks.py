@@ -15,11 +15,11 @@ DEVICE_BYTES, DEVICE_ROWS = 10_000_000_000, 2048
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of one reply in a chunk: the `whole` of it, or a part, the `last` or not."""
+    """Rows of one reply of this length in a chunk: all of them, or a part, the `last` or not."""
 
     rows: int
     reply: int
-    whole: bool = True
+    length: int
     last: bool = True
 
 
@@ -29,20 +29,17 @@ def chunks_of(lengths: Sequence[int], size: int) -> list[list[Piece]]:
     room = 0
     for number, length in enumerate(lengths):
         if length and length <= room:
-            chunks[-1].append(Piece(length, number))
+            chunks[-1].append(Piece(length, number, length))
             room -= length
         elif length:
-            rows = [min(size, length - i) for i in range(0, length, size)]
-            cut = len(rows) > 1
-            chunks += [[Piece(n, number, not cut, k == len(rows) - 1)] for k, n in enumerate(rows)]
-            room = 0 if cut else size - length
+            starts = range(0, length, size)
+            chunks += [[Piece(min(size, length - i), number, length, i + size >= length)] for i in starts]
+            room = max(0, size - length)
     return chunks
 
 
 def rows_at_once(device: torch.device, row_bytes: int) -> int:
-    """How many rows of so many bytes make a chunk: by a fixed amount of memory on the CPU, by what is free on
-    a GPU.
-    """
+    """How many rows of so many bytes make a chunk: by a fixed amount on the CPU, by what is free on a GPU."""
     if device.type == "cpu":
         return max(1, CHUNK_BYTES // row_bytes)
     free: float = inf

@@ -35,18 +35,14 @@ def block_mask(tree: PrefixTree, moved: PrefixTree) -> BlockMask:
     full_nn = earlier_nn & (ends_nB.min(1) >= first_n[:, None] + BLOCK)
     partial_nn = (seen_nn & ~full_nn) | np.eye(len(first_n), dtype=bool)  # a token sees itself
     blocks: dict[str, Any] = {}
-    for name, wanted_nn in (
-        ("kv", partial_nn),
-        ("full_kv", full_nn),
-        ("q", partial_nn.T),
-        ("full_q", full_nn.T),
-    ):
+    kinds = {"kv": partial_nn, "full_kv": full_nn, "q": partial_nn.T, "full_q": full_nn.T}
+    for name, wanted_nn in kinds.items():
         counts_n = wanted_nn.sum(1)
         first_nn = np.argsort(~wanted_nn, axis=1, kind="stable")  # the wanted blocks of a row stand first
         for what, array in (("num_blocks", counts_n), ("indices", first_nn)):
             # Tensors of their own: parts of one have offsets, and torch compiles anew for other offsets.
-            found = torch.from_numpy(array.astype(np.int32))[None, None]
-            blocks[f"{name}_{what}"] = upload(found, moved.input_ids.device)
+            tensor = torch.from_numpy(array.astype(np.int32))[None, None]
+            blocks[f"{name}_{what}"] = upload(tensor, moved.input_ids.device)
     lengths = (len(tree.input_ids), len(tree.input_ids))
     return BlockMask(seq_lengths=lengths, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=moved.mask_mod(), **blocks)
 

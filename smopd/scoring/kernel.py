@@ -10,12 +10,12 @@ ask it which of them move would make the host wait.
 
 A chunk's logits stand in two buffers, which the last loss's gradient may take over. `scorer_of` chooses who
 does the elementwise work on them: tiles of the vocabulary on the CPU (tiles.py), one Triton kernel a loss on
-CUDA (triton_rows.py), torch's operations over whole chunks elsewhere (whole.py). Under a soft cap c (logits
+CUDA (triton_rows.py), torch's operations over whole chunks elsewhere (rows.py). Under a soft cap c (logits
 c * tanh(z / c)) the gradient is times 1 - (logits / c)^2. Shapes: N tokens, d width, V vocabulary, n rows of
 a chunk.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -23,8 +23,7 @@ from typing import Any
 
 import torch
 
-from smopd.scoring import plain, rows, tiles, whole
-from smopd.scoring.alternatives import Highest, Top, highest
+from smopd.scoring import plain, rows, tiles
 from smopd.scoring.chunks import Piece, chunks_of, rows_at_once
 from smopd.scoring.losses import Kind, LogitLoss, RowLoss, as_loss
 from smopd.scoring.products import by_hidden_states, logits_into, wide_dtype
@@ -81,25 +80,21 @@ def token_stats(
         )  # fmt: skip
     count, vocabulary = student_hidden.shape[0], lm_head_weight.shape[0]
     wide = wide_dtype(student_hidden.dtype)
-    device = student_hidden.device
     softcap = plain.cap_of(lm_head_weight)
-    score, buffers = scorer_of(device, wide, losses, softcap)
-    size = chunk_size or rows_at_once(device, buffers * vocabulary * wide.itemsize)
+    score, buffers = scorer_of(student_hidden.device, wide, losses, softcap)
+    size = chunk_size or rows_at_once(student_hidden.device, buffers * vocabulary * wide.itemsize)
     replies = list(lengths) if lengths is not None and decide is not None else [count]
     with_gradient = student_hidden.requires_grad and torch.is_grad_enabled()
     job = _Job(
-        list(losses), score, chunks_of(replies, size), decide, wide, with_gradient, auxiliary,
-        partial(highest, count=alternatives, softcap=softcap) if alternatives else None,
+        list(losses), score, chunks_of(replies, size), decide, wide, with_gradient, auxiliary, alternatives,
+        softcap,
     )  # fmt: skip
     columns = _Fused.apply(student_hidden, teacher_hidden.detach(), lm_head_weight.detach(), tokens, job)
-    entropy, teacher_entropy, student_logp, teacher_logp, top = columns[len(losses) :]
-    return [
-        TokenStats(
-            columns[k], entropy, teacher_entropy, student_logp, teacher_logp, weight, top, auxiliary,
-            *job.likeliest(),
-        )
-        for k, weight in enumerate(job.decided())
-    ]  # fmt: skip
+    a, b, c, d, top = columns[len(losses) :]
+    likeliest = [torch.cat(parts) for parts in zip(*job.likeliest, strict=True)]
+    weights = [torch.cat(parts) for parts in job.weights] if decide else [None] * len(losses)
+    pairs = zip(columns, weights, strict=False)  # the columns begin with those of the losses
+    return [TokenStats(value, a, b, c, d, weight, top, auxiliary, *likeliest) for value, weight in pairs]
 
 
 def scorer_of(
@@ -113,12 +108,12 @@ def scorer_of(
         from smopd.scoring import triton_rows
 
         return partial(triton_rows.score, softcap=softcap), 2 + len(losses)
-    return rows.under_soft_cap(whole.score, softcap), whole.BUFFERS + len(losses)
+    return rows.under_soft_cap(rows.score, softcap), rows.BUFFERS + len(losses)
 
 
 @dataclass
 class _Job:
-    """What the kernel needs besides tensors, and the weights it was told."""
+    """What the kernel needs besides tensors, and what it finds besides columns."""
 
     losses: list[RowLoss]
     score: rows.Score
@@ -126,24 +121,12 @@ class _Job:
     decide: Decide | None
     wide: torch.dtype
     with_gradient: bool
-    auxiliary: torch.Tensor | None = None
-    look: Callable[[torch.Tensor, torch.Tensor], Highest] | None = None
-    tops: list[list[Top]] = field(default_factory=list)  # of each chunk, the student's and the teacher's
+    auxiliary: torch.Tensor | None
+    alternatives: int
+    softcap: float | None
     weights: list[list[torch.Tensor]] = field(default_factory=list)  # of each loss, reply by reply
-
-    def decided(self) -> Sequence[torch.Tensor | None]:
-        """[N] weights of each loss; None where nobody decides."""
-        if self.decide is None:
-            return [None] * len(self.losses)
-        return [torch.cat(weights) for weights in self.weights]
-
-    def likeliest(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """[N, 2, k] ids and log-probabilities of both models' likeliest tokens; None where nobody asked."""
-        if not self.tops:
-            return None, None
-        ids = [torch.stack([top.tokens for top in both], 1) for both in self.tops]
-        logps = [torch.stack([top.logps for top in both], 1) for both in self.tops]
-        return torch.cat(ids), torch.cat(logps)
+    # Of each chunk [n, 2, k] ids and log-probabilities of both models' likeliest tokens, where asked for.
+    likeliest: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
 
 class _Fused(torch.autograd.Function):
@@ -173,10 +156,12 @@ class _Fused(torch.autograd.Function):
             logits_into(zt, teacher[part], weight)
             extra = None if job.auxiliary is None else job.auxiliary[part]
             chunk = rows.Chunk(zs, zt, tokens[part], extra, (student[part], teacher[part]))
-            seen = [job.look(z, tokens[part]) for z in (zs, zt)] if job.look else []
+            # Before anybody writes over the logits.
+            highest = [_highest(z, tokens[part], job) for z in (zs, zt)] if job.alternatives else []
             scored = job.score(chunk, job.losses, job.with_gradient)
-            if seen:
-                job.tops.append([one.with_logp(p) for one, p in zip(seen, scored.shared[2:4], strict=True)])
+            if highest:
+                ids, above = (torch.stack(both, 1) for both in zip(*highest, strict=True))
+                job.likeliest.append((ids, above + torch.stack(scored.shared[2:4], 1)[..., None]))
             for column, values in zip(columns, [*scored.values, *scored.shared], strict=True):
                 column[part] = values
             moving = _moving(columns, part, pieces, job)
@@ -194,6 +179,15 @@ class _Fused(torch.autograd.Function):
             for gradient, above in zip(ctx.saved_tensors, upstream, strict=False)
         ]
         return sum(scaled[1:], start=scaled[0]).to(ctx.dtype), None, None, None, None
+
+
+def _highest(z_nV: torch.Tensor, tokens_n: torch.Tensor, job: _Job) -> tuple[torch.Tensor, torch.Tensor]:
+    """[n, k] ids of the highest uncapped logits (a soft cap keeps their order), and how far above the sampled
+    token's each is when capped: with that token's log-probability it is its own.
+    """
+    values, ids = z_nV.topk(min(job.alternatives, z_nV.shape[1]), -1)
+    sampled = z_nV.gather(-1, tokens_n[:, None])
+    return ids, plain.capped(values, job.softcap) - plain.capped(sampled, job.softcap)
 
 
 def _keep_gradient(
@@ -233,18 +227,15 @@ def _moving(
     for piece in pieces:
         last = first + piece.rows
         if piece.last:
-            begin = (
-                first
-                if piece.whole
-                else last - sum(p.rows for c in job.chunks for p in c if p.reply == piece.reply)
-            )
-            a, b, c, d, top = (column[begin:last] for column in columns[len(job.losses) :])
-            extra = None if job.auxiliary is None else job.auxiliary[begin:last]
-            values = (columns[k][begin:last] for k in range(len(job.losses)))
-            stats = [TokenStats(column, a, b, c, d, None, top, extra) for column in values]
+            reply = slice(last - piece.length, last)
+            a, b, c, d, top = (column[reply] for column in columns[len(job.losses) :])
+            extra = None if job.auxiliary is None else job.auxiliary[reply]
+            values = (column[reply] for column in columns[: len(job.losses)])
+            stats = [TokenStats(value, a, b, c, d, None, top, extra) for value in values]
             for k, decision in enumerate(job.decide(piece.reply, stats)):
                 job.weights[k].append(decision.weight.to(job.wide))
                 moving[k].append(decision.moves)
         first = last
     # A chunk holds whole replies, or a part of one.
-    return [torch.cat(moves) for moves in moving] if pieces[0].whole else [None] * len(job.losses)
+    whole = pieces[0].rows == pieces[0].length
+    return [torch.cat(moves) for moves in moving] if whole else [None] * len(job.losses)

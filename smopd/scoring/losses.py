@@ -32,14 +32,12 @@ class Rows(NamedTuple):
 
 
 class RowLoss(Protocol):
-    """What a token costs."""
+    """What a token costs. Equal losses are computed once; the name is for messages."""
 
     @property
-    def name(self) -> str:
-        """For messages and metrics."""
+    def name(self) -> str: ...
 
-    def __hash__(self) -> int:
-        """Equal losses are computed once."""
+    def __hash__(self) -> int: ...
 
     def value(self, rows: Rows) -> torch.Tensor:
         """[n], each row from its own logits alone."""
@@ -61,24 +59,20 @@ class Divergence:
 
     def __post_init__(self) -> None:
         if self.kind not in ("gjs", "rkl", "fkl"):
-            raise ValueError(
-                f"unknown divergence {self.kind!r}; known: gjs, rkl, fkl, or a row loss of your own"
-            )
+            known = "gjs, rkl, fkl, or a row loss of your own"
+            raise ValueError(f"unknown divergence {self.kind!r}; known: {known}")
         if self.kind == "gjs" and not 0 < self.beta < 1:
-            raise ValueError(
-                f"gjs needs 0 < beta < 1, found {self.beta}: at both ends it is zero; use rkl or fkl"
-            )
+            why = "at both ends it is zero; use rkl or fkl"
+            raise ValueError(f"gjs needs 0 < beta < 1, found {self.beta}: {why}")
 
     @property
     def name(self) -> str:
-        """The kind."""
         return self.kind
 
     def __str__(self) -> str:
         return f"gjs({self.beta:g})" if self.kind == "gjs" else self.kind
 
     def value(self, rows: Rows) -> torch.Tensor:
-        """The sum over the vocabulary."""
         student, teacher = rows.student, rows.teacher
         if self.temperature != 1:
             student, teacher = student / self.temperature, teacher / self.temperature
@@ -122,7 +116,7 @@ class FunctionLoss:
 
 
 def row_loss(function: Callable[[Rows], torch.Tensor]) -> FunctionLoss:
-    """Makes a row loss of a function, as a decorator."""
+    """Decorator that makes a row loss of a function."""
     return FunctionLoss(getattr(function, "__name__", "function"), function)
 
 
@@ -176,9 +170,7 @@ def top_k_gjs(k: int, beta: float = 0.5) -> FunctionLoss:
 
 @cache
 def hinge(margin: float) -> FunctionLoss:
-    """max(0, margin + |log s - log t| - |log s - log t'|) of the sampled token; t' is a term's auxiliary
-    context.
-    """
+    """max(0, margin + |log s - log t| - |log s - log t'|) of the sampled token; t': a term's auxiliary."""
 
     def value(rows: Rows) -> torch.Tensor:
         assert rows.auxiliary is not None, "a hinge needs a term with an auxiliary context"

@@ -31,14 +31,11 @@ def body_and_head(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.Tensor
     head = causal.get_output_embeddings()
     body = getattr(causal, causal.base_model_prefix, None)
     if head is None or body is None or not isinstance(head, torch.nn.Linear):
-        raise UserError(
-            f"{type(causal).__name__}: has no plain linear lm_head on a decoder; smopd cannot score with it"
-        )
+        name = type(causal).__name__
+        raise UserError(f"{name}: has no plain linear lm_head on a decoder; smopd cannot score with it")
     if head.weight.requires_grad:
-        raise UserError(
-            "the lm_head is trainable; smopd trains adapters on the projections and keeps embeddings and "
-            "head frozen"
-        )
+        kept = "smopd trains adapters on the projections and keeps embeddings and head frozen"
+        raise UserError(f"the lm_head is trainable; {kept}")
     softcap = getattr(causal.config.get_text_config(), "final_logit_softcapping", None)
     return body, plain.CappedHead.of(head.weight, softcap) if softcap else head.weight
 
@@ -69,35 +66,25 @@ def check_head(model: torch.nn.Module, ids: Sequence[int]) -> None:
 
 
 def _logit_changes(causal: Any) -> str:
-    """What a model says of its logits."""
     config = causal.config.get_text_config()
-    found = [
-        f"config.{name} = {getattr(config, name)}"
-        for name, none in LOGIT_FIELDS.items()
-        if getattr(config, name, none) != none
-    ]
-    found += ["a bias on the head"] if causal.get_output_embeddings().bias is not None else []
-    return ", ".join(found) or "logit scaling, or something else behind the head"
+    values = {name: getattr(config, name, none) for name, none in LOGIT_FIELDS.items()}
+    changes = [f"config.{name} = {value}" for name, value in values.items() if value != LOGIT_FIELDS[name]]
+    changes += ["a bias on the head"] if causal.get_output_embeddings().bias is not None else []
+    return ", ".join(changes) or "logit scaling, or something else behind the head"
 
 
 def packable(body: torch.nn.Module, longest: int) -> bool:
     """Whether a mask alone decides what a token sees, for sequences up to `longest` tokens."""
     config: Any = body.config.get_text_config()  # type: ignore[operator,union-attr]
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    layers = getattr(config, "layer_types", None)
+    kinds = set(layers or ["full_attention"])
     window = getattr(config, "sliding_window", None) or longest
     # Older configs name a window without saying which layers have it.
-    windowed = longest > window and (
-        "sliding_attention" in kinds or getattr(config, "layer_types", None) is None
-    )
-    if getattr(
-        config, "alibi", False
-    ):  # positions as biases of the scores, which a packed row would get wrong
+    windowed = longest > window and (layers is None or "sliding_attention" in kinds)
+    # Positions as biases of the scores, which a packed row would get wrong.
+    if windowed or getattr(config, "alibi", False):
         return False
-    return (
-        config._attn_implementation in PACKABLE
-        and kinds <= {"full_attention", "sliding_attention"}
-        and not windowed
-    )
+    return config._attn_implementation in PACKABLE and kinds <= {"full_attention", "sliding_attention"}
 
 
 def reply_hidden(
@@ -106,8 +93,7 @@ def reply_hidden(
     device: torch.device | str = "cpu",
     row_tokens: int = 2048,
 ) -> torch.Tensor:
-    """[N, d] hidden states that predict the reply tokens of all sequences, in order; N is the sum of reply
-    lengths.
+    """[N, d] hidden states that predict the reply tokens of all sequences, in order; N sums reply lengths.
 
     At most `row_tokens` packed tokens go through the model at once (or one sequence, if that is longer).
     """
@@ -122,8 +108,7 @@ def reply_hidden(
         places = []
         for k, index in zip(chosen, tree.index, strict=True):
             context, reply = sequences[k]
-            # Position p of a sequence predicts its token p + 1, so reply token i is predicted at len(context)
-            # - 1 + i.
+            # Position p predicts token p + 1, so reply token i is predicted at len(context) - 1 + i.
             places.append(index[len(context) - 1 : len(context) - 1 + len(reply)])
         hidden_Ld = _packed_pass(body, tree, device)
         replies = hidden_Ld[upload(torch.cat(places), device)].split([len(p) for p in places])
@@ -155,20 +140,12 @@ def _packed_pass(body: torch.nn.Module, tree: PrefixTree, device: torch.device |
     if kind == "flex":
         tree = tree.padded(flex.bucket(len(tree.input_ids)))
     row = tree.to(device)
-    mask: Any
-    extra: dict[str, Any] = {}
+    arguments: dict[str, Any] = {"input_ids": row.input_ids[None], "position_ids": row.position_ids[None]}
     if kind == "flex":
-        mask = flex.block_mask(tree, row)
+        arguments["attention_mask"] = flex.block_mask(tree, row)
     elif kind == "segments":
-        mask, extra["prefix_tree"] = row.attention_mask()[None, None], tree.segments()
+        arguments |= {"attention_mask": row.attention_mask()[None, None], "prefix_tree": tree.segments()}
     else:
-        mask = row.additive_mask(next(body.parameters()).dtype)[None, None]
+        arguments["attention_mask"] = row.additive_mask(next(body.parameters()).dtype)[None, None]
     attention.install()
-    output = body(
-        input_ids=row.input_ids[None],
-        position_ids=row.position_ids[None],
-        attention_mask=mask,
-        use_cache=False,
-        **extra,
-    )
-    return output.last_hidden_state[0]
+    return body(use_cache=False, **arguments).last_hidden_state[0]

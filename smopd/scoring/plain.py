@@ -30,13 +30,11 @@ class CappedHead(torch.Tensor):
     @staticmethod
     def of(weight: torch.Tensor, softcap: float) -> "CappedHead":
         """The same weight, not copied, with its cap."""
-        if type(weight) not in (
-            torch.Tensor,
-            torch.nn.Parameter,
-        ):  # a sharded weight would lose its cap when it is gathered
+        # A sharded weight would lose its cap when it is gathered.
+        if type(weight) not in (torch.Tensor, torch.nn.Parameter):
+            kind = type(weight).__name__
             raise UserError(
-                f"a soft-capped head must be a plain tensor, not {type(weight).__name__}: "
-                "train without train.shard"
+                f"a soft-capped head must be a plain tensor, not {kind}: train without train.shard"
             )
         head = torch.Tensor._make_subclass(CappedHead, weight.detach(), weight.requires_grad)
         head.softcap = softcap
@@ -70,28 +68,18 @@ def token_stats(
     The interface of the fast path; here every token gets its gradient, whatever `decide` says of it.
     """
     check_rows(student_hidden, teacher_hidden, tokens)
-    count = student_hidden.shape[0]
-    size = max(1, chunk_size or count)
-    pieces = [
-        _chunk(
-            student_hidden[i : i + size],
-            teacher_hidden[i : i + size],
-            lm_head_weight,
-            tokens[i : i + size],
-            losses,
-            None if auxiliary is None else auxiliary[i : i + size],
-            alternatives,
-        )
-        for i in range(0, max(count, 1), size)
-    ]
-    values, shared = zip(*pieces, strict=True)
-    a, b, c, d, top, *likeliest = (torch.cat(column) for column in zip(*shared, strict=True))
-    own = (torch.cat([v[k] for v in values]) for k in range(len(losses)))
-    stats = [TokenStats(column, a, b, c, d, None, top, auxiliary, *likeliest) for column in own]
+    inputs = [student_hidden, teacher_hidden, tokens, *([] if auxiliary is None else [auxiliary])]
+    size = max(1, chunk_size or len(tokens))
+    chunks = zip(*(column.split(size) for column in inputs), strict=True)
+    pieces = [_chunk(lm_head_weight, losses, alternatives, *chunk) for chunk in chunks]
+    values, shared = (zip(*columns, strict=True) for columns in zip(*pieces, strict=True))
+    a, b, c, d, top, *likeliest = map(torch.cat, shared)
+    stats = [TokenStats(torch.cat(v), a, b, c, d, None, top, auxiliary, *likeliest) for v in values]
     if decide is None or lengths is None:
         return stats
-    replies = zip(*(s.detached().split(lengths) for s in stats), strict=True)
-    decided = [decide(number, reply) for number, reply in enumerate(replies) if lengths[number]]
+    detached = (replace(s, divergence=s.divergence.detach()).split(lengths) for s in stats)
+    replies = enumerate(zip(*detached, strict=True))
+    decided = [decide(number, reply) for number, reply in replies if lengths[number]]
     empty = top.new_zeros(0)
     return [
         replace(s, weight=torch.cat([empty, *(decisions[k].weight.to(empty.dtype) for decisions in decided)]))
@@ -100,13 +88,13 @@ def token_stats(
 
 
 def _chunk(
+    weight: torch.Tensor,
+    losses: Sequence[RowLoss],
+    alternatives: int,
     student_hidden: torch.Tensor,
     teacher_hidden: torch.Tensor,
-    weight: torch.Tensor,
     tokens: torch.Tensor,
-    losses: Sequence[RowLoss],
-    auxiliary: torch.Tensor | None,
-    alternatives: int,
+    auxiliary: torch.Tensor | None = None,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Each loss's values, and the columns they share: both entropies, both log-probabilities, the teacher's
     highest; with `alternatives` also both models' likeliest tokens and their log-probabilities.
@@ -125,10 +113,7 @@ def _chunk(
     likeliest: list[torch.Tensor] = []
     if alternatives:
         best = [logp_NV.detach().topk(min(alternatives, logp_NV.shape[1]), -1) for logp_NV in logps]
-        likeliest = [
-            torch.stack([top.indices for top in best], 1),
-            torch.stack([top.values for top in best], 1),
-        ]
+        likeliest = [torch.stack(both, 1) for both in ([b.indices for b in best], [b.values for b in best])]
     return values, [*entropies, *sampled, logps[1].amax(-1), *likeliest]
 
 
@@ -143,10 +128,8 @@ def reply_hidden(
     device: torch.device | str = "cpu",
     row_tokens: int = 8192,
 ) -> torch.Tensor:
-    """[N, d] hidden states that predict the reply tokens of all sequences, in order: one right-padded row a
-    sequence.
-
-    Rows of like length go through the model together, at most `row_tokens` tokens, padding included, at once.
+    """`passes.reply_hidden` by one right-padded row a sequence. Rows of like length go through the model
+    together, at most `row_tokens` tokens, padding included, at once.
     """
     rows = [[*context, *reply] for context, reply in sequences]
     states: list[torch.Tensor | None] = [None] * len(rows)
@@ -157,17 +140,15 @@ def reply_hidden(
         else:
             batches.append([i])
     for chosen in batches:
-        longest = len(rows[chosen[0]])
         # Padding stands behind every real token, and the mask comes from lengths: a pad id may be a model's
         # end token.
-        ids = torch.tensor([rows[i] + [0] * (longest - len(rows[i])) for i in chosen], device=device)
-        mask = torch.tensor(
-            [[1] * len(rows[i]) + [0] * (longest - len(rows[i])) for i in chosen], device=device
-        )
-        hidden_BLd = body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        padding = [[0] * (len(rows[chosen[0]]) - len(rows[i])) for i in chosen]
+        ids = torch.tensor([rows[i] + pad for i, pad in zip(chosen, padding, strict=True)], device=device)
+        mask = [[1] * len(rows[i]) + pad for i, pad in zip(chosen, padding, strict=True)]
+        mask_BL = torch.tensor(mask, device=device)
+        hidden_BLd = body(input_ids=ids, attention_mask=mask_BL, use_cache=False).last_hidden_state
         for i, hidden_Ld in zip(chosen, hidden_BLd, strict=True):
             context, reply = sequences[i]
-            # Position p holds the prediction of token p + 1, so reply token i is predicted at len(context) -
-            # 1 + i.
+            # Position p predicts token p + 1, so reply token i is predicted at len(context) - 1 + i.
             states[i] = hidden_Ld[len(context) - 1 : len(context) - 1 + len(reply)]
     return torch.cat([state for state in states if state is not None])

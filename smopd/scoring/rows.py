@@ -1,5 +1,5 @@
-"""What is made of one chunk of logits, whoever makes it: tiles.py on the CPU, triton_rows.py on CUDA,
-whole.py elsewhere. All three score a `Chunk` under some row losses and give a `Scored`.
+"""What is made of one chunk of logits, whoever makes it: tiles.py on the CPU, triton_rows.py on CUDA, `score`
+below on other devices. All three score a `Chunk` under some row losses and give a `Scored`.
 
 With s, t the two distributions and L = log s - log m (gjs) or log s - log t (rkl), the gradient by student
 logits is gjs: (1-b) * s * (L - sum s*L)     rkl: s * (L - sum s*L)     fkl: s - t     nll: s - onehot(y)
@@ -13,6 +13,7 @@ import torch
 
 from smopd.scoring.losses import Divergence, HiddenLoss, Kind, RowLoss, Rows, row_values, sampled_nll
 
+BUFFERS = 10  # of a chunk's size that `score` has alive at once, both logits among them, the gradients not
 # dL/dz of the student [n, V] and a factor it still needs; or dL/dh [n, d] and None.
 Gradient = tuple[torch.Tensor, float | None]
 
@@ -28,8 +29,6 @@ class Chunk(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What is made of a chunk."""
-
     values: list[torch.Tensor]  # [n] of each loss
     shared: list[torch.Tensor]  # [n] both entropies, both log-probabilities, the teacher's highest
     gradients: list[Gradient]  # of each loss, where wanted
@@ -102,3 +101,53 @@ def small_divergence(log_s_nv: torch.Tensor, log_t_nv: torch.Tensor, kind: Kind,
     else:
         terms = torch.where(student_larger == (kind == "rkl"), d + q, -((1 + q) * d + q))
     return torch.maximum(log_s_nv, log_t_nv).exp_().mul_(terms).sum(-1)
+
+
+def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Scored:
+    """Score a chunk by torch's operations over all of it at once, none of which depends on the vocabulary or
+    makes the host wait. The logits stay as they are.
+    """
+    log_s, log_t = (z.log_softmax(-1) for z in (chunk.student, chunk.teacher))
+    picked_n1 = chunk.tokens[:, None]
+    logps = [log_p.gather(-1, picked_n1)[:, 0] for log_p in (log_s, log_t)]
+    shared = [_entropy(log_s), _entropy(log_t), *logps, log_t.amax(-1)]
+    values: list[torch.Tensor] = []
+    gradients: list[Gradient] = []
+    for loss in losses:
+        if isinstance(loss, Divergence) and loss.entry_cap is None:
+            a, b = log_s, log_t
+            if loss.temperature != 1:
+                a, b = ((z / loss.temperature).log_softmax(-1) for z in (chunk.student, chunk.teacher))
+            value = small_divergence(a, b, loss.kind, loss.beta)
+            share = 1 - loss.beta if loss.kind == "gjs" else 1.0
+            slope = _slope(a, b, loss) if with_gradient else chunk.student
+            gradient: Gradient = slope, share / loss.temperature
+        elif loss is sampled_nll():
+            value, slope = -logps[0], chunk.student
+            if with_gradient:
+                slope = log_s.exp()
+                slope.scatter_add_(-1, picked_n1, torch.full_like(picked_n1, -1, dtype=slope.dtype))
+            gradient = slope, 1.0
+        else:
+            value, gradient = by_autograd(chunk, loss, with_gradient)
+        values.append(value)
+        gradients.append(gradient)
+    return Scored(values, shared, gradients if with_gradient else [])
+
+
+def _slope(log_s: torch.Tensor, log_t: torch.Tensor, loss: Divergence) -> torch.Tensor:
+    """[n, V] gradient by student logits but for its factor."""
+    s = log_s.exp()
+    if loss.kind == "fkl":
+        return s.sub_(log_t.exp())
+    if loss.kind == "rkl":
+        log_m = log_t
+    else:
+        # where both underflow to zero the mixture must not become log 0: 0 times infinity is no number
+        log_m = torch.lerp(s, log_t.exp(), loss.beta).clamp_min_(torch.finfo(s.dtype).tiny).log_()
+    weighted = (log_s - log_m).mul_(s)
+    return weighted.addcmul_(s, weighted.sum(-1, keepdim=True), value=-1)
+
+
+def _entropy(log_p: torch.Tensor) -> torch.Tensor:
+    return log_p.exp().mul_(log_p).sum(-1).neg_()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from smopd.lazy import torch
@@ -37,10 +37,6 @@ class TokenStats:
         pieces = [[None] * len(lengths) if c is None else torch.split(c, list(lengths)) for c in columns]
         return [TokenStats(*piece) for piece in zip(*pieces, strict=True)]
 
-    def detached(self) -> TokenStats:
-        """The same without a graph."""
-        return replace(self, divergence=self.divergence.detach())
-
 
 class Decision(NamedTuple):
     """Which tokens of a reply carry loss: their weights, and which rows can have a gradient."""
@@ -66,9 +62,6 @@ def checked_vector(value: Any, count: int, of_floats: bool = False) -> torch.Ten
 
 
 def check_rows(student: torch.Tensor, teacher: torch.Tensor, tokens: torch.Tensor) -> None:
-    """Refuse rows that do not line up."""
-    counts = (student.shape[0], teacher.shape[0], tokens.shape[0])
+    counts = [len(student), len(teacher), len(tokens)]
     if len(set(counts)) > 1:
-        raise ValueError(
-            f"student, teacher and tokens must have one row a token: {', '.join(map(str, counts))}"
-        )
+        raise ValueError(f"student, teacher and tokens must have one row a token: {str(counts)[1:-1]}")

@@ -18,39 +18,35 @@ def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Score
     zs, zt, tokens = chunk.student, chunk.teacher, chunk.tokens
     values: list[torch.Tensor] = []
     gradients: list[Gradient] = []
-    entropies: tuple[torch.Tensor, torch.Tensor] | None = None
     (log_sum_s, _), (log_sum_t, top_t) = _log_sum(zs), _log_sum(zt)
     log_sums = log_sum_s, log_sum_t
     logps = [z.gather(-1, tokens[:, None]).sub_(c)[:, 0] for z, c in zip((zs, zt), log_sums, strict=True)]
+    closed = [loss for loss in losses if isinstance(loss, Divergence) and loss.entry_cap is None]
+    entropies = []
+    if not any(loss.temperature == 1 for loss in closed):  # else such a loss makes them on its way
+        entropies = [_entropy(zs, log_sum_s), _entropy(zt, log_sum_t)]
     for number, loss in enumerate(losses):
         final = number == len(losses) - 1
         if isinstance(loss, Divergence) and loss.entry_cap is None:
             if loss.temperature == 1:
                 a, b = (zs, zt) if final else (zs.clone(), zt.clone())
-                value, *both, factor = _divergence(a, b, *log_sums, loss, with_gradient, small)
-                entropies = both[0], both[1]
+                value, *entropies, factor = _divergence(a, b, *log_sums, loss, with_gradient, small)
             else:
-                if final and entropies is None:
-                    entropies = _entropy(zs, log_sums[0]), _entropy(zt, log_sums[1])
                 a, b = zs / loss.temperature, zt / loss.temperature
                 sums = _log_sum(a)[0], _log_sum(b)[0]
                 value, _, _, factor = _divergence(a, b, *sums, loss, with_gradient, small)
                 factor /= loss.temperature
-            gradients.append((a, factor))
+            gradient: Gradient = a, factor
+        elif loss is sampled_nll():
+            value, slope = -logps[0], zs
+            if with_gradient:
+                slope = (zs if final else zs.clone()).sub_(log_sum_s).exp_()
+                slope[torch.arange(len(tokens), device=slope.device), tokens] -= 1
+            gradient = slope, 1.0
         else:
-            if final and entropies is None:
-                entropies = _entropy(zs, log_sums[0]), _entropy(zt, log_sums[1])
-            if loss is sampled_nll():
-                value = -logps[0]
-                slope = (zs if final else zs.clone()).sub_(log_sums[0]).exp_() if with_gradient else zs
-                if with_gradient:
-                    slope[torch.arange(len(tokens), device=slope.device), tokens] -= 1
-                gradients.append((slope, 1.0))
-            else:
-                value, gradient = by_autograd(chunk, loss, with_gradient)
-                gradients.append(gradient)
+            value, gradient = by_autograd(chunk, loss, with_gradient)
         values.append(value)
-    assert entropies is not None
+        gradients.append(gradient)
     top = (top_t - log_sum_t)[:, 0]
     return Scored(values, [*entropies, *logps, top], gradients if with_gradient else [])
 
@@ -83,8 +79,7 @@ def _divergence(
     with_gradient: bool,
     small: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
-    """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes, if one
-    is wanted.
+    """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes.
 
     Everything is made of four inner products a row: s.log s, t.log t, s.log m, t.log m (for a KL divergence m
     is the other one).

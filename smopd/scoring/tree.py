@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -51,9 +52,8 @@ class PrefixTree:
 
     def to(self, device: torch.device | str) -> PrefixTree:
         """The same row on another device (`index` stays: it is used to pick rows, wherever they are)."""
-        ids, positions, ends = (
-            upload(t, device) for t in (self.input_ids, self.position_ids, self.subtree_end)
-        )
+        row = (self.input_ids, self.position_ids, self.subtree_end)
+        ids, positions, ends = (upload(tensor, device) for tensor in row)
         return PrefixTree(ids, positions, ends, self.index)
 
     def padded(self, length: int) -> PrefixTree:
@@ -77,13 +77,11 @@ class PrefixTree:
         hidden = torch.zeros(1, dtype=dtype).new_full((), torch.finfo(dtype).min)
         return torch.where(self.attention_mask(), hidden.new_zeros(()), hidden.to(self.input_ids.device))
 
-    def mask_mod(self) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+    def mask_mod(self) -> Callable[..., torch.Tensor]:
         """The same as a mask_mod of flex_attention."""
         end = self.subtree_end
 
-        def visible(
-            batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor
-        ) -> torch.Tensor:
+        def visible(batch: Any, head: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
             return (key <= query) & (query < end[key])
 
         return visible
@@ -94,9 +92,8 @@ def layout(sequences: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, 
     arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
     nothing = np.empty(0, dtype=np.int64)
     ids, depths, index = [nothing], [nothing], [nothing] * len(arrays)
-    closed: list[
-        tuple[np.ndarray, int]
-    ] = []  # nodes that get no further descendant, and where the row stood then
+    # Nodes that get no further descendant, and where the row stood then.
+    closed: list[tuple[np.ndarray, int]] = []
     length, path, previous = 0, nothing, nothing
     for k in _sorted(arrays):
         tokens = arrays[k]
@@ -117,14 +114,14 @@ def layout(sequences: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, 
 def segments_of(ends: np.ndarray) -> list[Segment]:
     """The segments of a packed row, from its subtree ends."""
     starts = np.flatnonzero(np.diff(ends, prepend=0))
-    found: list[Segment] = []
+    segments: list[Segment] = []
     path: list[int] = []
     for start, stop in pairwise([*starts.tolist(), len(ends)]):
-        while path and ends[found[path[-1]].start] <= start:
+        while path and ends[segments[path[-1]].start] <= start:
             path.pop()
-        found.append(Segment(start, stop, tuple(path)))
-        path.append(len(found) - 1)
-    return found
+        segments.append(Segment(start, stop, tuple(path)))
+        path.append(len(segments) - 1)
+    return segments
 
 
 def bucket(length: int) -> int:
@@ -142,10 +139,8 @@ def upload(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
 
 def rows_within(sequences: Sequence[Sequence[int]], budget: int) -> list[list[int]]:
     """Which sequences share a packed row: neighbours in sorted order, up to `budget` packed tokens (or one
-    longer sequence).
-
-    Every cut packs the prefix it cuts through twice, so the cuts are those with the fewest packed tokens in
-    all.
+    longer sequence). Every cut packs the prefix it cuts through twice, so the cuts are those with the fewest
+    packed tokens in all.
     """
     arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
     order = _sorted(arrays)
@@ -154,10 +149,8 @@ def rows_within(sequences: Sequence[Sequence[int]], budget: int) -> list[list[in
     fewest = [0]  # packed tokens of the first n sequences
     last_row = [0]  # where the last row of that packing begins
     for n in range(1, len(order) + 1):
-        # A row that ends with sequence n - 1 and begins ever earlier: its size grows by one difference a
-        # step.
-        best, begin = fewest[n - 1] + lengths[n - 1], n - 1
-        tail = 0
+        # A row that ends with sequence n - 1 and begins ever earlier grows by one difference a step.
+        best, begin, tail = fewest[n - 1] + lengths[n - 1], n - 1, 0
         for first in range(n - 2, -1, -1):
             tail += new[first]
             if lengths[first] + tail > max(budget, lengths[n - 1]):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from smopd.errors import UserError
+from smopd.formatting import finite
 from smopd.runs import Run
 from smopd.runs.tokens import read
 
@@ -54,65 +55,47 @@ def load_tokens(run: Path, term: str | None = None) -> Tokens:
 
 def calibration(tokens: Tokens) -> dict[str, Any] | None:
     """The diagram's bins, AUROC with its 95% interval, calibration error, kept against dropped tokens."""
-    entropy = tokens["entropy"].astype(float)
-    count = len(entropy)
-    if not count:
+    names = ("entropy", "student_logp", "teacher_logp", "divergence")
+    entropy, student_logp, teacher_logp, divergence = (tokens[name].astype(float) for name in names)
+    if not len(entropy):
         return None
-    student, teacher = (
-        np.exp(tokens["student_logp"].astype(float)),
-        np.exp(tokens["teacher_logp"].astype(float)),
-    )
-    agrees = tokens["teacher_logp"].astype(float) - tokens["student_logp"] >= AGREES
-    divergence, kept = tokens["divergence"].astype(float), tokens["kept"].astype(bool)
+    student, teacher = np.exp(student_logp), np.exp(teacher_logp)
+    agrees, kept = teacher_logp - student_logp >= AGREES, tokens["kept"].astype(bool)
     area, low, high = auroc_interval(entropy, ~agrees, tokens["rollout"])
-    bins = []
+    bins, by_entropy = [], []
     place = np.minimum((student * BINS).astype(int), BINS - 1)
-    for number in range(BINS):
-        own = place == number
-        if own.any():
-            means = {
-                "student": student[own].mean(),
-                "teacher": teacher[own].mean(),
-                "agreement": agrees[own].mean(),
-            }
-            bins.append(
-                {
-                    "low": number / BINS,
-                    "high": (number + 1) / BINS,
-                    "count": int(own.sum()),
-                    **_rounded(means),
-                }
-            )
+    for number in np.unique(place):
+        means = _means(place == number, student=student, teacher=teacher, agreement=agrees)
+        bins.append({"low": int(number) / BINS, "high": (int(number) + 1) / BINS, **means})
     edges = np.unique(np.quantile(entropy, np.linspace(0, 1, BINS + 1)))
-    by_entropy = []
     for first, last in pairwise(edges) if len(edges) > 1 else [(edges[0], edges[0])]:
-        own = (entropy >= first) & ((entropy < last) | (last == edges[-1]))
-        if not own.any():  # edges so near each other that no token lies between them
-            continue
-        means = {
-            "low": first,
-            "high": last,
-            "agreement": agrees[own].mean(),
-            "divergence": divergence[own].mean(),
-        }
-        by_entropy.append({"count": int(own.sum()), **_rounded(means)})
-    masked = ~kept
-    found: dict[str, Any] = {
-        "tokens": count,
+        chosen = (entropy >= first) & ((entropy < last) | (last == edges[-1]))
+        if chosen.any():  # not where edges are so near each other that no token lies between them
+            means = _means(chosen, agreement=agrees, divergence=divergence)
+            by_entropy.append(
+                {"count": means.pop("count"), **_rounded({"low": first, "high": last}), **means}
+            )
+    gaps = (one["count"] * abs(one["student"] - one["teacher"]) for one in bins)
+    shares: dict[str, Any] = {
+        "tokens": len(entropy),
         "rollouts": len(np.unique(tokens["rollout"])),
         "agreement": agrees.mean(),
         "auroc": area,
         "auroc_low": low,
         "auroc_high": high,
-        "ece": sum(b["count"] * abs(b["student"] - b["teacher"]) for b in bins) / count,
-        "dropped": masked.mean(),
-        "agreement_kept": agrees[kept].mean() if kept.any() else None,
-        "agreement_dropped": agrees[masked].mean() if masked.any() else None,
-        "divergence_kept": divergence[kept].mean() if kept.any() else None,
-        "divergence_dropped": divergence[masked].mean() if masked.any() else None,
-        "clipped": tokens["clipped"].mean(),
+        "ece": sum(gaps) / len(entropy),
+        "dropped": (~kept).mean(),
     }
-    return _rounded(found) | {"bins": bins, "by_entropy": by_entropy}
+    for name, column in (("agreement", agrees), ("divergence", divergence)):
+        for part, chosen in (("kept", kept), ("dropped", ~kept)):
+            shares[f"{name}_{part}"] = column[chosen].mean() if chosen.any() else None
+    shares["clipped"] = tokens["clipped"].mean()
+    return _rounded(shares) | {"bins": bins, "by_entropy": by_entropy}
+
+
+def _means(chosen: np.ndarray, **columns: np.ndarray) -> dict[str, Any]:
+    """How many tokens are chosen, and the mean of each column over them."""
+    return _rounded({"count": int(chosen.sum()), **{k: v[chosen].mean() for k, v in columns.items()}})
 
 
 def auroc(score: np.ndarray, event: np.ndarray, weight: np.ndarray | None = None) -> float:
@@ -133,24 +116,16 @@ def auroc_interval(
     _, place = np.unique(cluster, return_inverse=True)
     clusters = int(place.max()) + 1 if len(place) else 0
     draw = np.random.default_rng(seed)
-    drawn = [
-        auroc(
-            score,
-            event,
-            np.bincount(draw.integers(0, clusters, clusters), minlength=clusters)[place].astype(float),
-        )
-        for _ in range(DRAWS)
-    ]
-    found = [area for area in drawn if not np.isnan(area)]
-    low, high = np.quantile(found, [0.025, 0.975]) if found else (float("nan"), float("nan"))
+    counts = (np.bincount(draw.integers(0, clusters, clusters), minlength=clusters) for _ in range(DRAWS))
+    drawn = [auroc(score, event, count[place].astype(float)) for count in counts]
+    low, high = np.nanquantile(drawn, [0.025, 0.975]) if not np.isnan(drawn).all() else (np.nan, np.nan)
     return auroc(score, event), float(low), float(high)
 
 
 def _rounded(values: dict[str, Any]) -> dict[str, Any]:
     """Six digits, and None for what is no number: results are JSON."""
-    return {
-        name: value
-        if value is None or isinstance(value, int)
-        else (float(f"{value:.6g}") if np.isfinite(value) else None)
-        for name, value in values.items()
-    }
+
+    def rounded(value: Any) -> Any:
+        return value if value is None or isinstance(value, int) else finite(float(f"{value:.6g}"))
+
+    return {name: rounded(value) for name, value in values.items()}

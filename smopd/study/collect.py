@@ -168,5 +168,4 @@ def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], sourc
 
 
 def _short(value: float | None) -> float | None:
-    """Four digits: what a curve shows."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")

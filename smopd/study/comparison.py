@@ -49,7 +49,6 @@ class Comparison:
 
     @property
     def spreadless(self) -> bool:
-        """Whether neither arm has any spread over seeds."""
         return self.sd_a == self.sd_b == 0
 
 

@@ -5,7 +5,6 @@ Text in the SVG is drawn as outlines: a page then needs no font.
 """
 
 import io
-import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,6 +82,10 @@ class GridPoint(NamedTuple):
     point: dict[str, Any]
     label: str  # empty where there is only one
 
+    def number(self, *parts: str) -> str:
+        """The name of a number: model, values of the axes, and what follows."""
+        return "/".join([self.model, *settings(self.point), *parts])
+
 
 class Plot:
     """A study and what a figure of it has come to hold: its numbers, and which kinds of points."""
@@ -98,7 +101,15 @@ class Plot:
         self.views = sorted(results.views, key=lambda view: view != "sharded")  # the one that counts first
         self.arms = [arm for arm in results.arms if any(cell.arm == arm for cell in results.cells)]
         self.treatments = [arm for arm in self.arms if arm != results.reference]
-        self.spots = _spots(results)
+        # Every model and point of the axes that has a result, labelled by what differs among them.
+        pairs = [(model, point) for model in results.models for point in results.points()]
+        pairs = [(m, p) for m, p in pairs if any(c.model == m and c.axes == p for c in results.cells)]
+        several = len({model for model, _ in pairs}) > 1
+        self.spots = []
+        for model, point in pairs:
+            varied = {k: v for k, v in point.items() if any(other.get(k) != v for _, other in pairs)}
+            label = ", ".join(([model] if several else []) + settings(varied))
+            self.spots.append(GridPoint(model, point, label))
 
     def cells(self, spot: GridPoint, arm: str) -> list[Cell]:
         """The runs of an arm at a spot, in order of the seed."""
@@ -113,9 +124,8 @@ class Plot:
         a, b = (self.percents(self.cells(spot, name), view) for name in (arm, self.results.reference))
         if not a or not b or arm == self.results.reference:
             return None
-        difference, seeds = mean_sd(a)[0] - mean_sd(b)[0], min(len(a), len(b))
         low, high = map(finite, welch_interval(a, b))
-        return Spread(difference, low, high, seeds)
+        return Spread(mean_sd(a)[0] - mean_sd(b)[0], low, high, min(len(a), len(b)))
 
     def printed(self, spot: GridPoint, arm: str) -> PaperRow | None:
         """The paper's row of the same configuration: of the axes, only the steps may differ."""
@@ -124,17 +134,14 @@ class Plot:
         return find(self.results.paper, spot.model, arm, spot.point.get("train.steps"))
 
     def printed_accuracy(self, spot: GridPoint, arm: str, view: str) -> float | None:
-        """The paper's accuracy of the same configuration."""
         row = self.printed(spot, arm)
         return row.accuracy(view) if row else None
 
     def printed_delta(self, spot: GridPoint, arm: str, view: str) -> float | None:
-        """The paper's difference from its baseline."""
         row, reference = self.printed(spot, arm), PAPERS_OWN[0]
         return row.effect(view, reference) if row and self.results.reference == reference else None
 
     def add(self, name: str, found: Spread) -> None:
-        """Note a mean and the ends of its interval."""
         ends = zip(("mean", "low", "high"), found, strict=False)
         self.numbers.extend((f"{name}/{end}", value) for end, value in ends if value is not None)
 
@@ -177,50 +184,48 @@ class Plot:
         hatch = ("", "////", "\\\\\\\\", "xxxx", "----")[(place - 1) % 5]
         return {"facecolor": tint(colour, 0.8 if hatch else 0.62), "edgecolor": colour, "hatch": hatch}
 
-    def key(self, sheet: Sheet, handles: Sequence[Any]) -> None:
-        """The key of the whole sheet: these, and the kinds of points that need an explanation."""
-        single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
-        paper = Line2D([], [], label="paper", **PAPER)
-        legend(sheet, [*handles, *[single] * self.single, *[paper] * self.paper])
-
-    def panels(
+    def figure(
         self, name: str, title: str, lead: str, shown: Sequence[Any], panel: Callable[[Axes, Any], None],
-        height: float, handles: Sequence[Any], whisker: str = OVER_SEEDS, ylabel: str = "", **shared: Any,
+        size: float | tuple[float, float], handles: Sequence[Any], *, whisker: str = OVER_SEEDS,
+        ylabel: str = "", columns: int = 3, in_key: int = 4, **shared: Any,
     ) -> Figure:  # fmt: skip
-        """A figure with a panel of this height in inches for everything shown, three in a row."""
-        rows = -(-len(shown) // 3)
+        """A figure with a panel for everything shown; its caption says what kinds of points were drawn.
 
-        def draw(sheet: Sheet) -> None:
-            for axes, one in zip(grid(sheet, len(shown), **shared), shown, strict=True):
-                panel(axes, one)
-            if ylabel:
-                sheet.supylabel(ylabel, fontsize=8)
-            self.key(sheet, handles)
-
-        size = (WIDTH if len(shown) < 3 else WIDE, height * rows - 0.5 * (rows - 1))
-        return self.finish(name, title, lead, size, draw, whisker)
-
-    def finish(
-        self, name: str, title: str, lead: str, size: tuple[float, float], draw: Callable[[Sheet], None],
-        whisker: str = OVER_SEEDS,
-    ) -> Figure:  # fmt: skip
-        """Have `draw` fill a sheet of that size in inches, and say in the caption what came to be drawn."""
+        `size`: of the sheet in inches, or the height of a row of three panels; `in_key`: columns of the key.
+        """
+        if not isinstance(size, tuple):
+            rows = -(-len(shown) // 3)
+            size = (WIDTH if len(shown) < 3 else WIDE, size * rows - 0.5 * (rows - 1))
         heading, pdf = visible(title), io.BytesIO()
         with styled(_STYLE):
             sheet = Sheet(figsize=size, layout="constrained")
-            draw(sheet)
+            for axes, one in zip(grid(sheet, len(shown), columns, **shared), shown, strict=True):
+                panel(axes, one)
+            if ylabel:
+                sheet.supylabel(ylabel, fontsize=8)
+            self._key(sheet, handles, in_key, bool(whisker))
             svg = svg_text(sheet, heading)
             sheet.set_layout_engine("none")  # it is laid out already
             metadata = {"Title": heading, "CreationDate": None, "Creator": None}
             FigureCanvasPdf(sheet).print_pdf(pdf, metadata=metadata)
-        single = "Hollow points are a single seed and have no interval over seeds."
-        paper = "Hollow diamonds are the numbers printed in the paper."
-        agreeing = "A filled point without a whisker: its seeds all agree, which gives no interval."
-        drawn = (
-            (whisker, self.whisker), (single, self.single), (agreeing, self.agreeing), (paper, self.paper)
-        )  # fmt: skip
-        caption = visible(" ".join([lead, *(note for note, there in drawn if there and note)]))
+        notes = {
+            whisker: self.whisker,
+            "Hollow points are a single seed and have no interval over seeds.": self.single,
+            "A filled point without a whisker: its seeds all agree, which gives no interval.": self.agreeing,
+            "Hollow diamonds are the numbers printed in the paper.": self.paper,
+        }
+        caption = visible(" ".join([lead, *(note for note, there in notes.items() if there and note)]))
         return Figure(name, heading, caption, svg, pdf.getvalue(), self.numbers)
+
+    def _key(self, sheet: Sheet, handles: Sequence[Any], columns: int, points: bool) -> None:
+        """One key for the whole sheet, above the panels; with `points`, also of what a hollow one means."""
+        single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
+        paper = Line2D([], [], label="paper", **PAPER)
+        keys = [*handles, *[single] * (self.single and points), *[paper] * self.paper]
+        if keys:
+            labels, columns = [words(handle.get_label(), 30, 2) for handle in keys], min(columns, len(keys))
+            looks: dict[str, Any] = {"ncols": columns, "handlelength": 1.6, "columnspacing": 1.4}
+            sheet.legend(keys, labels, loc="outside upper center", **looks)
 
 
 @cache
@@ -257,11 +262,10 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(mean, mean - half, mean + half, len(values))
 
 
-def grid(sheet: Sheet, panels: int, columns: int = 3, **shared: Any) -> list[Axes]:
+def grid(sheet: Sheet, panels: int, columns: int, **shared: Any) -> list[Axes]:
     """So many panels, in rows of up to `columns`."""
     columns = min(columns, panels)
-    rows = -(-panels // columns)
-    axes = list(sheet.subplots(rows, columns, squeeze=False, **shared).flat)
+    axes = list(sheet.subplots(-(-panels // columns), columns, squeeze=False, **shared).flat)
     for spare in axes[panels:]:
         spare.set_visible(False)
     # A panel above an empty place is the lowest of its column and keeps its tick labels.
@@ -270,30 +274,18 @@ def grid(sheet: Sheet, panels: int, columns: int = 3, **shared: Any) -> list[Axe
     return axes[:panels]
 
 
-def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Names down the left side, the first at the top."""
+def name_rows(axes: Axes, names: Sequence[str], xlabel: str, title: str) -> None:
+    """A panel with names down the left side, the first at the top."""
     axes.set_yticks([float(i) for i in range(len(names))], [words(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-
-
-def legend(sheet: Sheet, handles: Sequence[Any], columns: int = 4) -> None:
-    """One key for the whole sheet, above the panels."""
-    if handles:
-        labels, columns = [words(handle.get_label(), 30, 2) for handle in handles], min(columns, len(handles))
-        looks: dict[str, Any] = {"ncols": columns, "handlelength": 1.6, "columnspacing": 1.4}
-        sheet.legend(handles, labels, loc="outside upper center", **looks)
+    axes.set(xlabel=xlabel, title=title)
+    axes.grid(axis="x")
 
 
 def dot(marker: str, colour: str, label: str) -> Line2D:
-    """A point for the key."""
     return Line2D([], [], marker=marker, mfc=colour, mec=colour, ls="none", ms=5, label=label)
-
-
-def label(spot: GridPoint, *parts: str) -> str:
-    """The name of a number: model, values of the axes, and what follows."""
-    return "/".join([spot.model, *settings(spot.point), *parts])
 
 
 def settings(point: dict[str, Any]) -> list[str]:
@@ -301,29 +293,6 @@ def settings(point: dict[str, Any]) -> list[str]:
     return [f"{name}={value}" for name, value in point.items()]
 
 
-def of_spot(base: str, spot: GridPoint) -> str:
-    """The name of a figure that there is one of for every spot."""
-    return f"{base}-{re.sub(r'[^a-z0-9.]+', '-', spot.label.lower()).strip('-.')}".removesuffix("-")
-
-
 def note(axes: Axes, text: str, at: tuple[float, float], beside: tuple[float, float], **look: Any) -> Any:
     """Small text so many points beside a place."""
     return axes.annotate(text, at, xytext=beside, textcoords="offset points", **{"fontsize": 7} | look)
-
-
-def listed(views: Sequence[str]) -> str:
-    """ "FULL and SHARDED"."""
-    names = [view.upper() for view in views]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _spots(results: Results) -> list[GridPoint]:
-    """Every model and point of the axes that has a result, labelled by what differs among them."""
-    pairs = [(model, point) for model in results.models for point in results.points()]
-    pairs = [(m, p) for m, p in pairs if any(c.model == m and c.axes == p for c in results.cells)]
-    several = len({model for model, _ in pairs}) > 1
-    found = []
-    for model, point in pairs:
-        varied = {k: v for k, v in point.items() if any(other.get(k) != v for _, other in pairs)}
-        found.append(GridPoint(model, point, ", ".join(([model] if several else []) + settings(varied))))
-    return found

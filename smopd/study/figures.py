@@ -5,7 +5,7 @@ ours as hollow diamonds where the study repeats one of the paper's. It leaves ou
 (figures_training.py), intervals over items and every test: the tables have those.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import log10
 from typing import Any
@@ -15,98 +15,99 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from smopd.formatting import percent, points
-from smopd.study.drawing import INK, MARKERS, MUTED, OVER_BOTH, Figure, GridPoint, Plot, dot, label, listed
+from smopd.study.drawing import INK, MARKERS, MUTED, OVER_BOTH, Figure, GridPoint, Plot, dot, name_rows, note
 
-from smopd.study.drawing import name_rows, note, schematic, settings, spread, tint, words  # isort: skip
-from smopd.study.figures_training import calibration_figures, curve_figures, gradient_figures
+from smopd.study.drawing import schematic, settings, spread, tint, words  # isort: skip
+from smopd.study.figures_training import training_figures
 from smopd.study.results import Results
 from smopd.study.statistics import mean_sd
 
 CLOSE = 0.06  # values nearer than this share of the range would have labels on top of each other
+FROM_ABOVE_ZERO = "The axis does not begin at zero."
 
 
 def make_figures(results: Results) -> list[Figure]:
     """Every figure that the results can support, the schematic of the method first."""
     made = [ablation(results), effects(results), cross_scale(results), seeds(results)]
     made += [axis_figure(results, setting) for setting in results.axes]
-    made += [*curve_figures(results), *calibration_figures(results), *gradient_figures(results)]
-    return [schematic(), *(figure for figure in made if figure is not None)]
+    drawn = [figure for figure in made if figure is not None]
+    return [schematic(), *drawn, *training_figures(results)]
+
+
+def _stacked(rows: Sequence[str], views: Sequence[str], height: float) -> Iterator[tuple[str, str, float]]:
+    """Every arm and view with its place: an arm's views lie one below the other around its row."""
+    for row, arm in enumerate(rows):
+        for place, view in enumerate(views):
+            yield arm, view, row + (place - (len(views) - 1) / 2) * height
 
 
 def ablation(results: Results) -> Figure | None:
     """Bars of every view, arm by arm, one panel a model and point; none where one arm runs over an axis."""
-    plot, count = Plot(results), len(results.views)
-    if not plot.spots or not count or (len(results.arms) == 1 and len(results.points()) > 1):
+    plot, views = Plot(results), results.views
+    if not plot.spots or not views or (len(results.arms) == 1 and len(results.points()) > 1):
         return None
     based = {cell.model: cell for cell in results.base}
     names = (["base"] if any(spot.model in based for spot in plot.spots) else []) + plot.arms
-    thick = 0.84 / count
+    thick = 0.84 / len(views)
 
     def panel(axes: Axes, spot: GridPoint) -> None:
-        for row, arm in enumerate(names):
+        for arm, view, y in _stacked(names, views, thick):
             untrained = arm == "base" and spot.model in based
             cells, colour = [based[spot.model]] if untrained else plot.cells(spot, arm), plot.colours[arm]
-            for place, view in enumerate(results.views):
-                found, name = spread(plot.percents(cells, view)), label(spot, arm, view)
-                if found is None:
-                    continue
-                y, end = row + (place - (count - 1) / 2) * thick, found.mean
-                axes.barh(y, found.mean, thick * 0.92, lw=0, **plot.bar_style(colour, view))
-                if arm == "base":  # it has no seeds, so its bar needs no point that says how many there were
-                    plot.add(name, found)
-                else:
-                    end = plot.mean_point(axes, name, found, y, colour, "o", 3.2)
-                value = plot.printed_accuracy(spot, arm, view)
-                plot.paper_point(axes, name, value, y + 0.28 * thick)
-                text = percent(found.mean / 100).removesuffix("%")  # rounded as the tables round
-                note(axes, text, (min(max(end, value or 0), 103), y), (6, 0), va="center")
-        name_rows(axes, names)
-        axes.set(xlim=(0, 114), xticks=range(0, 101, 25), xlabel="accuracy, %")
-        axes.set_title(words(spot.label, 40, 2))
-        axes.grid(axis="x")
+            found, name = spread(plot.percents(cells, view)), spot.number(arm, view)
+            if found is None:
+                continue
+            end = found.mean
+            axes.barh(y, found.mean, thick * 0.92, lw=0, **plot.bar_style(colour, view))
+            if arm == "base":  # it has no seeds, so its bar needs no point that says how many there were
+                plot.add(name, found)
+            else:
+                end = plot.mean_point(axes, name, found, y, colour, "o", 3.2)
+            value = plot.printed_accuracy(spot, arm, view)
+            plot.paper_point(axes, name, value, y + 0.28 * thick)
+            text = percent(found.mean / 100).removesuffix("%")  # rounded as the tables round
+            note(axes, text, (min(max(end, value or 0), 103), y), (6, 0), va="center")
+        name_rows(axes, names, "accuracy, %", words(spot.label, 40, 2))
+        axes.set(xlim=(0, 114), xticks=range(0, 101, 25))
 
-    keys = [Patch(lw=0, label=view.upper(), **plot.bar_style(MUTED, view)) for view in results.views]
-    height = max(2.4, 1.1 + len(names) * (0.16 * count + 0.12))
-    caption = f"Share of correct answers by arm in {listed(results.views)}."
-    return plot.panels("ablation", "Accuracy by arm", caption, plot.spots, panel, height, keys, sharey=True)
+    keys = [Patch(lw=0, label=view.upper(), **plot.bar_style(MUTED, view)) for view in views]
+    height = max(2.4, 1.1 + len(names) * (0.16 * len(views) + 0.12))
+    caption = f"Share of correct answers by arm in {_listed(views)}."
+    return plot.figure("ablation", "Accuracy by arm", caption, plot.spots, panel, height, keys, sharey=True)
 
 
 def effects(results: Results) -> Figure | None:
-    """Difference of every arm from the reference, with the 95% interval."""
     plot = Plot(results)
     arms, views = plot.treatments, plot.views
     places = [spot for spot in plot.spots if any(plot.delta(spot, arm, v) for arm in arms for v in views)]
     if not places:
         return None
     step = 0.72 / len(views)
-    looks = [(MARKERS[i % 6], 0.35 if i else 0.0) for i in range(len(views))]
+    looks = {view: (MARKERS[i % 6], 0.35 if i else 0.0) for i, view in enumerate(views)}
 
     def panel(axes: Axes, spot: GridPoint) -> None:
         axes.axvline(0, color=MUTED, lw=0.9)
-        for row, arm in enumerate(arms):
-            for place, view in enumerate(views):
-                found, name = plot.delta(spot, arm, view), label(spot, arm, view, "delta")
-                if found is None:
-                    continue
-                y, (marker, pale) = row + (place - (len(views) - 1) / 2) * step, looks[place]
-                plot.mean_point(axes, name, found, y, tint(plot.colours[arm], pale), marker)
-                text = points(found.mean / 100).replace("-", "\u2212")  # the minus that the axes have
-                shown = note(axes, text, (found.mean, y), (0, 4.5), ha="center", fontsize=6.5)
-                # The zero line must not run through it.
-                shown.set_bbox({"fc": "white", "ec": "none", "pad": 0.3})
-                plot.paper_point(axes, name, plot.printed_delta(spot, arm, view), y + 0.3 * step)
-        name_rows(axes, arms)
-        axes.margins(x=0.12)
+        for arm, view, y in _stacked(arms, views, step):
+            found, name = plot.delta(spot, arm, view), spot.number(arm, view, "delta")
+            if found is None:
+                continue
+            marker, pale = looks[view]
+            plot.mean_point(axes, name, found, y, tint(plot.colours[arm], pale), marker)
+            text = points(found.mean / 100).replace("-", "\u2212")  # the minus that the axes have
+            shown = note(axes, text, (found.mean, y), (0, 4.5), ha="center", fontsize=6.5)
+            # The zero line must not run through it.
+            shown.set_bbox({"fc": "white", "ec": "none", "pad": 0.3})
+            plot.paper_point(axes, name, plot.printed_delta(spot, arm, view), y + 0.3 * step)
         difference = words(f"difference from {results.reference}, points", 44, 2)
-        axes.set(xlabel=difference, title=words(spot.label, 40, 2))
-        axes.grid(axis="x")
+        name_rows(axes, arms, difference, words(spot.label, 40, 2))
+        axes.margins(x=0.12)
 
-    keys = [dot(look[0], tint(MUTED, look[1]), v.upper()) for look, v in zip(looks, views, strict=True)]
+    keys = [dot(marker, tint(MUTED, pale), view.upper()) for view, (marker, pale) in looks.items()]
     height = max(2.2, 1.1 + len(arms) * (0.24 * len(views) + 0.1))
     title = f"Effect against {results.reference}"
     caption = f"Difference of every arm from {results.reference}, in percentage points."
     form: dict[str, Any] = {"whisker": OVER_BOTH, "sharex": True, "sharey": True}
-    return plot.panels("effects", title, caption, places, panel, height, keys, **form)
+    return plot.figure("effects", title, caption, places, panel, height, keys, **form)
 
 
 def cross_scale(results: Results) -> Figure | None:
@@ -128,21 +129,20 @@ def cross_scale(results: Results) -> Figure | None:
                 found, x = plot.delta(spot, arm, view), models.index(spot.model) + shift
                 if found is not None:
                     line.append((x, found.mean))
-                    name = label(spot, arm, view, "delta")
+                    name = spot.number(arm, view, "delta")
                     plot.mean_point(axes, name, found, x, colour, plot.shapes[arm], upright=True)
                     plot.paper_point(axes, name, plot.printed_delta(spot, arm, view), x + 0.05, upright=True)
             if line:
                 axes.plot(*zip(*line, strict=True), color=tint(colour, 0.5), lw=0.9, zorder=1)
         axes.set_xticks(range(len(models)), [words(model, 14) for model in models])
-        axes.set_xlim(-0.5, len(models) - 0.5)
-        axes.set_title(words(", ".join(settings(point)), 40, 2))
+        axes.set(xlim=(-0.5, len(models) - 0.5), title=words(", ".join(settings(point)), 40, 2))
         axes.grid(axis="y")
 
     difference = words(f"{view.upper()}: difference from {results.reference}, points", 46)
     keys = [dot(plot.shapes[arm], plot.colours[arm], arm) for arm in arms]
     caption = f"Difference of {view.upper()} from {results.reference} by model, in percentage points."
     form: dict[str, Any] = {"whisker": OVER_BOTH, "ylabel": difference, "sharey": True}
-    return plot.panels("cross-scale", "Effect across models", caption, at, panel, 3.6, keys, **form)
+    return plot.figure("cross-scale", "Effect across models", caption, at, panel, 3.6, keys, **form)
 
 
 def seeds(results: Results) -> Figure | None:
@@ -155,7 +155,7 @@ def seeds(results: Results) -> Figure | None:
     def panel(axes: Axes, spot: GridPoint) -> None:
         for row, arm in enumerate(arms):
             cells = [cell for cell in plot.cells(spot, arm) if cell.right.get(view)]
-            values, name, colour = plot.percents(cells, view), label(spot, arm, view), plot.colours[arm]
+            values, name, colour = plot.percents(cells, view), spot.number(arm, view), plot.colours[arm]
             if not values:
                 continue
             last = len(values) - 1
@@ -174,19 +174,16 @@ def seeds(results: Results) -> Figure | None:
                 thin: dict[str, Any] = {"color": MUTED, "elinewidth": 0.8, "capsize": 2, "fmt": "none"}
                 axes.errorbar(value, row + 0.42, xerr=paper.sd(view), **thin)
             plot.paper_point(axes, name, value, row + 0.42)
-        name_rows(axes, arms)
+        name_rows(axes, arms, f"{view.upper()} accuracy, %", words(spot.label, 40, 2))
         axes.margins(x=0.08)
-        axes.set(xlabel=f"{view.upper()} accuracy, %", title=words(spot.label, 40, 2))
-        axes.grid(axis="x")
 
     tick = Line2D([], [], color=MUTED, marker="|", ms=9, mew=2.4, ls="none", label="mean over seeds")
     bar = Line2D([], [], color=INK, lw=1, label="± sample standard deviation")
     keys = [dot("o", MUTED, "one seed"), tick, bar]
-    caption = f"{view.upper()} accuracy of every seed, with mean and sample standard deviation."
-    caption += " The axis does not begin at zero."
-    height = max(2.4, 1.2 + 0.5 * len(arms))
+    lead = f"{view.upper()} accuracy of every seed, with mean and sample standard deviation."
+    caption, height = f"{lead} {FROM_ABOVE_ZERO}", max(2.4, 1.2 + 0.5 * len(arms))
     form: dict[str, Any] = {"sharex": True, "sharey": True}
-    return plot.panels("seeds", "Spread over seeds", caption, places, panel, height, keys, **form)
+    return plot.figure("seeds", "Spread over seeds", caption, places, panel, height, keys, **form)
 
 
 def axis_figure(results: Results, setting: str) -> Figure | None:
@@ -204,7 +201,6 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
     # Two arms at most share a panel with every view; with more, a panel is a view.
     together = len(arms) <= 2 and len(views) > 1
     parts = [views] if together else [[view] for view in results.views]
-    shown = [(name, part) for name in groups for part in parts]
     closest, extent = min(b - a for a, b in pairwise(sorted(positions))), max(positions) - min(positions)
     beside = 0.025 * extent  # the paper's points, from ours
     near = min(0.03 * extent, 0.4 * closest / len(arms))
@@ -216,11 +212,11 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
         place = views.index(view)
         return tint(plot.colours[arm], 0.3 * place), MARKERS[place % 6], ("-", "--", ":", "-.")[place % 4]
 
-    def line(axes: Axes, group: list[GridPoint], arm: str, view: str, shift: float) -> None:
-        colour, marker, dashes = look(arm, view)
-        path = []
+    def line(axes: Axes, group: list[GridPoint], arm: str, view: str) -> None:
+        (colour, marker, dashes), path = look(arm, view), []
+        shift = (arms.index(arm) - (len(arms) - 1) / 2) * near
         for spot in group:
-            seeds, name = plot.percents(plot.cells(spot, arm), view), label(spot, arm, view)
+            seeds, name = plot.percents(plot.cells(spot, arm), view), spot.number(arm, view)
             found, x = spread(seeds), positions[values.index(spot.point[setting])] + shift
             if found is None:
                 continue
@@ -235,27 +231,26 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
 
     def panel(axes: Axes, one: tuple[str, list[str]]) -> None:
         name, part = one
-        for i, arm in enumerate(arms):
+        for arm in arms:
             for view in part:
-                line(axes, groups[name], arm, view, (i - (len(arms) - 1) / 2) * near)
+                line(axes, groups[name], arm, view)
         title = [name] * (len(groups) > 1) + [part[0].upper()] * (len(parts) > 1)
-        axes.set_title(words(", ".join(title), 40, 2))
         axes.set_xticks(positions, labels)
-        axes.set_xlabel(setting)
+        axes.set(xlabel=setting, title=words(", ".join(title), 40, 2))
         axes.grid()
 
     keys = []
     for arm in arms:
         for view in views if together else views[:1]:
             colour, marker, _ = look(arm, view)
-            parts_of_name = [arm] * (len(arms) > 1 or not together) + [view.upper()] * together
-            keys.append(dot(marker, colour, ", ".join(parts_of_name)))
-    name = "steps" if setting == "train.steps" else f"axis-{setting}"
-    title = "Accuracy against training steps" if name == "steps" else f"Accuracy against {setting}"
-    caption = f"Accuracy in {listed(results.views)} against {setting}; small dots are single seeds."
-    caption += " The axis does not begin at zero."
+            named = [arm] * (len(arms) > 1 or not together) + [view.upper()] * together
+            keys.append(dot(marker, colour, ", ".join(named)))
+    name, what = ("steps", "training steps") if setting == "train.steps" else (f"axis-{setting}", setting)
+    caption = f"Accuracy in {_listed(results.views)} against {setting}; small dots are single seeds."
+    shown = [(group, part) for group in groups for part in parts]
     form: dict[str, Any] = {"ylabel": "accuracy, %", "sharey": True}
-    return plot.panels(name, title, caption, shown, panel, 3.4, keys, **form)
+    lead = f"{caption} {FROM_ABOVE_ZERO}"
+    return plot.figure(name, f"Accuracy against {what}", lead, shown, panel, 3.4, keys, **form)
 
 
 def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
@@ -269,3 +264,9 @@ def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
         places = [log10(v) for v in places]
     nearest = min(b - a for a, b in pairwise(sorted(places)))
     return (places if nearest > CLOSE * (max(places) - min(places)) else even), labels
+
+
+def _listed(views: Sequence[str]) -> str:
+    """ "FULL and SHARDED"."""
+    names = [view.upper() for view in views]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -11,10 +11,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter
+
 
 class PaperRun(NamedTuple):
-    """One run behind a printed mean."""
-
     table: str
     seed: int | None  # None where the paper gives none for the single run
     full: float
@@ -52,7 +52,6 @@ class PaperRow:
         return {"full": self.full, "sharded": self.sharded}.get(view.lower())
 
     def sd(self, view: str) -> float | None:
-        """The printed standard deviation over seeds of a view."""
         return {"full": self.full_sd, "sharded": self.sharded_sd}.get(view.lower())
 
     def effect(self, view: str, reference: str) -> float | None:
@@ -75,28 +74,23 @@ def paper_data() -> dict[str, Any]:
     return json.loads(files("smopd.study").joinpath("paper.json").read_text(encoding="utf-8"))
 
 
-def _row(study: str, plain: dict[str, Any]) -> PaperRow:
-    tuples = {name: tuple(plain[name]) for name in ("seeds", "in_text") if plain.get(name) is not None}
-    runs = tuple(PaperRun(**run) for run in plain.get("runs", ()))
-    return PaperRow(**plain | tuples | {"study": study, "runs": runs})
-
-
 @cache
 def paper_rows(study: str) -> tuple[PaperRow, ...]:
     """The rows of a study in the order of the print; none for a name the paper does not have."""
-    studies = {each["name"]: each["rows"] for each in paper_data()["studies"]}
-    return tuple(_row(study, row) for row in studies.get(study, ()))
+    rows = [
+        row | {"study": study} for s in paper_data()["studies"] if s["name"] == study for row in s["rows"]
+    ]
+    return TypeAdapter(tuple[PaperRow, ...]).validate_python(rows)
 
 
 def paper_model(name: str) -> str | None:
     """The paper's size for a model's name ("qwen3-1.7b", "Qwen/Qwen3-1.7B"); None for any other model."""
-    found = _SIZE.fullmatch(name.lower())
-    return found.group(1) if found else None
+    size = _SIZE.fullmatch(name.lower())
+    return size.group(1) if size else None
 
 
 def find(study: str, model: str, arm: str, steps: int | None = None) -> PaperRow | None:
     """The row of a configuration; without `steps`, the one the study has, unless it has several."""
-    size = paper_model(model)
-    rows = [row for row in paper_rows(study) if (row.model, row.arm) == (size, arm)]
-    found = [row for row in rows if steps in (None, row.steps)]
-    return found[0] if len(found) == 1 else None
+    wanted = (paper_model(model), arm)
+    rows = [r for r in paper_rows(study) if (r.model, r.arm) == wanted and steps in (None, r.steps)]
+    return rows[0] if len(rows) == 1 else None

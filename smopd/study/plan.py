@@ -26,8 +26,6 @@ KEYS = ["name", "title", "about", "paper", "place", "recipe", "seeds", "referenc
 
 @dataclass(frozen=True)
 class Arm:
-    """One of the things compared."""
-
     name: str
     method: str | None = None
     set: dict[str, Any] = field(default_factory=dict)
@@ -35,8 +33,6 @@ class Arm:
 
 @dataclass(frozen=True)
 class Base:
-    """One of the models compared."""
-
     name: str
     recipe: str
     set: dict[str, Any] = field(default_factory=dict)
@@ -55,13 +51,11 @@ class PlannedCell:
 
     @property
     def folder(self) -> str:
-        """Readable, and unique by its last part."""
         values = [f"{setting.rpartition('.')[2]}{value}" for setting, value in self.axes.items()]
         return "-".join([slug(self.model), slug(self.arm), *map(slug, values), f"seed{self.seed}", self.key])
 
     @property
     def label(self) -> str:
-        """For people."""
         values = [f"{setting}={value}" for setting, value in self.axes.items()]
         return ", ".join([self.model, self.arm, *values, f"seed {self.seed}"])
 
@@ -101,7 +95,6 @@ def slug(text: str) -> str:
 
 
 def study_names() -> list[str]:
-    """The shipped studies."""
     return sorted(path.name.removesuffix(".toml") for path in STUDIES.glob("*.toml"))
 
 
@@ -129,7 +122,6 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
 
 
 def parse_study(tree: dict[str, Any], source: str) -> Study:
-    """The study that a file's tables describe."""
     reader = _Reader(tree, source)
     name = reader.string("name", "study")
     title, about, paper, place = (reader.string(key, "") for key in ("title", "about", "paper", "place"))

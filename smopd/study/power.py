@@ -6,7 +6,7 @@ vary alike and means are normal. It leaves out several comparisons (a smaller `a
 """
 
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, sqrt
 from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
@@ -45,7 +45,6 @@ class Design:
     noise: float
 
     def spreads(self) -> dict[str, Any]:
-        """The keywords of `detectable`."""
         return {"seed_sd": self.seed_sd, "discordance": self.discordance, "noise": self.noise}
 
 
@@ -93,9 +92,13 @@ def sentence(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[Op
     level = f"(power {power:.0%}, two-sided {100 * options.get('alpha', ALPHA):g}%)"
     if found > 1:
         return f"{design} no difference can be detected {level}"
-    # Rounded up: a smaller number would promise too much.
-    text = f"{design} you can detect {np.ceil(round(found * 1000, 6)) / 10:.1f} points {level}"
+    text = f"{design} you can detect {round_up(found)} points {level}"
     return f"{text}, for these two runs only: run-to-run variation is not covered" if seeds == 1 else text
+
+
+def round_up(share: float) -> str:
+    """In points, rounded up: a smaller number would promise too much."""
+    return f"{ceil(round(share * 1000, 6)) / 10:.1f}"
 
 
 def _thresholds(

@@ -37,7 +37,6 @@ class Document:
 
     @property
     def title(self) -> str:
-        """The study's title, else its name."""
         return self.results.title or self.results.name
 
     @cached_property
@@ -57,7 +56,6 @@ class Document:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Run folder -> the run's number."""
         return {cell.source.folder: place for place, cell in enumerate(self.runs, 1)}
 
     @cached_property
@@ -67,11 +65,9 @@ class Document:
         return dict(zip(folders, range(1, len(folders) + 1), strict=True))
 
     def sections(self) -> list[tuple[str, list[StudyTable]]]:
-        """The tables under the headings of their sections."""
         return [(title, list(some)) for title, some in groupby(self.tables, lambda table: table.section)]
 
     def subtitle(self) -> str:
-        """The size of the study in a line."""
         r = self.results
         axes = "".join(f", {len(values)} values of {setting}" for setting, values in r.axes.items())
         played = f", each played {r.runs} times" if r.runs > 1 else ""
@@ -125,7 +121,6 @@ def _count(things: list[Any], name: str) -> str:
 
 
 def render_html(document: Document) -> str:
-    """The page as one string."""
     missing = _count(document.results.missing, "cell")
     plates = [(figure, inline_svg(figure), _is_wide(figure)) for figure in document.figures]
     return str(render("study.html", document=document, missing=missing, plates=plates, short=short))
@@ -159,7 +154,6 @@ def render_markdown(document: Document) -> str:
 
 
 def markdown_opening(document: Document) -> str:
-    """Title, size, question and what was found."""
     results = document.results
     parts = [f"# {markdown(document.title)}", markdown(document.subtitle())]
     parts += [markdown(results.about), _list(document.summary)]
@@ -172,7 +166,6 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def markdown_tables(tables: Sequence[StudyTable]) -> str:
-    """Tables under the headings of their sections."""
     parts = []
     for section, some in groupby(tables, lambda table: table.section):
         parts.append(f"## {markdown(section)}")

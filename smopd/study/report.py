@@ -127,7 +127,6 @@ def _numbers_differ(path: Path, recomputed: bytes) -> list[str]:
 
 
 def _numbers(report: Any) -> dict[str, tuple[str, Any, list[str]]]:
-    """Text, value and runs by id."""
     return {str(n["id"]): (n["text"], n["value"], [*map(str, n["sources"])]) for n in report["numbers"]}
 
 

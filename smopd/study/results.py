@@ -31,8 +31,6 @@ TURNS = "turns"  # turn accuracy beside the views: how many of an item's middle 
 
 @dataclass(frozen=True)
 class CellSource:
-    """Where a cell's numbers come from."""
-
     folder: str  # of the run or the evaluation, relative to the study's folder
     config: str  # hash of every setting
     seed: int | None
@@ -67,8 +65,6 @@ class Cell:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything a report is made from."""
-
     name: str
     title: str
     about: str
@@ -107,7 +103,6 @@ class Results:
         return cell.counts(view) / (np.array(self.middle) if view == TURNS else self.runs)
 
     def accuracy(self, cell: Cell, view: str) -> float:
-        """Mean over items."""
         return float(self.scores(cell, view).mean())
 
 

@@ -55,20 +55,16 @@ class StudyJob:
 
     @property
     def done(self) -> bool:
-        """Whether its result is on disk."""
         return self.finished.exists()
 
 
 @dataclass
 class StudyFolder:
-    """Where the cells and results of a study are."""
-
     path: Path
     study: Study
 
     @property
     def study_path(self) -> Path:
-        """What belongs to this study alone."""
         return self.path / "studies" / self.study.name
 
     def cell(self, cell: PlannedCell) -> Path:
@@ -99,7 +95,6 @@ class StudyFolder:
         return made
 
     def prepare(self) -> None:
-        """Write the study and the settings of every cell."""
         require_writable(self.study_path)
         try:
             write_json(self.study_path / "study.json", self.study.tree)
@@ -126,7 +121,6 @@ class StudyFolder:
             raise UserError(f"{self.study_path}: {what}; wait for it or stop it") from None
 
     def save_status(self, jobs: list[StudyJob]) -> None:
-        """What is known of every cell, for whoever looks."""
         rows = {}
         for job in jobs:
             state = "done" if job.done else "failed" if job.error else "open"

@@ -80,27 +80,32 @@ def welch(a: ArrayLike, b: ArrayLike) -> Welch:
     With fewer than two values on a side, or without any spread on either, there is no test: t, df and p are
     nan.
     """
-    x, y = numbers(a), numbers(b)
-    (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)
-    if min(len(x), len(y)) < 2:
-        return Welch(mean_a - mean_b, nan, nan, nan, nan)
-    if sd_a == sd_b == 0:
-        return Welch(_constant_difference(x, y), nan, nan, nan, nan)
-    delta, (se, df) = mean_a - mean_b, _error_and_df(sd_a, len(x), sd_b, len(y))
+    delta, se, df = _difference(numbers(a), numbers(b))
     t = delta / se
     return Welch(delta, t, df, float(2 * stdtr(df, -abs(t))), float(stdtr(df, -t)))
 
 
 def welch_interval(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
     """Interval of mean(a) - mean(b) that belongs to `welch`; nan where there is no test."""
-    x, y = numbers(a), numbers(b)
     check_level(level)
-    (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)
-    if min(len(x), len(y)) < 2 or sd_a == sd_b == 0:
-        return nan, nan
-    delta, (se, df) = mean_a - mean_b, _error_and_df(sd_a, len(x), sd_b, len(y))
+    delta, se, df = _difference(numbers(a), numbers(b))
     half = float(stdtrit(df, (1 + level) / 2)) * se
     return delta - half, delta + half
+
+
+def _difference(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
+    """Difference of means, its standard error, and the degrees of freedom after Welch and Satterthwaite."""
+    (mean_a, sd_a), (mean_b, sd_b) = mean_sd(x), mean_sd(y)
+    delta, largest = mean_a - mean_b, max(sd_a, sd_b)
+    if min(len(x), len(y)) < 2:
+        return delta, nan, nan
+    if not largest:  # the means of equal values carry rounding, the values themselves don't
+        delta = float(x[0] - y[0])
+        return 0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta, nan, nan
+    # In units of the larger deviation: squares of very small ones would be 0.
+    var_a, var_b = (sd_a / largest) ** 2 / len(x), (sd_b / largest) ** 2 / len(y)
+    df = (var_a + var_b) ** 2 / (var_a**2 / (len(x) - 1) + var_b**2 / (len(y) - 1))
+    return delta, largest * sqrt(var_a + var_b), df
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -161,16 +166,12 @@ def components(a: ArrayLike, b: ArrayLike, *, fixed: bool = False) -> Components
     x, y = arms(a, b)
     if len(x) < 2 or (len(y) < 2 and not fixed):
         raise ValueError(f"the spread over seeds needs two seeds an arm, found {len(x)} and {len(y)}")
-    n, seeds, noise = x.shape[1], [], []
-    for arm in (x, y):
-        if arm is y and fixed:
-            noise.append(0.0)
-            seeds.append(0.0)
-            continue
+    n, seeds, noise = x.shape[1], [0.0, 0.0], [0.0, 0.0]
+    for place, arm in enumerate((x,) if fixed else (x, y)):
         by_seed, by_item = arm.mean(axis=1), arm.mean(axis=0)
         rest = arm - by_seed[:, None] - by_item + arm.mean()
-        noise.append(float((rest**2).sum()) / ((len(arm) - 1) * (n - 1)) / arm.size)
-        seeds.append(mean_sd(by_seed)[1] ** 2 / len(arm))
+        noise[place] = float((rest**2).sum()) / ((len(arm) - 1) * (n - 1)) / arm.size
+        seeds[place] = mean_sd(by_seed)[1] ** 2 / len(arm)
     items = float((x.mean(axis=0) - y.mean(axis=0)).var(ddof=1)) / n
     return Components(seeds[0], seeds[1], items, noise[0], noise[1])
 
@@ -218,16 +219,3 @@ def arms(a: ArrayLike, b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     if min(x.min(), y.min()) < 0 or max(x.max(), y.max()) > 1:
         raise ValueError("an item's score is between 0 and 1 (the share of its runs that were right)")
     return x, y
-
-
-def _error_and_df(sd_a: float, n_a: int, sd_b: float, n_b: int) -> tuple[float, float]:
-    """Standard error of a difference of means and its degrees of freedom after Welch and Satterthwaite."""
-    largest = max(sd_a, sd_b)  # squares of very small deviations would be 0
-    a, b = (sd_a / largest) ** 2 / n_a, (sd_b / largest) ** 2 / n_b
-    return largest * sqrt(a + b), (a + b) ** 2 / (a**2 / (n_a - 1) + b**2 / (n_b - 1))
-
-
-def _constant_difference(x: np.ndarray, y: np.ndarray) -> float:
-    """Of two sides that each hold one value only: their means carry rounding, the values themselves don't."""
-    delta = float(x[0] - y[0])
-    return 0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta

@@ -4,7 +4,7 @@ An id says where a number belongs: table, model, point of the axes, arm, view, w
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple, get_args
@@ -15,7 +15,7 @@ from smopd.formatting import finite, p_value, percent, points
 from smopd.study.comparison import Comparison, Verdict, compare, family
 from smopd.study.results import Cell, Results
 from smopd.study.statistics import Clustered, clustered, mean_sd
-from smopd.tables import Table, parts_of
+from smopd.tables import Row, Table, parts_of
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 NONE = "\u2013"  # where a row has nothing to print
@@ -38,33 +38,63 @@ Show = Callable[[float], str]
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTable(Table):
-    """A table of the report."""
-
     name: str  # of its LaTeX file, and where the ids of its numbers begin
     section: str
     fold: bool = False  # long: a page shows it on demand
 
     def numbers(self) -> list[TableNumber]:
-        """In reading order."""
         parts = (part for row in self.rows for cell in row.cells for part in parts_of(cell))
         return [part for part in parts if isinstance(part, TableNumber)]
 
 
-class Place(NamedTuple):
-    """An arm at a point of the grid."""
+def study_table(
+    name: str, section: str, title: str, caption: str, heads: Sequence[str], rows: Sequence[Row], *words: int,
+    fold: bool = False,
+) -> StudyTable:  # fmt: skip
+    """`words`: the columns that hold words."""
+    texts = {"name": name, "section": section, "title": title, "caption": caption}
+    return StudyTable(heads=heads, rows=rows, words=words, fold=fold, **texts)
 
+
+class Place(NamedTuple):
     model: str
     point: str  # see point_label
     arm: str
 
     @property
     def where(self) -> str:
-        """Model and point, for people."""
         return ", ".join(part for part in (self.model, self.point) if part)
 
 
 Effects = dict[str, dict[Place, Comparison]]  # view -> every arm but the reference
-Path = list[object]  # the parts of a number's id
+
+
+class Origin(NamedTuple):
+    """Where numbers come from: how their ids begin, and their runs."""
+
+    path: tuple[object, ...]
+    cells: Sequence[Cell]
+
+    def number(self, key: str, value: float, show: Show) -> Entry:
+        """A number alone in its place."""
+        parts = (
+            str(part).replace("%", "%25").replace("/", "%2F") for part in (*self.path, key) if part != ""
+        )
+        sources = tuple(dict.fromkeys(cell.source.folder for cell in self.cells))
+        return (TableNumber("/".join(parts), finite(value), show(value), sources),)
+
+    def interval(self, low: float, high: float, of: str = "") -> Entry:
+        first, last = self.number(f"{of}low", low, points), self.number(f"{of}high", high, points)
+        return first if finite(low) is None or finite(high) is None else ("[", *first, ", ", *last, "]")
+
+
+def mean_entry(path: tuple[object, ...], values: Sequence[tuple[Cell, float]], show: Show) -> Entry:
+    """Mean and sample standard deviation over seeds; the mean alone for one."""
+    if not values:
+        return EMPTY
+    origin, (mean, sd) = Origin(path, [cell for cell, _ in values]), mean_sd([value for _, value in values])
+    shown = origin.number("mean", mean, show)
+    return shown if len(values) == 1 else (*shown, " ± ", *origin.number("sd", sd, show))
 
 
 def point_label(axes: dict[str, Any]) -> str:
@@ -106,11 +136,12 @@ class TableBuilder:
 
     def matrices(self, place: Place, view: str) -> list[np.ndarray]:
         """[seeds, items] of an arm and of the reference."""
-        return [self.results.matrix(self.cells(each, view), view) for each in self.both(place)]
+        both = (place, self.reference(place))
+        return [self.results.matrix(self.cells(each, view), view) for each in both]
 
-    def both(self, place: Place) -> tuple[Place, Place]:
-        """The place and the reference at the same model and point."""
-        return place, place._replace(arm=self.results.reference)
+    def reference(self, place: Place) -> Place:
+        """The reference at the same model and point."""
+        return place._replace(arm=self.results.reference)
 
     def cells(self, place: Place, view: str = "") -> list[Cell]:
         """The runs of a place; with a view, those that played it."""
@@ -135,79 +166,51 @@ class TableBuilder:
         """The heading of a block of rows; none where there is only one block."""
         return "" if self.single else place.where
 
-    def path(self, table: str, place: Place, *more: object) -> Path:
-        """The beginning of a number's id."""
-        return [table, place.model, place.point.replace(" = ", "=").replace(", ", ","), place.arm, *more]
+    def path(self, table: str, place: Place, *more: object) -> tuple[object, ...]:
+        return (table, place.model, place.point.replace(" = ", "=").replace(", ", ","), place.arm, *more)
 
-    def one(self, path: Path, cells: Iterable[Cell], key: str, value: float, show: Show) -> Entry:
-        """A number alone in its place, with its id and the folders of the cells it comes from."""
-        parts = (str(part).replace("%", "%25").replace("/", "%2F") for part in [*path, key] if part != "")
-        sources = tuple(dict.fromkeys(cell.source.folder for cell in cells))
-        return (TableNumber("/".join(parts), finite(value), show(value), sources),)
+    def compared(self, table: str, place: Place, view: str) -> Origin:
+        """The origin of a comparison: the runs are the arm's and the reference's."""
+        both = (place, self.reference(place))
+        return Origin(self.path(table, place, view), [c for each in both for c in self.cells(each, view)])
 
-    def interval(self, path: Path, cells: list[Cell], low: float, high: float, of: str = "") -> Entry:
-        """[low, high] in points."""
-        ends = ((f"{of}low", low), (f"{of}high", high))
-        first, last = (self.one(path, cells, end, value, points) for end, value in ends)
-        return first if finite(low) is None or finite(high) is None else ("[", *first, ", ", *last, "]")
-
-    def spread(self, path: Path, cells: list[Cell], values: Sequence[float], show: Show) -> Entry:
-        """Mean and sample standard deviation over seeds; the mean alone for one."""
-        if not values:
-            return EMPTY
-        mean, sd = mean_sd(values)
-        shown = self.one(path, cells, "mean", mean, show)
-        return shown if len(values) == 1 else (*shown, " ± ", *self.one(path, cells, "sd", sd, show))
-
-    def accuracies(self, path: Path, cells: list[Cell]) -> list[Entry]:
+    def accuracies(self, path: tuple[object, ...], cells: list[Cell]) -> list[Entry]:
         """Every view's accuracy, and the gap FULL less SHARDED where both are there."""
         entries = []
         for view in self.results.views:
-            some = [cell for cell in cells if view in cell.right]
-            entries.append(
-                self.spread([*path, view], some, [self.results.accuracy(c, view) for c in some], hundred)
-            )
+            known = [(c, self.results.accuracy(c, view)) for c in cells if view in c.right]
+            entries.append(mean_entry((*path, view), known, hundred))
         if self.has_gap:
             both = [cell for cell in cells if {"full", "sharded"} <= set(cell.right)]
-            gaps = [self.results.accuracy(c, "full") - self.results.accuracy(c, "sharded") for c in both]
-            entries.append(self.spread([*path, "gap"], both, gaps, hundred))
+            of = self.results.accuracy
+            gaps = [(cell, of(cell, "full") - of(cell, "sharded")) for cell in both]
+            entries.append(mean_entry((*path, "gap"), gaps, hundred))
         return entries
 
     def accuracy_heads(self) -> list[str]:
-        """What stands over `accuracies`."""
         return [*(f"{view.upper()}, %" for view in self.results.views), *(["gap"] if self.has_gap else [])]
-
-    def pair(self, place: Place, view: str) -> list[Cell]:
-        """The runs behind a comparison: the arm's and the reference's."""
-        return [cell for each in self.both(place) for cell in self.cells(each, view)]
 
     def judged(self, place: Place, view: str) -> Entry:
         """The verdict of a row, or why it has none."""
         if place.arm == self.results.reference:
             return ("reference",)
-        if found := self.effects[view].get(place):
-            return (found.verdict,)
+        if effect := self.effects[view].get(place):
+            return (effect.verdict,)
         return ("no reference result" if self.cells(place, view) else "no result",)
 
     def difference(self, table: str, place: Place, view: str) -> list[Entry]:
         """Difference, clustered interval, Welch p, adjusted p, verdict."""
-        found, verdict = self.effects[view].get(place), self.judged(place, view)
-        if not found:
+        effect, verdict = self.effects[view].get(place), self.judged(place, view)
+        if not effect:
             return [EMPTY, EMPTY, EMPTY, EMPTY, verdict]
-        path, cells, c = self.path(table, place, view), self.pair(place, view), found.clustered
-        low, high = (c.low, c.high) if c else (found.welch_low, found.welch_high)
+        origin, c = self.compared(table, place, view), effect.clustered
         return [
-            self.one(path, cells, "delta", found.delta, points),
-            self.interval(path, cells, low, high),
-            self.one(path, cells, "p", found.welch.p_two_sided, p_value),
-            self.one(path, cells, "p-holm", found.p_adjusted, p_value),
+            origin.number("delta", effect.delta, points),
+            origin.interval(*((c.low, c.high) if c else (effect.welch_low, effect.welch_high))),
+            origin.number("p", effect.welch.p_two_sided, p_value),
+            origin.number("p-holm", effect.p_adjusted, p_value),
             verdict,
         ]
-
-
-def slug(text: str) -> str:
-    """Safe in a file name."""
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower())
 
 
 def hundred(share: float) -> str:
@@ -226,5 +229,4 @@ def plain(value: float) -> str:
 
 
 def whole(value: float) -> str:
-    """A count, or a mean of counts."""
     return "n/a" if finite(value) is None else f"{value:,.0f}"

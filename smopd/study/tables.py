@@ -1,48 +1,50 @@
 """From a study's results to its tables, in which every number knows its runs, and to sentences.
 
-It leaves out the statistics (comparison.py, power.py), how a table looks, and what tables_paper.py and
-tables_tokens.py have.
+It leaves out the statistics (comparison.py, power.py) and how a table looks.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from smopd.formatting import p_value, points
+from smopd.formatting import finite, p_value, points
 from smopd.study.comparison import Comparison
-from smopd.study.power import Design, design, detectable, sentence
+from smopd.study.paper import PaperRow, find, paper_model, paper_rows
+from smopd.study.plan import slug
+from smopd.study.power import Design, design, detectable, round_up, sentence
 from smopd.study.results import Cell, Results
-from smopd.study.table_parts import (
-    EMPTY,
-    VERDICTS,
-    Effects,
-    Entry,
-    Place,
-    StudyTable,
-    TableBuilder,
-    slug,
-    whole,
-)
-from smopd.study.tables_paper import paper_table
-from smopd.study.tables_tokens import calibration_tables, gradient_table
+from smopd.study.table_parts import EMPTY, NONE, VERDICTS, Effects, Entry, Origin, Place, StudyTable
+
+from smopd.study.table_parts import TableBuilder, mean_entry, plain, study_table, whole  # isort: skip
 from smopd.tables import Row
 
 LEVEL = 0.05
 MANY = 8  # arms that one sentence can tell in full
 DIFFERENCE = ("95% interval", "p", "p, Holm", "verdict")  # what stands beside a difference
+Logs = list[tuple[Cell, dict[str, Any]]]
+
+CALIBRATION = {
+    "tokens": "tokens", "agreement": "teacher agrees", "agreement_kept": "kept",
+    "agreement_dropped": "dropped", "ece": "ECE", "auroc": "AUROC",
+}  # fmt: skip
+BINS = {"count": "tokens", "student": "student", "teacher": "teacher", "agreement": "teacher agrees"}
+GRADIENTS = {
+    "tokens_dropped": "tokens dropped", "divergence_dropped": "divergence dropped", "norm_kept": "norm, kept",
+    "norm_dropped": "norm, dropped", "norm_share_dropped": "share of norm dropped", "cosine": "cosine",
+}  # fmt: skip
 
 
 def make_tables(results: Results, effects: Effects | None = None) -> list[StudyTable]:
     """Every table of the report, in order; one that has nothing to show is left out."""
     make = TableBuilder(results, effects)
-    made = [main_table(make), changes_table(make), *(effects_table(make, view) for view in make.views[1:])]
-    made += [table for view in make.views for table in (seed_tests(make, view), item_tests(make, view))]
-    made += [power_table(make), paper_table(make), *calibration_tables(make)]
-    made += [gradient_table(make), per_seed(make)]
-    return [table for table in made if table.rows]
+    tables = [main_table(make), changes_table(make), *(effects_table(make, v) for v in make.views[1:])]
+    tables += [table for view in make.views for table in (seed_tests(make, view), item_tests(make, view))]
+    tables += [power_table(make), paper_table(make), *calibration_tables(make)]
+    tables += [gradient_table(make), per_seed(make)]
+    return [table for table in tables if table.rows]
 
 
 def main_table(make: TableBuilder) -> StudyTable:
@@ -50,11 +52,12 @@ def main_table(make: TableBuilder) -> StudyTable:
     r, rows = make.results, []
     for place in make.places:
         if place.arm == r.arms[0] and (base := make.base(place)):
-            accuracies = make.accuracies(["base", place.model], base)
-            entries = (EMPTY, *accuracies, EMPTY, EMPTY, EMPTY, EMPTY, ("not trained",))
-            rows.append(Row("base model", entries, make.group(place)))
+            accuracies = make.accuracies(("base", place.model), base)
+            rows.append(
+                Row("base model", [EMPTY, *accuracies, *[EMPTY] * 4, ("not trained",)], make.group(place))
+            )
         path, cells = make.path("main", place), make.cells(place)
-        seeds = make.one(path, cells, "seeds", len(cells), whole)
+        seeds = Origin(path, cells).number("seeds", len(cells), whole)
         of = (f" of {len(r.seeds)}",) if len(cells) < len(r.seeds) else ()
         shown = (*make.accuracies(path, cells), *make.difference("main", place, make.primary))
         rows.append(Row(place.arm, ((*seeds, *of), *shown), make.group(place)))
@@ -65,63 +68,52 @@ def main_table(make: TableBuilder) -> StudyTable:
         f"seeds, two-sided; Holm: corrected for {_family(make, make.primary)}, to which the base model does "
         "not belong."
     )
-    return StudyTable(
-        name="main", section="Results", title="Base model and arms", caption=caption, heads=heads, rows=rows,
-        words=(len(heads) - 1,),
-    )  # fmt: skip
+    title, last = "Base model and arms", len(heads) - 1
+    return study_table("main", "Results", title, caption, heads, rows, last)
 
 
 def changes_table(make: TableBuilder) -> StudyTable:
-    """Every arm against the model it started from."""
     rows = []
     for place in make.places:
         entries = []
         for view in make.views:
-            path, cells = (
-                make.path("changes", place, view),
-                [*make.cells(place, view), *make.base(place, view)],
-            )
-            if found := make.change(place, view):
-                entries.append(make.one(path, cells, "delta", found.delta, points))
-                entries.append(make.interval(path, cells, found.low, found.high))
+            cells = [*make.cells(place, view), *make.base(place, view)]
+            if change := make.change(place, view):
+                origin = Origin(make.path("changes", place, view), cells)
+                entries.append(origin.number("delta", change.delta, points))
+                entries.append(origin.interval(change.low, change.high))
             else:
                 entries += [EMPTY, EMPTY]
-        rows += [Row(place.arm, tuple(entries), make.group(place))] if {*entries} != {EMPTY} else []
+        rows += [Row(place.arm, entries, make.group(place))] if {*entries} != {EMPTY} else []
     heads = ("arm", *(head for view in make.views for head in (view.upper(), "95% interval")))
     caption = (
         "In percentage points, against the base model, which was not trained; intervals over seeds and items "
         "(over items alone for a single seed), not corrected. They say whether training changed anything, "
         "not whether an arm is better than another."
     )
-    title = "What training changed"
-    return StudyTable(name="changes", section="Results", title=title, caption=caption, heads=heads, rows=rows)
+    return study_table("changes", "Results", "What training changed", caption, heads, rows)
 
 
 def effects_table(make: TableBuilder, view: str) -> StudyTable:
-    """The differences on another view."""
     name, places = f"effects-{slug(view)}", make.treatments if make.effects[view] else []
-    rows = [Row(place.arm, tuple(make.difference(name, place, view)), make.group(place)) for place in places]
-    heads = ("arm", "difference", *DIFFERENCE)
+    rows = [Row(place.arm, make.difference(name, place, view), make.group(place)) for place in places]
     caption = f"As above, for {view.upper()}; corrected for {_family(make, view)}."
-    return StudyTable(
-        name=name, section="Results", title=f"Differences on {view.upper()}", caption=caption, heads=heads,
-        rows=rows, words=(5,),
-    )  # fmt: skip
+    heads = ("arm", "difference", *DIFFERENCE)
+    return study_table(name, "Results", f"Differences on {view.upper()}", caption, heads, rows, 5)
 
 
 def seed_tests(make: TableBuilder, view: str) -> StudyTable:
-    """Welch's test over seeds in full."""
 
-    def entries(found: Comparison, one: Any, interval: Any) -> list[Entry]:
-        w = found.welch
+    def entries(effect: Comparison, origin: Origin) -> list[Entry]:
+        w = effect.welch
         return [
-            one("delta", found.delta, points),
-            interval(found.welch_low, found.welch_high),
-            one("t", w.t, partial(_decimals, 2)),
-            one("df", w.df, partial(_decimals, 1)),
-            one("p", w.p_two_sided, p_value),
-            one("p-one-sided", w.p_one_sided, p_value),
-            one("run-to-run", found.run_to_run, _unsigned),
+            origin.number("delta", effect.delta, points),
+            origin.interval(effect.welch_low, effect.welch_high),
+            origin.number("t", w.t, partial(_decimals, 2)),
+            origin.number("df", w.df, partial(_decimals, 1)),
+            origin.number("p", w.p_two_sided, p_value),
+            origin.number("p-one-sided", w.p_one_sided, p_value),
+            origin.number("run-to-run", effect.run_to_run, _unsigned),
         ]
 
     heads = ("difference", "Welch 95%", "t", "df", "p two-sided", "p one-sided", "run-to-run sd")
@@ -131,25 +123,25 @@ def seed_tests(make: TableBuilder, view: str) -> StudyTable:
         "seed, there is no such test or interval (n/a). Run-to-run: standard deviation over seeds, pooled "
         "over both."
     )
-    return _compared(make, view, entries, "seeds", caption, heads)
+    return _tests(make, view, entries, "seeds", caption, heads)
 
 
 def item_tests(make: TableBuilder, view: str) -> StudyTable:
     """The paired test over items, and the interval over seeds and items."""
 
-    def entries(found: Comparison, one: Any, interval: Any) -> list[Entry]:
-        i, c = found.item_test, found.clustered
+    def entries(effect: Comparison, origin: Origin) -> list[Entry]:
+        i, c = effect.item_test, effect.clustered
         if i is None or c is None:
             return [EMPTY] * 8
         return [
-            one("became-right", i.gained, whole),
-            one("became-wrong", i.lost, whole),
-            one("difference", i.difference, points),
-            interval(i.low, i.high),
-            one("p", i.p, p_value),
+            origin.number("became-right", i.gained, whole),
+            origin.number("became-wrong", i.lost, whole),
+            origin.number("difference", i.difference, points),
+            origin.interval(i.low, i.high),
+            origin.number("p", i.p, p_value),
             (i.test.split(",")[0],),
-            interval(c.low, c.high, "clustered-"),
-            one("clustered-p", c.p, p_value),
+            origin.interval(c.low, c.high, "clustered-"),
+            origin.number("clustered-p", c.p, p_value),
         ]
 
     heads = ("better", "worse", "difference", "items 95%", "p", "test", "clustered 95%", "p, clustered")
@@ -159,19 +151,31 @@ def item_tests(make: TableBuilder, view: str) -> StudyTable:
         "clustered ones count seeds and items, or the items alone where a side has a single seed. Not "
         "corrected."
     )
-    return _compared(make, view, entries, "items", caption, heads, 6)
+    return _tests(make, view, entries, "items", caption, heads, 6)
+
+
+def _tests(
+    make: TableBuilder, view: str, entries: Callable[[Comparison, Origin], list[Entry]], kind: str,
+    caption: str, heads: tuple[str, ...], *words: int,
+) -> StudyTable:  # fmt: skip
+    """A row for every arm but the reference; one without a result says so."""
+    rows, name = [], f"{kind}-{slug(view)}"
+    for place in make.treatments if make.effects[view] else []:
+        effect = make.effects[view].get(place)
+        shown = entries(effect, make.compared(name, place, view)) if effect else [EMPTY] * len(heads)
+        rows.append(Row(place.arm, [*shown, make.judged(place, view)], make.group(place)))
+    title, heads = f"{view.upper()}: over {kind}", ("arm", *heads, "verdict")
+    return study_table(name, "Tests", title, caption, heads, rows, *words, len(heads) - 1)
 
 
 def per_seed(make: TableBuilder) -> StudyTable:
-    """Every run on its own."""
     rows = []
     for place in make.places:
         for cell in make.cells(place):
             shown = make.accuracies(make.path("per-seed", place, cell.seed), [cell])
-            rows.append(Row(place.arm, ((str(cell.seed),), *shown), make.group(place)))
-    heads, fold = ("arm", "seed", *make.accuracy_heads()), len(rows) > 12
-    title = "Accuracy of every run"
-    return StudyTable(name="per-seed", section="Every seed", title=title, heads=heads, rows=rows, fold=fold)
+            rows.append(Row(place.arm, [(str(cell.seed),), *shown], make.group(place)))
+    heads, title = ("arm", "seed", *make.accuracy_heads()), "Accuracy of every run"
+    return study_table("per-seed", "Every seed", title, "", heads, rows, fold=len(rows) > 12)
 
 
 def power_table(make: TableBuilder) -> StudyTable:
@@ -179,19 +183,19 @@ def power_table(make: TableBuilder) -> StudyTable:
     rows = []
     for first in (place for place in make.places if place.arm == make.results.arms[0]):
         for view in make.views:
-            found, seeds, cells = _design(make, view, [p for p in make.places if p[:2] == first[:2]])
-            if found is None:
+            typical, seeds, cells = _design(make, view, [p for p in make.places if p[:2] == first[:2]])
+            if typical is None:
                 continue
-            one = partial(make.one, make.path("power", first._replace(arm=""), view), cells)
-            detect = partial(detectable, found.items, seeds, **found.spreads(), verdict=True)
+            number = Origin(make.path("power", first._replace(arm=""), view), cells).number
+            detect = partial(detectable, typical.items, seeds, **typical.spreads(), verdict=True)
             alone, corrected = (detect(alpha=LEVEL / n) for n in (1, len(make.effects[view])))
             entries = (
-                one("seeds", seeds, whole),
-                one("items", found.items, whole),
-                one("seed-sd", found.seed_sd, _unsigned),
-                one("discordance", found.discordance, _unsigned),
-                one("detectable", alone, _up),
-                one("detectable-family", corrected, _up),
+                number("seeds", seeds, whole),
+                number("items", typical.items, whole),
+                number("seed-sd", typical.seed_sd, _unsigned),
+                number("discordance", typical.discordance, _unsigned),
+                number("detectable", alone, round_up),
+                number("detectable-family", corrected, round_up),
             )
             rows.append(Row(view.upper(), entries, make.group(first)))
     heads = "view", "seeds", "items", "seed sd", "discordance", "detectable, alone", "detectable, corrected"
@@ -201,10 +205,105 @@ def power_table(make: TableBuilder) -> StudyTable:
         "chance of 80%, as the only comparison and as the first of its family (Bonferroni). Spreads are root "
         "mean squares over the study's comparisons; seeds are the fewest of an arm that has more than one."
     )
-    return StudyTable(
-        name="power", section="Power of the design", title="Detectable differences", caption=caption,
-        heads=heads, rows=rows,
+    return study_table("power", "Power of the design", "Detectable differences", caption, heads, rows)
+
+
+def paper_table(make: TableBuilder) -> StudyTable:
+    """Ours beside the printed values of the paper's study that this one repeats; empty where it has none."""
+    r, rows = make.results, []
+    for place in make.places:
+        cells = make.cells(place)
+        for printed in _printed(make, place) if cells else ():
+            where = ", ".join(dict.fromkeys(filter(None, (printed.table, printed.label, printed.column))))
+            source = f"{printed.model.upper()}, {printed.steps} steps: {where}"
+            for view, ours in zip(r.views, make.accuracies(make.path("paper", place), cells), strict=False):
+                accuracy, theirs = printed.accuracy(view), printed.effect(view, r.reference)
+                if accuracy is None and theirs is None:
+                    continue
+                origin, effect = make.compared("paper", place, view), make.effects[view].get(place)
+                delta = origin.number("delta", effect.delta, points) if effect else EMPTY
+                apart = EMPTY
+                if effect and theirs is not None:
+                    of = Origin((*origin.path, f"{printed.model}-{printed.steps}"), origin.cells)
+                    apart = of.number("less-paper", effect.delta - theirs / 100, points)
+                paper = NONE if accuracy is None else f"{accuracy:.1f}"
+                papers = NONE if theirs is None else f"{theirs:+.1f}"
+                entries = (view.upper(), ours, paper, delta, papers, apart, make.judged(place, view), source)
+                rows.append(Row(place.arm, entries, make.group(place)))
+    heads = (
+        "arm", "view", "ours, %", "paper, %", "our difference", "paper's", "ours less paper's", "our verdict",
+        "paper",
     )  # fmt: skip
+    caption = (
+        f"Differences from {r.reference} in percentage points; where the paper prints none, that of its "
+        "printed accuracies. A model that the paper does not have stands beside each of the paper's: then "
+        "only the direction and the size of an effect can be compared."
+    )
+    return study_table(
+        "paper", "Beside the paper", f"Ours and the paper's: {r.paper}", caption, heads, rows, 1, 7, 8
+    )
+
+
+def _printed(make: TableBuilder, place: Place) -> list[PaperRow]:
+    """The paper's rows of an arm: of the same model, or of each where it does not have ours."""
+    study, axes = make.results.paper, make.axes_of[place.point]
+    varied = (v for name, v in axes.items() if name.split(".")[-1] == "steps" and isinstance(v, int))
+    steps = next(varied, None)
+    if paper_model(place.model) is not None:
+        row = find(study, place.model, place.arm, steps)
+        return [row] if row else []
+    return [row for row in paper_rows(study) if row.arm == place.arm and steps in (None, row.steps)]
+
+
+def calibration_tables(make: TableBuilder) -> list[StudyTable]:
+    """Calibration of the logged tokens, in all and by the student's probability."""
+    caption = (
+        "Middle replies; the teacher agrees with a token if it gives it at least half the student's "
+        "probability. AUROC: of one token it disagrees with and one it agrees with, how often the first has "
+        "the higher entropy; its interval is that of a run, averaged over seeds. Mean ± sample standard "
+        "deviation over seeds."
+    )
+    rows = []
+    for place in make.places:
+        logs = [(c, b) for c in make.cells(place) for b in (c.tokens or {}).get("bins", [])]
+        group = ", ".join(part for part in (make.group(place), place.arm) if part)
+        for low, high in sorted({(b["low"], b["high"]) for _, b in logs}):
+            path = make.path("bins", place, f"{low:g}-{high:g}")
+            entries = _means(path, [(cell, b) for cell, b in logs if b["low"] == low], BINS)
+            rows.append(Row(f"{low:g} to {high:g}", entries, group))
+    title, heads = "Tokens by the student's probability of them", ("probability", *BINS.values())
+    bins = study_table("bins", "Tokens", title, "", heads, rows, fold=True)
+    rows = []
+    for place, logs in _logged(make, "tokens"):
+        path = make.path("calibration", place)
+        low, high = (end[:1] for end in _means(path, logs, ("auroc_low", "auroc_high")))
+        interval = EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]")
+        rows.append(Row(place.arm, [*_means(path, logs, CALIBRATION), interval], make.group(place)))
+    heads = ("arm", *CALIBRATION.values(), "95% interval")
+    return [study_table("calibration", "Tokens", "Does entropy tell?", caption, heads, rows), bins]
+
+
+def gradient_table(make: TableBuilder) -> StudyTable:
+    rows = [
+        Row(place.arm, _means(make.path("gradients", place), logs, GRADIENTS), make.group(place))
+        for place, logs in _logged(make, "gradients")
+    ]
+    caption = "The gradient of the middle turns, split into that of the kept and of the dropped tokens."
+    caption, heads = f"{caption} Mean ± sd over seeds.", ("arm", *GRADIENTS.values())
+    return study_table("gradients", "Gradients", "What the mask drops", caption, heads, rows)
+
+
+def _logged(make: TableBuilder, log: str) -> list[tuple[Place, Logs]]:
+    found = [(p, [(c, getattr(c, log)) for c in make.cells(p) if getattr(c, log)]) for p in make.places]
+    return [(place, logs) for place, logs in found if logs]
+
+
+def _means(path: tuple[object, ...], logs: Logs, columns: Iterable[str]) -> list[Entry]:
+    entries = []
+    for key in columns:
+        known = [(cell, value) for cell, log in logs if (value := finite(log.get(key))) is not None]
+        entries.append(mean_entry((*path, key), known, whole if key in ("tokens", "count") else plain))
+    return entries
 
 
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
@@ -246,25 +345,6 @@ def comparison_sentences(results: Results, effects: Effects | None = None) -> li
     return lines
 
 
-def _compared(
-    make: TableBuilder, view: str, entries: Callable[[Comparison, Any, Any], list[Entry]], kind: str,
-    caption: str, heads: tuple[str, ...], *words: int,
-) -> StudyTable:  # fmt: skip
-    """A row for every arm but the reference; one without a result says so."""
-    rows, name = [], f"{kind}-{slug(view)}"
-    for place in make.treatments if make.effects[view] else []:
-        origin = make.path(name, place, view), make.pair(place, view)
-        makers = partial(make.one, *origin), partial(make.interval, *origin)
-        found = make.effects[view].get(place)
-        shown = entries(found, *makers) if found else [EMPTY] * len(heads)
-        rows.append(Row(place.arm, (*shown, make.judged(place, view)), make.group(place)))
-    title, heads = f"{view.upper()}: over {kind}", ("arm", *heads, "verdict")
-    words = (*words, len(heads) - 1)
-    return StudyTable(
-        name=name, section="Tests", title=title, caption=caption, heads=heads, rows=rows, words=words
-    )
-
-
 def _family(make: TableBuilder, view: str) -> str:
     size = max((found.family for found in make.effects[view].values()), default=0)
     return "this one comparison" if size == 1 else f"all {size} comparisons of this view"
@@ -300,7 +380,8 @@ def _design(make: TableBuilder, view: str, places: list[Place]) -> tuple[Design 
         if effect and effect.clustered and min(effect.seeds) > 1:
             found.append(design(*make.matrices(place, view)))
             seeds.append(min(effect.seeds))
-            cells |= {cell.source.folder: cell for cell in make.pair(place, view)}
+            runs = make.compared("", place, view).cells
+            cells |= {cell.source.folder: cell for cell in runs}
     if not found:
         return None, 0, []
     typical = np.sqrt(np.mean([(d.seed_sd**2, d.discordance**2, d.noise**2) for d in found], axis=0))
@@ -309,11 +390,6 @@ def _design(make: TableBuilder, view: str, places: list[Place]) -> tuple[Design 
 
 def _unsigned(share: float) -> str:
     return points(share, sign=False)
-
-
-def _up(share: float) -> str:
-    """Points, rounded up: a smaller number would promise too much."""
-    return f"{math.ceil(round(share * 1000, 6)) / 10:.1f}"
 
 
 def _decimals(digits: int, value: float) -> str:

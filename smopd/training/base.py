@@ -18,28 +18,21 @@ from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet
 from smopd.training.runs import Note, train_run
 
-RECIPE = "smollm2-base"
-
-
-def base_config(out: Path, overrides: list[str]) -> Config:
-    """The settings of the fine-tuning in this folder."""
-    return load_config(RECIPE, [f"model.path={json.dumps(str(out / 'stock'))}", *overrides])
-
 
 def build_base(
     out: Path, overrides: list[str], track: Track = quiet, note: Note = lambda row: ""
 ) -> dict[str, Any]:
     """Make what of the three parts is missing; where they are."""
-    config = base_config(out, overrides)
+    parts = {name: str(out / name) for name in ("stock", "run", "model")}
+    config = load_config("smollm2-base", [f"model.path={json.dumps(parts['stock'])}", *overrides])
     folder = RunFolder(out / "run", config)  # refuses other settings than those it was begun with
-    made = {"stock": str(out / "stock"), "run": str(out / "run"), "model": str(out / "model")}
     if (out / "model" / "config.json").exists():
-        return made
+        return parts
     write_plain(out / "stock", track)
     train_run(config, folder, track, note)
     with track("folding the adapter into the base"):
         export(out / "run", out / "model")
-    return made
+    return parts
 
 
 def find_or_build_base(config: Config, track: Track = quiet, note: Note = lambda row: "") -> None:

@@ -25,10 +25,9 @@ def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example
     check_quantized(config)
     examples = [] if "data.train" in absent else prepared_examples(config, "train")
     if config.train.teacher_every and examples and not any(told_so_far(one, 0) for one in examples):
-        unknown = f"no task of {config.data.train} knows what a middle reply should say"
-        raise UserError(
-            f"train.teacher_every: {unknown}; set it to 0, or train on such tasks (everyday:train)"
-        )
+        problem = f"no task of {config.data.train} knows what a middle reply should say"
+        remedy = "set it to 0, or train on such tasks (everyday:train)"
+        raise UserError(f"train.teacher_every: {problem}; {remedy}")
     if "model.path" not in absent:
         check_model(config)
     if config.model.adapter and "model.adapter" not in absent:
@@ -43,9 +42,9 @@ def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example
 def absent(config: Config) -> tuple[str, ...]:
     """Settings that name a file, a folder or a hub's model which is not on this machine."""
     data, adapter = config.data.train, config.model.adapter
-    here = {
+    present = {
         "model.path": Path(config.model.path).expanduser().exists() or config_file(config) is not None,
         "model.adapter": not adapter or Path(adapter).expanduser().exists(),
         "data.train": generated(data) or Path(data).expanduser().is_file(),
     }
-    return tuple(key for key, found in here.items() if not found)
+    return tuple(key for key, there in present.items() if not there)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from smopd.objective.caps import Cap
 from smopd.objective.plan import Plan
 from smopd.runs.writer import RunFolder
 from smopd.settings import Section
-from smopd.verify.verdict import FAILED
+from smopd.verify.verdict import FAILED, STATUSES
 
 log = logging.getLogger("smopd")
 Row = Mapping[str, Any]
@@ -57,7 +58,6 @@ class Watched:
     examples: int = 0
 
     def values(self, name: str) -> list[float]:
-        """A metric of the steps that have it."""
         return [row[name] for row in self.rows if row.get(name) is not None]
 
     def ends(self, name: str) -> tuple[float, float] | None:
@@ -65,7 +65,7 @@ class Watched:
         values = self.values(name)
         if len(values) < 2 * WINDOW:
             return None
-        return _mean(values[:WINDOW]), _mean(values[-WINDOW:])
+        return fmean(values[:WINDOW]), fmean(values[-WINDOW:])
 
 
 class Guards:
@@ -76,7 +76,6 @@ class Guards:
         self.said = {row["cause"] for row in folder.warnings()}
 
     def look(self, step: int) -> None:
-        """Say, and write down, each new warning."""
         rows, evaluations = self.folder.metrics(), self.folder.evaluations()
         for cause, words in due(Watched(self.config, self.plan, rows, evaluations, self.examples)):
             if cause not in self.said:
@@ -86,7 +85,6 @@ class Guards:
 
 
 def due(watched: Watched) -> Iterator[Due]:
-    """Every warning that the last steps give reason to."""
     for guard in GUARDS:
         yield from guard(watched)
 
@@ -96,15 +94,13 @@ def _clipped(watched: Watched, steps: int = CLIPPED_STEPS, least: float = MOSTLY
     for term in (term for term in watched.plan.scored if _drops(term.cap)):
         last = watched.values(f"clipped/{term.name}")[-steps:]
         if len(last) == steps and min(last) > least:
-            share = f"{_mean(last):.0%} of the tokens of the term {term.name} are over its cap {term.cap}"
-            yield (
-                f"clipped/{term.name}",
-                f"{share} and get no gradient: {_uncapped(watched.config, term.name)}",
-            )
+            share = f"{fmean(last):.0%} of the tokens of the term {term.name} are over its cap {term.cap}"
+            remedy = _uncapped(watched.config, term.name)
+            yield f"clipped/{term.name}", f"{share} and get no gradient: {remedy}"
 
 
 def _drops(cap: Cap) -> bool:
-    """Whether a token over the cap has no gradient."""
+    """Whether a token over it has no gradient."""
     return not cap.moves(torch.tensor([1.0, 1.0, 1e30])).all()
 
 
@@ -136,7 +132,7 @@ def _unrewarded(watched: Watched) -> Iterator[Due]:
     while last and judged[last - 1]["outcome"] == 0:
         last -= 1
     zero = judged[last:]
-    counts = {status: sum(row.get(f"verdict/{status}") or 0 for row in zero) for status in STATUSES}
+    counts = _verdict_counts(zero)
     total = sum(counts.values())
     if len(zero) < ZERO_STEPS or total < ZERO_VERDICTS:
         return
@@ -154,7 +150,7 @@ def _unrewarded(watched: Watched) -> Iterator[Due]:
 
 
 def _verifier_fails(watched: Watched) -> Iterator[Due]:
-    counts = {s: sum(row.get(f"verdict/{s}") or 0 for row in watched.rows[:2]) for s in STATUSES}
+    counts = _verdict_counts(watched.rows[:2])
     total = sum(counts.values())
     if total >= FAILED_VERDICTS and total == sum(counts[status] for status in FAILED):
         words = ", ".join(f"{counts[status]} {status}" for status in FAILED if counts[status])
@@ -164,8 +160,8 @@ def _verifier_fails(watched: Watched) -> Iterator[Due]:
 
 def _shrunk(watched: Watched) -> Iterator[Due]:
     for term in watched.plan.scored:
-        if found := watched.ends(f"reply_tokens/{term.name}"):
-            first, last = found
+        if ends := watched.ends(f"reply_tokens/{term.name}"):
+            first, last = ends
             if first >= LEAST_TOKENS and last < SHRUNK * first:
                 words = f"replies of the term {term.name} fell from {first:.0f} to {last:.1f} tokens"
                 way = "read the last ones in rollouts/; if they say nothing, lower optim.lr or raise"
@@ -184,7 +180,7 @@ def _cut(watched: Watched) -> Iterator[Due]:
 
 def _loops(watched: Watched) -> Iterator[Due]:
     rows = watched.rows[-WINDOW:]
-    share = _mean([row.get("looping") or 0.0 for row in rows]) if len(rows) == WINDOW else 0.0
+    share = fmean([row.get("looping") or 0.0 for row in rows]) if len(rows) == WINDOW else 0.0
     if share >= LOOPING:
         words = f"{share:.0%} of the replies of the last {WINDOW} steps say the same over and over"
         way = "lower optim.lr and go back to an earlier checkpoint; if the model does so untrained, lower"
@@ -193,8 +189,8 @@ def _loops(watched: Watched) -> Iterator[Due]:
 
 def _entropy(watched: Watched) -> Iterator[Due]:
     for term in watched.plan.scored:
-        if found := watched.ends(f"entropy/{term.name}"):
-            first, last = found
+        if ends := watched.ends(f"entropy/{term.name}"):
+            first, last = ends
             words = f"the student's entropy in the term {term.name} went from {first:.3g} to {last:.3g} nats"
             if last < NO_ENTROPY and last < FADED * first:
                 way = "it samples one and the same reply: lower optim.lr or stop earlier"
@@ -212,8 +208,8 @@ def _full_falls(watched: Watched) -> Iterator[Due]:
     if values and _fell(max(values), watched.examples, values[-1], watched.examples, ERRORS):
         yield "FULL", f"FULL fell from {max(values):.0%} to {values[-1]:.0%} of {watched.examples}: {way}"
         return
-    branch = [(row["outcome/full"], row.get("full_branch") or 0) for row in watched.rows
-              if row.get("outcome/full") is not None]  # fmt: skip
+    judged = [row for row in watched.rows if row.get("outcome/full") is not None]
+    branch = [(row["outcome/full"], row.get("full_branch") or 0) for row in judged]
     (first, n), (last, m) = _until_enough(branch), _until_enough(branch[::-1])
     if n and m and n + m <= sum(count for _, count in branch) and _fell(first, n, last, m, BRANCH_ERRORS):
         yield "FULL", f"answers to the whole task fell from {first:.0%} to {last:.0%} right: {way}"
@@ -236,11 +232,10 @@ def _fell(before: float, n: int, after: float, m: int, errors: float) -> bool:
     return before - after > max(FALL, errors * sqrt(before * (1 - before) / n + after * (1 - after) / m))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _verdict_counts(rows: Sequence[Row]) -> dict[str, int]:
+    return {s: sum(row.get(f"verdict/{s}") or 0 for row in rows) for s in STATUSES}
 
 
-STATUSES = ("ok", "no_answer", "timeout", "error")
 GUARDS: tuple[Callable[[Watched], Iterator[Due]], ...] = (
     _clipped, _unrewarded, _verifier_fails, _shrunk, _cut, _loops, _entropy, _full_falls,
 )  # fmt: skip

@@ -1,6 +1,4 @@
-"""Ctrl-C (and SIGTERM, which schedulers send, and SIGHUP of a terminal that closes) at moments that lose
-nothing.
-"""
+"""Ctrl-C (or SIGTERM of a scheduler, or SIGHUP of a terminal that closes) at moments that lose nothing."""
 
 import os
 import signal
@@ -28,7 +26,6 @@ class Interrupt:
         self._depth, self._pending = 0, False
 
     def handle(self, number: int, frame: Any) -> None:
-        """The signal's handler."""
         if number == HANGUP:
             _leave_terminal()
         self.asked = self._pending = True

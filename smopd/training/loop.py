@@ -158,15 +158,12 @@ class Trainer:
             self.guards.look(self.step)
 
     def save(self) -> None:
-        """Write a checkpoint of the current step."""
         if self.processes.first:
             keep = self.config.train.keep_checkpoints
             self.folder.save_checkpoint(self.step, self.model, self.optimizer, keep)
 
     def take_step(self, step: int, protect: Callable[[], Any]) -> dict[str, Any]:
-        """One update: play, verify, score, update; its row of metrics. `protect()` keeps Ctrl-C from parting
-        weights and row.
-        """
+        """One update and its row of metrics. `protect()` keeps Ctrl-C from parting weights and row."""
         times = [time.perf_counter()]
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, where a recipe has some
         moment = Moment(step, self.config.train.steps, (self.config.seed, step))
@@ -214,12 +211,10 @@ class Trainer:
         """Say so where replies were sampled from something else than what is trained."""
         gap, limit = row["rollout/logp_gap"], self.config.engine.gap_warning
         if (gap or 0) > limit:
-            log.warning(
-                "step %d: replies were sampled from another policy than the one trained (mean "
-                "|log-probability gap| %.3g, engine.gap_warning %.3g): other weights, precision or kernels; "
-                "see docs/gpu.md",
-                row["step"], gap, limit,
-            )  # fmt: skip
+            problem = "replies were sampled from another policy than the one trained"
+            gaps = f"mean |log-probability gap| {gap:.3g}, engine.gap_warning {limit:.3g}"
+            causes = "other weights, precision or kernels; see docs/gpu.md"
+            log.warning("step %d: %s (%s): %s", row["step"], problem, gaps, causes)
 
     def _write(
         self, row: dict[str, Any], rollouts: list[Rollout], losses: list[RolloutLoss], moment: Moment
@@ -246,9 +241,7 @@ class Trainer:
         return merged(self.model) if self.config.rollout.merge else nullcontext()
 
     def _update(self, step: int, loss: float) -> dict[str, Any]:
-        """Clip, optimizer step, teacher average. No gradient, or one or a loss that is not finite, changes
-        nothing.
-        """
+        """Clip, optimizer step, teacher average. A gradient that is 0 or not finite changes nothing."""
         optim = self.config.optim
         norm = torch.nn.utils.clip_grad_norm_(self.student, optim.grad_clip or inf).item()
         rate = learning_rate(step, self.config.train.steps, optim)
@@ -260,12 +253,8 @@ class Trainer:
             if step % self.config.teacher.every == 0:
                 update_teacher(self.model, self.config.teacher.decay)
         self.optimizer.zero_grad(set_to_none=True)
-        return {
-            "grad_norm": norm if isfinite(norm) else None,
-            "lr": rate,
-            "skipped": int(not finite),
-            "empty": int(norm == 0),
-        }
+        shown = norm if isfinite(norm) else None
+        return {"grad_norm": shown, "lr": rate, "skipped": int(not finite), "empty": int(norm == 0)}
 
     def _check_skipped(self) -> None:
         """Stop where one step after the other has no gradient: more of the same would not mend it."""

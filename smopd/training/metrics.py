@@ -1,6 +1,4 @@
-"""One row of metrics.jsonl from what a step did, term by term. Ratios are over the whole step, not averages
-of micro-batches.
-"""
+"""One row of metrics from what a step did. Ratios are over the whole step, not averages of micro-batches."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +12,7 @@ from smopd.objective.tokens import Moment
 from smopd.objective.turns import uniform
 from smopd.rollout.play import Reply, Rollout
 from smopd.scoring.stats import TokenStats
+from smopd.verify.verdict import STATUSES
 
 
 def step_metrics(
@@ -63,7 +62,7 @@ def step_metrics(
         "rollout/logp_gap_max": torch.cat(gaps).max().item() if gaps else None,
         "stop/end": stops["end"],
         "stop/length": stops["length"],
-        **{f"verdict/{status}": statuses[status] for status in ("ok", "no_answer", "timeout", "error")},
+        **{f"verdict/{status}": statuses[status] for status in STATUSES},
         "tokens/sampled": sum(len(turn.reply) for turn in turns),
         "tokens/context": sum(len(turn.context) for turn in turns),
     }

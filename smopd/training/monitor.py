@@ -23,8 +23,6 @@ VIEWS: tuple[View, ...] = ("sharded", "full")  # the first decides which checkpo
 
 
 class Monitor:
-    """The evaluations and trackers of one run."""
-
     def __init__(
         self, config: Config, folder: RunFolder, driver: Driver, processes: Processes,
         sampling: Callable[[int], AbstractContextManager[None]],
@@ -45,16 +43,18 @@ class Monitor:
             kind: Any = LOGGER_TYPE_TO_CLASS[name]
             # The folder is the run: its name is what one looks for among many.
             local = kind.requires_logging_directory
-            made = kind(folder.name, str(folder / "tracking")) if local else kind("smopd", name=folder.name)
+            tracker = (
+                kind(folder.name, str(folder / "tracking")) if local else kind("smopd", name=folder.name)
+            )
             try:
-                made.start()
+                tracker.start()
             except ImportError as error:
                 problem = f"{name} is not installed ({error}): pip install 'smopd[track]'"
                 raise UserError(f"train.trackers: {problem}") from None
             settings = flatten(self.config.model_dump()).items()
             plain = (bool, int, float, str)
-            made.store_init_configuration({k: v if isinstance(v, plain) else str(v) for k, v in settings})
-            self.trackers.append(made)
+            tracker.store_init_configuration({k: v if isinstance(v, plain) else str(v) for k, v in settings})
+            self.trackers.append(tracker)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -62,7 +62,6 @@ class Monitor:
             tracker.finish()
 
     def log(self, row: dict[str, Any]) -> None:
-        """Pass one step's row on."""
         numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
         for tracker in self.trackers:
             tracker.log(numbers, step=row["step"])
@@ -79,10 +78,7 @@ class Monitor:
             self.evaluate(step)
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Play the examples, each process its share, and keep the result and perhaps the checkpoint.
-
-        The accuracy by view, on the first process.
-        """
+        """Play the examples, each process its share; the accuracy by view, on the first process."""
         examples = self.processes.share(self.examples)
         with self.sampling(step):
             share = evaluate(self.driver, examples, VIEWS, 1, self.config.seed, self.config.eval.batch)

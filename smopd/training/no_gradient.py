@@ -69,11 +69,11 @@ def _missing(rollouts: Sequence[Rollout], scored: Scored, term: Term, plan: Plan
     """Which part of a term left nothing to learn from."""
     if not scored:
         chosen = [reply for r in rollouts for reply in term.replies(r.replies(), moment)]
-        given = sum(bool(reply.tokens) for reply in chosen)
-        if not given:
+        count = sum(bool(reply.tokens) for reply in chosen)
+        if not count:
             return f"all of its {len(chosen)} replies are empty" if chosen else "no reply is chosen for it"
         parts = ", ".join(part_name(part) for part in (term.teacher, term.auxiliary) if part)
-        return f"the teacher had no context for any of its {given} replies ({parts})"
+        return f"the teacher had no context for any of its {count} replies ({parts})"
     if kept := _kept(scored):
         return f"all {kept} tokens that it keeps are over its cap {term.cap}"
     if plan.grade and not any(r.advantage for r in rollouts):
@@ -89,9 +89,9 @@ def _moving(rollouts: Sequence[Rollout], scored: dict[str, Scored], plan: Plan, 
     by_key = {key_of(reply): reply for of_rollout in replies for reply in of_rollout}
     moving = set()
     for term in plan.scored:
-        found = [Tokens(stats, by_key[key_of(reply)], moment) for reply, stats in scored[term.name]]
+        tokens = [Tokens(stats, by_key[key_of(reply)], moment) for reply, stats in scored[term.name]]
         replies_now = sum(len(numbers) for (_, name), numbers in wanted.items() if name == term.name)
-        if replies_now > len(found) or any(d.moves.any() for d in (decide(term, found) if found else ())):
+        if replies_now > len(tokens) or any(d.moves.any() for d in (decide(term, tokens) if tokens else ())):
             moving.add(term.name)
     return moving
 

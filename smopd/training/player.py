@@ -3,7 +3,8 @@
 Each process plays its share; which rollouts there are does not depend on how many processes there are.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
 from smopd.config import Config
 from smopd.data import Example
@@ -29,7 +30,6 @@ class StepPlayer:
     examples: list[Example]
     driver: Driver
     processes: Processes
-    _orders: dict[int, list[int]] = field(default_factory=dict)
 
     def play(self, step: int) -> Played:
         """Sample our share of this step's conversations."""
@@ -55,16 +55,11 @@ class StepPlayer:
         # A conversation that was cut short has no answer to judge.
         whole = [c for _, _, plays in played for play, c in plays if play.verify and not c.cut]
         verdicts = iter(verify_all([(c.example, c.final_text) for c in whole]))
-        rollouts = [
-            Rollout(
-                example,
-                tuple(conversation for _, conversation in plays),
-                tuple(next(verdicts) if p.verify and not c.cut else None for p, c in plays),
-                sample,
-                repeat=sample // self.plan.samples,
-            )
-            for example, sample, plays in played
-        ]
+        rollouts = []
+        for example, sample, plays in played:
+            judged = tuple(next(verdicts) if p.verify and not c.cut else None for p, c in plays)
+            talks, repeat = tuple(c for _, c in plays), sample // self.plan.samples
+            rollouts.append(Rollout(example, talks, judged, sample, repeat=repeat))
         all_rollouts = self.processes.gather(rollouts)
         return grade_groups(all_rollouts, self.plan.grade) if self.plan.grade else all_rollouts
 
@@ -72,13 +67,14 @@ class StepPlayer:
         """The step's examples: a fresh shuffle every epoch, batches running through it without a gap."""
         count, batch = len(self.examples), self.config.train.rollouts
         places = range((step - 1) * batch, step * batch)
-        self._orders = {e: self._orders.get(e) or self._shuffled(e) for e in {p // count for p in places}}
-        return [self.examples[self._orders[p // count][p % count]] for p in places]
+        return [self.examples[_shuffled(count, self.config.seed, p // count)[p % count]] for p in places]
 
-    def _shuffled(self, epoch: int) -> list[int]:
-        order = list(range(len(self.examples)))
-        rng(self.config.seed, "order", epoch).shuffle(order)
-        return order
+
+@lru_cache(maxsize=2)
+def _shuffled(count: int, seed: int, epoch: int) -> list[int]:
+    order = list(range(count))
+    rng(seed, "order", epoch).shuffle(order)
+    return order
 
 
 def reference_reply(example: Example) -> str:
@@ -86,5 +82,5 @@ def reference_reply(example: Example) -> str:
     task = tasks.find(example.task)
     for text in task.reference_replies(example.answer) if task else ():
         return text
-    known = f"tasks of the kind {example.task!r} have no reference replies"
-    raise UserError(f"{example.id}: {known}; train on others, or on sampled replies")
+    problem = f"tasks of the kind {example.task!r} have no reference replies"
+    raise UserError(f"{example.id}: {problem}; train on others, or on sampled replies")

@@ -66,8 +66,8 @@ class Processes:
         return box[0]
 
     def on_first(self, work: Callable[[], T]) -> T:
-        """The result of `work` on the first process, which alone does it while the others wait; on every
-        process. What it raises is raised on the others too, as a UserError. Collective.
+        """The result of `work`, which the first process does, on every process. What it raises is raised on
+        the others too, as a UserError. Collective.
         """
         if self.world_size == 1:
             return work()

@@ -8,7 +8,7 @@ method.
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -24,10 +24,10 @@ from smopd.objective.units import Unit, units_of
 from smopd.plugins import calling
 from smopd.rollout.play import Peers, Reply, Rollout
 from smopd.scoring import kernel, passes, plain
-from smopd.scoring.logps import sampled_logps
 from smopd.scoring.losses import RowLoss
 from smopd.scoring.passes import body_and_head
 from smopd.scoring.plain import Scored, cap_of
+from smopd.scoring.profile import sampled_logps
 from smopd.scoring.stats import Decision, TokenStats
 
 
@@ -71,8 +71,8 @@ def score(
     head = path.head(weight)
     everyone = peers or Peers(rollouts, moment.draw, moment.done)
     replies, units, wanted = units_of([r.replies() for r in rollouts], plan, moment, everyone)
-    micro_batch = _MicroBatch(model, body, head, renderer, replies, units, row_tokens, path, alternatives)
-    stats = micro_batch.statistics(plan, moment, decided)
+    micro_batch = _MicroBatch(model, body, head, renderer, replies, units, row_tokens, path)
+    stats = micro_batch.statistics(plan, moment, decided, alternatives)
     zero = torch.zeros((), dtype=torch.float32, device=head.device)
     pools = {t.name: len({pool_of(t, r) for r in everyone.rollouts}) for t in plan.scored}
     losses = []
@@ -86,9 +86,8 @@ def score(
             if term.per != "reply":
                 divisor = decided.divisors.get((term.name, pool_of(term, rollout)), 1) if decided else 1
                 share = len(everyone.rollouts) / (divisor * pools[term.name])
-            terms[term.name] = term_loss(
-                term, [replies[k] for k in chosen], of_term, rollout.correct, zero, share
-            )
+            numbered = [replies[k] for k in chosen]
+            terms[term.name] = term_loss(term, numbered, of_term, rollout.correct, zero, share)
             scored.update(zip(chosen, of_term, strict=True))
         total = sum((loss.value for loss in terms.values()), start=zero)
         losses.append(RolloutLoss(total, terms, tuple((replies[k], scored[k]) for k in sorted(scored))))
@@ -97,8 +96,6 @@ def score(
 
 @dataclass(frozen=True)
 class _MicroBatch:
-    """The replies of some rollouts, what is computed for them, and with what."""
-
     model: PeftModel
     body: torch.nn.Module
     head: torch.Tensor
@@ -107,10 +104,9 @@ class _MicroBatch:
     units: list[Unit]
     row_tokens: int
     path: ScoringPath
-    alternatives: int = 0
 
     def statistics(
-        self, plan: Plan, moment: Moment, decided: Survey | None
+        self, plan: Plan, moment: Moment, decided: Survey | None, alternatives: int
     ) -> dict[tuple[int, str], TokenStats]:
         """(reply, term) -> its statistics: a pass of the student, and one of each kind of teacher."""
         if not self.replies and not self.path.always:
@@ -121,7 +117,6 @@ class _MicroBatch:
             return {}
         lengths = [len(reply.tokens) for reply in self.replies]
         students = student_Nd.split(lengths)
-        tokens = self.tokens().split(lengths)
         groups: dict[tuple[tuple[RowLoss, ...], int], list[int]] = defaultdict(list)
         for number, unit in enumerate(self.units):
             groups[unit.losses, len(unit.auxiliary[1])].append(number)
@@ -137,17 +132,18 @@ class _MicroBatch:
                 return [_decision(term, Tokens(column, reply, moment), decided) for term, column in pairs]
 
             rows = [lengths[unit.reply] for unit in units]
-            with calling(None, partial(_term_words, units[0])):
+            names = f"term {', '.join(repr(term.name) for term in units[0].terms)}"
+            with calling(None, names.__str__):
                 columns = self.path.token_stats(
                     torch.cat([students[unit.reply] for unit in units]),
                     torch.cat([teachers.get(k, students[self.units[k].reply]).detach() for k in numbers]),
                     self.head,
-                    torch.cat([tokens[unit.reply] for unit in units]),
+                    torch.cat([self.tokens[unit.reply] for unit in units]),
                     list(losses),
                     lengths=rows,
                     decide=decisions,
                     auxiliary=torch.cat([auxiliary[k] for k in numbers]) if numbers[0] in auxiliary else None,
-                    alternatives=self.alternatives,
+                    alternatives=alternatives,
                 )
             for column_number, column in enumerate(columns):
                 for unit, of_reply in zip(units, column.split(rows), strict=True):
@@ -171,27 +167,28 @@ class _MicroBatch:
             further = [k for k, unit in enumerate(self.units) if unit.auxiliary[0] == kind]
             if not chosen and not further and not self.path.always:
                 continue
-            sequences: list[Scored] = []
-            for k in chosen:
-                sequences += [self.sequence(k, context) for _, context in self.units[k].contexts]
-            for k in further:
-                sequences += [self.sequence(k, context) for context in self.units[k].auxiliary[1]]
+            sequences = [self.sequence(k, context) for k in chosen for _, context in self.units[k].contexts]
+            sequences += [
+                self.sequence(k, context) for k in further for context in self.units[k].auxiliary[1]
+            ]
             with teacher_weights(self.model, kind):
                 states = self.hidden(sequences)
             pieces = iter(states.split([len(tokens) for _, tokens in sequences]))
             for k in chosen:
                 mixed = [(weight, next(pieces)) for weight, _ in self.units[k].contexts]
                 hidden[k] = mixed[0][1] if len(mixed) == 1 and mixed[0][0] == 1 else sum_of(mixed)
-            replies = self.tokens().split([len(reply.tokens) for reply in self.replies]) if further else ()
             for k in further:
-                tokens = replies[self.units[k].reply]
-                found = [sampled_logps(next(pieces), self.head, tokens) for _ in self.units[k].auxiliary[1]]
-                auxiliary[k] = torch.stack(found, 1)
+                unit = self.units[k]
+                tokens = self.tokens[unit.reply]
+                logps = [sampled_logps(next(pieces), self.head, tokens) for _ in unit.auxiliary[1]]
+                auxiliary[k] = torch.stack(logps, 1)
         return hidden, auxiliary
 
-    def tokens(self) -> torch.Tensor:
-        """[N] the tokens of all replies, one after the other."""
-        return torch.tensor([t for reply in self.replies for t in reply.tokens], device=self.head.device)
+    @cached_property
+    def tokens(self) -> tuple[torch.Tensor, ...]:
+        """Of each reply, parts of one tensor."""
+        tokens = [token for reply in self.replies for token in reply.tokens]
+        return torch.tensor(tokens, device=self.head.device).split([len(r.tokens) for r in self.replies])
 
     def sequence(self, number: int, context: Context) -> Scored:
         """A unit's reply behind one of its contexts, as token ids."""
@@ -201,10 +198,6 @@ class _MicroBatch:
     def hidden(self, sequences: Sequence[Scored]) -> torch.Tensor:
         """[N, d] hidden states that predict the sequences' reply tokens."""
         return self.path.reply_hidden(self.body, sequences, self.head.device, self.row_tokens)
-
-
-def _term_words(unit: Unit) -> str:
-    return f"term {', '.join(repr(term.name) for term in unit.terms)}"
 
 
 def _decision(term: Term, tokens: Tokens, decided: Survey | None) -> Decision:
@@ -228,47 +221,36 @@ def sum_of(mixed: Sequence[tuple[float, torch.Tensor]]) -> torch.Tensor:
 
 def without_graph(losses: Sequence[RolloutLoss]) -> list[RolloutLoss]:
     """The same on the CPU, to be sent to another process or kept for the metrics."""
-    given: dict[int, torch.Tensor] = {}
-    for loss in losses:
-        _mapped(loss, lambda tensor: given.setdefault(id(tensor), tensor))
-    copies = dict(zip(given, to_host(list(given.values())), strict=True))
-    return [_mapped(loss, lambda tensor: copies[id(tensor)]) for loss in losses]
+    tensors: dict[int, torch.Tensor] = {}
+    _map_tensors(losses, lambda tensor: tensors.setdefault(id(tensor), tensor))
+    copies = dict(zip(tensors, to_host(list(tensors.values())), strict=True))
+    return [_map_tensors(loss, lambda tensor: copies[id(tensor)]) for loss in losses]
 
 
-def _mapped(loss: RolloutLoss, made: Callable[[torch.Tensor], torch.Tensor]) -> RolloutLoss:
-    """The loss with every tensor replaced by what is made of it."""
-
-    def columns(stats: TokenStats) -> TokenStats:
-        found: dict[str, Any] = vars(stats)
-        return replace(stats, **{name: made(c) for name, c in found.items() if c is not None})
-
-    terms = {
-        name: replace(
-            term,
-            value=made(term.value),
-            stats=tuple(map(columns, term.stats)),
-            over=tuple(map(made, term.over)),
-            turn_weights=made(term.turn_weights),
-            deltas=made(term.deltas),
-        )
-        for name, term in loss.terms.items()
-    }
-    return RolloutLoss(
-        made(loss.total), terms, tuple((reply, columns(stats)) for reply, stats in loss.scored)
-    )
+def _map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A loss, or a part of one, with what the function makes of every tensor in its place."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_map_tensors(one, function) for one in value)
+    if isinstance(value, dict):
+        return {name: _map_tensors(one, function) for name, one in value.items()}
+    if isinstance(value, (RolloutLoss, TermLoss, TokenStats)):
+        return replace(value, **_map_tensors(vars(value), function))
+    return value
 
 
 def to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors on the CPU, without graph: one copy, hence one wait for the device, for each type."""
-    found = [tensor.detach() for tensor in tensors]
+    host = [tensor.detach() for tensor in tensors]
     by_type: dict[torch.dtype, list[int]] = defaultdict(list)
-    for number, tensor in enumerate(found):
+    for number, tensor in enumerate(host):
         if not tensor.is_cpu:
             by_type[tensor.dtype].append(number)
     for numbers in by_type.values():
-        joined = torch.cat([found[k].reshape(-1) for k in numbers]).cpu()
-        pieces = joined.split([found[k].numel() for k in numbers])
+        joined = torch.cat([host[k].reshape(-1) for k in numbers]).cpu()
+        pieces = joined.split([host[k].numel() for k in numbers])
         for k, piece in zip(numbers, pieces, strict=True):
             # Memory of its own: a view that is sent to another process takes all of `joined` along.
-            found[k] = piece.clone().view(found[k].shape)
-    return found
+            host[k] = piece.clone().view(host[k].shape)
+    return host

@@ -29,8 +29,8 @@ def shard(model: PeftModel) -> None:
     adapters = {p for n, p in model.named_parameters() if "lora_" in n}
     layers = next((m for m in body.children() if isinstance(m, torch.nn.ModuleList)), None)
     if layers is None:
-        what = f"{type(body).__name__} has no list of layers to split"
-        raise UserError(f"train.shard: {what}; train it without train.shard")
+        name = type(body).__name__
+        raise UserError(f"train.shard: {name} has no list of layers to split; train it without train.shard")
     for layer in layers:
         fully_shard(layer, ignored_params=adapters)
     base: Any = model.get_base_model()
@@ -61,7 +61,6 @@ class TiedHead(torch.nn.Linear):
         return self._embedding[0].weight
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits. Collective where the weight is not gathered."""
         return torch.nn.functional.linear(hidden, whole(self.weight))
 
 
@@ -73,7 +72,6 @@ class Aligned:
         self._anchor: torch.Tensor | None = None
 
     def path(self) -> ScoringPath:
-        """The scoring path that goes through here."""
         return ScoringPath(self.reply_hidden, kernel.token_stats, whole, always=True)
 
     def reply_hidden(

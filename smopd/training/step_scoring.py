@@ -7,7 +7,6 @@ differentiated, with less at a time where memory runs out. The update does not d
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -57,17 +56,13 @@ class StepScorer:
         if plan.balance and sharded:
             raise UserError("method: terms are balanced on whole weights only; train without train.shard")
         self.model, self.renderer, self.plan = model, renderer, plan
+        self.student = list(student_parameters(model).values())  # what gets a gradient
         self.settings, self.processes = settings, processes
         self.aligned = sharding.Aligned(processes) if sharded else None
         self.path = self.aligned.path() if self.aligned else path
         self.row_tokens, self.recomputes = settings.row_tokens, False
         if settings.recompute:
             self._recompute()
-
-    @cached_property
-    def student(self) -> list[torch.nn.Parameter]:
-        """The parameters that get a gradient."""
-        return list(student_parameters(self.model).values())
 
     def score(
         self, all_rollouts: Sequence[Rollout], moment: Moment
@@ -123,8 +118,8 @@ class StepScorer:
         with torch.no_grad():
             local_losses = self._in_parts(rollouts, lambda part: self._score(part, step))
         all_losses = self.processes.gather(without_graph(local_losses))
-        found = survey([term for term in self.plan.scored if term.needs_survey], all_losses, step.moment)
-        return Survey(found.weights, {**found.divisors, **divisors})
+        surveyed = survey([term for term in self.plan.scored if term.needs_survey], all_losses, step.moment)
+        return Survey(surveyed.weights, {**surveyed.divisors, **divisors})
 
     def _score(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
         alternatives = self.settings.alternatives if self.settings.save_tokens else 0
@@ -136,7 +131,7 @@ class StepScorer:
     def _backward(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
         """Score one micro-batch and add its gradient: all of it or, where memory runs out, none."""
         losses = self._score(part, step)
-        found: dict[str, Sequence[torch.Tensor | None]] = {}
+        by_term: dict[str, Sequence[torch.Tensor | None]] = {}
         for name in step.gradients:
             values = [loss.terms[name].value if name else loss.total for loss in losses]
             values = values or [torch.zeros((), device=self.processes.device)]
@@ -144,8 +139,8 @@ class StepScorer:
             mean = self.aligned.anchored(mean) if self.aligned else mean
             if mean.requires_grad:
                 again = len(step.gradients) > 1
-                found[name] = torch.autograd.grad(mean, self.student, allow_unused=True, retain_graph=again)
-        for name, gradients in found.items():
+                by_term[name] = torch.autograd.grad(mean, self.student, allow_unused=True, retain_graph=again)
+        for name, gradients in by_term.items():
             for total, gradient in zip(step.gradients[name], gradients, strict=True):
                 total.add_(gradient if gradient is not None else 0)
         return losses

@@ -35,12 +35,9 @@ class TurnAccuracy:
     processes: Processes
 
     def measure(self, all_rollouts: Sequence[Rollout], step: int) -> dict[str, float]:
-        """What a step's row says of middle turns: shares of right replies, nothing where none can be judged.
-
-        Collective.
-        """
+        """Shares of right middle replies, nothing where none can be judged. Collective."""
         rollouts = self.processes.share(all_rollouts)
-        verdicts = {"turn_accuracy": _verdicts([c for r in rollouts for c in r.conversations])}
+        verdicts = {"turn_accuracy": _student_verdicts([c for r in rollouts for c in r.conversations])}
         every = self.config.train.teacher_every
         if every and step % every == 0:
             verdicts["teacher/turn_accuracy"] = self._teacher_verdicts(all_rollouts, step)
@@ -63,12 +60,8 @@ class TurnAccuracy:
         return [verdict.correct for verdict in verify_all(pairs)]
 
 
-def _verdicts(conversations: Sequence[Conversation]) -> list[bool]:
-    """The verdicts on middle replies whose right answer is known."""
-    pairs = [
-        pair
-        for conversation in conversations
-        for turn, pair in expected_so_far(conversation).items()
-        if turn < conversation.whole - 1
-    ]
+def _student_verdicts(conversations: Sequence[Conversation]) -> list[bool]:
+    """On middle replies whose right answer is known."""
+    expected = [(talk.whole - 1, expected_so_far(talk)) for talk in conversations]
+    pairs = [pair for last, by_turn in expected for turn, pair in by_turn.items() if turn < last]
     return [verdict.correct for verdict in verify_all(pairs)]

@@ -90,21 +90,20 @@ def verifier(
 
 def marks(function: Callable[..., Any]) -> dict[str, Any] | None:
     """What `@verifier` was told of this function, the last time; None where it is not marked."""
-    found = next((m for m in reversed(_marked) if m.function is function), None)
-    if found is None:
-        return None
-    limits = {"timeout": found.timeout, "memory_mb": found.memory_mb}
-    return {"task": found.task, "answer": found.fields, **limits}
+    for mark in reversed(_marked):
+        if mark.function is function:
+            limits = {"timeout": mark.timeout, "memory_mb": mark.memory_mb}
+            return {"task": mark.task, "answer": mark.fields, **limits}
+    return None
 
 
 def keep_here(file: Path, functions: Mapping[str, Callable[..., Any]], fields: Sequence[str]) -> None:
     """Have the tasks of a file judged by these functions of this process, whatever the file says."""
-    held = [_Marked(task, function, tuple(fields), 0, 0) for task, function in functions.items()]
-    _here[str(file.expanduser().resolve())] = held
+    marked = [_Marked(task, function, tuple(fields), 0, 0) for task, function in functions.items()]
+    _here[str(file.expanduser().resolve())] = marked
 
 
 def loaded_tasks() -> list[str]:
-    """The tasks whose verifiers are loaded from files."""
     return list(_loaded)
 
 
@@ -157,8 +156,9 @@ def _run(file: str, source: str, name: str) -> list[_Marked]:
             problem = f"{error.msg} ({error.filename}, line {error.lineno})"
         raise UserError(f"{name}, line {line}: {problem}") from None
     if not marked:
-        missing = "no function marked with @verifier (from smopd.verify import verifier)"
-        raise UserError(f"{name}: holds {missing}")
+        raise UserError(
+            f"{name}: holds no function marked with @verifier (from smopd.verify import verifier)"
+        )
     return marked
 
 
@@ -185,10 +185,8 @@ def _execute(file: str, source: str) -> list[_Marked]:
 
 # --- in the worker
 def worker(file: str, source: str) -> Callable[..., Verdict]:
-    """What judges the jobs of a file's tasks in a worker process."""
     functions = {marked.task: marked.function for marked in _execute(file, source)}
     sys.path.append(str(Path(file).parent))  # for imports within functions
-
     return lambda task, answer, reply: _verdict(functions[task](answer, reply))
 
 

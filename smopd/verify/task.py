@@ -30,8 +30,6 @@ class Judged(Protocol):
 
 # A verdict where reading the reply is enough; else the job for a worker process, or the call, that gives it.
 Judge = Callable[[Judged, str], Verdict | Job | Callable[[], Verdict]]
-
-
 Replies = Callable[[Answer], Sequence[str]]
 
 
@@ -58,7 +56,6 @@ class Record(dict[str, Any]):
         return value
 
     def error(self, field: str, problem: str) -> UserError:
-        """What is wrong with a field."""
         return UserError(f"{self.where}, field '{field}': {problem}")
 
 
@@ -71,7 +68,6 @@ class Placeholder:
     text: Callable[[Answer], str]
 
     def fill(self, prompt: str, answer: Answer) -> str:
-        """The prompt for one example."""
         return prompt.replace(self.name, self.text(answer))
 
 

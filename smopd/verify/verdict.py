@@ -20,6 +20,6 @@ class Verdict:
 
 def describe_verdict(correct: bool, extracted: str | None, status: str) -> tuple[str, str]:
     """("correct" or "wrong", what was answered); the second is empty where a verifier only said which."""
-    words = {"no_answer": "no answer found", "ok": ""}
-    answer = words.get(status, f"not judged ({status})") if extracted is None else f"answered {extracted}"
+    unanswered = {"no_answer": "no answer found", "ok": ""}.get(status, f"not judged ({status})")
+    answer = unanswered if extracted is None else f"answered {extracted}"
     return ("correct" if correct else "wrong"), answer

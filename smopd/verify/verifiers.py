@@ -17,9 +17,8 @@ _failed: dict[str, Task] = {}  # tasks whose verifier has failed, which is told 
 
 
 def verify(example: Judged, reply_text: str) -> Verdict:
-    """Score a reply by the rule of the example's task."""
-    found = _judge(example, reply_text)
-    return found if isinstance(found, Verdict) else _run([found])[0]
+    judged = _judge(example, reply_text)
+    return judged if isinstance(judged, Verdict) else _run([judged])[0]
 
 
 def verify_all(pairs: Sequence[tuple[Judged, str]], tell: bool = True) -> list[Verdict]:
@@ -28,38 +27,34 @@ def verify_all(pairs: Sequence[tuple[Judged, str]], tell: bool = True) -> list[V
     work: dict[int, Work] = {}
     groups: dict[object, list[int]] = defaultdict(list)
     for number, (example, reply) in enumerate(pairs):
-        found = _judge(example, reply)
-        if isinstance(found, Verdict):
-            verdicts[number] = found
+        judged = _judge(example, reply)
+        if isinstance(judged, Verdict):
+            verdicts[number] = judged
             continue
-        work[number] = found
-        together = isinstance(found, workers.Job) and found.group and (found.kind, found.group)
+        work[number] = judged
+        together = isinstance(judged, workers.Job) and judged.group and (judged.kind, judged.group)
         groups[together or number].append(number)
     most = max(1, len(work) // (2 * workers.width()))
     parts = [group[at : at + most] for group in groups.values() for at in range(0, len(group), most)]
     with ThreadPoolExecutor(workers.width()) as pool:
         try:
-            judged = pool.map(lambda part: _run([work[number] for number in part]), parts)
-            for part, found_here in zip(parts, judged, strict=True):
-                verdicts |= zip(part, found_here, strict=True)
+            results = pool.map(lambda part: _run([work[number] for number in part]), parts)
+            for part, result in zip(parts, results, strict=True):
+                verdicts |= zip(part, result, strict=True)
         except BaseException:
             # Ctrl-C waits for what runs, not for all that is queued.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     for number, (example, _) in enumerate(pairs if tell else ()):
-        _tell_failure(example, verdicts[number])
+        verdict, task = verdicts[number], tasks.find(example.task)
+        if verdict.status in FAILED and task and _failed.get(task.name) is not task:
+            _failed[task.name] = task
+            log.warning(
+                "the verifier of %s failed on a reply to %s (%s: %s); such replies count as not correct and "
+                "are counted apart, this is said once",
+                task.name, example.id, verdict.status, verdict.detail,
+            )  # fmt: skip
     return [verdicts[number] for number in range(len(pairs))]
-
-
-def _tell_failure(example: Judged, verdict: Verdict) -> None:
-    task = tasks.find(example.task)
-    if verdict.status in FAILED and task and _failed.get(task.name) is not task:
-        _failed[task.name] = task
-        log.warning(
-            "the verifier of %s failed on a reply to %s (%s: %s); such replies count as not correct and are "
-            "counted apart, this is said once",
-            task.name, example.id, verdict.status, verdict.detail,
-        )  # fmt: skip
 
 
 def _judge(example: Judged, reply: str) -> Verdict | Work:

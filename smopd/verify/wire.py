@@ -54,6 +54,7 @@ def receive(fd: int, first: bytes = b"", wait: Callable[[], None] = lambda: None
 # --- values to bytes
 _dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 _AS_THEY_ARE = {type(None), bool, str, float}
+_CLOCK = "hour minute second microsecond"
 
 
 class Encoder:
@@ -93,7 +94,8 @@ class Encoder:
     def moment(self, tag: str, fields: str, value: Any) -> Any:
         if type(value.tzinfo) not in (type(None), datetime.timezone):
             return self.keep(value)
-        return {tag: [*(getattr(value, field) for field in fields.split()), self.form(value.tzinfo)]}
+        numbers = [getattr(value, field) for field in fields.split()]
+        return {tag: [value.fold, *numbers, self.form(value.tzinfo)]}
 
     def zone(self, value: datetime.timezone) -> Any:
         offset, *name = value.__getinitargs__()  # type: ignore[attr-defined]
@@ -135,24 +137,16 @@ _FORMS: dict[type, Callable[[Encoder, Any], Any]] = {
     frozenset: lambda to, value: {"frozenset": to.items(frozenset.__iter__(value))},
     type({}.keys()): lambda to, value: {"dict_keys": to.items(value)},
     type({}.values()): lambda to, value: {"dict_values": to.items(value)},
-    type({}.items()): lambda to, value: {
-        "dict_items": [to.items(key for key, _ in value), to.items(item for _, item in value)]
-    },
+    type({}.items()): lambda to, value: {"dict_items": [to.items(v[i] for v in value) for i in (0, 1)]},
     slice: lambda to, value: {"slice": to.items((value.start, value.stop, value.step))},
     range: lambda to, value: {"range": to.items((value.start, value.stop, value.step))},
     collections.Counter: _pairs("Counter"),
-    collections.OrderedDict: lambda to, value: {
-        "OrderedDict": [to.items(value.keys()), to.items(value.values())]
-    },
+    collections.OrderedDict: lambda to, v: {"OrderedDict": [to.items(v.keys()), to.items(v.values())]},
     collections.defaultdict: lambda to, value: to.default_dict(value),
-    collections.deque: lambda to, value: {
-        "deque": [value.maxlen, to.items(collections.deque.__iter__(value))]
-    },
+    collections.deque: lambda to, v: {"deque": [v.maxlen, to.items(collections.deque.__iter__(v))]},
     datetime.date: lambda to, value: {"date": [value.year, value.month, value.day]},
-    datetime.datetime: lambda to, value: to.moment(
-        "datetime", "fold year month day hour minute second microsecond", value
-    ),
-    datetime.time: lambda to, value: to.moment("time", "fold hour minute second microsecond", value),
+    datetime.datetime: lambda to, value: to.moment("datetime", f"year month day {_CLOCK}", value),
+    datetime.time: lambda to, value: to.moment("time", _CLOCK, value),
     datetime.timedelta: lambda to, value: {"timedelta": [value.days, value.seconds, value.microseconds]},
     datetime.timezone: lambda to, value: to.zone(value),
     decimal.Decimal: lambda to, value: {"Decimal": decimal.Decimal.__str__(value)},

@@ -37,7 +37,6 @@ class _Printed(io.BytesIO):
 
 
 def main() -> None:
-    """Serve until our parent closes the pipe."""
     jobs, answers = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

@@ -2,7 +2,7 @@
 
 Here is our side; what a process does is in `worker.py`. It is a fresh interpreter in its own session, judges
 one job at a time, and is killed with its process group past the time limit. It is no wall against malice:
-model-written programs go to the sandbox (`sandbox.py`).
+model-written programs go to `smopd.verify.sandbox`.
 """
 
 import atexit
@@ -60,7 +60,7 @@ class Job:
 
 
 def width() -> int:
-    """How many jobs run at once: as many as there are CPUs for us, and at least two."""
+    """How many jobs run at once."""
     return max(2, cpu_cores())
 
 
@@ -78,12 +78,11 @@ def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
             for job in jobs:
                 try:
                     worker = worker or _take(job.kind)
+                    verdicts.append(worker.judge(job))
+                    worker = None if worker.ended else worker
                 except _NotStartedError as error:
                     why = f"the verifier's process did not start: {error}"
                     verdicts.append(Verdict(False, job.extracted, "error", why))
-                    continue
-                verdicts.append(worker.judge(job))
-                worker = None if worker.ended else worker
         finally:
             if worker and worker.busy:
                 worker.end()  # Ctrl-C: an answer may still come, and would be taken for the next one's
@@ -120,6 +119,7 @@ class _Worker:
             self.process = subprocess.Popen(command, **pipes, env=env, start_new_session=True)
         except OSError as error:
             raise _NotStartedError(str(error)) from None
+        self.pipes = [pipe for pipe in (self.process.stdin, self.process.stdout) if pipe]
         ready = self.exchange(json.dumps(asdict(kind)).encode(), _START_LIMIT)
         if ready is None or "failed" in ready:
             ending = self.end()
@@ -147,17 +147,14 @@ class _Worker:
 
     def exchange(self, message: bytes, limit: float) -> dict[str, Any] | None:
         """Send a message and wait for the answer; None where there is none, and `late` where time is up."""
-        to, back = self.process.stdin, self.process.stdout
-        if to is None or back is None:  # they are pipes: this is for the type checker
-            return None
+        to, back = (pipe.fileno() for pipe in self.pipes)
         deadline, self.busy = time.monotonic() + limit, True
         try:
             left = memoryview(struct.pack("!I", len(message)) + message)
             while left:
-                _await(to.fileno(), select.POLLOUT, deadline)
-                left = left[os.write(to.fileno(), left[:_PIECE]) :]
-            wait = partial(_await, back.fileno(), select.POLLIN, deadline)
-            answer = json.loads(receive(back.fileno(), wait=wait))
+                _await(to, select.POLLOUT, deadline)
+                left = left[os.write(to, left[:_PIECE]) :]
+            answer = json.loads(receive(back, wait=partial(_await, back, select.POLLIN, deadline)))
         except TimeoutError:
             self.late = True
             return None
@@ -178,7 +175,7 @@ class _Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+        for pipe in self.pipes:
             pipe.close()
         self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
         last = self.errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
@@ -204,7 +201,6 @@ def _await(fd: int, event: int, deadline: float) -> None:
 
 
 def close(kind: Kind | None = None) -> None:
-    """End the idle processes, of one kind or all."""
     for chosen in [kind] if kind else list(_idle):
         for worker in _idle.pop(chosen, []):
             worker.end()

@@ -16,17 +16,27 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from smopd.config_io import flatten
-from smopd.files import file_digest, write_text
+from smopd.evaluation.evaluate import Outcome
+from smopd.files import file_digest
 from smopd.formatting import LONGEST, finite, interval, p_value, percent, points
 from smopd.pages import Markup, render
 from smopd.tables import Cell, Row, Styled, Table
 from smopd.verify.verdict import describe_verdict
-from smopd.viewer.look.assets import CHARTS, read_script, read_style
-from smopd.viewer.look.packing import json_bytes
+from smopd.viewer.look.packing import CHARTS, json_bytes, read_app, read_script
 
 ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
 NEAR_ZERO = 0.05  # an accuracy of FULL below which there is nothing to distil
 POINTS = 500  # values of a curve on the page
+# Who answered in the view teacher, and how it was told the user turns.
+TEACHERS = {
+    "averaged": "the run's averaged teacher (teacher.safetensors of the checkpoint)",
+    "model": "the model itself (it has no averaged teacher)",
+}
+FORMS = {
+    "separate": "separate messages",
+    "merged": "merged into one message",
+    "goal-last": "merged into one message, the first of them last",
+}
 
 
 class Accuracy(NamedTuple):
@@ -46,7 +56,6 @@ class Accuracy(NamedTuple):
 
 
 def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
-    """The accuracies in the views of an evaluation's summary."""
     keys = ("correct", "total", "low", "high")
     return [Accuracy(stage, view.upper(), *(v[key] for key in keys)) for view, v in views.items()]
 
@@ -63,24 +72,18 @@ class ShownComparison(NamedTuple):
     p: float
 
 
-class ShownConversation(NamedTuple):
-    """(user, reply) turns and the verdict on the last reply."""
-
-    turns: list[tuple[str, str]]
-    correct: bool
-    extracted: str | None
-    status: str = "ok"
+def compare(label: str, change: Mapping[str, Any]) -> ShownComparison:
+    """A paired change, as the statistics give it, under a label."""
+    names = ("gained", "lost", "difference", "low", "high", "p")
+    return ShownComparison(label, *(change[name] for name in names))
 
 
 class ConversationPair(NamedTuple):
-    """The same task told to the model before and after training."""
+    """The same task told to the model before and after training, and the right answer."""
 
-    id: str
-    system: str
-    full: str
+    before: Outcome
+    after: Outcome
     expected: str
-    before: ShownConversation
-    after: ShownConversation
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class ReportData:
     notices: list[str] = field(default_factory=list)  # see notices()
 
 
-def verdict_words(conversation: ShownConversation) -> tuple[str, str]:
+def verdict_words(conversation: Outcome) -> tuple[str, str]:
     """("correct" or "wrong", what was answered, with a comma behind it; empty where that is not known)."""
     word, answer = describe_verdict(conversation.correct, conversation.extracted, conversation.status)
     return word, answer and f"{answer}, "
@@ -130,7 +133,9 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     if rules := summary.get("rules"):
         yield f"judged by: {', '.join(f'{task} {rule}' for task, rule in rules.items())}", False
     if teacher := summary.get("teacher"):
-        yield teacher_words(teacher), False
+        shown = f"user turns without any reply, as {FORMS[teacher['clean']]}"
+        shown += "; for the last turn the whole task"
+        yield f"TEACHER: {TEACHERS[teacher['weights']]}; it saw the {shown}", False
     for view, v in summary["views"].items():
         if turns := v.get("middle_turns"):
             share = f"{percent(turns['accuracy'])} {interval(turns['low'], turns['high'])}"
@@ -147,46 +152,27 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
 
 def notices(full: float | None, train: str, evaluated: str) -> list[str]:
     """What lets the numbers of a run say less than they seem to. `full`: accuracy of FULL before training."""
-    made = []
+    lines = []
     if full is not None and full < NEAR_ZERO:
         either = "the model does not solve the whole task either"
-        made.append(f"FULL is {percent(full)} before training: nothing to distil, {either}.")
-    if train and (train == evaluated or _same_content(Path(train), Path(evaluated))):
+        lines.append(f"FULL is {percent(full)} before training: nothing to distil, {either}.")
+    files = [path for path in map(Path, (train, evaluated)) if path.is_file()]
+    if train and (train == evaluated or (len(files) == 2 and len(set(map(file_digest, files))) == 1)):
         learnt = "an accuracy after training may be learnt by heart"
-        made.append(f"Training and evaluation have the same examples ({train}): {learnt}.")
-    return made
-
-
-def _same_content(a: Path, b: Path) -> bool:
-    return a.is_file() and b.is_file() and file_digest(a) == file_digest(b)
-
-
-TEACHERS = {
-    "averaged": "the run's averaged teacher (teacher.safetensors of the checkpoint)",
-    "model": "the model itself (it has no averaged teacher)",
-}
-FORMS = {
-    "separate": "separate messages",
-    "merged": "merged into one message",
-    "goal-last": "merged into one message, the first of them last",
-}
-
-
-def teacher_words(teacher: Mapping[str, str]) -> str:
-    """Who answered in the view teacher, and what it was shown."""
-    shown = f"user turns without any reply, as {FORMS[teacher['clean']]}; for the last turn the whole task"
-    return f"TEACHER: {TEACHERS[teacher['weights']]}; it saw the {shown}"
+        lines.append(f"Training and evaluation have the same examples ({train}): {learnt}.")
+    return lines
 
 
 def turn_rows(pair: ConversationPair) -> Iterator[tuple[dict[str, str], str | None, str | None]]:
     """Turn by turn: the user (one entry, or one a side where they differ), the reply before and after."""
-    for number, (before, after) in enumerate(zip_longest(pair.before.turns, pair.after.turns), 1):
+    no_turn: dict[str, Any] = {}
+    turns = zip_longest(pair.before.turns, pair.after.turns, fillvalue=no_turn)
+    for number, (before, after) in enumerate(turns, 1):
         name = f"user, turn {number}"
-        if before and after and before[0] != after[0]:  # a simulated user may answer each model differently
-            users = {f"{name}, before": before[0], f"{name}, after": after[0]}
-        else:
-            users = {name: (before or after)[0]}
-        yield users, before and before[1], after and after[1]
+        users = {name: (before or after)["user"]}
+        if before and after and before["user"] != after["user"]:  # a simulated user may answer each its way
+            users = {f"{name}, before": before["user"], f"{name}, after": after["user"]}
+        yield users, before.get("reply"), after.get("reply")
 
 
 def result_sentence(accuracies: Sequence[Accuracy]) -> str:
@@ -231,14 +217,19 @@ def tabulate_comparisons(comparisons: Sequence[ShownComparison]) -> Table:
     return Table(heads=heads, rows=rows)
 
 
+def first_and_last(column: Iterable[float | None]) -> tuple[float, float] | None:
+    """Means of the first and of the last tenth of a metric; None where nothing is known of it."""
+    known = [value for value in column if value is not None]
+    tenth = max(1, len(known) // 10)
+    return (fmean(known[:tenth]), fmean(known[-tenth:])) if known else None
+
+
 def tabulate_metrics(run: Mapping[str, Any]) -> Table:
     """Every metric at the beginning and at the end of training."""
     rows = []
     for name, column in run["metrics"].items():
-        known = [value for value in column if value is not None]
-        tenth = max(1, len(known) // 10)
-        ends = [f"{fmean(some):.4g}" if some else "n/a" for some in (known[:tenth], known[-tenth:])]
-        rows.append(Row(name, ends))
+        ends = first_and_last(column)
+        rows.append(Row(name, [f"{end:.4g}" for end in ends] if ends else ["n/a", "n/a"]))
     caption = f"Means of the first and of the last tenth of {run['done']} steps."
     return Table(heads=("metric", "at first", "at last"), rows=rows, caption=caption)
 
@@ -258,8 +249,8 @@ def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     every = max(1, ceil(len(steps) / POINTS))
     parts = [steps[i : i + every] for i in range(0, len(steps), every)]
     columns = {name: [_mean(rows[step].get(name) for step in part) for part in parts] for name in names}
-    found = {"name": "", "step": [part[-1] for part in parts], "metrics": columns, "evaluations": []}
-    return found | {"done": len(steps)}
+    curves = {"name": "", "step": [part[-1] for part in parts], "metrics": columns, "evaluations": []}
+    return curves | {"done": len(steps)}
 
 
 def _mean(values: Iterable[Any]) -> float | None:
@@ -268,9 +259,8 @@ def _mean(values: Iterable[Any]) -> float | None:
 
 
 def render_report(data: ReportData) -> str:
-    """The page as one string."""
     run, groups = metric_columns(data.metrics), [data.accuracies, *(found.accuracies for found in data.more)]
-    bars = [[_bar(a) for a in _by_view(accuracies) if a.value is not None] for accuracies in groups]
+    bars = [_bars(accuracies) for accuracies in groups]
     script = read_script((*CHARTS, "report"))
     hashed = b64encode(sha256(script.encode()).digest()).decode()
     settings = {
@@ -282,26 +272,21 @@ def render_report(data: ReportData) -> str:
         "report.html", data=data, lede=result_sentence(data.accuracies), settings=settings, LONGEST=LONGEST,
         training=tabulate_metrics(run), turn_rows=turn_rows, verdict_words=verdict_words,
         tabulate_accuracies=tabulate_accuracies, tabulate_comparisons=tabulate_comparisons,
-        numbers=Markup(numbers), script=Markup(script), chart_style=Markup(read_style(["charts"])),
+        numbers=Markup(numbers), script=Markup(script), chart_style=Markup(read_app(["charts"], "css")),
         policy=Markup(f"; script-src 'sha256-{hashed}'"),
     ))  # fmt: skip
 
 
-def _by_view(accuracies: Sequence[Accuracy]) -> list[Accuracy]:
+def _bars(accuracies: Sequence[Accuracy]) -> list[dict[str, Any]]:
+    """What the chart of accuracies draws, view by view; stages keep their order within one."""
     order = list(dict.fromkeys(a.view for a in accuracies))
-    return sorted(accuracies, key=lambda a: order.index(a.view))  # stages keep their order within a view
-
-
-def _bar(a: Accuracy) -> dict[str, Any]:
-    shown = {"arm": f"{a.view} {a.stage}", "mean": a.value, "low": a.low, "high": a.high}
-    return {**shown, "reference": a.stage == "base", "seeds": list[Any]()}
+    return [
+        {"arm": f"{a.view} {a.stage}", "mean": a.value, "low": a.low, "high": a.high,
+         "reference": a.stage == "base", "seeds": []}
+        for a in sorted(accuracies, key=lambda a: order.index(a.view)) if a.value is not None
+    ]  # fmt: skip
 
 
 def without_advice(page: str) -> str:
     """A page without the section on what is missing, which no number depends on."""
     return re.sub(f"{ADVICE[0]}.*?{ADVICE[1]}", "", page, flags=re.DOTALL)
-
-
-def write_report(path: Path, data: ReportData) -> None:
-    """Write the page; a reader sees the old file or the new one, never half of either."""
-    write_text(path, render_report(data))

@@ -1,28 +1,151 @@
 """The report of a run, made from its folder, and the audit of it.
 
-The audit trusts nothing between the conversations and the page: every reply is verified anew, every number
-computed anew.
+Evaluations on the same examples with the same settings form a group; in a group the base stands against the
+newest checkpoint that was evaluated. The audit trusts nothing between the conversations and the page: every
+reply is verified anew, every number computed anew.
 """
 
 import json
 import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from smopd.config import Config
+from smopd.config_io import flatten
 from smopd.errors import UserError
-from smopd.evaluation.metrics import summarise
+from smopd.evaluation.evaluate import Outcome
+from smopd.evaluation.metrics import against, summarise
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import load_outcomes
-from smopd.files import read_text, require_writable
+from smopd.files import digest, read_text, require_writable, write_text
+from smopd.models.checksums import checkpoints
 from smopd.runs import Run, is_run
+from smopd.runs.evaluations import BASE, TRAINED, Evaluated, Gone, eval_command, evaluations_of
 from smopd.study.collect import rejudged
 from smopd.study.report import audit_studies
 from smopd.tracking import Track, quiet
-from smopd.viewer.measured import evaluation_groups, missing
-from smopd.viewer.report import Measured, ReportData, render_report, without_advice, write_report
+from smopd.viewer.look.conversations import answer_text
+from smopd.viewer.look.summary import telling
+from smopd.viewer.report import (
+    Accuracy,
+    ConversationPair,
+    Measured,
+    Missing,
+    ReportData,
+    accuracies_of,
+    compare,
+    notices,
+    render_report,
+    verdict_notes,
+    without_advice,
+)
+
+NOT_IN_HEADING = ("examples", "verifiers", "rules", "data")  # hashes and the like; the data come first
+
+
+@dataclass
+class EvaluationGroup:
+    evaluations: list[Evaluated] = field(default_factory=list)
+    heading: str = ""
+
+    @property
+    def finished(self) -> list[tuple[Evaluated, dict[str, Any]]]:
+        """Those with a summary, and that."""
+        return [(e, e.summary) for e in self.evaluations if e.summary is not None]
+
+    @property
+    def sides(self) -> list[str]:
+        """The sides that were evaluated, the base first, then checkpoints from old to new."""
+        return sorted({e.side for e, _ in self.finished}, key=lambda side: (side != BASE, side))
+
+    def notices(self, train: str) -> list[str]:
+        """What to know before its numbers are read, of a run trained on these data."""
+        base = [summary["views"] for e, summary in self.finished if e.side == BASE]
+        full = next((views["full"]["accuracy"] for views in base if "full" in views), None)
+        return notices(full, train, str(self.evaluations[0].identity.get("data", "")))
+
+    def measured(self) -> Measured:
+        """Accuracies of all sides, base against the newest checkpoint, conversations of both."""
+        accuracies, notes, played = list[Accuracy](), list[str](), defaultdict[str, list[Outcome]](list)
+        *_, newest = self.sides
+        for side in self.sides:
+            stage = TRAINED if side == newest != BASE else side
+            seen: set[str] = set()
+            for evaluation, summary in (one for one in self.finished if one[0].side == side):
+                fresh = {view: v for view, v in summary["views"].items() if view not in seen}
+                if not fresh:
+                    continue
+                seen |= set(fresh)
+                accuracies += accuracies_of(stage, fresh)
+                notes.append(f"{stage}: {side + ', ' if stage == TRAINED else ''}{evaluation.where}")
+                notes += [f"{stage}: {note}" for note, _ in verdict_notes(summary | {"views": fresh})]
+                if stage in (BASE, TRAINED):
+                    played[stage] += [o for o in load_outcomes(evaluation.folder) if o.view in fresh]
+        before, after = played[BASE], played[TRAINED]
+        changes = []
+        for view in dict.fromkeys(o.view for o in before):
+            change = against(*([o for o in some if o.view == view] for some in (before, after)))
+            if change["n"]:
+                changes.append(compare(f"{view.upper()}: base against trained", change))
+        told = telling(before, after)
+        pairs = [ConversationPair(was, now, answer_text(was.task, was.answer)) for was, now, _ in told]
+        return Measured(self.heading, accuracies, changes, pairs, notes)
+
+
+def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup], list[Gone]]:
+    """The groups in which something is finished, with before and after first; and what is no longer there."""
+    evaluations, gone = evaluations_of(run, config)
+    by_conditions = defaultdict[str, EvaluationGroup](EvaluationGroup)
+    for evaluation in evaluations:
+        by_conditions[digest(evaluation.conditions)].evaluations.append(evaluation)
+    groups = [group for group in by_conditions.values() if group.finished]
+    groups.sort(key=lambda group: BASE not in group.sides or len(group.sides) < 2)
+    conditions = [flatten(group.evaluations[0].conditions) for group in groups]
+    for group, own in zip(groups, conditions, strict=True):
+        unlike = [key for key in own if any(other.get(key) != own[key] for other in conditions)]
+        named = [key for key in unlike if not key.startswith(NOT_IN_HEADING)]
+        group.heading = ", ".join([str(own.get("data", "")), *(f"{k} = {json.dumps(own[k])}" for k in named)])
+    unfinished = [e for e in evaluations if e.summary is None]
+    return groups, [*gone, *(Gone(e.where, e.side, e.settings) for e in unfinished)]
+
+
+def missing(
+    run: Path, config: Config, steps: int, groups: Sequence[EvaluationGroup], gone: Sequence[Gone]
+) -> list[Missing]:
+    """What would make the report whole, and the commands for it."""
+    lacks = []
+    newest = next(reversed(checkpoints(run)), None)
+    if steps < config.train.steps and not config.train.patience:
+        command = f"smopd train {run}"
+        lacks.append(Missing(f"training stands at step {steps} of {config.train.steps}", command))
+    if not groups and newest:
+        lacks.append(Missing("no evaluation: neither before training nor after", eval_command(run)))
+    for group in groups:
+        settings = next((e.settings for e in group.evaluations if e.settings), ())
+        data, again = f" on {group.heading}", eval_command(run, settings)
+        if BASE not in group.sides:
+            lacks.append(Missing(f"the model before training was not evaluated{data}", again))
+        if newest and newest.name not in group.sides:
+            what = "run" if group.sides == [BASE] else "newest checkpoint"
+            lacks.append(Missing(f"the {what} was not evaluated{data} ({newest.name})", again))
+        played = [view for _, summary in group.finished for view in summary["views"]]
+        if not {"full", "sharded"} <= set(played):
+            what = "task told at once (FULL)" if "sharded" in played else "conversations over several turns"
+            views = json.dumps(list(dict.fromkeys(["full", "sharded", *played])))
+            lacks.append(Missing(f"no {what}{data}", eval_command(run, settings, eval__views=views)))
+    for one in gone:
+        unfinished = (run / one.where / "evaluation.json").exists()
+        moved = "the same command with --out ITS-NEW-FOLDER finds one that was moved"
+        what = "is not finished" if unfinished else f"is no longer there; {moved}"
+        command = eval_command(run, one.settings)
+        lacks.append(Missing(f"the evaluation of {one.side} in {one.where} {what}", command))
+    return lacks
 
 
 def report_data(run: Path) -> ReportData:
-    """Everything the report of a run shows."""
     folder = Run(run)
     config, metrics = folder.config, folder.steps
     groups, gone = evaluation_groups(run, config)
@@ -50,7 +173,7 @@ def report_run(run: Path) -> tuple[Path, ReportData]:
     path = run / "report.html"
     require_writable(path)
     data = report_data(run)
-    write_report(path, data)
+    write_text(path, render_report(data))
     return path, data
 
 

@@ -24,10 +24,10 @@ NARROW = 90  # below this many columns two replies side by side would be too thi
 
 def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     """Print one task's conversation before and after training, side by side, or stacked if narrow."""
-    console.print(
-        Rule(Text(visible(cut(pair.id, LABEL)).replace("\n", " "), style="bold"), align="left", style="dim")
-    )
-    for name, text in (("system", pair.system), ("FULL message", pair.full), ("expected", pair.expected)):
+    task = pair.before
+    title = Text(visible(cut(task.id, LABEL)).replace("\n", " "), style="bold")
+    console.print(Rule(title, align="left", style="dim"))
+    for name, text in (("system", task.system), ("FULL message", task.full), ("expected", pair.expected)):
         if text:
             console.print(said(name, text, style="dim"))
     for users, before, after in report.turn_rows(pair):
@@ -58,7 +58,7 @@ def summary_table(summary: dict[str, Any]) -> Group:
     against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
     against["SHARDED against TEACHER"] = teacher = summary.get("teacher_minus_sharded")
     against["the same, middle turns"] = teacher.get("middle_turns") if teacher else None
-    changes = [_comparison(label, change) for label, change in against.items() if change]
+    changes = [report.compare(label, change) for label, change in against.items() if change]
     tables = (_views_table(summary), _breakdown_table(views), report.tabulate_comparisons(changes))
     notes = (_note(line, "yellow" if warning else "dim") for line, warning in report.verdict_notes(summary))
     return Group(*(table for table in tables if table.rows), *notes)
@@ -69,19 +69,18 @@ def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dic
     sides = {"base": base, "trained": trained}
     accuracies = [a for side, summary in sides.items() for a in report.accuracies_of(side, summary["views"])]
     labels = {f"{view.upper()}: base against trained": change for view, change in changes.items()}
-    return accuracy_table(accuracies, [_comparison(label, change) for label, change in labels.items()])
+    return accuracy_table(accuracies, [report.compare(label, change) for label, change in labels.items()])
 
 
 def comparison_table(result: dict[str, Any]) -> Group:
-    """A comparison for the terminal."""
     accuracies, changes = [], []
     for stage in ("a", "b"):
         views = {view: v[stage] for view, v in result["views"].items()}
         accuracies += report.accuracies_of(stage.upper(), views)
     for view, v in result["views"].items():
         tasks = v["by_task"] if len(v["by_task"]) > 1 else {}
-        changes += [_comparison(view.upper(), v["change"])]
-        changes += [_comparison(f"{view.upper()}, {task}", change) for task, change in tasks.items()]
+        changes += [report.compare(view.upper(), v["change"])]
+        changes += [report.compare(f"{view.upper()}, {task}", change) for task, change in tasks.items()]
     names = (_note(f"{stage.upper()}: {result[stage]}") for stage in ("a", "b"))
     return Group(*names, accuracy_table(accuracies, changes))
 
@@ -112,16 +111,11 @@ def _breakdown_table(views: dict[str, Any]) -> Table:
     for part, unit in (("by_task", ""), ("by_shards", " shards")):
         names = list(dict.fromkeys(name for v in views.values() for name in v[part]))
         for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
-            found = [v[part].get(name) for v in views.values()]
-            total = max(f["total"] for f in found if f)
-            rows.append(
-                Row(name + unit, [str(total), *(percent(f["accuracy"]) if f else "-" for f in found)])
-            )
+            parts = [v[part].get(name) for v in views.values()]
+            total = max(p["total"] for p in parts if p)
+            shares = [percent(p["accuracy"]) if p else "-" for p in parts]
+            rows.append(Row(name + unit, [str(total), *shares]))
     return Table(heads=["by", "n", *(view.upper() for view in views)], rows=rows)
-
-
-def _comparison(label: str, change: dict[str, Any]) -> ShownComparison:
-    return ShownComparison(label, *(change[f] for f in ("gained", "lost", "difference", "low", "high", "p")))
 
 
 def _note(line: str, style: str = "") -> Text:

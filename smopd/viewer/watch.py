@@ -29,9 +29,9 @@ RAMP = ("", "white on #203548", "white on #264b69", "white on #29567a", "white o
 LONGEST = 2000  # characters of a message shown
 
 
-def status(run: Path) -> dict[str, Any]:
-    """How far a run is, in numbers."""
-    told = read_run(run)
+def status(run: Path, told: dict[str, Any] | None = None) -> dict[str, Any]:
+    """How far a run is, in numbers; `told`: what was read of it already."""
+    told = told or read_run(run)
     seconds = [s for s in told["metrics"].get("seconds/step", []) if s is not None][-RECENT:]
     sampled = [n for n in told["metrics"].get("tokens/sampled", []) if n is not None][-RECENT:]
     each = sum(seconds) / len(seconds) if seconds else None
@@ -47,37 +47,31 @@ def status(run: Path) -> dict[str, Any]:
 
 
 def frame(run: Path, width: int) -> RenderableType:
-    """One picture of the run."""
-    now, told = status(run), read_run(run)
-    parts: list[RenderableType] = [_heading(now), _progress(now, width), _curves(told, width)]
-    if now["warnings"]:
-        parts += [
-            Text(visible(cut(f"warning: {line}", 300)), style="yellow") for line in now["warnings"][-3:]
-        ]
+    told = read_run(run)
+    now = status(run, told)
+    heading = Text(visible(f"{now['run']}: {now['model']}, {now['method']}"), style="bold")
+    parts: list[RenderableType] = [heading, _progress(now, width), _curves(told, width)]
+    parts += [Text(visible(cut(f"warning: {line}", 300)), style="yellow") for line in now["warnings"][-3:]]
     newest = max(Run(run).rollout_files, default=None)
     shown = next(iter(rollouts_of(run, newest)), None) if newest else None
     return Group(*parts, *(_conversation(shown) if shown else [Text("no conversation yet", style="dim")]))
 
 
-def _heading(now: dict[str, Any]) -> Text:
-    return Text(visible(f"{now['run']}: {now['model']}, {now['method']}"), style="bold")
-
-
 def _progress(now: dict[str, Any], width: int) -> RenderableType:
-    words = [f"step {now['step']}/{now['steps']}"]
+    facts = [f"step {now['step']}/{now['steps']}"]
     if now["seconds_a_step"] is not None:
-        words.append(f"{now['seconds_a_step']:.1f} s/step")
+        facts.append(f"{now['seconds_a_step']:.1f} s/step")
     if now["tokens_a_second"] is not None:
-        words.append(f"{now['tokens_a_second']:.0f} tokens/s")
+        facts.append(f"{now['tokens_a_second']:.0f} tokens/s")
     if now["step"] < now["steps"] and now["seconds_left"] is not None:
-        words.append(f"ETA {timedelta(seconds=round(now['seconds_left']))}")
+        facts.append(f"ETA {timedelta(seconds=round(now['seconds_left']))}")
     if now["step"] >= now["steps"]:
-        words.append("finished")
+        facts.append("finished")
     elif not now["working"]:
-        words.append("nobody works on it")
+        facts.append("nobody works on it")
     bar = ProgressBar(total=max(1, now["steps"]), completed=now["step"], width=min(30, max(10, width // 3)))
     line = Table.grid(padding=(0, 2))
-    line.add_row(bar, Text("  ".join(words)))
+    line.add_row(bar, Text("  ".join(facts)))
     return line
 
 
@@ -87,10 +81,8 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     if not known:
         return ""
     low, high = min(known), max(known)
-    drawn = ""
-    for share in np.array_split(
-        np.array([np.nan if v is None else v for v in values], dtype=float), min(width, len(values))
-    ):
+    drawn, column = "", np.array([np.nan if v is None else v for v in values], dtype=float)
+    for share in np.array_split(column, min(width, len(values))):
         some = share[~np.isnan(share)]
         level = (some.mean() - low) / (high - low) if len(some) and high > low else 0.0
         drawn += BLOCKS[min(7, int(level * 8))] if len(some) else " "
@@ -102,22 +94,13 @@ def _curves(told: dict[str, Any], width: int) -> RenderableType:
     series = {name: values for name, values in told["metrics"].items() if name.split("/")[0] in CURVES}
     for metric in dict.fromkeys(row["metric"] for row in told["evaluations"]):
         series[f"eval {metric}"] = [row["value"] for row in told["evaluations"] if row["metric"] == metric]
-    order = sorted(series, key=lambda name: _place(name))
-    for name in order[:12]:
-        known = [v for v in series[name] if v is not None]
-        if known:
+    order = {name: place for place, name in enumerate(CURVES)}  # evaluations come before them
+    for name in sorted(series, key=lambda name: (order.get(name.split("/")[0], -1), "/" in name))[:12]:
+        if known := [v for v in series[name] if v is not None]:
+            line = sparkline(series[name], max(10, width - 45))
             ends = f"{known[0]:.3g} → {known[-1]:.3g}"
-            table.add_row(
-                Text(visible(name), style="dim"),
-                Text(sparkline(series[name], max(10, width - 45))),
-                Text(ends),
-            )
+            table.add_row(Text(visible(name), style="dim"), Text(line), Text(ends))
     return table
-
-
-def _place(name: str) -> int:
-    head = name.split("/")[0]
-    return CURVES.index(head) * 2 + ("/" in name) if head in CURVES else -1
 
 
 def _conversation(shown: Shown) -> list[RenderableType]:
@@ -126,25 +109,19 @@ def _conversation(shown: Shown) -> list[RenderableType]:
     lines: list[RenderableType] = [Rule(title, align="left", style="dim")]
     for number, turn in enumerate(shown.turns):
         lines.append(Text(visible(cut(turn["user"], LONGEST)), style="cyan", overflow="fold"))
+        plain = Text(visible(cut(turn["reply"], LONGEST)), overflow="fold")
         parts = shown.parts.get(number)
-        reply = (
-            _tokens(parts[0], shown) if parts else Text(visible(cut(turn["reply"], LONGEST)), overflow="fold")
-        )
-        lines.append(reply)
+        lines.append(_tokens(parts[0], shown) if parts else plain)
     if shown.parts:
-        lines.append(
-            Text("shade: divergence of student and teacher; underlined: dropped; bold: clipped", style="dim")
-        )
+        legend = "shade: divergence of student and teacher; underlined: dropped; bold: clipped"
+        lines.append(Text(legend, style="dim"))
     return lines
 
 
 def _tokens(part: Part, shown: Shown) -> Text:
-    made = Text(overflow="fold")
-    values = part.values
+    line, values = Text(overflow="fold"), part.values
     for i, token in enumerate(values["token"].tolist()[:LONGEST]):
         level = sum(float(values["divergence"][i]) >= bound for bound in LEVELS)
         look = [RAMP[level], "" if values["kept"][i] else "underline", "bold" if values["clipped"][i] else ""]
-        made.append(
-            visible(shown.pieces.get(token, "\ufffd"))[:200], " ".join(part for part in look if part) or None
-        )
-    return made
+        line.append(visible(shown.pieces.get(token, "\ufffd"))[:200], " ".join(filter(None, look)) or None)
+    return line

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from smopd.api.source import NoSourceError, Source
+from smopd.api.objects import NoSourceError, Source
 
 WORD = re.compile(r"\w+", re.I)
 LIMIT = 3

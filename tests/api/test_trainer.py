@@ -15,11 +15,11 @@ from support.runs import complaint, metrics, nobody
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 import smopd
-from smopd.api.arguments import MAPPING
 from smopd.config import load_config
 from smopd.config_io import leaves
 from smopd.errors import UserError
 from smopd.pocket import MODEL_DIR
+from smopd.trainer_names import MAPPING
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 EVENTS = ("train_begin", "step_begin", "step_end", "log", "evaluate", "save", "train_end")

@@ -4,9 +4,10 @@ import copy
 from functools import cache
 
 import pytest
+from support.contexts import clean_context, full_context, users_context
 from support.families import trl_template
 
-from smopd.chat import DirtyContext, Renderer, clean_context, full_context, users_context
+from smopd.chat import DirtyContext, Renderer
 from smopd.data import Example
 from smopd.errors import UserError
 

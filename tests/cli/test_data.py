@@ -230,7 +230,7 @@ def test_ctrl_c_leaves_nothing_half_written(smopd, raw, tmp_path, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("smopd.data.training_set.compose._verified", stopped)
+    monkeypatch.setattr("smopd.data.training_set.compose._verify_references", stopped)
     code, out, err = smopd("data", "build", "raw", "train.jsonl", "--domains", "math")
     assert code == 130
     assert "nothing was written" in err

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from smopd.doctor.advice import advice
 from smopd.doctor.facts import Facts
-from smopd.doctor.report import text, to_json
+from smopd.doctor.report import advice, text, to_json
 from smopd.doctor.selftest import Check
 from smopd.machine import CudaDevice
 

@@ -16,6 +16,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from smopd.models import load_model
 from smopd.models.adapter_files import WEIGHTS, load_adapter
 from smopd.models.adapters import (
+    StudentAdapter,
     adapter_parameters,
     attach,
     merged,
@@ -23,7 +24,6 @@ from smopd.models.adapters import (
     teacher_weights,
     update_teacher,
 )
-from smopd.models.handover import StudentAdapter
 from smopd.models.mixed_precision import MasterLinear, base_type, compute_in_base_type
 from smopd.settings import LoraSettings
 

@@ -12,6 +12,20 @@ from smopd.objective import rollout_loss
 from smopd.scoring import TokenStats
 
 
+def part(loss, name):
+    return loss.terms[name].value
+
+
+def middle_kept(loss):
+    """(tokens of middle replies that carry loss, all of them)"""
+    masks = loss.terms["middle"].kept()
+    return sum(int(mask.sum()) for mask in masks), sum(map(len, masks))
+
+
+def weights_of(loss):
+    return loss.terms["middle"].turn_weights
+
+
 def by_hand(middle, answer, full, correct, keep, eta, clip):
     """The published objective with lists and loops."""
     eligible = [m for m in middle if len(m.divergence)]
@@ -61,24 +75,25 @@ def test_equals_the_loop(lengths, answer, full, correct, keep, eta, seed):
     assert loss.total.item() == pytest.approx(
         by_hand(middle, answer, full, correct, keep, eta, 0.4), abs=1e-12
     )
-    assert loss.total.item() == pytest.approx((loss.middle + loss.answer + loss.full).item(), abs=1e-12)
+    assert loss.total.item() == pytest.approx(
+        sum(part(loss, name) for name in ("middle", "answer", "full")).item(), abs=1e-12
+    )
 
 
 def test_the_mask_touches_middle_turns_only():
     middle, answer, full = [random_stats(20, 1), random_stats(9, 2)], random_stats(15, 3), random_stats(11, 4)
     on, off = (rollout_loss(middle, answer, full, keep=k) for k in (0.5, 1.0))
-    assert on.middle != off.middle
-    assert on.answer == off.answer
-    assert on.full == off.full
-    assert off.kept == off.middle_tokens == 29
-    assert on.kept < 29
+    assert part(on, "middle") != part(off, "middle")
+    assert part(on, "answer") == part(off, "answer")
+    assert part(on, "full") == part(off, "full")
+    assert middle_kept(off) == (29, 29)
+    assert middle_kept(on)[0] < 29
 
 
 def test_weights_are_over_all_tokens_not_the_kept_ones():
     middle = [random_stats(20, 1), random_stats(9, 2), random_stats(14, 3)]
-    assert torch.equal(
-        rollout_loss(middle, None, keep=0.3).weights, rollout_loss(middle, None, keep=1.0).weights
-    )
+    on, off = (rollout_loss(middle, None, keep=k) for k in (0.3, 1.0))
+    assert torch.equal(weights_of(on), weights_of(off))
 
 
 def test_a_clipped_position_has_no_gradient_and_is_counted():
@@ -89,14 +104,16 @@ def test_a_clipped_position_has_no_gradient_and_is_counted():
     loss.total.backward()
     expected = [0.0 if d > 0.5 else 1 / 6 for d in answer.divergence.tolist()]
     assert answer.divergence.grad.tolist() == pytest.approx(expected)
-    assert loss.clipped["answer"] == (sum(d > 0.5 for d in answer.divergence.tolist()), 6)
+    (over,), (kept,) = loss.terms["answer"].over, loss.terms["answer"].kept()
+    assert kept.tolist() == [True] * 6
+    assert over.tolist() == [d > 0.5 for d in answer.divergence.tolist()]
 
 
 def test_gradient_of_a_middle_token_is_weight_over_turns_and_kept_tokens():
     middle = [random_stats(10, 6, scale=0.4), random_stats(5, 7, scale=0.4)]
     loss = rollout_loss(middle, None, keep=0.8)
     loss.total.backward()
-    for stats, weight in zip(middle, loss.weights, strict=True):
+    for stats, weight in zip(middle, weights_of(loss), strict=True):
         kept = stats.divergence.grad > 0
         assert stats.divergence.grad[kept].tolist() == pytest.approx(
             [weight.item() / 2 / int(kept.sum())] * int(kept.sum())
@@ -106,15 +123,15 @@ def test_gradient_of_a_middle_token_is_weight_over_turns_and_kept_tokens():
 def test_outcome_scales_the_middle_turns_alone():
     middle, answer = [random_stats(8, 8), random_stats(8, 9)], random_stats(8, 10)
     right, wrong = (rollout_loss(middle, answer, correct=c, eta=0.2) for c in (True, False))
-    assert (wrong.middle / right.middle).item() == pytest.approx(1.2 / 0.8)
-    assert wrong.answer == right.answer
+    assert (part(wrong, "middle") / part(right, "middle")).item() == pytest.approx(1.2 / 0.8)
+    assert part(wrong, "answer") == part(right, "answer")
 
 
 def test_nothing_eligible_is_zero_and_finite():
     loss = rollout_loss([random_stats(0, 1), random_stats(0, 2)], random_stats(0, 3))
     assert loss.total.item() == 0
     assert rollout_loss([], None).total.item() == 0
-    assert loss.weights.shape == (0,)
+    assert weights_of(loss).shape == (0,)
 
 
 @given(st.permutations(range(4)))
@@ -136,12 +153,12 @@ def test_importance_scales_what_each_token_brings(lengths, full, seed):
     weighted = rollout_loss(middle, answer, branch, **arguments, importance=factors)
     ones = rollout_loss(middle, answer, branch, **arguments, importance=[torch.ones_like(f) for f in factors])
     assert torch.equal(ones.total, plain.total)
-    assert torch.equal(weighted.weights, plain.weights)
+    assert torch.equal(weights_of(weighted), weights_of(plain))
     eligible = [(m, f) for m, f in zip(middle, factors, strict=False) if len(m.divergence)]
     expected = (answer.divergence.clamp_max(0.4) * factors[len(middle)]).mean()
     if branch:
         expected = expected + (branch.divergence.clamp_max(0.4) * factors[-1]).mean()
-    for (m, f), weight in zip(eligible, plain.weights, strict=True):
+    for (m, f), weight in zip(eligible, weights_of(plain), strict=True):
         kept = m.entropy >= torch.quantile(m.entropy, 0.2)
         expected = expected + weight * (m.divergence.clamp_max(0.4) * f)[kept].mean() / len(eligible)
     torch.testing.assert_close(weighted.total, expected, rtol=1e-10, atol=1e-12)
@@ -174,7 +191,7 @@ def test_controls_equal_a_loop(lengths, keep, ranking, denominator, mode, seed):
     )
     eligible = [(m, x) for m, x in zip(middle, noise, strict=True) if len(m.divergence)]
     total, slopes = 0.0, []
-    for weight, (m, x) in zip(loss.weights.tolist(), eligible, strict=True):
+    for weight, (m, x) in zip(weights_of(loss).tolist(), eligible, strict=True):
         divergence = m.divergence.tolist()
         entropy = m.entropy.tolist()
         rank = {

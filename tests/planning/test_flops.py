@@ -7,9 +7,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from smopd.config import load_config
 from smopd.models.adapters import attach, teacher_weights
-from smopd.planning.load import Load, SampledLoad, pack
+from smopd.planning.load import Load, pack
+from smopd.planning.plan import scoring_flops
 from smopd.planning.shapes import shape_of
-from smopd.planning.timing import scoring_flops
 from smopd.scoring import token_divergence
 from smopd.scoring.passes import body_and_head, reply_hidden
 
@@ -29,7 +29,7 @@ def test_operations_of_both_passes_and_the_head(name, rank, recompute):
         )
     sequences = branching()
     packed, rows = pack(sequences, 10**6), sum(len(reply) for _, reply in sequences)
-    load = Load(packed, packed, rows, 3.0 * rows, rows, SampledLoad(0, 0, 0, 0), 1)
+    load = Load(1, 1, student=packed, teacher=packed, scored=rows, products=3.0 * rows)
     decoder, head = body_and_head(model)
     tokens = torch.tensor([token for _, reply in sequences for token in reply])
     with FlopCounterMode(display=False) as counter:

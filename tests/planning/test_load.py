@@ -5,21 +5,15 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from average_lengths import measure
 from conftest import shared
+from support.contexts import clean_context, full_context
 
-from smopd.chat import DirtyContext, Renderer, clean_context, full_context
+from smopd.chat import DirtyContext, Renderer
 from smopd.config import load_config
 from smopd.data import load_examples
-from smopd.planning.averages import (
-    ANSWER_SHARE,
-    DEFAULTS,
-    MIDDLE_SHARE,
-    POCKET,
-    common_prefix,
-    find_averages,
-    measure,
-)
-from smopd.planning.load import largest_load, step_load
+from smopd.planning.averages import ANSWER_SHARE, DEFAULTS, MIDDLE_SHARE, find_averages
+from smopd.planning.load import common_prefix, largest_load, step_load
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.hf import HFEngine
 from smopd.scoring.tree import PrefixTree, rows_within
@@ -143,19 +137,32 @@ def test_rollout_tokens(pocket):
     assert nothing_kept.sampled.prefilled == pytest.approx(engine.usage.prompt, rel=CLOSE)
 
 
-def test_the_written_down_lengths_of_the_pocket_recipe_are_those_measured(pocket_renderer):
-    assert measure(load_examples("pocket:train"), pocket_renderer, POCKET.source) == POCKET
+@pytest.mark.parametrize("name", ["qwen3", "pocket"])
+def test_words_tell_how_many_tokens_a_text_has(request, name):
+    """Within a fifth of the tokens of a turn, its template's included; of the template itself all."""
+    if name == "qwen3":
+        renderer, data = Renderer(request.getfixturevalue("qwen3")), shared("data/lic/math.json")
+        counted = find_averages(load_config("qwen3-1.7b", [f"data.train={data}"]))
+    else:
+        renderer, data = request.getfixturevalue("pocket_renderer"), "pocket:train"
+        counted = find_averages(load_config("pocket"))
+    real = measure(load_examples(data), renderer)
+    for part in ("turns", "start", "user", "prompt", "lost", "close", "repeats"):
+        assert getattr(counted, part) == getattr(real, part)
+    for text in ("shard", "full", "system"):
+        known = real.user + real.prompt + getattr(real, text)
+        assert counted.user + counted.prompt + getattr(counted, text) == pytest.approx(known, rel=2 * CLOSE)
 
 
 def test_the_defaults_are_what_the_command_prints(qwen3):
-    found = measure(load_examples(shared("data/lic/math.json")), Renderer(qwen3))
-    assert (found.turns, found.template) == (DEFAULTS.turns, DEFAULTS.template)
-    for name in ("shard", "full", "system"):
-        assert getattr(found, name) == pytest.approx(getattr(DEFAULTS, name), abs=0.05)
+    measured = measure(load_examples(shared("data/lic/math.json")), Renderer(qwen3))
+    for name, value in vars(measured).items():
+        if name not in ("source", "middle", "answer"):
+            assert value == pytest.approx(getattr(DEFAULTS, name), abs=0.05)
 
 
 def test_lengths_come_from_the_recipes_data_where_it_is_readable():
-    assert find_averages(load_config("pocket")).source == "pocket:train with the model's tokenizer"
+    assert find_averages(load_config("pocket")).source == "words of pocket:train"
     there_is_none = find_averages(load_config("qwen3-1.7b"))
     assert there_is_none.source == DEFAULTS.source
     assert (there_is_none.middle, there_is_none.answer) == (MIDDLE_SHARE * 256, ANSWER_SHARE * 1024)
@@ -223,7 +230,8 @@ def test_an_exclusive_branch_takes_the_place_of_the_others():
 def test_the_largest_micro_batch_is_larger_than_any_average_one():
     config = load_config("qwen3-1.7b")
     lengths = find_averages(config)
-    student, replies = largest_load(config, lengths)
+    largest = largest_load(config, lengths)
+    student, replies = largest.student, largest.gradients
     load = step_load(config, lengths)
     assert student.tokens > load.student.tokens / 8
     assert replies == 8 * 256 + 2 * 1024

@@ -11,7 +11,6 @@ from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.models.adapters import attach, student_parameters, teacher_parameters, update_teacher
 from smopd.planning.averages import DEFAULTS, find_averages
-from smopd.planning.gpus import GPUS
 from smopd.planning.load import pack
 from smopd.planning.memory import (
     cache_bytes,
@@ -23,7 +22,7 @@ from smopd.planning.memory import (
     recomputed_bytes,
     weight_bytes,
 )
-from smopd.planning.shapes import Shape, shape_of
+from smopd.planning.shapes import GPUS, Shape, shape_of
 from smopd.rollout import Driver
 from smopd.rollout.engine import Sampling, Session
 from smopd.rollout.hf import HFEngine
@@ -223,7 +222,7 @@ def test_cache_of_a_whole_rollout(pocket, monkeypatch, answer):
     Driver(engine, pocket.renderer, Sampling(1.0, limits.answer_tokens, 1.0, 0), limits.middle_tokens).play(
         examples, "sharded", ("plan",)
     )
-    assert cache_bytes(config, shape_of(pocket.model.config), lengths, 1) == pytest.approx(
+    assert cache_bytes(config, shape_of(pocket.model.config), lengths, 1, False) == pytest.approx(
         max(sizes), rel=CLOSE
     )
 

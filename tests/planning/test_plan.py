@@ -10,15 +10,13 @@ from plan_quotations import quotations, renewed
 from transformers import LlamaConfig, MixtralConfig
 
 from smopd.config import load_config
-from smopd.planning import timing
+from smopd.planning import plan as timing
 from smopd.planning.averages import DEFAULTS
-from smopd.planning.gpus import GPUS
 from smopd.planning.load import step_load
 from smopd.planning.memory import memory
-from smopd.planning.plan import changed, fitting_changes, make_plan
+from smopd.planning.plan import changed, fitting_changes, make_plan, step_seconds
 from smopd.planning.report import markdown, text
-from smopd.planning.shapes import SHAPES, find_shape
-from smopd.planning.timing import step_seconds
+from smopd.planning.shapes import GPUS, SHAPES, find_shape
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 
@@ -94,7 +92,7 @@ def test_several_gpus_shard_only_where_whole_weights_do_not_fit(smopd):
     assert plan.sharded
     assert plan.fits
     whole = plan.shape.parameters * 2
-    layer = plan.shape.layer * 2
+    layer = plan.shape.linear / plan.shape.layers * 2
     assert plan.replicated > 80e9
     assert whole / 8 + layer < plan.memory.parts["base weights"] < whole / 8 + 2 * layer + plan.shape.head * 2
     _, out, _ = smopd("plan", "qwen3-8b", "--set", "model.path=Qwen/Qwen3-32B", "--gpus", "8")
@@ -171,9 +169,9 @@ def test_any_config_will_do(smopd, tmp_path):
         assert (plan["shape"]["hidden"], plan["shape"]["layers"], plan["shape"]["normed"]) == (512, 3, False)
 
 
-def test_data_and_tokenizer_on_this_machine_are_used(smopd):
+def test_data_on_this_machine_are_used(smopd):
     _, out, _ = smopd("plan", "pocket", "--gpu", "cpu")
-    assert "lengths of the conversations: pocket:train with the model's tokenizer" in out
+    assert "lengths of the conversations: words of pocket:train" in out
     assert "fits: " in out
 
 
@@ -231,13 +229,12 @@ def test_the_hf_engine_replays_its_layers_on_a_gpu():
     assert sharded.seconds["sampling"] >= timing.ISSUED * sharded.shape.layers * sharded.load.sampled.steps
 
 
-def test_a_gpu_pads_rows_and_makes_every_product():
+def test_a_gpu_pads_rows():
     config = load_config("qwen3-1.7b", ["engine.kind=vllm"])
     lengths = replace(DEFAULTS, middle=100.0, answer=200.0)
     on_cpu, on_gpu = (step_load(config, lengths, on_gpu=on_gpu) for on_gpu in (False, True))
     assert on_cpu.student.tokens < on_gpu.student.tokens < 1.2 * on_cpu.student.tokens
     assert on_gpu.products == pytest.approx(3 * on_gpu.scored)
-    assert on_cpu.products < on_gpu.products
 
 
 QUOTED = quotations(PAGE.read_text())

@@ -27,7 +27,7 @@ here_hf = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA 
 
 @pytest.fixture(autouse=True)
 def not_said_yet():
-    choice._say.cache_clear()
+    choice._log_once.cache_clear()
 
 
 @pytest.mark.parametrize(

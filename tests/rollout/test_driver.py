@@ -1,6 +1,8 @@
 """The multi-turn driver: whose words stand where, token limits, independence of the batch."""
 
-from smopd.chat import DirtyContext, full_context
+from support.contexts import full_context
+
+from smopd.chat import DirtyContext
 from smopd.data import load_examples
 from smopd.rollout import Driver, Sampled, Sampling, Stop
 from smopd.rollout.hf import HFEngine

@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
+from support.contexts import full_context
 from support.played import FORGETFUL
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from smopd.chat import Renderer, full_context
+from smopd.chat import Renderer
 from smopd.data import load_examples
 from smopd.rollout import Driver, Sampling, Session, Stop
 from smopd.rollout.hf import HFEngine

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from support.contexts import full_context
 from support.played import FORGETFUL
 from support.recorded_graph import RecordedGraphs, Refused
 
-from smopd.chat import Renderer, full_context
+from smopd.chat import Renderer
 from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.models.adapters import attach, merged

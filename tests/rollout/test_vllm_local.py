@@ -2,21 +2,22 @@
 tests/vllm.
 """
 
-import json
 import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from peft import LoraConfig
 from support.played import student_of
 
 from smopd.config import load_config
 from smopd.errors import UserError
-from smopd.models.handover import StudentAdapter
+from smopd.models.adapter_files import largest_rank
+from smopd.models.adapters import StudentAdapter
 from smopd.rollout.engine import Sampling, Stop
 from smopd.rollout.vllm_local import VLLMEngine
-from smopd.rollout.vllm_shared import adapter_rank, max_rank
+from smopd.rollout.vllm_shared import max_rank
 from smopd.settings import PROJECTIONS
 
 END = 1
@@ -301,9 +302,9 @@ def test_without_vllm_it_says_how_to_get_it(monkeypatch):
         make()
 
 
-def test_ranks(tmp_path):
+def test_ranks():
     assert [max_rank(r) for r in (1, 2, 8, 9, 64, 300)] == [1, 8, 8, 16, 64, 320]
     with pytest.raises(UserError, match="up to rank 512"):
         max_rank(513)
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "rank_pattern": {"q_proj": 24}}))
-    assert adapter_rank(tmp_path) == 24
+    adapters = {"default": LoraConfig(r=4, rank_pattern={"q_proj": 24}), "teacher": LoraConfig(r=8)}
+    assert largest_rank(SimpleNamespace(peft_config=adapters)) == 24

@@ -5,8 +5,8 @@ import torch
 from support.plain_path import draw
 
 from smopd.scoring import kernel, plain
-from smopd.scoring.alternatives import token_profile
 from smopd.scoring.losses import gjs, reverse_kl, sampled_nll
+from smopd.scoring.profile import token_profile
 from smopd.scoring.token_log import Others
 
 
@@ -29,8 +29,8 @@ def test_they_are_those_of_full_logits_and_change_nothing(losses, chunk_size, so
         best = log_p.topk(3, -1)
         assert torch.equal(stats.top_tokens[:, k], best.indices)
         profile = token_profile(hidden, head, tokens, 3)
-        assert torch.equal(profile.top.tokens, best.indices)
-        torch.testing.assert_close(profile.top.logps, best.values)
+        assert torch.equal(profile.top_tokens, best.indices)
+        torch.testing.assert_close(profile.top_logps, best.values)
         torch.testing.assert_close(profile.entropy, -(log_p.exp() * log_p).sum(-1))
 
 

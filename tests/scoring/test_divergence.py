@@ -277,7 +277,7 @@ def test_chunks_hold_every_row_once_and_replies_whole_where_they_fit(lengths, si
     assert all(0 < sum(piece.rows for piece in chunk) <= size for chunk in chunks)
     pieces = [piece for chunk in chunks for piece in chunk]
     assert sum(piece.rows for piece in pieces) == sum(lengths)
-    assert [(p.rows, p.reply) for p in pieces if p.whole] == [
+    assert [(p.rows, p.reply) for p in pieces if p.rows == p.length] == [
         (n, i) for i, n in enumerate(lengths) if 0 < n <= size
     ]
     assert [p.reply for p in pieces if p.last] == [i for i, n in enumerate(lengths) if n]

@@ -7,9 +7,10 @@ import torch
 from support.plain_path import SHARED
 from support.strict_device import DEVICE, strict_device
 
-from smopd.scoring import Decision, chunks, kernel, plain, whole
+from smopd.scoring import Decision, chunks, kernel, plain
 from smopd.scoring import losses as row_losses
-from smopd.scoring.logps import sampled_logps
+from smopd.scoring.profile import sampled_logps
+from smopd.scoring.rows import BUFFERS
 
 GJS = row_losses.gjs(0.3)
 LOSSES = [
@@ -80,7 +81,7 @@ def test_a_gpus_worth_of_tokens_takes_at_most_200_launches(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (15_000_000_000, 96_000_000_000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 30_000_000_000)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 25_000_000_000)
-    size = chunks.rows_at_once(cuda, (whole.BUFFERS + 1) * vocabulary * 4)
+    size = chunks.rows_at_once(cuda, (BUFFERS + 1) * vocabulary * 4)
     # As many chunks of as many rows, over a vocabulary that a test can hold: launches do not depend on it.
     assert counted(rows(count), [GJS], size) <= 200
     with_triton = chunks.rows_at_once(cuda, 3 * vocabulary * 4)

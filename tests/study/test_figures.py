@@ -30,13 +30,7 @@ from support.synthetic_study import study as synthetic
 from smopd.study import drawing
 from smopd.study.drawing import Figure, Plot, schematic
 from smopd.study.figures import ablation, axis_figure, cross_scale, effects, make_figures, positions_of, seeds
-from smopd.study.figures_training import (
-    calibration_figures,
-    curve_figures,
-    gradient_figures,
-    pooled,
-    smoothed,
-)
+from smopd.study.figures_training import pooled, smoothed, training_figures
 from smopd.study.results import Results
 
 FIVE = (1, 2, 3, 4, 5)
@@ -207,7 +201,7 @@ def test_the_same_results_give_the_same_bytes_here_and_in_another_process(
     assert [f.svg for f in here[1:]] == [f.svg for f in drawn["steps"][0]]
     code = (
         "import hashlib, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from synthetic_study import study; from smopd.study.figures import make_figures\n"
+        "from support.synthetic_study import study; from smopd.study.figures import make_figures\n"
         "import matplotlib; matplotlib.rcParams['font.size'] = 30\n"
         "matplotlib.rcParams['lines.linewidth'] = 9\n"
         "for f in make_figures(study(**eval(sys.argv[2]))):\n"
@@ -425,7 +419,7 @@ def test_what_is_missing_or_odd_does_not_stop_a_figure() -> None:
     solo = make(chances=("solo",), views=("full",), items=10, measured=False, base=False)
     assert [figure.name for figure in make_figures(solo)] == ["schematic", "ablation"]
     bare = replace(solo, cells=[replace(cell, tokens=None, gradients=None, curves={}) for cell in solo.cells])
-    assert curve_figures(bare) == calibration_figures(bare) == gradient_figures(bare) == []
+    assert training_figures(bare) == []
 
 
 def test_a_whisker_of_no_width_is_drawn() -> None:

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.contexts import clean_context, full_context
 from support.played import FORGETFUL, gradient, move_student, play, reply_logp, student_of, totals
 
-from smopd.chat import Renderer, clean_context, full_context
+from smopd.chat import Renderer
 from smopd.chat.messages import full_messages, users_messages
 from smopd.config import load_config, plan_of
 from smopd.data import load_examples

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from smopd.verify import sandbox
+from smopd.verify.code import find_code
 from smopd.verify.code import program as code_program
-from smopd.verify.tasks.code import extract_code, verify_code
+from smopd.verify.tasks.code import verify_code
 
 pytestmark = pytest.mark.skipif(
     sandbox.isolation() == "none", reason="neither bubblewrap nor namespaces work on this machine"
@@ -121,36 +122,35 @@ def test_mbpp_imports() -> None:
 
 # --- which code
 def test_extraction_by_hand() -> None:
-    assert extract_code(fenced("x = 1") + fenced("print(x)")) == "x = 1\n\nprint(x)"
-    assert extract_code("no code") is None
+    assert find_code(fenced("x = 1") + fenced("print(x)")) == "x = 1\n\nprint(x)"
+    assert find_code("no code") is None
     assert (
-        extract_code(f"{fenced('def f(): return 1')}{fenced('def g(): return 2')}", "f")
-        == "def f(): return 1"
+        find_code(f"{fenced('def f(): return 1')}{fenced('def g(): return 2')}", "f") == "def f(): return 1"
     )
     assert (
-        extract_code(f"{fenced('def f(x): return 1')}{fenced('def g(x): return 2')}", "h")
+        find_code(f"{fenced('def f(x): return 1')}{fenced('def g(x): return 2')}", "h")
         == "def g(x): return 2"
     )
     assert (
-        extract_code(f"{fenced('def f(x): return 1')}{fenced('def test_f(): f(1)')}", "h")
+        find_code(f"{fenced('def f(x): return 1')}{fenced('def test_f(): f(1)')}", "h")
         == "def f(x): return 1"
     )
     stub, part = fenced("def f(x): ..."), fenced("def f(x):\n    y = x")
-    assert extract_code(f"{fenced('def f(x): return 1')}{stub}{part}", "f") == "def f(x): return 1"
-    assert extract_code(f"{stub}{fenced('f = partial(pow, 2)')}{stub}", "f") == "f = partial(pow, 2)"
-    assert extract_code(f"{fenced('def f(x): return 1')}{fenced('f = f(1)')}", "f") == "def f(x): return 1"
-    assert extract_code(stub, "f") == "def f(x): ..."
-    assert extract_code(fenced("from solution import f\nassert f(1)"), "f") is None
-    assert extract_code("    return 2 * x", "double") is None
-    assert extract_code("    return 2 * x", "double", PROMPT) == f"{PROMPT}    return 2 * x"
-    assert extract_code("    print(2 * x)", "double", PROMPT) is None
+    assert find_code(f"{fenced('def f(x): return 1')}{stub}{part}", "f") == "def f(x): return 1"
+    assert find_code(f"{stub}{fenced('f = partial(pow, 2)')}{stub}", "f") == "f = partial(pow, 2)"
+    assert find_code(f"{fenced('def f(x): return 1')}{fenced('f = f(1)')}", "f") == "def f(x): return 1"
+    assert find_code(stub, "f") == "def f(x): ..."
+    assert find_code(fenced("from solution import f\nassert f(1)"), "f") is None
+    assert find_code("    return 2 * x", "double") is None
+    assert find_code("    return 2 * x", "double", PROMPT) == f"{PROMPT}    return 2 * x"
+    assert find_code("    print(2 * x)", "double", PROMPT) is None
 
 
 def test_an_escaped_comparison_that_happens_to_be_python() -> None:
     code = "def double(x):\n    large = 0 &lt; x\n    return 2 * x if large else -(-2 * x)"
     assert verify_code(DOUBLE, fenced(code)).correct
     kept = "def f(text):\n    return text.replace('<', '&lt;')"
-    assert extract_code(fenced(kept), "f") == kept
+    assert find_code(fenced(kept), "f") == kept
 
 
 def test_only_needed_statements_are_joined() -> None:
@@ -159,7 +159,7 @@ def test_only_needed_statements_are_joined() -> None:
     )
     reply = f"{fenced('def area(r): return 0')}{fenced(first)}{fenced('def f(r): return area(r) + SIZE')}"
     joined = "import math|SIZE = 3|SIZE += 1|def area(r): return math.pi * r|def f(r): return area(r) + SIZE"
-    assert extract_code(reply, "f") == joined.replace("|", "\n\n")
+    assert find_code(reply, "f") == joined.replace("|", "\n\n")
 
 
 @pytest.mark.parametrize(

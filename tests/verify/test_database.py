@@ -17,8 +17,7 @@ from smopd.verify.sql.database import verify_database
 from smopd.verify.sql.facts import query_facts
 from smopd.verify.sql.reply import extract_sql
 from smopd.verify.sql.schema import parse_schema
-from smopd.verify.sql.synthetic_db import synthesise
-from smopd.verify.sql.synthetic_values import Profile
+from smopd.verify.sql.synthetic import Profile, synthesise
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 from support.page_parser import Page
+from support.shown import conversation, conversation_pair
 
+from smopd.files import write_text
 from smopd.formatting import esc, finite, html_text, p_value, percent, points
 from smopd.tables import cell_text
 from smopd.viewer.report import (
@@ -28,14 +30,12 @@ from smopd.viewer.report import (
     Missing,
     ReportData,
     ShownComparison,
-    ShownConversation,
     metric_columns,
     render_report,
     result_sentence,
     tabulate_metrics,
     turn_rows,
     without_advice,
-    write_report,
 )
 
 HOSTILE = """<script>alert("1")</script> 'single' "double" & &amp; [red]markup[/red] </p></div> """
@@ -44,9 +44,9 @@ EMPTY = ReportData(title="nothing", subtitle="")
 
 
 def pair(text: str = "fine") -> ConversationPair:
-    before = ShownConversation([("u1 " + text, "b1 " + text), ("u2", "")], False, None, "no_answer")
-    after = ShownConversation([("u1 " + text, "a1 " + text), ("u2", "a2"), ("u3", text)], True, text)
-    return ConversationPair(text, text, text, text, before, after)
+    before = conversation([("u1 " + text, "b1 " + text), ("u2", "")], False, None, "no_answer")
+    after = conversation([("u1 " + text, "a1 " + text), ("u2", "a2"), ("u3", text)], True, text)
+    return conversation_pair(text, text, text, text, before, after)
 
 
 def sample(text: str = "fine", metrics: list[dict[str, Any]] | None = None) -> ReportData:
@@ -137,9 +137,7 @@ def test_empty_data_leaves_sections_out() -> None:
     for field in ("accuracies", "comparisons", "metrics", "conversations", "settings"):
         full = sample()
         Page(render_report(ReportData(**{**vars(full), field: type(getattr(full, field))()})))
-    nothing = ConversationPair(
-        "", "", "", "", ShownConversation([], False, None), ShownConversation([], True, None)
-    )
+    nothing = conversation_pair("", "", "", "", conversation([], False, None), conversation([], True, None))
     assert "wrong before, correct after" in render_report(ReportData("t", "", conversations=[nothing]))
 
 
@@ -268,22 +266,17 @@ def test_conversations_side_by_side() -> None:
     said = page.words("p")
     assert {"b1 fine", "a1 fine", "(empty)", "(no such turn)"} <= set(said)
     assert said.count("u1 fine") == 1  # the same user message is shown once, across both columns
-    other = ConversationPair(
-        "i",
-        "",
-        "",
-        "",
-        ShownConversation([("x", "1")], True, "1"),
-        ShownConversation([("y", "2")], True, "2"),
+    other = conversation_pair(
+        "i", "", "", "", conversation([("x", "1")], True, "1"), conversation([("y", "2")], True, "2")
     )
     assert next(turn_rows(other)) == ({"user, turn 1, before": "x", "user, turn 1, after": "y"}, "1", "2")
 
 
 def test_same_data_same_bytes(tmp_path: Path) -> None:
     target = tmp_path / "new folder" / "report.html"
-    write_report(target, sample(HOSTILE))
+    write_text(target, render_report(sample(HOSTILE)))
     first = target.read_bytes()
-    write_report(target, sample(HOSTILE))
+    write_text(target, render_report(sample(HOSTILE)))
     assert target.read_bytes() == first == render_report(sample(HOSTILE)).encode()
     assert [p.name for p in target.parent.iterdir()] == ["report.html"]
 
@@ -297,7 +290,7 @@ def test_a_failed_write_keeps_the_old_page(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr("os.replace", refuse)
     with pytest.raises(OSError, match="disk full"):
-        write_report(target, EMPTY)
+        write_text(target, render_report(EMPTY))
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
@@ -309,8 +302,8 @@ WORDS = {"latin": "a", "thai": "\u0e01", "arabic": "\u0628", "accents": "\u0301"
 def test_a_word_of_any_length_can_be_broken_and_is_cut(letters: str) -> None:
     """In a browser, unbroken Thai, Arabic and accents took more than two minutes at this length."""
     word = letters * 100_000
-    side = ShownConversation([(word, word), ("short", word)], False, word)
-    pair = ConversationPair(word, word, word, word, side, side)
+    side = conversation([(word, word), ("short", word)], False, word)
+    pair = conversation_pair(word, word, word, word, side, side)
     change = ShownComparison(word, 1, 2, 0.1, 0.1, 0.2, 0.5)
     began = time.monotonic()
     text = render_report(
@@ -326,8 +319,8 @@ def test_a_word_of_any_length_can_be_broken_and_is_cut(letters: str) -> None:
 
 def test_a_text_that_is_not_too_long_is_shown_whole() -> None:
     text = "word " * 3_999 + "end"
-    side = ShownConversation([("u", text)], False, "1")
-    pairs = [ConversationPair("i", "", "", "1", side, side)]
+    side = conversation([("u", text)], False, "1")
+    pairs = [conversation_pair("i", "", "", "1", side, side)]
     page = Page(render_report(ReportData("t", "", conversations=pairs)))
     assert text in page.words("p")
     assert html_text("x" * 80) == "x" * 80

@@ -8,8 +8,9 @@ import io
 
 import pytest
 from rich.console import Console
+from support.shown import conversation, conversation_pair
 
-from smopd.viewer.report import Accuracy, ConversationPair, ShownComparison, ShownConversation
+from smopd.viewer.report import Accuracy, ConversationPair, ShownComparison
 from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
 ACCURACIES = [
@@ -18,17 +19,13 @@ ACCURACIES = [
     Accuracy("base", "FULL", 301, 400, 0.708, 0.792),
 ]
 COMPARISONS = [ShownComparison("SHARDED [bold]pair[/bold]", 97, 16, 0.2025, 0.153, 0.252, 3e-15)]
-PAIR = ConversationPair(
+PAIR = conversation_pair(
     id="task-1",
     system="Solve.",
     full="All of it.",
     expected="14",
-    before=ShownConversation(
-        [("first", "reply b1"), ("second", "[red]ten[/red] [/] \x1b[31m<b>")], False, "10"
-    ),
-    after=ShownConversation(
-        [("first", "reply a1"), ("second", "reply a2\nline two"), ("third", "")], True, "14"
-    ),
+    before=conversation([("first", "reply b1"), ("second", "[red]ten[/red] [/] \x1b[31m<b>")], False, "10"),
+    after=conversation([("first", "reply a1"), ("second", "reply a2\nline two"), ("third", "")], True, "14"),
 )
 
 
@@ -79,13 +76,8 @@ def test_odd_conversations() -> None:
     def told(
         before: list[tuple[str, str]], after: list[tuple[str, str]], status: str = "no_answer"
     ) -> ConversationPair:
-        return ConversationPair(
-            "[x]",
-            "",
-            "",
-            "",
-            ShownConversation(before, False, None, status),
-            ShownConversation(after, True, "1"),
+        return conversation_pair(
+            "[x]", "", "", "", conversation(before, False, None, status), conversation(after, True, "1")
         )
 
     assert any("wrong, no answer found" in line for line in shown(told([], []), 100))
@@ -125,8 +117,8 @@ def test_tables_of_little(width: int) -> None:
 
 def test_a_word_of_any_length_is_cut() -> None:
     word = "\u0e01" * 100_000
-    side = ShownConversation([(word, word)], False, word)
-    lines = shown(ConversationPair(word, word, word, word, side, side), 120)
+    side = conversation([(word, word)], False, word)
+    lines = shown(conversation_pair(word, word, word, word, side, side), 120)
     assert all(len(line) <= 120 for line in lines)
     assert len(lines) < 2_000
     assert sum("(100,000 characters, cut)" in line for line in lines) >= 5

@@ -4,9 +4,9 @@ import json
 import urllib.request
 
 import pytest
+from support.contexts import full_context
 from support.vllm_servers import LiveServer, require_vllm
 
-from smopd.chat import full_context
 from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.models import load_model

@@ -19,17 +19,16 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from support.contexts import full_context
 from support.played import move_student, reply_logp
 from support.vllm_servers import ENGINE_GROUP, ENVIRONMENT, LiveServer, require_vllm
 
-from smopd.chat import full_context
 from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.errors import EngineLost, UserError
 from smopd.models import load_model
 from smopd.models.adapter_files import WEIGHTS
-from smopd.models.adapters import attach, student_parameters
-from smopd.models.handover import StudentAdapter
+from smopd.models.adapters import StudentAdapter, attach, student_parameters
 from smopd.rollout.engine import Sampling, Session, Stop
 from smopd.rollout.vllm_http import VLLMServers
 from smopd.rollout.vllm_local import VLLMEngine

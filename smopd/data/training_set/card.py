@@ -5,46 +5,48 @@ No dates and no folders, so the same set has the same card on every machine.
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from smopd.data.stats import describe
 from smopd.data.training_set import overlap
 from smopd.data.training_set.compose import Built
-from smopd.data.training_set.raw import SOURCES
+from smopd.data.training_set.readers import SOURCES
 from smopd.files import jsonl, write_json, write_text
 
 
 def write(built: Built, out: Path) -> dict[str, Any]:
     """Write the set, its card as JSON and as Markdown; returns the card. Nothing is ever half there."""
     text = jsonl(e.to_json() for e in built.examples)
-    facts = card(built, out.name, hashlib.sha256(text.encode()).hexdigest())
+    facts = _card(built, out.name, hashlib.sha256(text.encode()).hexdigest())
     write_json(out.with_name(f"{out.name}.card.json"), facts)
-    write_text(out.with_name(f"{out.name}.card.md"), card_text(facts))
+    write_text(out.with_name(f"{out.name}.card.md"), _card_text(facts))
     write_text(out, text)  # last: where it is, the cards are too
     return facts
 
 
-def card(built: Built, name: str, digest: str) -> dict[str, Any]:
-    """Everything the card tells, as JSON."""
+def _card(built: Built, name: str, digest: str) -> dict[str, Any]:
     plan, domains, files = built.plan, {}, {}
-    chosen, by_file = Counter(e.task for e in built.examples), Counter(built.files.values())
-    for domain, rejected in built.rejected.items():
-        counts = {"examples": chosen[domain], "valid": built.valid[domain], "read": built.read[domain]}
-        overlaps, left_out = (dict(sorted(c.items())) for c in (built.overlaps[domain], rejected))
-        source = vars(SOURCES[domain])
-        domains[domain] = {**counts, "overlap": overlaps, "rejected": left_out, "source": source}
-    for file, read in sorted(built.read_by_file.items()):
-        files[file] = {"read": read, "valid": built.valid_by_file[file], "examples": by_file[file]}
+    valid_by_file = Counter(built.files[e.id] for valid in built.valid.values() for e in valid)
+    chosen = Counter(e.task for e in built.examples)
+    by_file = Counter(built.files[e.id] for e in built.examples)
+    for domain, valid in built.valid.items():
+        counts = {"examples": chosen[domain], "valid": len(valid), "read": built.read[domain]}
+        reasons = {"overlap": built.overlaps[domain], "rejected": built.rejected[domain]}
+        left_out = {key: dict(sorted(counter.items())) for key, counter in reasons.items()}
+        domains[domain] = {**counts, **left_out, "source": SOURCES[domain]._asdict()}
+    for file, read in sorted(Counter(built.files.values()).items()):
+        files[file] = {"read": read, "valid": valid_by_file[file], "examples": by_file[file]}
     # What decides the bytes of a set, without folders.
-    options = {"evals": [Path(name).name for name in plan.evals], "domains": list(plan.domains)}
-    drawn = {"total": plan.total, "seed": plan.seed, "sharder": plan.sharder}
+    chosen_by = {"evals": [Path(name).name for name in plan.evals], "domains": list(plan.domains)}
+    options = {**chosen_by, "total": plan.total, "seed": plan.seed, "sharder": plan.sharder}
     return {
         "file": name,
         "sha256": digest,
         "examples": len(built.examples),
-        "options": {**options, **drawn},
+        "options": options,
         "domains": domains,
         "files": files,
         "statistics": describe(built.examples),
@@ -56,66 +58,8 @@ def card(built: Built, name: str, digest: str) -> dict[str, Any]:
     }
 
 
-def _table(head: str, rows: Sequence[Sequence[object]]) -> str:
-    lines = [f"| {head} |", "|" + "---|" * (head.count("|") + 1)]
-    for row in rows:
-        cells = [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def _reasons(domains: dict[str, Any], key: str) -> str:
-    reasons = {d: [f"{why}: {n:,}" for why, n in facts[key].items()] for d, facts in domains.items()}
-    return "\n".join(f"- {domain}: {'; '.join(some) or 'none'}" for domain, some in reasons.items())
-
-
-def card_text(facts: dict[str, Any]) -> str:
-    """The card in Markdown."""
-    domains, near, kind = facts["domains"], facts["near_duplicate"], facts["sharder"]["kind"]
-    counts, least = [], near["least_runs"]
-    for domain, v in domains.items():
-        left_out = (sum(v["overlap"].values()), sum(v["rejected"].values()))
-        counts.append((domain, v["source"]["name"], v["read"], *left_out, v["valid"], v["examples"]))
-    files = [(f, v["read"], v["valid"], v["examples"]) for f, v in facts["files"].items()]
-    sizes, digits = [], {"full_characters": 0, "shard_words": 1, "system_characters": 0}
-    for domain, stats in facts["statistics"]["tasks"].items():
-        histogram = ", ".join(f"{shards}: {n:,}" for shards, n in stats["shards"]["histogram"].items())
-        spreads = [f"{stats[key]['mean']:.{d}f} ({stats[key]['max']:,})" for key, d in digits.items()]
-        sizes.append((domain, f"{stats['shards']['mean']:.2f}", histogram, *spreads))
-    compared = [f"- {e['file']} ({e['what']}, {e['items']:,} items)" for e in facts["evaluation"]]
-    sources = [(domain, *v["source"].values()) for domain, v in domains.items()]
-    sharded = ", ".join(f"{key} {value:,}" for key, value in facts["sharder"].items() if key != "kind")
-    options = ", ".join(f"{key} {value}" for key, value in facts["options"].items() if key != "sharder")
-    size_heads = (
-        "domain | shards, mean | examples by number of shards | characters of the request, mean (max) | "
-        "words a shard, mean (max) | characters of the system prompt, mean (max)"
-    )
-    parts = [
-        f"# {facts['file']}",
-        f"{facts['examples']:,} examples for training, each in two views: the whole request, and shards that "
-        f"reveal it turn by turn. SHA-256 `{facts['sha256']}`.",
-        "## Counts",
-        _table("domain | source | read | overlap | rejected | valid | in the set", counts),
-        _table("file | items taken | valid | in the set", files),
-        "## Shards and lengths",
-        _table(size_heads, sizes),
-        "## Left out",
-        _reasons(domains, "rejected"),
-        "## Overlap with evaluation sets, removed",
-        _reasons(domains, "overlap"),
-        f"Near: of the runs of {near['run_of_words']} words of the shorter text, numbers made equal, at "
-        f"least {near['share']:.0%} occur in the other, and at least {least} of them. Compared with:",
-        "\n".join(compared) or "- nothing: no file was there",
-        "## How it was made",
-        f"Sharder: {kind}{f' ({sharded})' if sharded else ''}. Options: {options}.",
-        "Every reference was checked: numbers, calls and programs by the verifier itself; queries by running "
-        "them on databases made from the schema, where they must run and their results differ.",
-        *(f"Not verified: {note}." for note in facts["unverified"]),
-        "## Sources and licences",
-        _table("domain | source | project | licence | credit", sources),
-        "The questions keep the licences of their sources; a set with Spider in it is to be shared under "
-        "CC BY-SA 4.0.",
-        "## Inputs",
-        _table("file | SHA-256", [(f, f"`{digest}`") for f, digest in facts["inputs"].items()]),
-    ]
-    return "\n\n".join(parts) + "\n"
+def _card_text(facts: dict[str, Any]) -> str:
+    look: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    templates = Environment(loader=PackageLoader(__package__, ""), undefined=StrictUndefined, **look)
+    templates.filters["n"] = "{:,}".format
+    return templates.get_template("card.md.jinja").render(facts)

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from smopd.data.example import Example
-from smopd.data.sharding import LONGEST, Sharder, by_rule, check_shards, pieces
-from smopd.data.training_set import overlap, readers
-from smopd.data.training_set.raw import SOURCES, Item, sha256
+from smopd.data.sharding import LONGEST, Sharder, check_shards, pieces, shard
+from smopd.data.training_set.overlap import HeldOut, held_out
+from smopd.data.training_set.readers import READERS, SOURCES, Item, input_files
 from smopd.errors import UserError
+from smopd.files import file_digest
 from smopd.seeds import derive
-from smopd.tracking import Track, Update, quiet
+from smopd.tracking import Track, quiet
 from smopd.verify import sandbox, verify
 from smopd.verify.sql.database import shows_something
 from smopd.verify.tasks.code import verify_code
 
-READERS = {"math": readers.gsm8k, "actions": readers.bfcl, "database": readers.spider, "code": readers.mbpp}
 DOMAINS = tuple(READERS)
 TOTAL = 12165  # examples of the paper's own set, which is not public
 # For a reference program. All take under 0.1 s but one, whose 6 s, the verifier's limit, would mean chance.
@@ -44,19 +44,17 @@ class BuildPlan:
 
 @dataclass
 class Built:
-    """A training set and everything its card tells."""
+    """A training set and everything its card tells, most of it by domain."""
 
     plan: BuildPlan
-    examples: list[Example]
-    valid: Counter[str]  # by domain, before the choice
-    read: Counter[str] = field(default_factory=Counter)
-    read_by_file: Counter[str] = field(default_factory=Counter)
-    valid_by_file: Counter[str] = field(default_factory=Counter)
+    examples: list[Example] = field(default_factory=list)
+    valid: dict[str, list[Example]] = field(default_factory=dict)  # before the choice
+    read: dict[str, int] = field(default_factory=dict)
     rejected: dict[str, Counter[str]] = field(default_factory=dict)
     overlaps: dict[str, Counter[str]] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # id of an item to its raw file
     evaluation: list[dict[str, Any]] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)  # example id to raw file
     unverified: list[str] = field(default_factory=list)
     sharder_counts: Counter[str] = field(default_factory=Counter)
 
@@ -68,87 +66,76 @@ def build(plan: BuildPlan, sharder: Sharder | None = None, track: Track = quiet)
         raise UserError(f"--domains: {', '.join(unknown) or 'none'}: expected some of {','.join(DOMAINS)}")
     if not plan.raw.is_dir():
         raise UserError(f"{plan.raw}: no such folder of raw files")
-    built = Built(plan, [], Counter())
-    read: dict[str, list[Item]] = {}
+    built = Built(plan)
+    items: dict[str, list[Item]] = {}
     for domain in (d for d in DOMAINS if d in plan.domains):  # all first: a missing file is known at once
-        built.rejected[domain], built.overlaps[domain] = Counter(), Counter()
         with track(f"{domain}: reading"):
-            read[domain] = READERS[domain](plan.raw, built.rejected[domain])
-        built.read[domain] = len(read[domain]) + built.rejected[domain].total()
-        built.read_by_file += Counter(item.file for item in read[domain])
-    bfcl = [file for pair in readers.bfcl_files(plan.raw) for file in pair]
-    spider = [name for name in readers.SPIDER if (plan.raw / name).is_file()][:1]
-    files = {"math": [readers.GSM8K], "actions": bfcl, "code": [readers.MBPP]}
-    files["database"] = [*spider, readers.SPIDER_TABLES]
-    inputs = sorted(name for domain in plan.domains for name in files[domain])
-    built.inputs = {name: sha256(plan.raw / name) for name in inputs}
+            rows = list(READERS[domain](plan.raw))
+        items[domain] = [row for row in rows if not isinstance(row, str)]
+        built.read[domain], built.overlaps[domain] = len(rows), Counter()
+        built.rejected[domain] = Counter(row for row in rows if isinstance(row, str))
+        built.files |= {item.id: item.file for item in items[domain]}
+    inputs = sorted(name for domain in plan.domains for name in input_files(plan.raw, domain))
+    built.inputs = {name: file_digest(plan.raw / name) for name in inputs}
     with track("reading evaluation sets"):
-        out = overlap.held_out(plan.raw, plan.domains, plan.evals)
+        out = held_out(plan.raw, plan.domains, plan.evals)
     built.evaluation = out.files
-    valid: dict[str, list[Example]] = {}
-    for domain, items in read.items():
-        with track(f"{domain}: overlap", len(items)) as update:
-            left = _without_overlap(items, out, built, update)
-        examples = _sharded(left, sharder, built, track)
-        valid[domain] = kept = _verified(examples, {i.id: i for i in left}, built, track)
-        built.valid[domain] = len(kept)
-        built.files |= {item.id: item.file for item in left}
-        built.valid_by_file += Counter(built.files[e.id] for e in kept)
-    built.examples = _chosen(valid, plan)
+    for domain in items:
+        left = _drop_overlaps(items[domain], out, built, track) if items[domain] else []
+        examples = _shard(left, sharder, built, track) if left else []
+        references = {item.id: item.reference for item in left}
+        built.valid[domain] = _verify_references(examples, references, built, track) if examples else []
+    built.examples = _choose(built.valid, plan)
     if not built.examples:
         raise UserError(f"{plan.raw}: no valid example is left; rejected: {json.dumps(built.rejected)}")
-    built.files = {e.id: built.files[e.id] for e in built.examples}
     return built
 
 
-def _without_overlap(items: list[Item], out: overlap.HeldOut, built: Built, update: Update) -> list[Item]:
-    left: list[Item] = []
-    seen: set[tuple[str, str]] = set()
-    for number, item in enumerate(items, 1):
-        if number % 100 == 0 or number == len(items):
+def _drop_overlaps(items: list[Item], out: HeldOut, built: Built, track: Track) -> list[Item]:
+    task, left, seen = items[0].task, list[Item](), set[tuple[str, str]]()
+    with track(f"{task}: overlap", len(items)) as update:
+        for number, item in enumerate(items, 1):
+            if why := out.overlap(task, item.text, item.answer):
+                built.overlaps[task][why] += 1
+            elif (key := (item.system, item.full.lower())) in seen:
+                built.rejected[task]["there twice"] += 1
+            else:
+                seen.add(key)
+                left.append(item)
             update(number)
-        if why := out.overlap(item.task, item.text, item.answer):
-            built.overlaps[item.task][why] += 1
-        elif (key := (item.system, item.full.lower())) in seen:
-            built.rejected[item.task]["there twice"] += 1
-        else:
-            seen.add(key)
-            left.append(item)
     return left
 
 
-def _sharded(items: list[Item], sharder: Sharder | None, built: Built, track: Track) -> list[Example]:
-    if not items:
-        return []
-    task, rejected, texts = items[0].task, built.rejected[items[0].task], [item.text for item in items]
+def _shard(items: list[Item], sharder: Sharder | None, built: Built, track: Track) -> list[Example]:
+    task, few, results = items[0].task, "fewer than two shards", list[tuple[str, ...] | str]()
     if sharder:
-        results = sharder(texts)
+        results = sharder([item.text for item in items])
     else:
-        results = []
         with track(f"{task}: shards", len(items)) as update:
-            for first in range(0, len(texts), 100):
-                results += by_rule(texts[first : first + 100])
+            for item in items:
+                results.append(shard(item.text))
                 update(len(results))
-    examples, source, few = [], SOURCES[task].name, "fewer than two shards"
-    for item, found in zip(items, results, strict=True):
-        if found == few and item.extra:
-            found = tuple(pieces(item.text))  # the shards behind it make up for that
-        if isinstance(found, str):
-            rejected[found] += 1
+    examples, rejected = [], built.rejected[task]
+    for item, result in zip(items, results, strict=True):
+        if result == few and item.extra:
+            result = tuple(pieces(item.text))  # the shards behind it make up for that
+        if isinstance(result, str):
+            rejected[result] += 1
         elif len(item.full) > LONGEST:
             rejected[f"over {LONGEST} characters"] += 1
-        elif len(shards := (*found, *item.extra)) < 2:
+        elif len(shards := (*result, *item.extra)) < 2:
             rejected[few] += 1
-        elif item.extra and (problem := check_shards(item.text, found)):
+        elif item.extra and (problem := check_shards(item.text, result)):
             rejected[problem.split(":")[0]] += 1
         else:
+            source = SOURCES[task].name
             examples.append(Example(item.id, task, item.system, shards, item.full, item.answer, source))
     return examples
 
 
-def _verified(examples: list[Example], items: dict[str, Item], built: Built, track: Track) -> list[Example]:
-    if not examples:
-        return []
+def _verify_references(
+    examples: list[Example], references: dict[str, str], built: Built, track: Track
+) -> list[Example]:
     task = examples[0].task
     if task == "code" and sandbox.isolation() == "none":
         built.unverified.append("code: there is no sandbox here, so no reference program was run")
@@ -161,7 +148,7 @@ def _verified(examples: list[Example], items: dict[str, Item], built: Built, tra
             if key not in shown:
                 shown[key] = shows_something(example.answer)
             return shown[key]
-        reply, code = items[example.id].reference, task == "code"
+        reply, code = references[example.id], task == "code"
         verdict = verify_code(example.answer, reply, timeout=SECONDS) if code else verify(example, reply)
         if verdict.correct:
             return None
@@ -169,19 +156,18 @@ def _verified(examples: list[Example], items: dict[str, Item], built: Built, tra
         return f"the reference takes over {SECONDS:g} s" if slow else "the reference does not verify"
 
     kept = []
-    width = built.plan.workers if task == "code" else 1  # only the sandbox works outside this process
-    with ThreadPoolExecutor(max(1, width)) as pool, track(f"{task}: verify", len(examples)) as update:
+    width = max(1, built.plan.workers) if task == "code" else 1  # only the sandbox works outside this process
+    with ThreadPoolExecutor(width) as pool, track(f"{task}: verify", len(examples)) as update:
         for number, (example, why) in enumerate(zip(examples, pool.map(problem, examples), strict=True), 1):
             if why:
                 built.rejected[task][why] += 1
             else:
                 kept.append(example)
-            if number % 50 == 0 or number == len(examples):
-                update(number)
+            update(number)
     return kept
 
 
-def _chosen(valid: dict[str, list[Example]], plan: BuildPlan) -> list[Example]:
+def _choose(valid: dict[str, list[Example]], plan: BuildPlan) -> list[Example]:
     share, chosen = shares({domain: len(valid[domain]) for domain in valid}, plan.total), list[Example]()
     for domain, examples in valid.items():
         chosen += sorted(examples, key=lambda e: derive("choice", plan.seed, e.id))[: share[domain]]

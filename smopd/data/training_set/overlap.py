@@ -7,14 +7,13 @@ shorter text, at least half and at least four occur in the other. A question in 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from smopd.data.reading import load_examples
 from smopd.data.sharding import words
-from smopd.data.training_set.raw import read_rows, sha256
-from smopd.data.training_set.readers import bfcl_request
+from smopd.data.training_set.readers import bfcl_request, read_rows
+from smopd.files import file_digest
 
 RUN, NEAR, LEAST = 5, 0.5, 4  # words of a run; share and number of runs in common
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d[\d,.]*")
@@ -27,66 +26,63 @@ HELD_OUT = (
 )
 
 
-def blind_words(text: str) -> list[str]:
+def _blind_words(text: str) -> list[str]:
     """The words of a text in lower case, each number as "0"."""
     return ["0" if token[0].isdigit() else words(token)[0] for token in _TOKEN.findall(text)]
 
 
-def _runs(text: str) -> set[tuple[str, ...]]:
-    told = blind_words(text)
-    return {tuple(told[i : i + RUN]) for i in range(len(told) - RUN + 1)}
+def _runs(blind: list[str]) -> set[tuple[str, ...]]:
+    return {tuple(blind[i : i + RUN]) for i in range(len(blind) - RUN + 1)}
 
 
-@dataclass
 class HeldOut:
     """The evaluation texts by domain, indexed; `files` are what was read (name, sha256, items)."""
 
-    exact: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    databases: set[str] = field(default_factory=set)
-    files: list[dict[str, Any]] = field(default_factory=list)
-    _sets: dict[str, list[set[tuple[str, ...]]]] = field(default_factory=lambda: defaultdict(list))
-    _index: dict[tuple[str, tuple[str, ...]], list[int]] = field(default_factory=lambda: defaultdict(list))
+    def __init__(self) -> None:
+        self.databases, self.files = set[str](), list[dict[str, Any]]()
+        self._exact, self._lengths = set[tuple[str, str]](), list[int]()  # of a text: its number of runs
+        self._index: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
 
     def add(self, task: str, text: str) -> None:
-        """Hold one evaluation text out."""
-        self.exact[task].add(" ".join(blind_words(text)))
-        runs, number = _runs(text), len(self._sets[task])
-        self._sets[task].append(runs)
+        blind = _blind_words(text)
+        self._exact.add((task, " ".join(blind)))
+        runs = _runs(blind)
         for run in runs:
-            self._index[task, run].append(number)
+            self._index[task, run].append(len(self._lengths))
+        self._lengths.append(len(runs))
 
     def overlap(self, task: str, text: str, answer: Mapping[str, Any]) -> str | None:
         """How an item overlaps the evaluation, None if it does not."""
         if answer.get("db_id") in self.databases:
             return "a database of the evaluation set"
-        if " ".join(blind_words(text)) in self.exact[task]:
+        blind = _blind_words(text)
+        if (task, " ".join(blind)) in self._exact:
             return "the same text"
-        runs = _runs(text)
+        runs = _runs(blind)
         common = Counter(number for run in runs for number in self._index.get((task, run), ()))
         for number, count in common.items():
-            if count >= max(LEAST, NEAR * min(len(runs), len(self._sets[task][number]))):
+            if count >= max(LEAST, NEAR * min(len(runs), self._lengths[number])):
                 return "nearly the same text"
         return None
 
 
-def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str | Path]) -> HeldOut:
+def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str]) -> HeldOut:
     """The evaluation files of the raw folder, and any others that `load_examples` reads."""
-    out, wanted = HeldOut(), set(domains)
+    out = HeldOut()
     for file, name, task in HELD_OUT:
-        if raw is None or task not in wanted or not (path := raw / file).is_file():
-            continue
-        texts = _texts(path, task, out)
-        for text in texts:
-            out.add(task, text)
-        out.files.append({"file": file, "what": name, "items": len(texts), "sha256": sha256(path)})
-    for given in evals:
-        path, examples = Path(given), load_examples(given)
+        if raw is not None and task in domains and (path := raw / file).is_file():
+            texts = _texts(path, task, out)
+            for text in texts:
+                out.add(task, text)
+            out.files.append({"file": file, "what": name, "items": len(texts), "sha256": file_digest(path)})
+    for source in evals:
+        path, examples = Path(source), load_examples(source)
         for example in examples:
             out.add(example.task, example.full)
             if example.answer.get("db_id"):
                 out.databases.add(str(example.answer["db_id"]))
         entry = {"file": path.name, "what": "given with --eval", "items": len(examples)}
-        out.files.append(entry | ({"sha256": sha256(path)} if path.is_file() else {}))
+        out.files.append(entry | ({"sha256": file_digest(path)} if path.is_file() else {}))
     return out
 
 

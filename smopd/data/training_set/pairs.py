@@ -9,7 +9,7 @@ from typing import Any
 
 from smopd.data.example import Example
 from smopd.data.sharding import Sharder, normalise
-from smopd.data.training_set.raw import read_rows
+from smopd.data.training_set.readers import read_rows
 from smopd.errors import UserError
 from smopd.verify import tasks
 from smopd.verify.task import Task

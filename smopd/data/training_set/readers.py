@@ -1,15 +1,19 @@
 """The items of GSM8K, BFCL, Spider and MBPP from their raw files; evaluation halves are never read for them.
 
-BFCL: single-turn requests only, and `parallel` is left out whole, as half of it is LiC's.
+A reader gives the items of its files in order; a text in place of an item is why one was left out. BFCL:
+single-turn requests only, and `parallel` is left out whole, as half of it is LiC's.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from smopd.data.reading import as_record, json_items
 from smopd.data.sharding import LONGEST, normalise
-from smopd.data.training_set.raw import Item, need, read_rows
+from smopd.errors import UserError
+from smopd.files import decode, read_bytes
 from smopd.verify.task import Record
 from smopd.verify.tasks import actions, code, database, math
 
@@ -22,22 +26,71 @@ _KINDS = {"number": "REAL", "time": "DATETIME", "boolean": "BOOL"}
 _LEAD = "Your code should pass these tests:"
 
 
-def gsm8k(raw: Path, rejected: Counter[str]) -> list[Item]:
+class Item(NamedTuple):
+    id: str
+    task: str
+    system: str
+    text: str  # what the sharder splits
+    full: str
+    answer: dict[str, Any]
+    file: str
+    reference: str  # a reply that must verify as correct
+    extra: tuple[str, ...] = ()  # shards that follow those of the text
+
+
+class RawSource(NamedTuple):
+    """A project whose files are read, and what its licence asks for."""
+
+    name: str
+    project: str
+    licence: str
+    credit: str
+
+
+_GOOGLE = "github.com/google-research/google-research"
+SOURCES = {
+    "math": RawSource("GSM8K", "github.com/openai/grade-school-math", "MIT", "Cobbe et al. 2021"),
+    "actions": RawSource("BFCL v4", "github.com/ShishirPatil/gorilla", "Apache-2.0", "Patil et al. 2025"),
+    "database": RawSource("Spider", "github.com/taoyds/spider", "CC BY-SA 4.0", "Yu et al. 2018"),
+    "code": RawSource("MBPP", f"{_GOOGLE}, mbpp", "CC-BY-4.0", "Austin et al. 2021"),
+}
+
+
+def _require(raw: Path, task: str, *names: str) -> Path:
+    """The first of these files that is there; a UserError says which is missing and where to get it."""
+    for name in names:
+        if (raw / name).is_file():
+            return raw / name
+    others = ",".join(domain for domain in SOURCES if domain != task)
+    missing = f"{raw / names[0]}: missing; it comes from {SOURCES[task].project}"
+    raise UserError(f"{missing}. Put it there, or leave the domain out with --domains {others}")
+
+
+def read_rows(path: Path) -> Iterator[Record]:
+    """Every line of JSON lines or item of a JSON array, objects all; unpacked where its name ends in .gz."""
+    data = read_bytes(path)
+    if path.suffix == ".gz":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"{path}: not a whole gzip file: {error}") from None
+    for where, item in json_items(decode(data, str(path)), path):
+        yield as_record(item, where)
+
+
+def gsm8k(raw: Path) -> Iterator[Item | str]:
     """Every question of gsm8k_train.jsonl; `gsm8k/train/17` is its line 18."""
-    items = []
-    for number, row in enumerate(read_rows(need(raw, "math", GSM8K))):
+    for number, row in enumerate(read_rows(_require(raw, "math", GSM8K))):
         text, reply = normalise(row.text("question")), row.text("answer")
         if "####" not in reply:
             raise row.error("answer", "expected a text that ends in '#### <number>'")
         answer = {"value": reply.rsplit("####", 1)[1].strip()}
-        items.append(Item(f"gsm8k/train/{number}", "math", math.SYSTEM, text, text, answer, GSM8K, reply))
-    return items
+        yield Item(f"gsm8k/train/{number}", "math", math.SYSTEM, text, text, answer, GSM8K, reply)
 
 
-def mbpp(raw: Path, rejected: Counter[str]) -> list[Item]:
+def mbpp(raw: Path) -> Iterator[Item | str]:
     """Every task of mbpp.jsonl: its text, then the asserts that fit; they tell the signature, one a shard."""
-    items = []
-    for row in read_rows(need(raw, "code", MBPP)):
+    for row in read_rows(_require(raw, "code", MBPP)):
         text, tests = normalise(row.text("text")), row["test_list"]
         asserts = isinstance(tests, list) and all(isinstance(t, str) and t.strip() for t in tests)
         if not asserts or not tests:
@@ -47,30 +100,26 @@ def mbpp(raw: Path, rejected: Counter[str]) -> list[Item]:
             if shown and len("\n".join([text, _LEAD, *shown, test])) > LONGEST:
                 break
             shown.append(test)
-        full = "\n".join([text, _LEAD, *shown])
-        leads = ["It should pass this test:", *["And this one:"] * len(shown)]
-        extra = tuple(f"{lead} {test}" for lead, test in zip(leads, shown, strict=False))
+        first, *others = shown
+        extra = (f"It should pass this test: {first}", *(f"And this one: {test}" for test in others))
         answer = {"test_list": tests, "test_setup_code": str(row.get("test_setup_code") or "")}
         answer |= {"test_imports": row["test_imports"]} if row.get("test_imports") else {}
-        program = row.text("code").replace("\r\n", "\n")
-        reply, id = f"```python\n{program}\n```", f"mbpp/{row['task_id']}"
-        items.append(Item(id, "code", code.SYSTEM, text, full, answer, MBPP, reply, extra))
-    return items
+        reply = "```python\n{}\n```".format(row.text("code").replace("\r\n", "\n"))
+        id, full = f"mbpp/{row['task_id']}", "\n".join([text, _LEAD, *shown])
+        yield Item(id, "code", code.SYSTEM, text, full, answer, MBPP, reply, extra)
 
 
-def spider(raw: Path, rejected: Counter[str]) -> list[Item]:
+def spider(raw: Path) -> Iterator[Item | str]:
     """Every question of the training file; `spider/train/120` is its item 121."""
-    path, tables = need(raw, "database", *SPIDER), need(raw, "database", SPIDER_TABLES)
+    path, tables = _require(raw, "database", *SPIDER), _require(raw, "database", SPIDER_TABLES)
     schemas = {row["db_id"]: spider_ddl(row) for row in read_rows(tables)}
-    items, file = [], str(path.relative_to(raw))
     for number, row in enumerate(read_rows(path)):
         if (db_id := row["db_id"]) not in schemas:
             raise row.error("db_id", f"{db_id!r} is not in {tables}")
         text, query = normalise(row.text("question")), row.text("query")
         answer = {"reference_sql": query, "schema_sql": schemas[db_id], "db_id": db_id}
         id, system = f"spider/train/{number}", database.SCHEMA.fill(database.SYSTEM, answer)
-        items.append(Item(id, "database", system, text, text, answer, file, query))
-    return items
+        yield Item(id, "database", system, text, text, answer, str(path.relative_to(raw)), query)
 
 
 def spider_ddl(entry: Mapping[str, Any]) -> str:
@@ -90,28 +139,26 @@ def spider_ddl(entry: Mapping[str, Any]) -> str:
     return "\n".join(f'CREATE TABLE "{name}" ({", ".join(parts)});' for name, parts in pairs)
 
 
-def bfcl(raw: Path, rejected: Counter[str]) -> list[Item]:
+def bfcl(raw: Path) -> Iterator[Item | str]:
     """Every single-turn request of the categories whose files are there; ids such as bfcl/simple_python_3."""
-    items: list[Item] = []
-    if not (there := bfcl_files(raw)):
-        need(raw, "actions", f"bfcl/BFCL_v4_{BFCL[0]}.json")
-    for path, answer_path in there:
-        answers_path = need(raw, "actions", answer_path)
+    if not (pairs := bfcl_files(raw)):
+        _require(raw, "actions", f"bfcl/BFCL_v4_{BFCL[0]}.json")
+    for file, answer_file in pairs:
+        answers_path = _require(raw, "actions", answer_file)
         answers = {row["id"]: row["ground_truth"] for row in read_rows(answers_path)}
-        for row in read_rows(raw / path):
+        for row in read_rows(raw / file):
             if row["id"] not in answers:
                 raise row.error("id", f"{row['id']!r} has no answer in {answers_path}")
             if (text := bfcl_request(row)) is None:
-                rejected["more than one user turn, or a system turn"] += 1
+                yield "more than one user turn, or a system turn"
                 continue
             calls, functions = answers[row["id"]], row["function"]
             if not {name for call in calls for name in call} <= {f["name"] for f in functions}:
-                rejected["the answer calls a function that is not offered"] += 1
+                yield "the answer calls a function that is not offered"
                 continue
             answer = {"calls": calls, "functions": functions}
             system, reply = actions.FUNCTIONS.fill(actions.SYSTEM, answer), actions.render(calls)
-            items.append(Item(f"bfcl/{row['id']}", "actions", system, text, text, answer, path, reply))
-    return items
+            yield Item(f"bfcl/{row['id']}", "actions", system, text, text, answer, file, reply)
 
 
 def bfcl_files(raw: Path) -> list[tuple[str, str]]:
@@ -127,3 +174,15 @@ def bfcl_request(row: Record) -> str | None:
         return normalise(messages[0]["content"]) if [m["role"] for m in messages] == ["user"] else None
     except (TypeError, KeyError, AttributeError):
         raise row.error("question", "expected [[{'role': ..., 'content': ...}]]") from None
+
+
+READERS = {"math": gsm8k, "actions": bfcl, "database": spider, "code": mbpp}
+
+
+def input_files(raw: Path, domain: str) -> list[str]:
+    """The files that a reader has read, seen from the raw folder."""
+    if domain == "actions":
+        return [file for pair in bfcl_files(raw) for file in pair]
+    if domain == "database":
+        return [*[name for name in SPIDER if (raw / name).is_file()][:1], SPIDER_TABLES]
+    return [GSM8K if domain == "math" else MBPP]

@@ -19,18 +19,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from smopd.verify.calls.syntax import (
-    MOST_CHARACTERS,
-    Call,
-    is_literal,
-    is_schema,
-    load_object,
-    object_calls,
-    python_calls,
-    tag_call,
-)
+from smopd.verify.calls import syntax
+from smopd.verify.calls.syntax import MOST_CHARACTERS, Call
 
 MOST_TEXT = 60_000  # characters of a reply, from its end
 _MOST_READINGS = 400_000  # characters, where brackets are tangled and read again
@@ -63,13 +55,11 @@ _ASSIGNED = r"(?:\w[\w.]*+\s*+(?::\s*+\w++\s*+)?=(?!=)|\bprint\()"
 _USED = r"(?:\.\w++(?:\([^()\n]*+\))?|\[[^\[\]\n]*+\])*+"
 _JOINS = r"\b(?:and|also|then|or|plus|next|first|second|third|finally|call)\b"  # words that say nothing else
 _NO_WORDS = re.compile(
-    rf"{_USED}(?:\s|{_JOINS}|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+",
-    re.IGNORECASE,
+    rf"(?i){_USED}(?:\s|{_JOINS}|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+"
 )
 _CORRECTS = re.compile(
-    r"(?:^|[\W\d])(?:no|wait|sorry|actually|correction|oops)\s*+[,:;!]"
-    r"|\bfinal(?:\s++(?:answer|list|output|response|version|(?:function\s++)?calls))?(?:\s++is)?[\s*_]*+:",
-    re.IGNORECASE,
+    r"(?i)(?:^|[\W\d])(?:no|wait|sorry|actually|correction|oops)\s*+[,:;!]"
+    r"|\bfinal(?:\s++(?:answer|list|output|response|version|(?:function\s++)?calls))?(?:\s++is)?[\s*_]*+:"
 )
 _CUT_SHORT = re.compile(r"\s*+,\s*+[\w.'\"]*+\s*+")
 
@@ -84,8 +74,7 @@ class _Piece:
     named: bool = True  # with arguments that are named
 
 
-@dataclass(frozen=True)
-class Gathered:
+class Gathered(NamedTuple):
     """The calls of a reply, and the text they stand in; `problem` where they cannot be told."""
 
     source: str
@@ -94,26 +83,20 @@ class Gathered:
 
 
 def gather(text: str, names: set[str]) -> Gathered:
-    """The calls that a reply makes, of the functions `names`."""
-    text = _unescaped(text[-MOST_TEXT:], names)
+    text = text[-MOST_TEXT:]
+    if any(name.replace("_", "\\_") + "(" in text for name in names if "_" in name):
+        text = text.replace("\\_", "_")  # Markdown's escapes: get\_time(...)
     scan = _Scan(text, names)
     pieces = _without_mentions(text, list(scan.pieces(0, len(text))), names)
-    kept = _merged(text, _runs(text, pieces, names))
-    problem = next(
-        (piece.problem for piece in kept if piece.problem), "" if kept else "no call of a function"
-    )
+    kept = _merge(text, _runs(text, pieces, names))
+    problems = [piece.problem for piece in kept if piece.problem]
+    problem = problems[0] if problems else "" if kept else "no call of a function"
     if scan.readings < 0:
         problem = "too much, or too tangled, to read"
     elif not problem and 0 <= scan.unclosed < kept[-1].end and _CUT_SHORT.fullmatch(text, kept[-1].end):
         problem = "a list of calls that is cut short"
     source = "\n".join(text[piece.start : piece.end] for piece in kept)
     return Gathered(source, [call for piece in kept for call in piece.calls], problem)
-
-
-def _unescaped(text: str, names: set[str]) -> str:
-    """Without the backslashes of Markdown, where a function's name has them: get\\_time(...)."""
-    escaped = any(name.replace("_", "\\_") + "(" in text for name in names if "_" in name)
-    return text.replace("\\_", "_") if escaped else text
 
 
 # --- finding
@@ -125,7 +108,6 @@ class _Scan:
         self.readings, self.unclosed = _MOST_READINGS, -1
 
     def pieces(self, at: int, stop: int) -> Iterator[_Piece]:
-        """What may be calls, in order."""
         while self.readings >= 0 and (opener := _OPENER.search(self.text, at, stop)):
             at = opener.end()
             if opener["tag"]:
@@ -149,7 +131,7 @@ class _Scan:
         limit = body + MOST_CHARACTERS
         end = _TAG_END.search(self.text, body, limit)
         inner = self._read(body, end.start() if end else min(limit, len(self.text)))
-        call = tag_call(name, inner, _PARAMETER.findall(inner)) if end else None
+        call = syntax.tag_call(name, inner, _PARAMETER.findall(inner)) if end else None
         if call and end:
             yield _Piece(start, end.end(), [call])
         elif name in self.names:
@@ -162,11 +144,9 @@ class _Scan:
             yield _Piece(start, arguments, [], "a call that does not end", formal=False, named=named)
             return
         quoted = f"{self.text[start - 1 : start]}{self.text[end : end + 1]}" in ("''", '""')
-        calls = python_calls(self._read(start, end) + repair, quoted)
-        if isinstance(calls, list):
-            yield _Piece(start, end, calls, formal=False, named=named)
-        else:
-            yield _Piece(start, end, [], "a call that is not Python", formal=False, named=named)
+        calls = syntax.python_calls(self._read(start, end) + repair, quoted)
+        calls, problem = (calls, "") if isinstance(calls, list) else ([], "a call that is not Python")
+        yield _Piece(start, end, calls, problem, formal=False, named=named)
 
     def _unknown(self, name: str, start: int, arguments: int) -> Iterator[_Piece]:
         if name in _WRAPPERS:
@@ -186,22 +166,26 @@ class _Scan:
             self.unclosed = start
             return
         source = self._read(start, end)
-        calls = python_calls(source) if source[0] == "[" else None
+        calls = syntax.python_calls(source) if source[0] == "[" else None
         if isinstance(calls, str) and self._mentions(source):
             yield _Piece(start, end, [], calls)
         elif isinstance(calls, list):
             called = self.text[end : end + 1] == "("  # [f(a=1)](...) is a link, or the call of a list
             yield _Piece(start, end, calls, "a list that is called" if called else "")
-        elif found := self._objects(load_object(source), start):
+        elif found := self._objects(syntax.load_object(source), start):
             yield _Piece(start, end, found)
         elif not self._mentions(source):
             yield _Piece(start, end, [])  # nothing to look for inside
 
     def _objects(self, value: Any, start: int) -> list[Call] | None:
-        if (calls := object_calls(value, self.names)) or not isinstance(value, dict):
+        if (calls := syntax.object_calls(value, self.names)) or not isinstance(value, dict):
             return calls
         label = _LABEL.search(self.text[max(0, start - _LOOK_BACK) : start])
-        return [Call(label[1], value)] if label and label[1] in self.names and not is_schema(value) else None
+        return (
+            [Call(label[1], value)]
+            if label and label[1] in self.names and not syntax.is_schema(value)
+            else None
+        )
 
     def _mentions(self, source: str) -> bool:
         return any(f"{name}(" in source for name in self.names)
@@ -210,24 +194,26 @@ class _Scan:
         """Where a bracket's content ends, -1: nowhere; and ")" where only the end of a list implies it."""
         waiting: list[str] = []
         limit = min(len(self.text), start + MOST_CHARACTERS)
+        result = -1, ""
         for token in _TOKEN.finditer(self.text, start, limit):
-            first = token[0][0]
+            first, end = token[0][0], token.end()
             if first in _CLOSERS:
                 waiting.append(_CLOSERS[first])
             elif first in ")]}":
                 expected = waiting.pop()
                 if expected != first:
-                    self.readings -= token.end() - start
                     implied = expected == ")" and first == "]" and not waiting and self.unclosed >= 0
-                    return (token.start(), ")") if implied else (-1, "")
+                    result = (token.start(), ")") if implied else result
+                    break
                 if not waiting:
-                    self.readings -= token.end() - start
-                    return token.end(), ""
+                    result = end, ""
+                    break
             if len(waiting) > _MOST_NESTING or token["cut"]:
-                self.readings -= token.end() - start
-                return -1, ""
-        self.readings -= limit - start
-        return -1, ""
+                break
+        else:
+            end = limit
+        self.readings -= end - start
+        return result
 
 
 # --- gathering
@@ -250,10 +236,6 @@ def _without_mentions(text: str, pieces: Sequence[_Piece], names: set[str]) -> l
     return kept
 
 
-def _knows(piece: _Piece, names: set[str]) -> bool:
-    return any(call.name in names for call in piece.calls) or not piece.calls
-
-
 def _runs(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[list[_Piece]]:
     """Pieces with no words between. Unknown functions alone count where they are called like known ones."""
     runs: list[list[_Piece]] = []
@@ -262,7 +244,7 @@ def _runs(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[list[_Pi
             runs[-1].append(piece)
         else:
             runs.append([piece])
-    known = [any(_knows(piece, names) for piece in run) for run in runs]
+    known = [any(not p.calls or any(call.name in names for call in p.calls) for p in run) for run in runs]
     if any(known):
         return [run for run, knows in zip(runs, known, strict=True) if knows or any(map(_is_meant, run))]
     return [run for run in runs if any(piece.formal for piece in run)][-1:]
@@ -270,11 +252,13 @@ def _runs(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[list[_Pi
 
 def _is_meant(piece: _Piece) -> bool:
     """Is it a list, an object or a tag whose calls have nothing but literals for arguments?"""
-    literal = (call.named and not call.problem and is_literal(dict(call.named)) for call in piece.calls)
+    literal = (
+        call.named and not call.problem and syntax.is_literal(dict(call.named)) for call in piece.calls
+    )
     return piece.formal and all(literal)
 
 
-def _merged(text: str, runs: Sequence[Sequence[_Piece]]) -> list[_Piece]:
+def _merge(text: str, runs: Sequence[Sequence[_Piece]]) -> list[_Piece]:
     kept, seen, end = list[_Piece](), Counter[Any](), 0
     for run in runs:
         if _CORRECTS.search(text, end, run[0].start):

@@ -49,17 +49,19 @@ def python_calls(source: str, quoted: bool = False) -> list[Call] | str | None:
 
     None where it is something else; a text says why calls cannot be told (a comprehension).
     """
-    if len(source) > MOST_CHARACTERS:
-        return None
+    tree = _parse(source.strip()) if len(source) <= MOST_CHARACTERS else None
+    if isinstance(tree, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
+        return "a comprehension"
+    return _calls_of(tree, quoted) if tree else None
+
+
+def _parse(source: str) -> ast.expr | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "\d" in a reply is none of our user's business
-            tree = ast.parse(source.strip(), mode="eval").body
+            return ast.parse(source, mode="eval").body
     except _FAILURES:
         return None
-    if isinstance(tree, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
-        return "a comprehension"
-    return _calls_of(tree, quoted)
 
 
 def _calls_of(tree: ast.expr, quoted: bool) -> list[Call] | None:
@@ -68,12 +70,15 @@ def _calls_of(tree: ast.expr, quoted: bool) -> list[Call] | None:
             call = _call(tree, quoted)
             return [call] if call else None
         case ast.List() | ast.Tuple() if tree.elts:
-            parts = [_calls_of(element, quoted) for element in tree.elts]
-            return None if None in parts else [call for part in parts if part for call in part]
+            return _flatten([_calls_of(element, quoted) for element in tree.elts])
         case ast.Constant(value=str(text)) if not quoted:
-            found = python_calls(text, quoted=True)
-            return found if isinstance(found, list) else None
+            calls = python_calls(text, quoted=True)
+            return calls if isinstance(calls, list) else None
     return None
+
+
+def _flatten(parts: list[list[Call] | None]) -> list[Call] | None:
+    return None if not parts or None in parts else [call for part in parts if part for call in part]
 
 
 def _call(node: ast.Call, quoted: bool) -> Call | None:
@@ -84,13 +89,10 @@ def _call(node: ast.Call, quoted: bool) -> Call | None:
     if not isinstance(function, ast.Name):
         return None
     name = ".".join([function.id, *reversed(names)])
-    keys = [keyword.arg for keyword in node.keywords]
-    named = {
-        key: _value(keyword.value, quoted) for key, keyword in zip(keys, node.keywords, strict=True) if key
-    }
+    named = {keyword.arg: _value(keyword.value, quoted) for keyword in node.keywords if keyword.arg}
     if node.args:
         return Call(name, named, "positional arguments, where every argument has to be named")
-    if None in keys or len(named) < len(keys):
+    if len(named) < len(node.keywords):
         return Call(name, named, "arguments that are unpacked or given twice")
     return Call(name, named)
 
@@ -156,16 +158,8 @@ def _arithmetic(node: ast.UnaryOp | ast.BinOp, quoted: bool, depth: int) -> Any:
 
 # --- objects
 _NAME_KEYS = ("name", "function", "function_name", "tool", "tool_name", "action", "api")
-_ARGUMENT_KEYS = (
-    "arguments",
-    "parameters",
-    "args",
-    "kwargs",
-    "params",
-    "input",
-    "tool_input",
-    "action_input",
-)
+_ARGUMENT_KEYS = ["arguments", "parameters", "args", "kwargs", "params", "input", "tool_input"]
+_ARGUMENT_KEYS += ["action_input"]
 _LIST_KEYS = ("tool_calls", "function_calls", "calls", "functions", "tools", "actions")
 
 
@@ -174,15 +168,11 @@ def load_object(source: str) -> Any:
     if len(source) > MOST_CHARACTERS:
         return None
     try:
-        found = json.loads(source, strict=False)
+        value = json.loads(source, strict=False)
     except _FAILURES:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                found = _value(ast.parse(source, mode="eval").body, quoted=False)
-        except _FAILURES:
-            return None
-    return found if is_literal(found) else None
+        tree = _parse(source)
+        value = _value(tree, quoted=False) if tree else None
+    return value if is_literal(value) else None
 
 
 def is_literal(value: Any, depth: int = 0) -> bool:
@@ -200,8 +190,7 @@ def object_calls(value: Any, names: set[str]) -> list[Call] | None:
     may be JSON in a text. The schema of a function is no call of it.
     """
     if isinstance(value, (list, tuple)):
-        parts = [object_calls(part, names) for part in value]
-        return None if not parts or None in parts else [call for part in parts if part for call in part]
+        return _flatten([object_calls(part, names) for part in value])
     if not isinstance(value, dict):
         return None
     if isinstance(inner := value.get("function"), dict):
@@ -211,14 +200,11 @@ def object_calls(value: Any, names: set[str]) -> list[Call] | None:
             return object_calls(value[key], names)
     name = next((value[key] for key in _NAME_KEYS if isinstance(value.get(key), str)), None)
     if name is not None:
-        given = [_arguments(value[key]) for key in _ARGUMENT_KEYS if key in value]
-        if len(given) == 1 and given[0] is not None and not (is_schema(given[0]) or "description" in value):
-            return [Call(name, given[0])]
-        return None
-    found = [(key, _arguments(inner)) for key, inner in value.items()]
-    if found and all(key in names and arguments is not None for key, arguments in found):
-        return [Call(key, arguments) for key, arguments in found if arguments is not None]
-    return None
+        arguments, *more = [_arguments(value[key]) for key in _ARGUMENT_KEYS if key in value] or [None]
+        usable = arguments is not None and not (more or is_schema(arguments) or "description" in value)
+        return [Call(name, arguments or {})] if usable else None
+    calls = [Call(key, arguments) for key in value if (arguments := _arguments(value[key])) is not None]
+    return calls if calls and len(calls) == len(value) and value.keys() <= names else None
 
 
 def _arguments(value: Any) -> dict[str, Any] | None:
@@ -227,7 +213,6 @@ def _arguments(value: Any) -> dict[str, Any] | None:
 
 
 def is_schema(arguments: Mapping[str, Any]) -> bool:
-    """Is it the description of a function's arguments?"""
     return isinstance(arguments.get("properties"), dict)
 
 

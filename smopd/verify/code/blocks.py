@@ -12,10 +12,11 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from smopd.verify.code.program import parse
+from smopd.verify.code.program import UNREADABLE, parse
 
 _MOST_CHARACTERS = 30_000  # of one program: parsing deeper nests than fit in there could exhaust the C stack
 _MOST_PARSED = 1_000_000  # characters given to the parser for one reply
@@ -29,14 +30,11 @@ _CODE_LINE = re.compile(
 )
 _PROMPT = re.compile(r"[ \t]*(?:>>>|\.\.\.(?!\w)|In ?\[\d*\]:|\.\.\.:)(?: |$)")
 _CHARACTERS = str.maketrans(
-    {
-        **dict.fromkeys("\u201c\u201d\u201e\u2033", '"'), **dict.fromkeys("\u2018\u2019\u201a\u2032", "'"),
-        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad", None),
-        **dict.fromkeys("\u00a0\u2002\u2003\u2009\u202f\u3000", " "),
-        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"),
-        **dict(zip("（），：；［］｛｝＝＋＊＜＞", "(),:;[]{}=+*<>", strict=True)),
-    }
-)  # fmt: skip
+    "\u201c\u201d\u201e\u2033\u2018\u2019\u201a\u2032\u00a0\u2002\u2003\u2009\u202f\u3000"
+    "\u2010\u2011\u2012\u2013\u2014\u2212（），：；［］｛｝＝＋＊＜＞",
+    "\"\"\"\"''''      ------(),:;[]{}=+*<>",
+    "\u200b\u200c\u200d\u2060\ufeff\u00ad",
+)
 
 
 @dataclass(frozen=True)
@@ -90,14 +88,21 @@ class Reader:
         return tree
 
     def _parse(self, code: str) -> tuple[ast.Module | None, int, bool]:
-        if len(code) > _MOST_CHARACTERS or self.left < 0:
-            return None, 0, False
-        try:
-            return parse(code), 0, False
-        except SyntaxError as error:
-            return None, error.lineno or 0, "unterminated triple-quoted" in str(error.msg)
-        except (ValueError, RecursionError, MemoryError):
-            return None, 0, False
+        with suppress(ValueError, RecursionError, MemoryError):
+            try:
+                return parse(code) if len(code) <= _MOST_CHARACTERS and self.left >= 0 else None, 0, False
+            except SyntaxError as error:
+                return None, error.lineno or 0, "unterminated triple-quoted" in str(error.msg)
+        return None, 0, False
+
+    def cut(self, lines: list[str], start: int, end: int) -> tuple[int, ast.Module | None]:
+        """Where the Python that begins with a line ends, cut between statements at its top level."""
+        while end > start:
+            if tree := self.parse(dedented("\n".join(lines[start:end]))):
+                return end, tree
+            broken = range(min(end, start + self.line) - 1, start, -1) if self.line else ()
+            end = next((at for at in broken if _depth(lines[at]) == _depth(lines[start])), start)
+        return start, None
 
     def _read(self, source: str, fenced: bool) -> list[Block]:
         """The Python of a segment: all of it, else what is left without its decorations, else parts."""
@@ -124,7 +129,7 @@ class Reader:
     def _parts(self, text: str, fenced: bool) -> Iterator[Block]:
         """Code within prose: from a line that begins like code to the last statement that is Python."""
         lines = text.split("\n")
-        depths = [len(line) - len(line.lstrip()) if line.strip() else 1000 for line in lines]
+        depths = [_depth(line) for line in lines]
         at = 0
         while at < len(lines) and self.left > 0:
             if not _CODE_LINE.match(lines[at]):
@@ -134,20 +139,17 @@ class Reader:
             while end < len(lines) and depths[end] >= depth and size < _MOST_CHARACTERS:
                 size += len(lines[end]) + 1
                 end += 1
-            while end > at:
-                code = dedented("\n".join(lines[at:end]))
-                if tree := self.parse(code):
-                    yield Block(code, tree, fenced)
-                    break
-                if not self.line:
-                    end = at
-                    break
-                broken = range(min(end - 1, at + self.line - 1), at, -1)
-                end = next((number for number in broken if depths[number] == depth), at)
+            end, tree = self.cut(lines, at, end)
+            if tree:
+                yield Block(dedented("\n".join(lines[at:end])), tree, fenced)
             at = max(end, at + 1)
             if end < at:  # no code begins in the middle of what is broken
                 while at < len(lines) and depths[at] > depth:
                     at += 1
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip()) if line.strip() else 1000
 
 
 def _definitions(blocks: list[Block]) -> int:
@@ -157,8 +159,7 @@ def _definitions(blocks: list[Block]) -> int:
 
 def _split(text: str) -> tuple[list[str], list[tuple[int, bool]]]:
     """The lines, fences on lines of their own, and the fences: which line, and whether it can only open."""
-    lines: list[str] = []
-    fences: list[tuple[int, bool]] = []
+    lines, fences = list[str](), list[tuple[int, bool]]()
 
     def fence(info: str) -> None:
         fences.append((len(lines), bool(info)))
@@ -200,14 +201,12 @@ def _wrapped(text: str) -> list[str]:
     if text[:1] not in ("{", "[", '"', "'") or len(text) > _MOST_CHARACTERS:
         return []
     value: Any = None
-    for read in (lambda: json.loads(text, strict=False), lambda: ast.literal_eval(text)):
-        try:
-            value = read()
-            break
-        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            continue
-    found: list[str] = []
-    waiting = [value]
+    try:
+        value = json.loads(text, strict=False)
+    except UNREADABLE:
+        with suppress(*UNREADABLE, TypeError):
+            value = ast.literal_eval(text)
+    found, waiting = list[str](), [value]
     while waiting:
         value = waiting.pop()
         if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
@@ -227,10 +226,6 @@ def _escaped(tree: ast.Module, text: str) -> bool:
     return any(isinstance(node, ast.Name) and node.id in ("lt", "gt", "amp") for node in ast.walk(tree))
 
 
-def _without_quote_marks(text: str) -> str:
-    return re.sub(r"(?m)^[ \t]*>(?!>>)[ ]?", "", text)
-
-
 def _without_prompts(text: str) -> str:
     """What was typed at a prompt: at `>>>` lines without one are output, in a notebook they are code."""
     lines = text.split("\n")
@@ -245,12 +240,11 @@ def _without_line_numbers(text: str) -> str:
     numbers = [re.match(r"[ \t]*(\d+)(?:[.:|)]|[ \t]*[|│])?", line) for line in lines]
     if len(lines) < 2 or [int(found[1]) for found in numbers if found] != [*range(1, len(lines) + 1)]:
         return text
-    rest = [line[found.end() :] for line, found in zip(lines, numbers, strict=True) if found]
-    return "\n".join(rest)
+    return "\n".join(line[found.end() :] for line, found in zip(lines, numbers, strict=True) if found)
 
 
 _CLEANERS: tuple[Callable[[str], str], ...] = (
-    _without_quote_marks,
+    lambda text: re.sub(r"(?m)^[ \t]*>(?!>>)[ ]?", "", text),  # Markdown's quotes
     _without_prompts,
     lambda text: text.translate(_CHARACTERS),
     html.unescape,

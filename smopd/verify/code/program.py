@@ -13,10 +13,10 @@ import functools
 import importlib
 import re
 import symtable
-import sys
 import warnings
 from collections.abc import Iterator
 
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # In this order, for a later one's names win; builtins win over all of them, and modules over their contents.
@@ -56,11 +56,10 @@ def parse(code: str) -> ast.Module:
 
 
 def script(code: str) -> str:
-    """A program that reads standard input and prints."""
     tree = parse(code)
     lines, futures = code.split("\n"), ""
     for nodes, text in statements_of(code, tree):
-        if _is_future(nodes[0]):
+        if getattr(nodes[0], "module", "") == "__future__":
             futures += f"{text}\n"
             for number in range(nodes[0].lineno - 1, nodes[-1].end_lineno or 0):
                 lines[number] = ""
@@ -72,7 +71,7 @@ def tested(code: str, entry: str, around: str, seconds: float) -> str:
     tree = parse(code)
     futures, statements = "", [around]
     for nodes, text in statements_of(code, tree):
-        if _is_future(nodes[0]):
+        if getattr(nodes[0], "module", "") == "__future__":
             futures += f"{text}\n"  # these must come first of all, and hold for every statement then
         elif not all(map(_shows, nodes)):
             statements.append(text)
@@ -80,10 +79,6 @@ def tested(code: str, entry: str, around: str, seconds: float) -> str:
         statements.append(f"{entry} = {other}")
     given = f'{{"names": globals(), "statements": {statements!r}, "seconds": {seconds}}}'
     return f"{futures}{_RECURSION}{_prelude(parse(around), tree)}\nexec({_RUNNER!r}, {given})\n"
-
-
-def _is_future(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def statements_of(code: str, tree: ast.Module) -> Iterator[tuple[list[ast.stmt], str]]:
@@ -106,15 +101,11 @@ def _shows(node: ast.stmt) -> bool:
     """An example that can have no effect on a function: an assert, a print, a loop that asks for input."""
     if isinstance(node, ast.Assert) or is_print(node):
         return True
-    if isinstance(node, (ast.While, ast.Try, ast.For)):
-        inner = list(ast.walk(node))
-        asks = any(isinstance(part, ast.Name) and part.id == "input" for part in inner)
-        return asks and any(isinstance(part, ast.While) for part in inner)
-    return False
+    loops = isinstance(node, (ast.While, ast.Try, ast.For)) and mentions(node, "input")
+    return loops and any(isinstance(part, ast.While) for part in ast.walk(node))
 
 
 def is_print(node: ast.stmt) -> bool:
-    """A bare `print(...)`."""
     call = node.value if isinstance(node, ast.Expr) else None
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print"
 
@@ -144,42 +135,47 @@ def methods_of(found: ast.ClassDef) -> list[Function]:
 
 def eligible(functions: list[Function]) -> list[Function]:
     """Those that may be the one asked for: no test, no `main`, and not one without any parameter."""
-    return [node for node in functions if not re.match("test|main$|check$|_", node.name) and _takes(node)]
 
+    def takes(args: ast.arguments) -> bool:
+        return any(a.arg != "self" for a in (*args.posonlyargs, *args.args, args.vararg) if a)
 
-def _takes(node: Function) -> bool:
-    names = [*node.args.posonlyargs, *node.args.args, *filter(None, [node.args.vararg])]
-    return any(name.arg != "self" for name in names)
+    named = [node for node in functions if not re.match("test|main$|check$|_", node.name)]
+    return [node for node in named if takes(node.args)]
 
 
 def _most_likely(functions: list[Function]) -> Function:
     """The last that no other one calls: helpers are called, and stand before or after."""
-    called = {
-        part.id if isinstance(part, ast.Name) else part.attr
-        for node in functions
-        for part in ast.walk(node)
-        if isinstance(part, (ast.Name, ast.Attribute)) and getattr(part, "id", "") != node.name
-        if getattr(part, "attr", "") != node.name
-    }
+    called = set[str]()
+    for node in functions:
+        names = {getattr(part, "id", "") or getattr(part, "attr", "") for part in ast.walk(node)}
+        called |= names - {node.name}
     return next((node for node in reversed(functions) if node.name not in called), functions[-1])
 
 
 # --- names
 def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a statement gives to a module."""
     names: set[str] = set()
-    stack: list[ast.AST] = [statement]
-    while stack:
-        node = stack.pop()
+    for node in nodes_outside(statement):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
+    return names
+
+
+def nodes_outside(*roots: ast.AST) -> Iterator[ast.AST]:
+    """What stands in the scope of these nodes: of functions, classes and lambdas nothing that is inside."""
+    stack = [*roots]
+    while stack:
+        yield (node := stack.pop())
         if not isinstance(node, _SCOPES):
             stack += ast.iter_child_nodes(node)
-    return names
+
+
+def mentions(node: ast.AST, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
 
 
 def free_names(code: str) -> set[str]:
@@ -188,10 +184,9 @@ def free_names(code: str) -> set[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = symtable.symtable(code, "<reply>", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return set()
-    used: set[str] = set()
-    tables = [module]
+    used, tables = set[str](), [module]
     while tables:
         table = tables.pop()
         tables += table.get_children()
@@ -220,8 +215,3 @@ def _prelude(*trees: ast.Module) -> str:
     given = _given()
     names = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return "".join(f"{given[name]}\n" for name in sorted(names & given.keys()))
-
-
-def is_standard(module: str | None) -> bool:
-    """Is it a module of the standard library?"""
-    return (module or "").partition(".")[0] in sys.stdlib_module_names

@@ -7,27 +7,18 @@ code does when it runs (`program.py`).
 
 import ast
 import re
+import sys
 import textwrap
 
+from smopd.verify.code import program
 from smopd.verify.code.blocks import Block, Reader, dedented
-from smopd.verify.code.program import (
-    Function,
-    bound_names,
-    eligible,
-    free_names,
-    is_print,
-    is_standard,
-    methods_of,
-    parse,
-    statements_of,
-)
+from smopd.verify.code.program import Function, bound_names, mentions, methods_of
 
 _LONGEST_REPLY = 300_000
 # Other marks around code than fences: tokens of chat templates, tags of HTML and of prompts.
 _TAG = re.compile(
-    r"<\|\w{1,40}\|>|\[/?(?:PYTHON|CODE|ANSWER|SOLUTION|INST)\]|\\(?:begin|end)\{\w{1,20}\}"
-    r"|<!\[CDATA\[|\]\]>|</?[a-z][\w-]{0,30}(?:\s[^<>\n]{0,100})?>",
-    re.IGNORECASE,
+    r"(?i)<\|\w{1,40}\|>|\[/?(?:PYTHON|CODE|ANSWER|SOLUTION|INST)\]|\\(?:begin|end)\{\w{1,20}\}"
+    r"|<!\[CDATA\[|\]\]>|</?[a-z][\w-]{0,30}(?:\s[^<>\n]{0,100})?>"
 )
 _CODE_SPAN = re.compile(r"(?<!`)`((?:def|class|lambda|\w+ ?= ?lambda)\b[^`\n]{1,300})`(?!`)")
 
@@ -44,22 +35,21 @@ def find_code(text: str, entry: str = "", prompt: str = "") -> str | None:
         readers.append(reader := Reader(form))
         main = _definition(reader.blocks, entry) if entry else _script(reader.blocks)
         if main is not None:
-            return _joined(main, reader.blocks, entry)
+            return _join(main, reader.blocks, entry)
     if entry and prompt:
         for reader in readers:
             if (body := _continued(reader, entry, prompt)) is not None:
                 return body
     for reader in readers if entry else []:
         if (main := _other_function(reader.blocks)) is not None:
-            return _joined(main, reader.blocks, entry)
+            return _join(main, reader.blocks, entry)
     return None
 
 
 # --- which of the blocks
 def _definition(blocks: list[Block], entry: str) -> Block | None:
-    ranks = [(_defines(block.tree, entry), number) for number, block in enumerate(blocks)]
-    rank, number = max(ranks, default=(0, 0))
-    return blocks[number] if rank else None
+    best = max(reversed(blocks), key=lambda block: _defines(block.tree, entry), default=None)
+    return best if best and _defines(best.tree, entry) else None
 
 
 def _defines(tree: ast.Module, entry: str) -> int:
@@ -71,9 +61,12 @@ def _defines(tree: ast.Module, entry: str) -> int:
         functions = methods_of(node) if isinstance(node, ast.ClassDef) else [node]
         for function in functions:
             if isinstance(function, Function) and function.name == entry:
-                complete = _has_result(function) or _mentions(function, "print")
+                complete = _has_result(function) or mentions(function, "print")
                 rank = max(rank, 3 if complete else 1)
-        if isinstance(node, ast.ImportFrom) and not is_standard(node.module):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").partition(".")[0] not in sys.stdlib_module_names
+        ):
             continue  # tests that import the solution
         if not isinstance(node, Function) and entry in bound_names(node):
             surely = not isinstance(node, ast.Assign) or isinstance(node.value, ast.Lambda)
@@ -83,14 +76,8 @@ def _defines(tree: ast.Module, entry: str) -> int:
 
 def _has_result(function: Function) -> bool:
     """Does a function itself, not one within it, return or yield something?"""
-    waiting: list[ast.AST] = [*function.body]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom)):
-            return True
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            waiting += ast.iter_child_nodes(node)
-    return False
+    results = (ast.Return, ast.Yield, ast.YieldFrom)
+    return any(isinstance(node, results) for node in program.nodes_outside(*function.body))
 
 
 def _other_function(blocks: list[Block]) -> Block | None:
@@ -100,7 +87,7 @@ def _other_function(blocks: list[Block]) -> Block | None:
         groups = [[node] if isinstance(node, Function) else [] for node in block.tree.body]
         groups += [methods_of(node) for node in block.tree.body if isinstance(node, ast.ClassDef)]
         functions = [function for group in groups for function in group]
-        if any(map(_has_result, eligible(functions))):
+        if any(map(_has_result, program.eligible(functions))):
             return block
         some = some or (block if functions else None)
     return some
@@ -112,7 +99,7 @@ def _script(blocks: list[Block]) -> Block | None:
     runs = [block for block in fenced or blocks if _runs(block.tree)]
     reads = [block for block in runs if _reads(block.source)]
     prints = [block for block in reads if re.search(r"\bprint\(|\bstdout\b", block.source)]
-    reads = prints or reads or [block for block in runs if _reads(_joined(block, blocks, ""))]
+    reads = prints or reads or [block for block in runs if _reads(_join(block, blocks, ""))]
     chosen = reads or runs or fenced or blocks
     return chosen[-1] if chosen else None
 
@@ -127,14 +114,14 @@ def _reads(code: str) -> bool:
     return re.search(r"\binput\(|\bstdin\b|\bopen\(0|\bfileinput\b", code) is not None
 
 
-def _joined(main: Block, blocks: list[Block], entry: str) -> str:
+def _join(main: Block, blocks: list[Block], entry: str) -> str:
     """A block, and before it the statements of others that it needs: the nearest before it, else after it."""
     place = next(number for number, block in enumerate(blocks) if block is main)
     own = set().union(*(bound_names(node) for node in main.tree.body))
-    waiting = free_names(main.source) - {entry}
+    waiting = program.free_names(main.source) - {entry}
     seen = own | waiting
     chosen: set[tuple[int, int]] = set()
-    texts = [list(statements_of(block.source, block.tree)) for block in blocks] if waiting else []
+    texts = [list(program.statements_of(block.source, block.tree)) for block in blocks] if waiting else []
     while waiting:
         name = waiting.pop()
         for number in (*range(place - 1, -1, -1), *range(place + 1, len(blocks))):
@@ -143,7 +130,7 @@ def _joined(main: Block, blocks: list[Block], entry: str) -> str:
             for index, (nodes, text) in enumerate(texts[number]):
                 if any(_concerns(node, name) for node in nodes) and (number, index) not in chosen:
                     chosen.add((number, index))
-                    more = free_names(text) - seen
+                    more = program.free_names(text) - seen
                     waiting |= more
                     seen |= more
             break
@@ -155,19 +142,15 @@ def _concerns(node: ast.stmt, name: str) -> bool:
     """Does a statement define a name, or change what it stands for?"""
     if name in bound_names(node):
         return True
-    if isinstance(node, (Function, ast.ClassDef, ast.Assert, ast.If)) or is_print(node):
+    if isinstance(node, (Function, ast.ClassDef, ast.Assert, ast.If)) or program.is_print(node):
         return False
-    return _mentions(node, name)
-
-
-def _mentions(node: ast.AST, name: str) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+    return mentions(node, name)
 
 
 # --- a body without its `def`
 def _continued(reader: Reader, entry: str, prompt: str) -> str | None:
     """The prompt with a segment of the reply as the rest of its function, where that returns something."""
-    unfinished = [node for node in parse(prompt).body if getattr(node, "name", "") == entry]
+    unfinished = [node for node in program.parse(prompt).body if getattr(node, "name", "") == entry]
     if not unfinished or not isinstance(unfinished[-1], Function):
         return None
     indent = " " * unfinished[-1].body[0].col_offset
@@ -181,20 +164,11 @@ def _continued(reader: Reader, entry: str, prompt: str) -> str | None:
             bodies = [segment, textwrap.indent(dedented(segment), indent), indent + segment.lstrip()]
             forms = [f"{prompt.rstrip()}\n{body}" for body in bodies]
         for code in forms:
-            if (found := _finished(reader, code, entry)) is not None:
-                return found
-    return None
-
-
-def _finished(reader: Reader, code: str, entry: str) -> str | None:
-    """The code up to the last statement that is Python, where its function `entry` is more than a stub."""
-    lines = code.split("\n")
-    while lines:
-        code = "\n".join(lines)
-        if tree := reader.parse(code):
-            functions = [node for node in tree.body if isinstance(node, Function) and node.name == entry]
-            return code if functions and _has_result(functions[-1]) else None
-        broken = range(min(reader.line, len(lines)) - 1, 0, -1)
-        end = next((number for number in broken if re.match(r"\S", lines[number])), 0)
-        lines = lines[:end]
+            lines = code.split("\n")
+            start = next(number for number, line in enumerate(lines) if line.strip())
+            end, tree = reader.cut(lines, start, len(lines))
+            body = tree.body if tree else []
+            functions = [node for node in body if isinstance(node, Function) and node.name == entry]
+            if functions and _has_result(functions[-1]):  # more than a stub
+                return "\n".join(lines[:end])
     return None

@@ -13,8 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from smopd.verify.math import numbers
-from smopd.verify.math.markup import BOLD
-from smopd.verify.math.numbers import Number
+from smopd.verify.math.numbers import BOLD, Number
 from smopd.verify.math.question import Asked, stem, words
 
 
@@ -29,45 +28,38 @@ class Reading:
 
 
 _WORDS = re.compile(r"[\s$)\]}\x01]*+([A-Za-z][A-Za-z']*)")
-_STOP = words(
-    "in for per of to and out from at on by with or is are was were each every a an the if when than"
-)
+_STOP = words("in for per of to and out from at on by with or is are was were each every a an the if when")
+_STOP |= {"than"}
 _ADJUNCT = re.compile(
     r"\b(?:in|within|after|per|every|each|out of|over|during|from|at|with|than|for|among|into)\s+"
     r"(?:(?:the|a|all|these|just|about|only|next|first|last|his|her|their|those|any|another|of)\s+){0,3}[$€£]?$"
 )
 _SO = re.compile(
-    r"(?:[,;:]|\band)\s+(?:so|then|thus|therefore|hence|which means|meaning|that means|"
+    r"(?i)(?:[,;:]|\band)\s+(?:so|then|thus|therefore|hence|which means|meaning|that means|"
     r"we (?:see|get|find|have)|which (?:is|equals)(?! (?:half|an?|the|one|more|less|[0-9]++(?:%|/))))\b"
-    r"|\bmeans? that\b|\bthat means\b",
-    re.IGNORECASE,
+    r"|\bmeans? that\b|\bthat means\b"
 )
 TIMES = re.compile(r"\s+times\s+(?:as|more|the|that|what|a|[a-z]+er)\b", re.IGNORECASE)  # 3 times as many
 _SUBORDINATE = re.compile(  # not "the cost after the discount is 28"
-    r"\b(?:(?:if|since|because|when|given|assuming)\b|(?:after|before)\b(?!.*\b(?:is|was|are|be)\s+$))",
-    re.IGNORECASE,
+    r"(?i)\b(?:(?:if|since|because|when|given|assuming)\b|(?:after|before)\b(?!.*\b(?:is|was|are|be)\s+$))"
 )
 _PURPOSE = re.compile(r"\bto (?:[a-z]+ ){1,4}$")  # to reach a total of 40
 _TOTAL = re.compile(r"\b(?:for|making|giving) a total of\s+$", re.IGNORECASE)
 _COMPARED = re.compile(
-    r"\s+(?:[a-z]+\s+){0,2}?(?:more|less|fewer|(?:old|young|long|short|tall|great|high|low|fast|heavi)er)\s+"
-    r"(?:[a-z']+\s+){0,6}?than\b",
-    re.IGNORECASE,
+    r"(?i)\s+(?:[a-z]+\s+){0,2}?(?:more|less|fewer|(?:old|young|long|short|tall|great|high|low|fast|heavi)er)"
+    r"\s+(?:[a-z']+\s+){0,6}?than\b"
 )
 _OPERATOR = re.compile(r"(?:[+*×x÷·/\u2212-])\s*[(\[]*$")
 _LABEL = re.compile(r"([A-Za-z]+)\W{0,3}\s*[=:]\W{0,6}$")
 _UNUSABLE = re.compile(
-    r"\b(?:(?:step|part|question|problem|note|equation|case|method|option)\s#?"
-    r"|(?:not|rather than|instead of)\s\W?)$",
-    re.IGNORECASE,
+    r"(?i)\b(?:(?:step|part|question|problem|note|equation|case|method|option)\s#?"
+    r"|(?:not|rather than|instead of)\s\W?)$"
 )
 _BESIDE = re.compile(r"(?:,|\band|&)\s(?:[a-z]+\s)?$", re.IGNORECASE)  # 3 onions and another 4
 _SAME = re.compile(r"approx|\babout\b|\broughly\b|≈|\bor\b|\bwhich\b|i\.e\.|\(", re.IGNORECASE)
 _COMMA = re.compile(r"\s*(?:,|and|, and|&)\s*")
 _RATE = re.compile(r"\s*(?:[a-z]+\s*)?(?:per\b|/|an?\b)|\s*(?:mph|kph)\b", re.IGNORECASE)
 _RANGE = re.compile(r"\s*(?:-|–|—|or|to)\s*$")
-
-
 _PARTS = re.compile(r"\s*([A-Za-z]+)(?:,|,?\s+and)?\s+\$?")
 _PART = re.compile(r"\s*([A-Za-z]+)")
 _PARTS_OF = {
@@ -126,9 +118,7 @@ def _tests(said: str, wanted: Asked) -> list[Callable[[Number], bool]]:
         lambda n: n.start > concluded,
         lambda n: not _SUBORDINATE.search(said, _clause(said, n.start), n.start),
         lambda n: _TOTAL.search(said, max(0, n.start - 24), n.start) is not None,
-        lambda n: (
-            _matches(said, n, wanted.units) and (not wanted.rate or _RATE.match(said, n.end) is not None)
-        ),
+        lambda n: _matches(said, n, wanted.units) and bool(not wanted.rate or _RATE.match(said, n.end)),
         lambda n: _matches(said, n, wanted.units),
         lambda n: not _ADJUNCT.search(said[max(0, n.start - 30) : n.start].lower()),
         lambda n: n.value not in wanted.stated,
@@ -141,20 +131,16 @@ def _clause(said: str, at: int) -> int:
 
 
 def _matches(said: str, number: Number, units: Set[str]) -> bool:
-    """Whether a number has the unit, or the label, that is asked for."""
-    if number.unit in units:
-        return True
     label = _LABEL.search(said[max(0, number.start - 30) : number.start])
-    if label and stem(label[1]) in units:
+    if number.unit in units or (label and stem(label[1]) in units):
         return True
-    at = number.end
+    word = _WORDS.match(said, number.end)
     for _ in range(4):
-        word = _WORDS.match(said, at)
         if word is None or word[1].lower() in _STOP:
             return False
         if stem(word[1]) in units:
             return True
-        at = word.end()
+        word = _WORDS.match(said, word.end())
     return False
 
 

@@ -1,4 +1,5 @@
-r"""Numbers as people and models write them, each as an exact fraction with its place in the text.
+r"""Numbers as people and models write them, each as an exact fraction with its place in the text; and a text
+without the LaTeX and markdown around them.
 
 Read are 1,234.50, 70 000, 1,00,000, 3/4, 1 1/2, 2½, \frac{3}{4}, 1.2e3, 1.2 × 10^3, 2^10, 2 million, 1.5k,
 3:30 (as hours), negative ones, and words such as "one hundred and twenty". A dot is a decimal point: 70.000
@@ -6,8 +7,10 @@ is seventy. "3 dozen" is three. What a number stands for in its sentence is the 
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from unicodedata import normalize
 
 MOST_DIGITS = 400  # beyond that a number is nobody's answer, and int() refuses or takes its time
 
@@ -24,12 +27,10 @@ class Number:
     compound: bool = False  # 5-pound
 
 
-_VULGAR = {
-    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5),
-    "⅘": (4, 5), "⅙": (1, 6), "⅚": (5, 6), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8),
-}  # fmt: skip
+# Fractions of one character: "½" is 1⁄2 in Unicode's own decomposition.
+_VULGAR = {c: Fraction(normalize("NFKD", c).replace("\u2044", "/")) for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_LETTER_SCALES = {"k": 10**3, "m": 10**6, "b": 10**9}
+_LETTER_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _SPACE = "[ \u00a0\u2009\u202f]"
 # Repetitions are bounded, so that a number that fails to match costs no more than a few steps.
 _WHOLE = (
@@ -41,7 +42,7 @@ _WHOLE = (
 _DECIMAL = rf"(?:{_WHOLE}(?:\.[0-9]++)?|(?<![\w.])\.[0-9]++)"
 _NUMBER = re.compile(
     # A minus is a sign unless something that can be subtracted from stands before it.
-    r"(?P<sign>(?<![\w)\]}%])(?<![0-9)] )[-\u2212])?(?P<currency>[$€£¥]\s?)?(?:"
+    r"(?i)(?P<sign>(?<![\w)\]}%])(?<![0-9)] )[-\u2212])?(?P<currency>[$€£¥]\s?)?(?:"
     r"(?P<hour>(?<![0-9:.,])[0-9]{1,2}):(?P<minute>[0-5][0-9])(?::[0-5][0-9])?(?![0-9:])"
     rf"|(?P<mixed>[0-9]{{1,9}})(?:\s{{1,3}}| and )(?P<mixed_top>[0-9]{{1,4}})/"
     rf"(?P<mixed_bottom>[0-9]{{1,4}})(?![0-9/])"
@@ -53,8 +54,7 @@ _NUMBER = re.compile(
     r"|(?P<compound>-)(?=[A-Za-z]{2})"
     r"|\s?(?P<scale>hundred|thousand|million|billion|trillion)\b"
     r"|(?P<letter>[kK]|(?<=[0-9])[MB])(?![A-Za-z0-9/²³^]))?"
-    r"(?:\s?(?P<percent>%|percent\b))?",
-    re.IGNORECASE,
+    r"(?:\s?(?P<percent>%|percent\b))?"
 )
 
 
@@ -72,39 +72,22 @@ def find(text: str) -> list[Number]:
 
 def _number(match: re.Match[str]) -> Number:
     unit = "$" if match["currency"] else "%" if match["percent"] else "time" if match["hour"] else ""
-    end = match.end() - (match["letter"] is not None and not _letter_counts(match))
-    value = _value(match)
-    if value is not None and match["sign"]:
-        value = -value
-    compound = match["compound"] is not None
-    return Number(value, match.start(), end - compound, unit, match["ordinal"] is not None, compound)
-
-
-def _letter_counts(match: re.Match[str]) -> bool:
-    """70k is a number; 5m are metres, unless of a currency."""
-    return match["currency"] is not None or match["letter"] == "k" or match["letter"] == "K"
-
-
-def _value(match: re.Match[str]) -> Fraction | None:
+    letter, compound = (match["letter"] or "").lower(), match["compound"] is not None
+    counts = letter == "k" or match["currency"] is not None  # 70k; 5m are metres, unless of a currency
+    end = match.end() - (letter != "" and not counts) - compound
+    value: Fraction | None
     if match["hour"]:
-        return int(match["hour"]) + Fraction(int(match["minute"]), 60)
-    if match["mixed"]:
-        return _with_fraction(match["mixed"], int(match["mixed_top"]), int(match["mixed_bottom"]))
-    if match["vulgar"]:
-        value: Fraction | None = _with_fraction(match["vulgar_whole"], *_VULGAR[match["vulgar"]])
+        value = int(match["hour"]) + Fraction(int(match["minute"]), 60)
+    elif match["mixed"]:
+        bottom = int(match["mixed_bottom"])
+        value = int(match["mixed"]) + (Fraction(int(match["mixed_top"]), bottom) if bottom else Fraction(0))
     else:
-        value = _decimal(match)
-    if value is None:
-        return None
-    if match["scale"]:
-        value *= _SCALES[match["scale"].lower()]
-    elif match["letter"] and _letter_counts(match):
-        value *= _LETTER_SCALES[match["letter"].lower()]
-    return value
-
-
-def _with_fraction(whole: str, top: int, bottom: int) -> Fraction:
-    return int(whole or 0) + (Fraction(top, bottom) if bottom else Fraction(0))
+        vulgar = match["vulgar"]
+        value = int(match["vulgar_whole"] or 0) + _VULGAR[vulgar] if vulgar else _decimal(match)
+        scale = _SCALES[match["scale"].lower()] if match["scale"] else _LETTER_SCALES[letter] if counts else 1
+        value = None if value is None else value * scale
+    value = -value if value is not None and match["sign"] else value
+    return Number(value, match.start(), end, unit, match["ordinal"] is not None, compound)
 
 
 def _decimal(match: re.Match[str]) -> Fraction | None:
@@ -131,9 +114,8 @@ _DECADES = "twenty thirty forty fifty sixty seventy eighty ninety"
 _TENS = {word: 10 * value for value, word in enumerate(_DECADES.split(), 2)}
 _WORD = "|".join(sorted([*_ONES, *_TENS, *_SCALES], key=len, reverse=True))
 _WORDS = re.compile(
-    rf"\b(?:an?\s+(?=(?:hundred|thousand|million)\b))?(?:{_WORD})(?:(?:\s+and\s+|[\s-]+)(?:{_WORD})){{0,12}}\b"
-    r"(?P<half>\s+and\s+a\s+half\b)?(?P<more>[\s-]+(?:point|half|halves|(?:third|quarter|(?:[a-z]{1,7}th))s?)\b)?",
-    re.IGNORECASE,
+    rf"(?i)\b(?:an?\s+(?=(?:hundred|thousand|million)\b))?(?:{_WORD})(?:(?:\s+and\s+|[\s-]+)(?:{_WORD})){{0,12}}\b"
+    r"(?P<half>\s+and\s+a\s+half\b)?(?P<more>[\s-]+(?:point|half|halves|(?:third|quarter|(?:[a-z]{1,7}th))s?)\b)?"
 )
 
 
@@ -145,12 +127,11 @@ def find_words(text: str) -> list[Number]:
             continue  # three tenths, nine point eight
         value = _value_of_words(re.findall(rf"\b(?:{_WORD})\b", match[0].lower()))
         if value is not None:
-            half = Fraction(1, 2) if match["half"] else Fraction(0)
-            numbers.append(Number(value + half, match.start(), match.end()))
+            numbers.append(Number(value + Fraction(bool(match["half"]), 2), match.start(), match.end()))
     return numbers
 
 
-def _value_of_words(words: list[str]) -> Fraction | None:
+def _value_of_words(words: list[str]) -> int | None:
     """None where the words do not form one number ("two three")."""
     total, group, room = 0, 0, 1000  # room: what the next word must be smaller than
     for word in words:
@@ -163,4 +144,45 @@ def _value_of_words(words: list[str]) -> Fraction | None:
             if size >= room:
                 return None
             group, room = group + size, 10 if word in _TENS else 0
-    return Fraction(total + group)
+    return total + group
+
+
+# --- markup
+BOLD = "\x01"  # stands where bold begins and ends
+
+_REPLACED = (
+    ("{,}", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%"), ("\\times", "×"), ("\\cdot", "·"), ("\\div", "÷"),
+    ("\\approx", "≈"), ("\\left", ""), ("\\right", ""), ("\\(", " "), ("\\)", " "), ("\\[", " "),
+    ("\\]", " "), ("\\ ", " "), ("\\;", " "), ("~", " "), ("\\quad", " "),
+)  # fmt: skip
+_NOTE = re.compile(r"<<[^<>\n]*+>>")
+_TEXT = re.compile(r"\\(?:text(?:bf|rm|it)?|mathrm|mathbf|mbox|boxed|fbox|operatorname)\s*+\{([^{}]*+)\}")
+_AFTER_DIGIT = re.compile(r"(?<=[0-9])(?=\\[dt]?frac)")  # 2\frac{1}{2} is 2 1/2
+_FRAC = re.compile(r"\\[dt]?frac\s*+\{\s*+(-?[0-9.,]++)\s*+\}\s*+\{\s*+([0-9.,]++)\s*+\}")
+_POWER = re.compile(r"(?<=[A-Za-z)]) ?\^(?:[0-9]++|\{[0-9]++\})")
+_THIN_SPACE = re.compile(r"(?<=[0-9])\\,(?=[0-9]{3})")
+
+
+def plain(text: str) -> str:
+    """A sentence without LaTeX, calculator notes and markdown; bold begins and ends with a mark."""
+    text = _NOTE.sub("", text).replace("**", BOLD)
+    if "\\" in text or "{" in text:
+        text = _THIN_SPACE.sub("", text)
+        for latex, written in _REPLACED:
+            text = text.replace(latex, written)
+        text = _TEXT.sub(r" \1 ", _TEXT.sub(r" \1 ", text)).replace("\\,", " ")
+        text = _FRAC.sub(r"\1/\2", _AFTER_DIGIT.sub(" ", text))
+    return _POWER.sub("", text)
+
+
+_BRACE = re.compile(r"\\[{}]|(?P<open>(?:\\f?box(?:ed)?\s*+)?\{)|(?P<close>\})")
+
+
+def boxes(text: str, brace: re.Pattern[str] = _BRACE) -> Iterator[tuple[int, int]]:
+    r"""Where the content of each \boxed{} or \fbox{} begins and ends, in the order in which they close."""
+    open_braces = list[re.Match[str]]()
+    for token in brace.finditer(text):
+        if token["open"]:
+            open_braces.append(token)
+        elif token["close"] and open_braces and (opened := open_braces.pop())["open"] != "{":
+            yield opened.end(), token.start()

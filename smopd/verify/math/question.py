@@ -9,7 +9,6 @@ from smopd.verify.math import numbers
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text."""
     return frozenset(text.split())
 
 
@@ -19,29 +18,23 @@ _LENGTH = words("inch foot feet yard mile meter metre kilometer kilometre km cm 
 _WEIGHT = words("pound ounce gram kilogram kg ton lb lbs oz")
 _SPEED = words("mph kmh") | _LENGTH
 _MONEY = words("dollar cent penny euro buck")
-_UNITS = (
-    _TIME | _LENGTH | _WEIGHT | _MONEY | frozenset(("percent", "percentage", "degree", "liter", "gallon"))
-)
+_UNITS = _TIME | _LENGTH | _WEIGHT | _MONEY | words("percent percentage degree liter gallon")
 _ASKS = re.compile(
-    r"\bhow\s+(?P<how>many|much|old|long|far|fast|tall|high|wide|deep|heavy)\b|\b(?:what|which|find|calculate|determine)\b",
-    re.IGNORECASE,
+    r"(?i)\bhow\s+(?P<how>many|much|old|long|far|fast|tall|high|wide|deep|heavy)\b"
+    r"|\b(?:what|which|find|calculate|determine)\b"
 )
 _MONEY_WORDS = re.compile(
-    r"\b(?:cost|price|profit|money|revenue|earnings?|income|salary|pay|paid|spend|spent|earn|dollars?|bill|worth|"
-    r"change|budget|fee|tax|owe|save|savings|wages?|sell|sold|charge|raise[ds]?)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:cost|price|profit|money|revenue|earnings?|income|salary|pay|paid|spend|spent|earn|dollars?|"
+    r"bill|worth|change|budget|fee|tax|owe|save|savings|wages?|sell|sold|charge|raise[ds]?)\b"
 )
 _DIFFERENCE = re.compile(
-    r"how (?:many|much) (?:[a-z]+ )?"
+    r"(?i)how (?:many|much) (?:[a-z]+ )?"
     r"(?:more|fewer|less|(?:old|young|long|short|tall|fast|high|heavi|great)er)\b"
-    r"|what (?:is|was|will be) the difference\b",
-    re.IGNORECASE,
+    r"|what (?:is|was|will be) the difference\b"
 )
 _SEVERAL = re.compile(r"how many (?:more |total )?(?:[a-z]+ ){1,3}and (?:[a-z]+ ){1,3}", re.IGNORECASE)
 _PERCENT = re.compile(r"^\W*(?:\w+\W+){0,3}percent|\bas a percent", re.IGNORECASE)
-_RATE = re.compile(
-    r"how fast|(?:what|how many|how much) (?:[a-z]+ ){0,4}\(?(?:speed|rate|[a-z]+s per)\b", re.IGNORECASE
-)
+_RATE = re.compile(r"(?i)how fast|(?:what|how many|how much) (?:[a-z]+ ){0,4}\(?(?:speed|rate|[a-z]+s per)\b")
 _PLACE = re.compile(r"(?:what|which) (?:place|position|rank|floor|grade|day|date)\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
 # Where the nouns after "how many" end, and what among them names nothing.
@@ -68,7 +61,6 @@ class Asked:
 
 
 def stem(word: str) -> str:
-    """A noun without its plural."""
     word = word.lower()
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
@@ -86,10 +78,7 @@ def asked(question: str) -> Asked:
     *_, last = [None, *_ASKS.finditer(question)]
     if last is None:
         return Asked(stated=stated)
-    kinds = (
-        pattern.match(question, last.start()) is not None
-        for pattern in (_DIFFERENCE, _SEVERAL, _PLACE, _RATE)
-    )
+    kinds = [bool(p.match(question, last.start())) for p in (_DIFFERENCE, _SEVERAL, _PLACE, _RATE)]
     wanted = Asked(_units(question, last), stated, *kinds)
     return replace(wanted, units=frozenset()) if wanted.several else wanted
 
@@ -110,12 +99,10 @@ def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
         return _nouns(words[kind:])
     if how == "much":
         return _much(words, money)
-    by_word = {"old": _TIME, "long": _TIME | _LENGTH, "far": _LENGTH, "fast": _SPEED, "heavy": _WEIGHT}
     if how:
+        by_word = {"old": _TIME, "long": _TIME | _LENGTH, "fast": _SPEED, "heavy": _WEIGHT}
         return by_word.get(how, _LENGTH)
-    if money and _MONEY_WORDS.search(clause):
-        return _MONEY | {"$"}
-    return frozenset()
+    return _MONEY | {"$"} if _MONEY_WORDS.search(clause) else frozenset()
 
 
 def _much(words: list[str], money: bool) -> frozenset[str]:
@@ -136,14 +123,13 @@ def _much(words: list[str], money: bool) -> frozenset[str]:
 
 def _nouns(words: list[str]) -> frozenset[str]:
     """The plural that is counted: of "hash browns" and "rows of 5 stars" the browns and the rows."""
-    found = list[str]()
+    nouns = list[str]()
     for word in words[:8]:
-        if word in _END or word.endswith(("ed", "n't")) or (word == "of" and found):
+        if word in _END or word.endswith(("ed", "n't")) or (word == "of" and nouns):
             break
         if word not in _EMPTY:
-            found.append(word)
-    plurals = [word for word in found if word.startswith("dozen")] or [
-        word for word in found if stem(word) != word
-    ]
-    stems = frozenset(stem(word) for word in plurals[:1] or found)
+            nouns.append(word)
+    dozens = [word for word in nouns if word.startswith("dozen")]
+    plurals = dozens or [word for word in nouns if stem(word) != word]
+    stems = frozenset(stem(word) for word in plurals[:1] or nouns)
     return _MONEY | {"$"} if "dollar" in stems else stems

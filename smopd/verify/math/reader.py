@@ -15,8 +15,7 @@ from fractions import Fraction
 
 from smopd.verify.math import numbers
 from smopd.verify.math.choice import TIMES, Reading, choose, usable
-from smopd.verify.math.markup import BOLD, boxes, plain
-from smopd.verify.math.numbers import Number
+from smopd.verify.math.numbers import BOLD, boxes, plain
 from smopd.verify.math.question import Asked, asked
 
 _WINDOW = 600  # characters of one sentence
@@ -25,7 +24,6 @@ _MOST_PLACES = 40  # declarations, or sentences from the end, that are looked at
 
 
 def value(written: str) -> Fraction | None:
-    """The value of a text that is a number, or of the last one in it."""
     found = numbers.find(plain(written))
     return found[-1].value if found else None
 
@@ -34,7 +32,9 @@ def read(question: str, text: str) -> Reading | None:
     """The answer to a question in a reply; None where it holds no number, or ends by asking for it."""
     wanted = asked(question)
     cues = list(_CUE.finditer(text))
-    text = text[: _run_on(text, cues)]
+    new = _NEXT_QUESTION.search(text, cues[0].end()) if cues else None  # that the reply goes on to ask
+    if new and (new["turn"] or "?" in text[new.end() : new.end() + 2 * _WINDOW]):
+        text = text[: new.start()]
     declared = _declared(text, [cue for cue in cues if cue.end() <= len(text)], wanted)
     if declared is None:
         return None if _asks_back(text) else _closing(text, wanted)
@@ -45,47 +45,35 @@ def read(question: str, text: str) -> Reading | None:
     return (back and _closing(text[back.start() :], wanted)) or reading
 
 
-# --- where the reply goes on to another question
 _NEXT_QUESTION = re.compile(
-    r"^[ \t#*]*+(?:Question|Problem|Exercise|Example|Instruction|Q)[ \t]*+[0-9]*+[ \t]*+[*]*+(?::|$)"
-    r"|(?P<turn>^(?:Human|User):|<\|(?:im_start|im_end|eot_id|endoftext|start_header_id))",
-    re.MULTILINE,
+    r"(?m)^[ \t#*]*+(?:Question|Problem|Exercise|Example|Instruction|Q)[ \t]*+[0-9]*+[ \t]*+[*]*+(?::|$)"
+    r"|(?P<turn>^(?:Human|User):|<\|(?:im_start|im_end|eot_id|endoftext|start_header_id))"
 )
-
-
-def _run_on(text: str, cues: Sequence[re.Match[str]]) -> int:
-    """Where the first new question begins after a declared answer."""
-    new = _NEXT_QUESTION.search(text, cues[0].end()) if cues else None
-    asks = new and (new["turn"] or "?" in text[new.end() : new.end() + 2 * _WINDOW])
-    return new.start() if new and asks else len(text)
 
 
 # --- declarations
 _CUE = re.compile(
-    r"^[ \t]*+\#{4}[ \t]*+(?=[-$€£\\0-9*])|<answer>"
+    r"(?im)^[ \t]*+\#{4}[ \t]*+(?=[-$€£\\0-9*])|<answer>"
     r"|(?<!\w)(?:the|my|our|your|final|correct|right|exact|numerical)\s++answers?\b(?P<gap>[^.!?\n:=]{0,60}?)"
     r"(?:\b(?P<verb>is|are|equals|would be|will be|comes to|should be)\b\s*+:?|(?::|=|[*_]{0,3}\s*+\n))"
-    r"|^[ \t*_#>-]*+(?:answer|ans|result)\b[*_ \t.]*+(?::|=|\n)|^[ \t*_]*+(?-i:A)[*_]*+:",
-    re.IGNORECASE | re.MULTILINE,
+    r"|^[ \t*_#>-]*+(?:answer|ans|result)\b[*_ \t.]*+(?::|=|\n)|^[ \t*_]*+(?-i:A)[*_]*+:"
 )
 _SKIPPED = re.compile(r"(?:[\s*_:#>`~\[(=]|\\[\[(]|\$(?=\\))*+")
 _SENTENCE_END = re.compile(r"\n|[.!?](?=[\s)\]\"'*_}$\\]|$)|</answer>")
 _MARKER = re.compile(r"(?:[-*•]|\(?[0-9]{1,2}[.)])[ \t]++(?=\S)")
 _REFUSED = re.compile(r"\b(?:not|n't|wrong|incorrect|unknown|cannot|whether|if)\b", re.IGNORECASE)
 _ENDED = re.compile(
-    r"[\s.!*_$)\]}\\]*+(?:$|(?:explanation|note|check|verification|reason|because|here)\b)", re.IGNORECASE
+    r"(?i)[\s.!*_$)\]}\\]*+(?:$|(?:explanation|note|check|verification|reason|because|here)\b)"
 )
 _UNBROKEN = re.compile(r"\S*+")
 _TAKEN_BACK = re.compile(
-    r"(?:^|[.!?\n]\s*+)(?:wait|oops|hold on|correction|sorry|actually|(?:i|we) (?:made|apologi[sz]e)|"
+    r"(?i)(?:^|[.!?\n]\s*+)(?:wait|oops|hold on|correction|sorry|actually|(?:i|we) (?:made|apologi[sz]e)|"
     r"my mistake|(?:this|that)(?:'s| is) (?:wrong|incorrect|not)|let(?: me|'s) (?:redo|correct|fix|try again|"
-    r"re-?(?:calc|consider|eval|think)))",
-    re.IGNORECASE,
+    r"re-?(?:calc|consider|eval|think)))"
 )
 
 
 def _declared(text: str, cues: Sequence[re.Match[str]], wanted: Asked) -> tuple[Reading, int] | None:
-    """The last declared answer and where it ends."""
     box = _last_box(text, wanted) if "box" in text else None
     for cue in reversed(cues[-_MOST_PLACES:]):
         if box and cue.start() < box[1]:
@@ -96,7 +84,6 @@ def _declared(text: str, cues: Sequence[re.Match[str]], wanted: Asked) -> tuple[
 
 
 def _last_box(text: str, wanted: Asked) -> tuple[Reading, int] | None:
-    """The answer in the last box that holds a number, and where that ends."""
     for start, end in reversed(list(boxes(text))[-_MOST_PLACES:]):
         said = plain(text[max(start, end - _WINDOW) : end])
         if found := numbers.find(said) or numbers.find_words(said):
@@ -120,20 +107,15 @@ def _after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] 
         return None
     if TIMES.match(said, found[-1].end):
         return None
-    before = len(said[: found[0].start].split())  # words
-    if heading and not (_ENDED.match(text, end) or (before < 2 and _alone(text, said, found, start, below))):
+    before, after = (len(part.split()) for part in (said[: found[0].start], said[found[-1].end :]))  # words
+    line = text[start : start + _WINDOW].partition("\n")[0]
+    alone = before < 2 and after <= 4 and not (below and len(numbers.find(plain(line))) > 1)
+    if heading and not (alone or _ENDED.match(text, end)):
         return None  # a solution follows the heading, not an answer
     return choose(said, found, wanted, first=before <= 3, how="declared"), end
 
 
-def _alone(text: str, said: str, found: Sequence[Number], start: int, below: bool) -> bool:
-    """Whether little else stands with the numbers below a heading, or after a label."""
-    line = text[start : start + _WINDOW].partition("\n")[0]
-    return len(said[found[-1].end :].split()) <= 4 and not (below and len(numbers.find(plain(line))) > 1)
-
-
 def _end(text: str, start: int) -> int:
-    """Where a sentence ends, or what is read of it."""
     stop = _SENTENCE_END.search(text, start, start + _WINDOW)
     within = _UNBROKEN.match(text, min(len(text), start + _WINDOW))
     return stop.start() if stop else within.end() if within else len(text)
@@ -144,13 +126,11 @@ _BOUNDARY = re.compile(r"\n|[.!?][)\]\"'*_}$]*\s+(?=[A-Z0-9\"'(*\\$\[])")
 _MARKERS = re.compile(r"^[ \t#*>]*+\(?[0-9]{1,2}[.)][ \t]++(?=\S)", re.MULTILINE)
 _NONE = re.compile(r"\b(?:none|nothing|no [a-z]+) (?:is |are |will be )?(?:left|remain)", re.IGNORECASE)
 _COURTESY = re.compile(
-    r"\W*(?:let me know|i hope|please|feel free|would you|do you|if you (?:have|need))\b", re.I
+    r"(?i)\W*(?:let me know|i hope|please|feel free|would you|do you|if you (?:have|need))\b"
 )
 _CONCLUDES = re.compile(
-    r"\W*(?:so|thus|therefore|hence|in (?:total|all|conclusion)|altogether|consequently)\b", re.IGNORECASE
+    r"(?i)\W*(?:so|thus|therefore|hence|in (?:total|all|conclusion)|altogether|consequently)\b"
 )
-
-
 _QUESTION_MARK = re.compile(r"\?[\s)\]\"'*_}$]*+\Z")
 
 

@@ -13,6 +13,7 @@ Only the standard library is imported: this text runs where smopd does not exist
 import ast
 import builtins
 import collections
+import contextlib
 import importlib
 import os
 import random
@@ -45,12 +46,10 @@ _WELL_KNOWN = {
 WELL_KNOWN_FROM = {name: module for module, names in _WELL_KNOWN.items() for name in names.split()}
 
 
-class _Gone(BaseException):
-    """The program ended, or answered with what is no answer."""
+class _Gone(BaseException): ...  # the program ended, or answered with what is no answer
 
 
-class _Untestable(TypeError):
-    """The tests give the program what cannot cross."""
+class _Untestable(TypeError): ...  # the tests give the program what cannot cross
 
 
 class Remote:
@@ -93,44 +92,14 @@ class Remote:
 
     __hash__ = object.__hash__
 
-    def __len__(self) -> int:
-        return self._ask("len", self, due=int)
-
-    def __bool__(self) -> bool:
-        return self._ask("bool", self, due=bool)
-
-    def __str__(self) -> str:
-        return self._ask("str", self, due=str)
-
-    def __repr__(self) -> str:
-        return self._ask("repr", self, due=str)
-
     def __instancecheck__(self, other: Any) -> bool:
         return type(other) is Remote and self._ask("isinstance", other, self, due=bool)
-
-    def __copy__(self) -> Any:
-        return self._ask("copy", self)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self._ask("deepcopy", self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("an object of the program's stays there")
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._ask("getitem", self, key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._ask("setitem", self, key, value)
-
-    def __delitem__(self, key: Any) -> None:
-        self._ask("delitem", self, key)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._ask("setattr", self, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        self._ask("delattr", self, name)
 
 
 def _items(source: Remote) -> Iterator[Any]:
@@ -139,6 +108,10 @@ def _items(source: Remote) -> Iterator[Any]:
     while source._pull(most):
         yield source._ready.popleft()
         most = min(2 * most, _AHEAD)
+
+
+def _ask_there(operation: str, due: type | None) -> Callable[..., Any]:
+    return lambda remote, *args: remote._ask(operation, remote, *args, due=due)
 
 
 def _arithmetic(operation: str) -> Callable[[Remote, Any], Any]:
@@ -154,6 +127,11 @@ def _arithmetic(operation: str) -> Callable[[Remote, Any], Any]:
     return operate
 
 
+# What the program does with its object, and of which type the answer has to be.
+_DUE: dict[str, type | None] = {"len": int, "bool": bool, "str": str, "repr": str}
+_DUE |= dict.fromkeys(("copy", "getitem", "setitem", "delitem", "setattr", "delattr"))
+for _name, _due in _DUE.items():
+    setattr(Remote, f"__{_name}__", _ask_there(_name, _due))
 for _name in ARITHMETIC:
     setattr(Remote, f"__{_name.strip('_')}__", _arithmetic(_name))
 
@@ -194,9 +172,7 @@ class Tests:
             self.exceptions[number] = type(text(name)[:100], (parent,), {})
         return self.exceptions[number]
 
-    def ask(
-        self, operation: str, *args: Any, due: type | None = None, named: dict[str, Any] | None = None
-    ) -> Any:
+    def ask(self, operation: str, *args: Any, due: type | None = None, named: Any = None) -> Any:
         """Have the program do something; an answer of another type than is due counts as none at all."""
         number = os.urandom(8).hex()  # nobody can answer before being asked
         request = self.encode([number, operation, list(args), named or {}])
@@ -229,14 +205,11 @@ class Tests:
         if len(arguments) > _ARGUMENTS or sum(map(len, map(str, arguments))) > _CHARACTERS:
             raise ValueError("too much of an exception")
         known = kind if kind in self.exceptions.values() else _builtin_exception(text(kind))
-        if known is None or issubclass(known, (StopIteration, StopAsyncIteration)):
-            # An exit, say; and the end of an iteration must not end one of the tests', as in `all(map(...))`.
-            name = known.__name__ if known else kind[:100]
-            return RuntimeError(": ".join(map(str, [name, *arguments])))
-        try:
-            return known(*arguments)
-        except Exception:  # a class that wants other arguments
-            return RuntimeError(": ".join(map(str, [known.__name__, *arguments])))
+        # Not an exit, say; and the end of an iteration must not end one of the tests', as in `all(map(...))`.
+        if known is not None and not issubclass(known, (StopIteration, StopAsyncIteration)):
+            with contextlib.suppress(Exception):  # a class that wants other arguments
+                return known(*arguments)
+        return RuntimeError(": ".join(map(str, [known.__name__ if known else kind[:100], *arguments])))
 
     def run(self, source: str, entry: str) -> tuple[str, str]:
         try:
@@ -297,11 +270,8 @@ def _free_names(table: symtable.SymbolTable) -> set[str]:
 
 
 def _our_own(name: str, source: str) -> Any:
-    """A standard module, or what one exports under a well-known name."""
     module = importlib.import_module(WELL_KNOWN_FROM.get(name, name))
-    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
-    if name in WELL_KNOWN_FROM or any(
-        isinstance(function, ast.Name) and function.id == name for function in calls
-    ):
-        return getattr(module, name, module)  # in `datetime(2020, 1, 1)` it is not the module
-    return module
+    calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    called = any(isinstance(function, ast.Name) and function.id == name for function in calls)
+    # In `datetime(2020, 1, 1)` it is not the module.
+    return getattr(module, name, module) if called or name in WELL_KNOWN_FROM else module

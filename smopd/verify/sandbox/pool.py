@@ -88,8 +88,8 @@ def run(
     level = level or isolation()
     require(level)
     parts = [text.encode("utf-8", "surrogatepass") for text in (program, stdin, tests)]
-    limits = {"timeout": timeout, "memory": memory_mb << 20, "processes": 4}
-    header = {**limits, "entry": entry, "parts": [*map(len, parts)]}
+    header = {"timeout": timeout, "memory": memory_mb << 20, "processes": 4, "entry": entry}
+    header["parts"] = [*map(len, parts)]
     why = ""
     with _places:
         for _ in range(2):  # a second time in a fresh worker where the first one was found dead
@@ -120,19 +120,18 @@ class _Worker:
         env = {"PYTHONHASHSEED": "0"}
         pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": -1, "bufsize": 0}
         self.process = subprocess.Popen(command, **pipes, env=env, cwd="/", start_new_session=True)
+        self.pipes = [pipe.fileno() for pipe in (self.process.stdin, self.process.stdout) if pipe]
 
     def ask(self, header: dict[str, Any], parts: list[bytes], timeout: float) -> dict[str, Any] | None:
         """Have one program run; None where the worker is lost."""
-        to, back = self.process.stdin, self.process.stdout
-        if to is None or back is None:  # they are pipes: this is for the type checker
-            return None
+        to, back = self.pipes
         watchdog = threading.Timer(timeout + _GRACE, self.process.kill)
         watchdog.daemon = True
         watchdog.start()
         try:
             text = json.dumps(header).encode()
-            write(to.fileno(), struct.pack("!I", len(text)) + text + b"".join(parts))
-            return json.loads(receive(back.fileno()))
+            write(to, struct.pack("!I", len(text)) + text + b"".join(parts))
+            return json.loads(receive(back))
         except (OSError, EOFError, ValueError):
             return None
         finally:
@@ -149,7 +148,6 @@ class _Worker:
 
 
 def close() -> None:
-    """End the idle workers."""
     for worker in [worker for workers in _idle.values() for worker in workers]:
         worker.close()
     _idle.clear()

@@ -34,8 +34,6 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class Program:
-    """A program's process from its first line to its end."""
-
     def __init__(self, source: bytes, entry: str, tested: bool) -> None:
         self.entry, self.objects, self.numbers = entry, list[Any](), dict[int, int]()
         self.late = dict[int, BaseException]()  # by iterator: what it raised after items that were sent
@@ -47,10 +45,8 @@ class Program:
         code: Any = 0
         failure: BaseException | None = None
         try:
-            code_object = compile(
-                source.decode("utf-8", "surrogatepass"), "<program>", "exec", dont_inherit=True
-            )
-            exec(code_object, vars(self.module))
+            text = source.decode("utf-8", "surrogatepass")
+            exec(compile(text, "<program>", "exec", dont_inherit=True), vars(self.module))
         except SystemExit as exit:
             code, failure = exit.code, exit
         except BaseException as error:

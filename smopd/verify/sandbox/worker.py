@@ -6,7 +6,6 @@ does is in `program.py`, what its tests' does in `judge.py`.
 
 import contextlib
 import ctypes
-import functools
 import importlib
 import json
 import math
@@ -58,13 +57,11 @@ _CALLS = {
 _SIGNALS = {"x86_64": (62, 200, 234, 129, 424), "aarch64": (129, 130, 131, 138, 424)}
 
 
-@functools.cache
-def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+_LIBRARY = ctypes.CDLL(None, use_errno=True)
 
 
 def _libc(function: str, *args: Any) -> None:
-    if getattr(_library(), function)(*args) != 0:
+    if getattr(_LIBRARY, function)(*args) != 0:
         raise OSError(ctypes.get_errno(), f"{function}: {os.strerror(ctypes.get_errno())}")
 
 
@@ -216,10 +213,9 @@ def _run_job(job: dict[str, Any], user: int) -> dict[str, Any]:
         ended, output, errors = _watch(out, err, awaited, deadline)
         code = _kill_all(awaited, job["isolated"])
         status, detail = "ok", ""
-        if not ended and time.monotonic() < deadline:
-            status, detail = "failed", "too much output"
-        elif not ended:
-            status, detail = "timeout", "out of time"
+        if not ended:
+            late = time.monotonic() >= deadline
+            status, detail = ("timeout", "out of time") if late else ("failed", "too much output")
         elif tested:
             cut_off = ("error", f"the tests were cut off (exit code {code})")
             status, detail = json.loads(os.read(verdict, 65_536) or json.dumps(cut_off))

@@ -17,19 +17,19 @@ from smopd.verify.sql import query as sql
 from smopd.verify.sql.facts import QueryFacts, query_facts
 from smopd.verify.sql.lic import lic_difference
 from smopd.verify.sql.literals import respelled
-from smopd.verify.sql.query import TIMEOUT, Row, Tables, run_query
+from smopd.verify.sql.query import TIMEOUT, Row, run_query
 from smopd.verify.sql.reference import Expected, UnusableReferenceError, parse_query
 from smopd.verify.sql.reply import extract_sql
 from smopd.verify.sql.schema import parse_schema
 from smopd.verify.sql.suite import Suite, database_files, made_databases, suite_of
-from smopd.verify.sql.synthetic_db import EMPTY, PROFILES, synthesise
+from smopd.verify.sql.synthetic import EMPTY, PROFILES, synthesise
 from smopd.verify.task import Answer
 from smopd.verify.verdict import Verdict
 
 _OWN = 8  # further databases for a reply's own query
 _LOW = 2  # a LIMIT that small databases show
 _LIMIT = re.compile(
-    r"(\bLIMIT\s++(?:[0-9]++\s*+,\s*+)?)([0-9]{1,6})((?:\s++OFFSET\s++[0-9]++)?[\s;]*+)\Z", re.IGNORECASE
+    r"(?i)(\bLIMIT\s++(?:[0-9]++\s*+,\s*+)?)([0-9]{1,6})((?:\s++OFFSET\s++[0-9]++)?[\s;]*+)\Z"
 )
 _CHECKED, _CHECK_STEPS = 10, 2_000_000  # populated databases for a cheap check, and steps of SQLite's machine
 
@@ -43,7 +43,7 @@ def verify_database(
     texts: Sequence[str] = (),
     rule: str = "suite",
 ) -> Verdict:
-    """Compare the query of a reply with the reference, on databases made for its schema or on real ones.
+    """Run the query of a reply beside the reference, on databases made for its schema or on real ones.
 
     `texts` are the user's words, in whose spelling a literal may be; rule "lic" is LiC's own (lic.py).
     """
@@ -83,7 +83,6 @@ def _respelled(suite: Suite, query: str, texts: Sequence[str]) -> str | None:
 
 
 def difference(suite: Suite, query: str, deadline: float) -> str:
-    """How a query's results differ from the reference's; empty where they do not."""
     query = _with_low_limit(suite, query)
     seen: list[tuple[Expected, list[Row]]] = []
     orders: list[tuple[int, ...]] | None = None
@@ -104,10 +103,7 @@ def difference(suite: Suite, query: str, deadline: float) -> str:
 
 
 def _with_low_limit(suite: Suite, query: str) -> str:
-    """The query, with a LIMIT that the reference lacks brought down to the size of synthetic databases.
-
-    LIMIT 10 cuts off on a large database what LIMIT 2 cuts off on a small one.
-    """
+    """LIMIT 10 cuts off on a large database what LIMIT 2 cuts off on a synthetic one: lower it to that."""
     tree = suite.reference.tree
     if not suite.synthetic or tree is None or tree.args.get("limit"):
         return query
@@ -125,13 +121,13 @@ def _with_own(suite: Suite, query: str, deadline: float) -> Iterator[tuple[sqlit
     known = {(key, text.lower()) for key, _, text in suite.facts.constants}
     facts.constants = {c for c in facts.constants if (c[0], c[2].lower()) not in known}
     if (facts := facts | suite.facts) != suite.facts:
-        telling = 0
+        left = _OWN
         for connection, expected, _ in made_databases(suite, facts, "candidate", 3 * _OWN, deadline):
             with closing(connection):
-                telling += not expected.trivial
                 if not expected.trivial:
+                    left -= 1
                     yield connection, expected
-            if telling == _OWN:
+            if not left:
                 return
 
 
@@ -145,8 +141,13 @@ def shows_something(answer: Answer) -> str | None:
     for number in range(_CHECKED + 1):
         profile = PROFILES[number % len(PROFILES)] if number else EMPTY
         rows = synthesise(schema, facts, profile, rng("reference", query, number))
+        tables = {name: (schema[name].columns, rows[name]) for name in rows}
         try:
-            result = _untyped_result(query, {name: (schema[name].columns, rows[name]) for name in rows})
+            with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+                sql.create_tables(connection, tables, typed=False)
+                # Steps of SQLite's machine are a limit that is the same on every computer.
+                connection.set_progress_handler(lambda: True, _CHECK_STEPS)
+                result = repr(connection.execute(query).fetchmany(100_000))
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
             return f"the reference {'runs too long' if 'interrupt' in str(error) else 'does not run'}"
         if number == 0:
@@ -155,11 +156,3 @@ def shows_something(answer: Answer) -> str | None:
             return None
     right = verify_database(answer, query, timeout=60.0).correct
     return None if right else "the reference gives the same result on every database"
-
-
-def _untyped_result(query: str, tables: Tables) -> str:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        sql.create_tables(connection, tables, typed=False)
-        # Steps of SQLite's machine are a limit that is the same on every computer.
-        connection.set_progress_handler(lambda: True, _CHECK_STEPS)
-        return repr(connection.execute(query).fetchmany(100_000))

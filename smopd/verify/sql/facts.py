@@ -20,15 +20,12 @@ _OPERATORS: dict[type[exp.Expr], str] = {
 }  # fmt: skip
 _COMPARISONS = (*_OPERATORS, exp.Between)
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}  # 5 < age
-_NEGATED = {"=": "!=", "!=": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<"}
-_NEGATED |= {"like": "unlike"}
+_NEGATED = {"=": "!=", "!=": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<", "like": "unlike"}
 _PERSONS = ("first_name", "last_name", "fname", "lname")  # stand for a person where sets are compared
 
 
 @dataclass
 class QueryFacts:
-    """What data must hold for a query to show what it does."""
-
     tables: set[str] = field(default_factory=set)
     constants: set[Constant] = field(default_factory=set)
     links: set[frozenset[Key]] = field(default_factory=set)  # columns that are compared with each other
@@ -55,7 +52,7 @@ def query_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
         if isinstance(node, _COMPARISONS):
             _read_comparison(node, schema, facts)
         elif isinstance(node, (exp.Sum, exp.Avg, exp.Add, exp.Sub, exp.Mul, exp.Div)):
-            facts.numeric |= {k for c in node.find_all(exp.Column) for k in resolve(c, schema)}
+            facts.numeric |= resolve_all(node, schema)
         elif isinstance(node, (exp.Limit, exp.Offset)):
             facts.limit = max(facts.limit, _number(node.expression))
         elif isinstance(node, exp.SetOperation):
@@ -72,7 +69,9 @@ def query_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
             within = node.expressions or (select.expressions if select else [])
             facts.once |= {k for e in within if isinstance(e, exp.Column) for k in resolve(e, schema)}
         if isinstance(node, exp.Count) and isinstance(node.this, exp.Column):
-            facts.nulls |= _countable(node, node.this, schema)
+            # COUNT(x) counts what is not NULL: to be told from COUNT(*), unless the rows are grouped by x.
+            keys = resolve(node.this, schema) - _grouped(node.find_ancestor(exp.Select), schema)
+            facts.nulls |= {(t, c) for t, c in keys if c not in schema[t].foreign.keys() | schema[t].required}
     facts.nulls -= {key for link in facts.links for key in link}
     return facts
 
@@ -82,12 +81,15 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
     facts = query_facts(tree, schema)
     for node in tree.walk():
         if isinstance(node, (exp.Is, exp.Coalesce)) and isinstance(node.this, exp.Column):
-            facts.nulls |= _tested(node.this, schema)
+            # An IS NULL, except where it asks whether a LEFT JOIN found a row.
+            select = node.this.find_ancestor(exp.Select)
+            joins = [j for j in (select and select.args.get("joins")) or () if j.args.get("side")]
+            outer = {join.this.name.lower() for join in joins if isinstance(join.this, exp.Table)}
+            facts.nulls |= {key for key in resolve(node.this, schema) if key[0] not in outer}
         elif isinstance(node, exp.Join) and node.args.get("side"):
             right = node.alias_or_name.lower()
             on = node.args.get("on") or exp.true()
-            left = [c for c in on.find_all(exp.Column) if c.table.lower() != right]
-            facts.nulls |= {key for column in left for key in resolve(column, schema)}
+            facts.nulls |= resolve_all(on, schema, beside=right)
         elif isinstance(node, exp.Select):
             _read_select(node, schema, facts)
         elif isinstance(node, (exp.Intersect, exp.Except)):
@@ -108,25 +110,9 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
 
 
 # --- what NULLs and duplicates mean
-def _countable(count: exp.Count, column: exp.Column, schema: Schema) -> set[Key]:
-    """COUNT(x) counts what is not NULL: to be told from COUNT(*), unless the rows are grouped by x."""
-    found = resolve(column, schema) - _grouped(count.find_ancestor(exp.Select), schema)
-    return {(t, c) for t, c in found if c not in schema[t].foreign and c not in schema[t].required}
-
-
 def _grouped(select: exp.Select | None, schema: Schema) -> set[Key]:
     group = select.args.get("group") if select else None
-    return (
-        {key for column in group.find_all(exp.Column) for key in resolve(column, schema)} if group else set()
-    )
-
-
-def _tested(column: exp.Column, schema: Schema) -> set[Key]:
-    """The columns of an IS NULL, except where it asks whether a LEFT JOIN found a row."""
-    select = column.find_ancestor(exp.Select)
-    joins = (select.args.get("joins") or ()) if select else ()
-    outer = {j.this.name.lower() for j in joins if j.args.get("side") and isinstance(j.this, exp.Table)}
-    return {(table, name) for table, name in resolve(column, schema) if table not in outer}
+    return resolve_all(group, schema) if group else set()
 
 
 def _read_select(select: exp.Select, schema: Schema, facts: QueryFacts) -> None:
@@ -174,8 +160,7 @@ def _pointing(name: Key, schema: Schema, facts: QueryFacts) -> set[Key]:
 # --- comparisons
 def _read_comparison(node: exp.Expr, schema: Schema, facts: QueryFacts) -> None:
     if isinstance(node, exp.Between):
-        sides = [node.args["low"], node.args["high"]]
-        operators = [">=", "<="]
+        sides, operators = [node.args["low"], node.args["high"]], [">=", "<="]
     else:
         sides = [s for s in (node.args.get("expression"), *node.args.get("expressions", ())) if s is not None]
         operators = [_OPERATORS[type(node)]] * len(sides)
@@ -222,7 +207,13 @@ def _outputs(query: exp.Expr, schema: Schema) -> list[set[Key]]:
         return [a | b for a, b in pairs]
     if not isinstance(query, exp.Select):
         return []
-    return [{k for c in e.find_all(exp.Column) for k in resolve(c, schema)} for e in query.expressions]
+    return [resolve_all(expression, schema) for expression in query.expressions]
+
+
+def resolve_all(tree: exp.Expr, schema: Schema, beside: str | None = None) -> set[Key]:
+    """What all columns of an expression may mean, but for those of the table `beside`."""
+    columns = [c for c in tree.find_all(exp.Column) if c.table.lower() != beside]
+    return {key for column in columns for key in resolve(column, schema)}
 
 
 def resolve(column: exp.Column, schema: Schema) -> set[Key]:

@@ -21,9 +21,8 @@ from smopd.verify.sql.suite import Suite
 _MOST_QUERIES = 100
 _MOST_ROWS = 100_000
 _TOKEN = re.compile(
-    r"(?P<value>'(?:[^']|'')*+'|\"[^\"]*+\"|(?<![\w.])(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?![\w.]))"
-    r"|--[^\n]*+|/\*.*?\*/|`[^`]*+`|\[[^\]]*+\]|\w++|\s++|.",
-    re.DOTALL,
+    r"(?s)(?P<value>'(?:[^']|'')*+'|\"[^\"]*+\"|(?<![\w.])(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?![\w.]))"
+    r"|--[^\n]*+|/\*.*?\*/|`[^`]*+`|\[[^\]]*+\]|\w++|\s++|."
 )
 _YEAR = re.compile(r"YEAR\s*\(\s*CURDATE\s*\(\s*\)\s*\)", re.IGNORECASE)
 _SPLIT = re.compile(r"([<>!]) =")  # as some models write

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from smopd.verify.sql.facts import resolve
+from smopd.verify.sql.facts import resolve_all
 from smopd.verify.sql.schema import Key, Schema
 
 _OPERATORS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.In: "=", exp.NEQ: "!=", exp.Like: "like"}
@@ -23,9 +23,7 @@ _QUOTED = re.compile(r"""(?<!\w)['"`“‘]+\s*([^'"`“”‘’]+?)\s*['"`”�
 
 
 @dataclass
-class _Place:
-    """A text that a query compares with columns."""
-
+class _Place:  # a text that a query compares with columns
     columns: set[Key]
     operator: str
     text: str
@@ -58,12 +56,11 @@ def _places(tree: exp.Expr, schema: Schema) -> list[_Place]:
     places = []
     for node in tree.find_all(*_OPERATORS):
         sides = [side for side in (node.this, node.expression, *node.args.get("expressions", ())) if side]
-        columns = set[Key]()
-        literals = list[exp.Expr]()
+        columns, literals = set[Key](), list[exp.Expr]()
         for side in sides:
-            found = {key for column in side.find_all(exp.Column) for key in resolve(column, schema)}
-            columns |= found if not side.find(exp.Query) else set()
-            quoted = isinstance(side, exp.Column) and not found and side.this.args.get("quoted")
+            keys = resolve_all(side, schema)
+            columns |= keys if not side.find(exp.Query) else set()
+            quoted = isinstance(side, exp.Column) and not keys and side.this.args.get("quoted")
             if quoted or (isinstance(side, exp.Literal) and side.is_string):
                 literals.append(side)
         columns |= {schema[t].foreign[c] for t, c in columns if c in schema[t].foreign}
@@ -79,8 +76,6 @@ def _places(tree: exp.Expr, schema: Schema) -> list[_Place]:
 
 
 class _Words:
-    """What the user said."""
-
     def __init__(self, texts: Sequence[str], schema: Schema) -> None:
         self._said = [f" {_fold(text)} " for text in texts]
         self._quoted = {_fold(quote[1]) for text in texts for quote in _QUOTED.finditer(text)}
@@ -89,7 +84,7 @@ class _Words:
 
     def says(self, text: str, meant: str, elsewhere: set[str]) -> bool:
         """Is a text the user's word for what the reference means?"""
-        if _shape(text) != _shape(meant):
+        if (text[:1] == "%", text[-1:] == "%") != (meant[:1] == "%", meant[-1:] == "%"):
             return False
         said, stored = _fold(text), _fold(meant)
         if not said or not self._count(said) or said in elsewhere:
@@ -105,10 +100,6 @@ class _Words:
 
     def _count(self, words: str) -> int:
         return sum(said.replace(" ", "  ").count(f" {words.replace(' ', '  ')} ") for said in self._said)
-
-
-def _shape(text: str) -> tuple[bool, bool]:
-    return text.startswith("%"), text.endswith("%")
 
 
 def _fold(text: str) -> str:

@@ -22,14 +22,12 @@ _AFFINITY = {"int": "INTEGER", "real": "REAL", "text": "TEXT", "date": "TEXT"}
 BAD_QUERY = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
 TOKEN = re.compile(  # what does not close goes on to the end: that keeps the search linear
-    r"(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|`[^`\n]*+`"
-    r"|(?P<blank>\n[ \t]*+\n)|[();]|\w+|[^\w();]",
-    re.DOTALL,
+    r"(?s)(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|`[^`\n]*+`"
+    r"|(?P<blank>\n[ \t]*+\n)|[();]|\w+|[^\w();]"
 )
 _COMMON = re.compile(
-    r"(?<!\w)(\w++|\"[^\"]++\"|`[^`]++`|\[[^\]]++\])\s*+(?:\([^()]*+\))?\s*+"
-    r"\bAS\b\s*+(?:NOT\s++)?(?:MATERIALIZED\s*+)?\(",
-    re.IGNORECASE,
+    r"(?i)(?<!\w)(\w++|\"[^\"]++\"|`[^`]++`|\[[^\]]++\])\s*+(?:\([^()]*+\))?\s*+"
+    r"\bAS\b\s*+(?:NOT\s++)?(?:MATERIALIZED\s*+)?\("
 )
 
 
@@ -62,7 +60,6 @@ def _guard(action: int, name: str | None, detail: str | None, *_: str | None) ->
 
 
 def create_tables(connection: sqlite3.Connection, tables: Tables, typed: bool = True) -> None:
-    """Create and fill tables, their columns with types or without."""
     for name, (kinds, rows) in tables.items():
         columns = [f'"{c}" {_AFFINITY[kind]}' if typed else f'"{c}"' for c, kind in kinds.items()]
         connection.execute(f'CREATE TABLE "{name}" ({", ".join(columns)})')

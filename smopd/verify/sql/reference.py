@@ -26,8 +26,7 @@ _MOST_ORDERS = 5040  # orders of columns that are tried
 _UNREADABLE = (SqlglotError, RecursionError, ValueError, TypeError, AttributeError, KeyError, IndexError)
 
 
-class UnusableReferenceError(Exception):
-    """The reference does not run, or shows nothing."""
+class UnusableReferenceError(Exception): ...
 
 
 @dataclass
@@ -50,7 +49,6 @@ class Expected:
         return self.nothing or (self.count == 1 and not any(v for row in self.runs[0][1] for v in row))
 
     def allows(self, rows: Sequence[Row], order: Sequence[int] | None = None) -> bool:
-        """Does the reference allow a result of the right width, its columns taken in this order?"""
         blank = len(rows) == 1 and not any(v not in (None, 0) for v in rows[0])
         if (self.nothing and (blank or not rows)) or (blank and self.trivial):
             return True

@@ -11,7 +11,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 from smopd.verify.sql.query import BAD_QUERY, MOST_CHARACTERS, MOST_COPIES, TOKEN, copies, open_database
 
@@ -21,9 +21,8 @@ _WITH = r"WITH\s++(?:RECURSIVE\s++)?[\w\"`\[]++[^\n]{0,200}?\bAS\b"
 _START = re.compile(rf"(?<![\w.])(?:SELECT\b|{_WITH})", re.IGNORECASE)
 _INNER = ("(", "union", "all", "intersect", "except", "exists")  # before a query that is part of another
 _NO_QUERY = re.compile(  # before a query that is not asked for its rows
-    r"\b(?:EXPLAIN(?:\s+QUERY\s+PLAN)?|INSERT\s+(?:OR\s+\w+\s+)?INTO\s+[\w\"`.\[\]]+(?:\s*\([^()]*\))?"
-    r"|CREATE\s+(?:\w+\s+){0,5}[\w\"`.\[\]]+\s+AS)\s*\(?\s*\Z",
-    re.IGNORECASE,
+    r"(?i)\b(?:EXPLAIN(?:\s+QUERY\s+PLAN)?|INSERT\s+(?:OR\s+\w+\s+)?INTO\s+[\w\"`.\[\]]+(?:\s*\([^()]*\))?"
+    r"|CREATE\s+(?:\w+\s+){0,5}[\w\"`.\[\]]+\s+AS)\s*\(?\s*\Z"
 )
 _CUT = re.compile(
     r"\n|[.:!]\s|[.*`]+\s*\Z|`|\s(?=(?:This|That|These|It|The|Here|Note|Explanation|In|I|You|We|Let|If)\s)"
@@ -32,18 +31,13 @@ _GOES_ON = re.compile(
     r"\s*+(?:FROM|WHERE|GROUP|ORDER|HAVING|LIMIT|UNION|INTERSECT|EXCEPT|(?:LEFT|INNER|CROSS)?\s*JOIN|AND|OR|ON)\b"
 )
 _NO_SYNTAX = re.compile("syntax error|incomplete input|unrecognized token|too big|too deep|stack overflow")
-_FIELD = re.compile(
-    r'"(?:\w*sql\w*|\w*query|\w*answer|statement)"\s*+:\s*+("(?:[^"\\]|\\.)*+")', re.IGNORECASE
-)
+_FIELD = re.compile(r'(?i)"(?:\w*sql\w*|\w*query|\w*answer|statement)"\s*+:\s*+("(?:[^"\\]|\\.)*+")')
 _ENTITY = re.compile(r"&(?:gt|lt|amp|quot|apos|#39);")
-_SPACES = str.maketrans(
-    {**dict.fromkeys("\u00a0\u2007\u202f", " "), **dict.fromkeys("\u200b\u2060\ufeff", "")}
-)
+_SPACES = str.maketrans("\u00a0\u2007\u202f", "   ", "\u200b\u2060\ufeff")
 _QUOTE = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?)+", re.MULTILINE)  # Markdown's
 
 
 def extract_sql(text: str) -> str | None:
-    """The query of a reply; None without any SQL."""
     text = text.translate(_SPACES)
     blocks = [match[2] for match in _FENCE.finditer(text)][-8:]
     found, broken = list[str](), None
@@ -56,17 +50,13 @@ def extract_sql(text: str) -> str | None:
     if broken is not None:
         return broken
     prose = (_FENCE.sub("\n\n", text) if blocks else text)[-MOST_CHARACTERS:]
-    prose = _QUOTE.sub(_without_quote_marks, prose)
+    prose = _QUOTE.sub(lambda q: re.sub(r"(?m)^[ \t]*> ?", "", q[0]) if _START.search(q[0]) else q[0], prose)
     if query := _last(_queries(re.sub(r"\\([_*])", r"\1", prose), fenced=False)):
         return query
     start = re.search(r"\bSELECT\b(?=[^;]{0,2000}?\bFROM\b)", prose)
     if start is None or _NO_QUERY.search(prose[: start.start()][-200:]):
         return None
     return prose[start.start() :].split(";")[0].strip()
-
-
-def _without_quote_marks(quote: re.Match[str]) -> str:
-    return re.sub(r"(?m)^[ \t]*> ?", "", quote[0]) if _START.search(quote[0]) else quote[0]
 
 
 def _last(queries: list[str]) -> str | None:
@@ -81,14 +71,12 @@ def _last(queries: list[str]) -> str | None:
 
 
 def _queries(text: str, fenced: bool) -> list[str]:
-    """The queries of a text, one after the other."""
     text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text[-MOST_CHARACTERS:])
-    if fields := [field for match in _FIELD.finditer(text) if (field := _decoded(match[1]))]:
+    if fields := [field for match in _FIELD.finditer(text) if _START.search(field := _decode(match[1]))]:
         return [query for field in fields for query in _queries(field, fenced=True)]
-    # Comments of SQL hold no query; a dash in prose is no comment.
-    seen = (
-        "".join(" " * len(t[0]) if t["comment"] else t[0] for t in TOKEN.finditer(text)) if fenced else text
-    )
+    seen = text
+    if fenced:  # comments of SQL hold no query; a dash in prose is no comment
+        seen = "".join(" " * len(t[0]) if t["comment"] else t[0] for t in TOKEN.finditer(text))
     every = [match.start() for match in _START.finditer(seen)]
     outer = [at for at in every if not text[max(0, at - 30) : at].rstrip().lower().endswith(_INNER)]
     found, at = list[str](), 0
@@ -106,12 +94,10 @@ def _queries(text: str, fenced: bool) -> list[str]:
     return found
 
 
-def _decoded(field: str) -> str:
-    try:
-        value = json.loads(field, strict=False)
-    except ValueError:
-        return ""
-    return value if isinstance(value, str) and _START.search(value) else ""
+def _decode(field: str) -> str:
+    with suppress(ValueError):
+        return str(json.loads(field, strict=False))
+    return ""
 
 
 def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
@@ -130,17 +116,9 @@ def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
 def _closing(text: str, start: int) -> int:
     """Where the quotes, braces or tags close in which a query starts; 0 where it starts in none."""
     before = text[max(0, start - 80) : start].rstrip()
-    for opened, closed in (
-        ('"""', '"""'),
-        ("'''", "'''"),
-        ('"', '"'),
-        ("'", "'"),
-        ("`", "`"),
-        ("{", "}"),
-        (">", "</"),
-    ):
-        if before.endswith(opened):
-            return max(0, text.find(closed, start))
+    for mark in ('"""', "'''", '"', "'", "`", "{", ">"):
+        if before.endswith(mark):
+            return max(0, text.find({"{": "}", ">": "</"}.get(mark, mark), start))
     return 0
 
 
@@ -149,11 +127,8 @@ def _statement_end(text: str, start: int) -> tuple[int, list[int]]:
     depth, blanks, upper = 0, list[int](), text[start] in "SW"
     for token in TOKEN.finditer(text, start):
         depth += {"(": 1, ")": -1}.get(token[0], 0)
-        if (
-            token[0] in (";", "；")
-            or depth < 0
-            or (token[0] == "\\" and text[token.end() :][:1] in ("g", "G"))
-        ):
+        command = token[0] == "\\" and text[token.end() :][:1] in ("g", "G")
+        if token[0] in (";", "；") or depth < 0 or command:
             return token.start(), blanks
         if token["blank"] and depth == 0 and not (upper and _GOES_ON.match(text, token.end())):
             common = text[start : start + 4].upper() == "WITH" and not blanks

@@ -1,4 +1,4 @@
-"""The databases of a reference: the user's .sqlite files, otherwise synthetic ones (synthetic_db.py).
+"""The databases of a reference: the user's .sqlite files, otherwise synthetic ones (synthetic.py).
 
 These are a fixed, seeded set per reference, kept in memory. A database on which the reference's result hangs
 on the order of stored rows is left out, and few are kept on which the result is trivial.
@@ -19,7 +19,7 @@ from smopd.verify.sql.facts import QueryFacts, joined, reference_facts
 from smopd.verify.sql.query import Row, Tables, open_database
 from smopd.verify.sql.reference import Expected, Reference, UnusableReferenceError
 from smopd.verify.sql.schema import Schema, parse_schema
-from smopd.verify.sql.synthetic_db import CHILDLESS, EMPTY, PROFILES, WIDE, synthesise
+from smopd.verify.sql.synthetic import CHILDLESS, EMPTY, PROFILES, WIDE, synthesise
 
 _KEPT, _TRIED = 24, 72  # databases per reference, and tries to get them
 _TRIVIAL = 4  # of them at most
@@ -28,8 +28,6 @@ _CACHED = 32  # references whose databases stay in memory, about 1 MB each
 
 @dataclass
 class Suite:
-    """A reference, its databases and its result on each."""
-
     schema: Schema
     facts: QueryFacts
     reference: Reference
@@ -43,11 +41,8 @@ _suites_lock = threading.Lock()
 
 
 def suite_of(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Suite:
-    """The databases for a reference, made when first asked for."""
     key = (ddl, query, files)
-    with _suites_lock:
-        suite = _suites.get(key)
-    suite = suite or _build(ddl, query, files, deadline)
+    suite = _suites.get(key) or _build(ddl, query, files, deadline)
     with _suites_lock:
         _suites[key] = suite
         _suites.move_to_end(key)

@@ -1,4 +1,4 @@
-"""The tasks an example can have: the built-in ones, a module of this package each, and the user's own."""
+"""The tasks an example can have: the built-in ones, in modules of this package, and the user's own."""
 
 import functools
 from collections.abc import Mapping
@@ -6,22 +6,18 @@ from importlib import import_module
 
 from smopd.verify.task import Answer, Task
 
-NAMES = (  # modules with a TASK
-    "math", "actions", "database", "code", "data2text", "summary",
-    "shopping", "booking", "bill", "schedule",
-)  # fmt: skip
+MODULES = ("math", "actions", "database", "code", "unscored", "everyday")  # each ends in its TASKS
 _registered: dict[str, Task] = {}  # the user's own
 _rules: dict[str, str] = {}  # in force, where it is not a task's default
 
 
 @functools.cache
 def built_in() -> dict[str, Task]:
-    """The tasks that come with smopd, by name."""
-    return {name: import_module(f"{__name__}.{name}").TASK for name in NAMES}
+    modules = (import_module(f"{__name__}.{name}") for name in MODULES)
+    return {task.name: task for module in modules for task in module.TASKS}
 
 
 def find(name: str) -> Task | None:
-    """A task by name."""
     return built_in().get(name) or _registered.get(name)
 
 
@@ -43,7 +39,6 @@ def scored() -> tuple[str, ...]:
 
 
 def not_scored(name: str) -> str:
-    """The complaint about a task without a verifier."""
     return f"{name!r} cannot be scored; the tasks that can are {', '.join(scored())}"
 
 
@@ -62,5 +57,4 @@ def register(task: Task) -> None:
 
 
 def forget(name: str) -> None:
-    """Remove a task of the user's."""
     _registered.pop(name, None)

@@ -37,16 +37,14 @@ _NO_TEXTS = (*_FLOATS, "integer", "boolean", "array", "tuple", "dict", "object")
 
 
 def verify_actions(answer: Answer, text: str) -> Verdict:
-    """Compare the calls of a reply with the reference's, in any order."""
     reference, functions = answer.get("calls"), answer.get("functions") or []
     if not isinstance(reference, list) or not all(isinstance(c, dict) and len(c) == 1 for c in reference):
         return Verdict(False, None, "error", "the reference answer is not a list of calls")
     wanted = [next(iter(call.items())) for call in reference]
     schemas = {f["name"]: f.get("parameters") or {} for f in functions}
-    found = gather(text, {name for name, _ in wanted} | set(schemas))
-    if found.problem:
-        return Verdict(False, None, "no_answer", f"no calls that can be compared: {found.problem}")
-    source, calls = found.source, found.calls
+    source, calls, problem = gather(text, {name for name, _ in wanted} | set(schemas))
+    if problem:
+        return Verdict(False, None, "no_answer", f"no calls that can be compared: {problem}")
     if len(calls) != len(wanted):
         return Verdict(False, source, "ok", f"expected {len(wanted)} calls, found {len(calls)}")
     misses = [[_mismatch(c, name, args, schemas.get(name) or {}) for c in calls] for name, args in wanted]
@@ -199,9 +197,9 @@ def _reference_problem(answer: Answer) -> str | None:
     return None if right else "the reference calls do not verify"
 
 
-TASK = Task(
+TASKS = (Task(
     "actions", ("calls",), judge=lambda example, reply: verify_actions(example.answer, reply),
     system=SYSTEM, placeholder=FUNCTIONS, from_lic=_from_lic,
     answer_form="The answer is the whole list of function calls.", reference_problem=_reference_problem,
     reference_replies=lambda answer: [render(answer["calls"])],
-)  # fmt: skip
+),)  # fmt: skip

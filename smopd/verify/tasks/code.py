@@ -15,14 +15,12 @@ import json
 import pickle
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from smopd.verify import sandbox
-from smopd.verify.code import find_code
-from smopd.verify.code import program as code_program
+from smopd.verify.code import find_code, program
 from smopd.verify.sandbox import WELL_KNOWN_FROM, SandboxResult
 from smopd.verify.task import Answer, Record, Task
 from smopd.verify.verdict import Verdict
@@ -47,7 +45,7 @@ class _Tests:
     around: str = ""  # what of the prompt stands around the function
     prompt: str = ""
     tests: str = ""
-    cases: tuple[tuple[str, str], ...] = ()  # standard input and the output wanted
+    cases: Sequence[tuple[str, str]] = ()  # standard input and the output wanted
 
 
 def verify_code(answer: Answer, text: str, *, timeout: float = TIMEOUT) -> Verdict:
@@ -56,38 +54,30 @@ def verify_code(answer: Answer, text: str, *, timeout: float = TIMEOUT) -> Verdi
         asked = _tests_of(answer)
     except (ValueError, TypeError, KeyError, SyntaxError) as error:
         return Verdict(False, None, "error", f"the reference answer has no usable tests: {error}")
-    if (code := extract_code(text, asked.entry, asked.prompt)) is None:
+    if (code := find_code(text, asked.entry, asked.prompt)) is None:
         what = "function" if asked.entry else "code"
         return Verdict(False, None, "no_answer", f"no Python {what} in the reply")
     if asked.tests:
-        program = code_program.tested(code, asked.entry, asked.around, timeout * _TOP_LEVEL_SHARE)
-        result = sandbox.run(
-            program, tests=asked.tests, entry=asked.entry, timeout=timeout, memory_mb=MEMORY_MB
-        )
+        text = program.tested(code, asked.entry, asked.around, timeout * _TOP_LEVEL_SHARE)
+        result = sandbox.run(text, tests=asked.tests, entry=asked.entry, timeout=timeout, memory_mb=MEMORY_MB)
     else:
-        run = partial(sandbox.run, code_program.script(code), memory_mb=MEMORY_MB)
-        result = _run_cases(run, asked, timeout)
+        result = _run_cases(program.script(code), asked.cases, timeout)
     if result.status in ("timeout", "error"):
         return Verdict(False, code, result.status, result.detail)
     return Verdict(result.status == "ok", code, "ok", result.detail)
 
 
-def extract_code(text: str, entry: str = "", prompt: str = "") -> str | None:
-    """The code of a reply that the tests are run on, or None."""
-    return find_code(text, entry, prompt)
-
-
-def _run_cases(run: Callable[..., SandboxResult], asked: _Tests, timeout: float) -> SandboxResult:
+def _run_cases(script: str, cases: Sequence[tuple[str, str]], timeout: float) -> SandboxResult:
     deadline = time.monotonic() + timeout
     result = SandboxResult("error", "no tests", "")
-    for number, (given, wanted) in enumerate(asked.cases, 1):
+    for number, (stdin, wanted) in enumerate(cases, 1):
         if (left := deadline - time.monotonic()) <= 0:
             return SandboxResult("timeout", f"out of time before case {number}", "")
-        result = run(stdin=given, timeout=left)
+        result = sandbox.run(script, stdin=stdin, timeout=left, memory_mb=MEMORY_MB)
         if result.status != "ok":
             return result
-        given_lines, wanted_lines = (text.strip().splitlines() for text in (result.output, wanted))
-        if [line.rstrip() for line in given_lines] != [line.rstrip() for line in wanted_lines]:
+        lines = [[line.rstrip() for line in text.strip().splitlines()] for text in (result.output, wanted)]
+        if lines[0] != lines[1]:
             return SandboxResult("failed", f"case {number}: another output than expected", result.output)
     return result
 
@@ -112,7 +102,7 @@ def _tests_of(answer: Answer) -> _Tests:
     if not cases:
         raise ValueError("neither test, test_list nor public_test_cases")
     if cases[0].get("testtype", "functional") == "stdin":
-        return _Tests("", cases=tuple((str(case["input"]), str(case["output"])) for case in cases))
+        return _Tests("", cases=[(str(case["input"]), str(case["output"])) for case in cases])
     if not entry:
         raise ValueError("no name of the function under test (metadata.func_name)")
     tests = _FUNCTIONAL + "\n".join(map(_functional, cases))
@@ -121,7 +111,7 @@ def _tests_of(answer: Answer) -> _Tests:
 
 def _around(prompt: str, entry: str) -> str:
     """The imports and helpers of a prompt: everything but the unfinished function."""
-    body = code_program.parse(prompt).body
+    body = program.parse(prompt).body
     return "\n".join(ast.unparse(node) for node in body if getattr(node, "name", None) != entry)
 
 
@@ -129,7 +119,7 @@ def _called(test: str, setup: str) -> str:
     """The function that an assert is about: the first name called that neither Python nor the setup gives."""
     calls = [node.func for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Call)]
     names = [call.id for call in calls if isinstance(call, ast.Name)]
-    given = set(WELL_KNOWN_FROM).union(*map(code_program.bound_names, ast.parse(setup).body))
+    given = set(WELL_KNOWN_FROM).union(*map(program.bound_names, ast.parse(setup).body))
     own = [name for name in names if name not in given and not hasattr(builtins, name)]
     return next(iter(own or names), "")
 
@@ -151,10 +141,10 @@ def _cases(cases: Any) -> list[dict[str, Any]]:
 
 def _functional(case: Mapping[str, Any]) -> str:
     """One assert: an argument a line, and the result, all in JSON, which knows no tuples."""
-    given = [line for line in str(case["input"]).split("\n") if line.strip()]
-    for text in (*given, case["output"]):
+    inputs = [line for line in str(case["input"]).split("\n") if line.strip()]
+    for text in (*inputs, case["output"]):
         json.loads(text)  # a broken case is an error of the reference, not of the reply
-    arguments = ", ".join(f"json.loads({line!r})" for line in given)
+    arguments = ", ".join(f"json.loads({line!r})" for line in inputs)
     return f"assert plain(candidate({arguments})) == json.loads({case['output']!r})"
 
 
@@ -178,11 +168,11 @@ def _reference_problem(answer: Answer) -> str | None:
     return None
 
 
-TASK = Task(
+TASKS = (Task(
     "code", ("test", "test_list", "public_test_cases"), one_field=True, require=sandbox.require,
     judge=lambda example, reply: lambda: verify_code(example.answer, reply), system=SYSTEM,
     from_lic=_from_lic,
     answer_form="The answer is the complete Python code, with its imports.",
     reference_replies=lambda answer: [],  # an answer holds tests, no solution
     reference_problem=_reference_problem, shards_repeat=False,  # code is full of names nobody repeats
-)  # fmt: skip
+),)  # fmt: skip

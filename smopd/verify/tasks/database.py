@@ -1,4 +1,4 @@
-"""The task database: a query in SQLite's SQL must give what a reference query gives (verify/database.py)."""
+"""The task database: a query in SQLite's SQL must give what a reference query gives (sql/database.py)."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +44,6 @@ def _judge(example: Judged, reply: str) -> workers.Job:
 
 
 def worker() -> Callable[..., Verdict]:
-    """What judges a job in a worker process."""
     from smopd.verify.sql.database import verify_database
 
     return verify_database
@@ -62,7 +61,7 @@ def _reference_problem(answer: Answer) -> str | None:
     return f"{problem} (queries are sampled)" if problem else None
 
 
-TASK = Task(
+TASKS = (Task(
     "database", ("reference_sql", "schema_sql"), judge=_judge, rules=("suite", "lic"),
     rules_meaning="suite: the reference's result on every database; lic: LiC's own, which forgives literals "
     "and DISTINCT",
@@ -70,4 +69,4 @@ TASK = Task(
     placeholder=SCHEMA, from_lic=_from_lic, answer_form="The answer is the whole SQL query.",
     reference_replies=lambda answer: [f"```sql\n{answer['reference_sql']}\n```"],
     reference_problem=_reference_problem, references_checked=100,  # each takes 0.01 to 0.02 s
-)  # fmt: skip
+),)  # fmt: skip

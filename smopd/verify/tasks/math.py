@@ -9,13 +9,15 @@ prose (outside a box, dollars and the like).
 
 import logging
 import re
-from collections.abc import Mapping
+from bisect import bisect
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
 from smopd.verify import tasks, workers
 from smopd.verify.math import reader
+from smopd.verify.math.numbers import boxes
 from smopd.verify.task import Answer, Judged, Record, Task
 from smopd.verify.verdict import Verdict
 
@@ -32,10 +34,10 @@ _TAIL = 2000  # characters at the end of a reply without a box in which an expre
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]++)"
 _UNSIGNED = rf"(?:{_DIGITS}(?:\.[0-9]++)?|(?<![\w.])\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
 # A minus is a sign unless something that can be subtracted from stands right before it.
-_NUMBER = rf"(?P<sign>(?<![\w)\]}}%])[-\u2212])?[$€£¥]?(?P<top>{_UNSIGNED})(?:/(?P<bottom>{_UNSIGNED}))?"
-_ONE_NUMBER = re.compile(_NUMBER)
-_NUMBER_OR_BRACE = re.compile(_NUMBER + r"|\\[{}]|(?P<open>(?:\\boxed\s*+)?\{)|(?P<close>\})")
-_BRACE = re.compile(r"(?P<digit>[0-9])|\\[{}]|(?P<open>(?:\\boxed\s*+)?\{)|(?P<close>\})")
+_NUMBER = re.compile(
+    rf"(?P<sign>(?<![\w)\]}}%])[-\u2212])?[$€£¥]?(?P<top>{_UNSIGNED})(?:/(?P<bottom>{_UNSIGNED}))?"
+)
+_BOXED = re.compile(r"\\[{}]|(?P<open>(?:\\boxed\s*+)?\{)|(?P<close>\})")
 _FRAC = re.compile(r"(?<![0-9])\\[dt]?frac\s*+\{\s*+(-?[0-9.]++)\s*+\}\s*+\{\s*+([0-9.]++)\s*+\}")
 _POWER = re.compile(r"(?<=[A-Za-z}])\^(?:[0-9]++|\{[0-9]++\})")
 _THIN_SPACE = re.compile(r"(?<=[0-9])\\,(?=[0-9]{3})")
@@ -55,9 +57,8 @@ def judge(example: Judged, text: str) -> Verdict | workers.Job:
     if (reading := reader.read(str(getattr(example, "full", "")), text)) is None:
         return Verdict(False, None, "no_answer", "no number in the reply, or it asks back")
     correct = reading.value == right
-    took = (
-        f"took the {reading.how} answer" if reading.value is not None else "several numbers, a range or a sum"
-    )
+    took = f"took the {reading.how} answer"
+    took = took if reading.value is not None else "several numbers, a range or a sum"
     verdict = Verdict(correct, reading.text, "ok", "" if correct else f"expected {right}; {took}")
     return _compare_box(_plain(reading.box, powers=True), right, verdict)
 
@@ -71,8 +72,8 @@ def _judge_last_number(reference: str, text: str) -> Verdict | workers.Job:
         return Verdict(False, None, "no_answer", "no number in the reply")
     correct = _value(found) == right
     verdict = Verdict(correct, found[0], "ok", "" if correct else f"expected {expected[0]}")
-    box = _last_box(_plain(text, powers=True), with_digit=True) if "\\boxed" in text else None
-    return _compare_box(box, right, verdict)
+    boxed = _plain(text, powers=True) if "\\boxed" in text else ""
+    return _compare_box(_last_box(boxed, [m.start() for m in re.finditer("[0-9]", boxed)]), right, verdict)
 
 
 def _compare_box(box: str | None, right: Fraction, verdict: Verdict) -> Verdict | workers.Job:
@@ -111,15 +112,12 @@ def _plain(text: str, powers: bool = False) -> str:
 
 def _answer_number(text: str) -> re.Match[str] | None:
     """The number of the last box that holds one, otherwise the last number of the text."""
-    last, boxed, open_braces = None, None, list[re.Match[str]]()
-    for token in _NUMBER_OR_BRACE.finditer(text):
-        if token["top"]:
-            last = token
-        elif token["open"]:
-            open_braces.append(token)
-        elif token["close"] and open_braces and (opened := open_braces.pop())["open"] != "{":
-            boxed = last if last and last.start() >= opened.end() else boxed
-    return boxed or last
+    matches = list(_NUMBER.finditer(text))
+    starts = [match.start() for match in matches]
+    for start, end in reversed([*boxes(text, _BOXED)]):
+        if bisect(starts, start - 1) < (after := bisect(starts, end)):
+            return matches[after - 1]
+    return matches[-1] if matches else None
 
 
 def _value(number: re.Match[str]) -> Fraction | None:
@@ -167,25 +165,19 @@ def _is_number(reference: str) -> bool:
 
 def _bare(text: str) -> str:
     """What stands right of the last relation, without texts, units and currencies, every number a 0."""
-    return _ONE_NUMBER.sub("0", _DRESS.sub(" ", _UNIT.sub("", _TEXT.sub("", _right_side(text)))))
+    return _NUMBER.sub("0", _DRESS.sub(" ", _UNIT.sub("", _TEXT.sub("", _right_side(text)))))
 
 
 def _right_side(text: str) -> str:
     return next((part for part in reversed(_RELATION.split(text)) if part.strip()), text)
 
 
-def _last_box(text: str, with_digit: bool = False) -> str | None:
-    """What the last box holds that holds anything, or a digit."""
-    found, digit, open_braces = None, -1, list[re.Match[str]]()
-    for token in _BRACE.finditer(text):
-        if token["digit"]:
-            digit = token.start()
-        elif token["open"]:
-            open_braces.append(token)
-        elif token["close"] and open_braces and (opened := open_braces.pop())["open"] != "{":
-            held = digit >= opened.end() if with_digit else token.start() > opened.end()
-            found = slice(opened.end(), token.start()) if held else found
-    return None if found is None else text[found].strip() or None
+def _last_box(text: str, places: Sequence[int] | None = None) -> str | None:
+    """What the last box holds that holds anything, or one of these places of the text."""
+    for start, end in reversed([*boxes(text, _BOXED)]):
+        if start < end if places is None else bisect(places, start - 1) < bisect(places, end):
+            return text[start:end].strip() or None
+    return None
 
 
 # --- in the worker
@@ -200,12 +192,14 @@ def compare(
     reference: str, said: str, shown: str, boxed: bool = True, otherwise: Mapping[str, Any] | None = None
 ) -> Verdict:
     """Are two expressions equal for math-verify? `otherwise`: the verdict where it cannot read the second."""
+    from math_verify import verify
+
     wanted, given = _members(reference), _members(said) if boxed else None
     if wanted and given:
         # Two numbers in brackets are an interval to math-verify: (5,3) and (5,2), both empty, would be equal.
         alike = wanted[0] == given[0] and len(wanted) == len(given)
         parts = zip(wanted[1:], given[1:], strict=False)
-        correct = alike and all(_equal(_read(right), _read(part)) for right, part in parts)
+        correct = alike and all(verify(_read(a), _read(b), timeout_seconds=None) for a, b in parts)
         return Verdict(correct, shown, "ok", "" if correct else f"expected {reference}")
     right, found = _read(reference), _read(said, boxed)
     if otherwise is not None and (not found or isinstance(found[0], str)):
@@ -214,7 +208,8 @@ def compare(
         return Verdict(False, None, "error", "the reference answer cannot be read as an expression")
     if not found:
         return Verdict(False, None, "no_answer", "no expression in the reply")
-    correct = _equal(right, found) and not (wanted and str(right[0]) == "EmptySet")
+    correct = bool(verify(right, found, timeout_seconds=None))
+    correct = correct and not (wanted and str(right[0]) == "EmptySet")
     shown = shown if boxed else str(found[-1])[:_MOST_CHARACTERS]
     return Verdict(correct, shown, "ok", "" if correct else f"expected {reference}")
 
@@ -246,12 +241,6 @@ def _read(text: str, boxed: bool = True) -> list[Any]:
     return list(parse(f"\\boxed{{{text}}}", [latex], parsing_timeout=None))
 
 
-def _equal(right: list[Any], found: list[Any]) -> bool:
-    from math_verify import verify
-
-    return bool(verify(right, found, timeout_seconds=None))
-
-
 # --- examples
 def _from_lic(item: Record) -> tuple[str, str, dict[str, Any]]:
     answer = item["answer"]
@@ -274,10 +263,10 @@ def _reference_problem(answer: Answer) -> str | None:
     return None if number else "the reference answer holds no number"
 
 
-TASK = Task(
+TASKS = (Task(
     "math", ("value",), judge=judge, rules=("reader", "strict"),
     rules_meaning="reader: the answer a careful reader would take; strict: the last number, LiC's own",
     system=SYSTEM, from_lic=_from_lic, plain_answer=_plain_answer,
     answer_form="The answer is a number, with its unit if it has one.", reference_problem=_reference_problem,
     reference_replies=lambda answer: [f"The answer is {str(answer['value']).rpartition('####')[2].strip()}."],
-)  # fmt: skip
+),)  # fmt: skip

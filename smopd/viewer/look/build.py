@@ -21,9 +21,9 @@ from smopd.pages import render
 from smopd.runs import is_run
 from smopd.study.run import StudyFolder, study_folders
 from smopd.tracking import Track, quiet
-from smopd.viewer.look.assets import SCRIPTS, STYLES, read_script, read_style
+from smopd.viewer.look import packing
 from smopd.viewer.look.conversations import Shown, evaluated, rollouts
-from smopd.viewer.look.packing import PACK_BYTES, json_bytes, pack, script
+from smopd.viewer.look.packing import json_bytes, pack, script
 from smopd.viewer.look.runs import ConversationSource, read_run, sources_of
 from smopd.viewer.look.studies import read_study, study_runs
 from smopd.viewer.look.summary import improved
@@ -35,7 +35,10 @@ def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, t
     """Write the pages of runs, studies, evaluations or folders of them; the file to open."""
     runs, studies = discover(paths)
     folder = out or paths[0] / FOLDER
-    _check_ours(folder)
+    taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if taken and not (folder / "data").is_dir():
+        problem = "is there and holds no pages of smopd; nothing was written, choose another --out"
+        raise UserError(f"{folder}: {problem}")
     with track(f"reading {', '.join(map(str, paths))}"):
         index, written = _read(runs, studies, folder / "data")
     index |= {"title": " and ".join(path.resolve().name for path in paths), "live": live}
@@ -43,8 +46,8 @@ def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, t
     written.append(_put(folder / "data" / "index.js", script("index", json_bytes(index))))
     for old in set((folder / "data").glob("*.js")) - set(written):
         old.unlink()
-    _put(folder / "app.js", read_script(SCRIPTS).encode())
-    _put(folder / "app.css", read_style(STYLES).encode())
+    _put(folder / "app.js", packing.read_script(packing.SCRIPTS).encode())
+    _put(folder / "app.css", packing.read_app(packing.STYLES, "css").encode())
     return _put(folder / "index.html", render("view.html", title=index["title"][:200]).encode())
 
 
@@ -53,9 +56,8 @@ def discover(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
     runs, studies = list[Path](), list[StudyFolder]()
     for path in paths:
         if not path.is_dir():
-            raise UserError(
-                f"{path}: no such folder; expected a run, a study, an evaluation or a folder of runs"
-            )
+            expected = "a run, a study, an evaluation or a folder of runs"
+            raise UserError(f"{path}: no such folder; expected {expected}")
         if _is_run(path):
             runs.append(path)
         elif own := study_folders(path):
@@ -73,14 +75,6 @@ def discover(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
 
 def _is_run(path: Path) -> bool:
     return is_run(path) or (path / "evaluation.json").exists()
-
-
-def _check_ours(folder: Path) -> None:
-    there = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    if there and not (folder / "data").is_dir():
-        raise UserError(
-            f"{folder}: is there and holds no pages of smopd; nothing was written, choose another --out"
-        )
 
 
 def _put(path: Path, content: bytes) -> Path:
@@ -123,26 +117,23 @@ def _read(
     numbers = {str(path.resolve()): number for number, path in enumerate(folders)}
     index = {
         "runs": runs,
-        "sources": [
-            {
-                "key": f"{runs[s.run]['name']}:{s.name}",
-                "run": s.run,
-                "kind": s.kind,
-                "name": s.name,
-                "data": s.data,
-                "step": s.step,
-                "views": {
-                    view: [v[name] for name in ("accuracy", "low", "high")]
-                    for view, v in s.summary.get("views", {}).items()
-                },
-            }
-            for s in sources
-        ],
+        "sources": [_source_row(source, runs) for source in sources],
         "rows": rows.columns(),
         "studies": [read_study(study, numbers) for study in studies],
         "summaries": [] if studies else list(_summaries(runs, sources, rows.logged)),
     }
     return index, written
+
+
+def _source_row(source: ConversationSource, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    views = source.summary.get("views", {})
+    intervals = {view: [v[name] for name in ("accuracy", "low", "high")] for view, v in views.items()}
+    told = {name: getattr(source, name) for name in ("run", "kind", "name", "data", "step")}
+    return {"key": _key(source, runs), **told, "views": intervals}
+
+
+def _key(source: ConversationSource, runs: list[dict[str, Any]]) -> str:
+    return f"{runs[source.run]['name']}:{source.name}"
 
 
 def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, Shown, bytes]]]:
@@ -153,7 +144,7 @@ def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, 
             record = shown.packed()
             batch.append((number, shown, record))
             size += len(record)
-            if size >= PACK_BYTES:
+            if size >= packing.PACK_BYTES:
                 yield batch
                 batch, size = [], 0
     if batch:
@@ -197,9 +188,8 @@ def _summaries(
         if same:
             before = same[0]
             outcomes = load_outcomes(before.folder), load_outcomes(after.folder)
-            told = improved(runs[after.run], before, after, *outcomes, set(logged.get(number, ())))
-            keys = [f"{runs[s.run]['name']}:{s.name}" for s in (before, after)]
-            yield {**told, "before": keys[0], "after": keys[1]}
+            summary = improved(runs[after.run], before, after, *outcomes, set(logged.get(number, ())))
+            yield {**summary, "before": _key(before, runs), "after": _key(after, runs)}
 
 
 def _evaluation_alone(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ rollouts, each with what the token logs know of its replies.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,16 +35,13 @@ class Likely(NamedTuple):
 
     @classmethod
     def of(cls, others: Others) -> "Likely":
-        """As the log has them."""
         logps = others.logps.astype(np.float32)
         return cls(others.counts, others.tokens, logps, np.cumsum(others.counts, dtype=np.int64))
 
     def rows(self, first: int, last: int) -> "Likely":
-        """Those of some rows."""
-        begin = int(self.ends[first - 1]) if first else 0
-        end = int(self.ends[last - 1]) if last else 0
-        own = slice(begin, end)
-        return Likely(self.counts[first:last], self.ids[own], self.logps[own], self.ends[first:last] - begin)
+        begin, end = (int(self.ends[place - 1]) if place else 0 for place in (first, last))
+        ids, logps = self.ids[begin:end], self.logps[begin:end]
+        return Likely(self.counts[first:last], ids, logps, self.ends[first:last] - begin)
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,6 @@ class Shown:
 
     @property
     def tokens(self) -> int:
-        """How many tokens its replies have."""
         return sum(turn.get("tokens") or 0 for turn in self.turns)
 
     def text(self) -> str:
@@ -106,7 +102,6 @@ class _Pieces:
         self.known, self.places, self.texts = known, dict[int, int](), list[str]()
 
     def number(self, ids: np.ndarray) -> np.ndarray:
-        """Their places in `texts`."""
         unlike, inverse = np.unique(ids, return_inverse=True)
         for token in unlike.tolist():
             if token not in self.places:
@@ -157,20 +152,15 @@ def evaluated(folder: Path) -> Iterator[Shown]:
         return
     logged = _evaluation_parts(folder / "tokens")
     for o in load_outcomes(folder):
-        parts, pieces = logged.get((o.view, o.run, o.id), ({}, {}))
-        head = {
-            "system": o.system, "full": o.full, "expected": answer_text(o.task, o.answer),
-            "extracted": o.extracted, "status": o.status, "detail": o.detail,
-        }  # fmt: skip
-        yield Shown(
-            o.id, o.view, o.task, o.shards, o.run, 0, o.correct, o.status, head, o.turns, parts, pieces
-        )
+        tokens = logged.get((o.view, o.run, o.id), ({}, {}))
+        head = {name: getattr(o, name) for name in ("system", "full", "extracted", "status", "detail")}
+        head["expected"] = answer_text(o.task, o.answer)
+        yield Shown(o.id, o.view, o.task, o.shards, o.run, 0, o.correct, o.status, head, o.turns, *tokens)
 
 
 def rollouts(run: Path) -> Iterator[Shown]:
     """The conversations that a run trained on, step by step, as far as they were written."""
-    for file in Run(run).rollout_files:
-        yield from rollouts_of(run, file)
+    return chain.from_iterable(rollouts_of(run, file) for file in Run(run).rollout_files)
 
 
 def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
@@ -189,15 +179,13 @@ def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
         }  # fmt: skip
         for view, turns in row.items():
             if isinstance(turns, list) and turns and isinstance(turns[0], dict) and "reply" in turns[0]:
-                told = [{**turn, **_teacher(contexts, view, k)} for k, turn in enumerate(turns)]
+                for turn, reply in enumerate(turns):
+                    if (view, turn) in contexts:
+                        reply["teacher"] = contexts[view, turn]
                 yield Shown(
                     row["id"], view, row.get("task", ""), len(turns), step, row.get("sample", 0),
-                    row.get("correct"), "", head, told, parts.get((number, view), {}), pieces,
+                    row.get("correct"), "", head, turns, parts.get((number, view), {}), pieces,
                 )  # fmt: skip
-
-
-def _teacher(contexts: Mapping[tuple[str, int], Any], view: str, turn: int) -> dict[str, Any]:
-    return {"teacher": contexts[view, turn]} if (view, turn) in contexts else {}
 
 
 def _system(contexts: Iterable[list[dict[str, Any]]]) -> str:

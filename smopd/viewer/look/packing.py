@@ -2,7 +2,8 @@
 that hand over one string each, loaded when somebody looks at what is in them.
 
 A string is base64 of deflate of bytes, so nothing in it can be read as markup or code. A pack holds the
-records of several conversations; a record is JSON followed by columns of numbers.
+records of several conversations; a record is JSON followed by columns of numbers. The bundled script and
+style of the pages are put together from the files in app/.
 """
 
 import base64
@@ -10,6 +11,7 @@ import json
 import struct
 import zlib
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,9 @@ from smopd.formatting import visible
 
 SCALE = 1024  # numbers are told in steps of 1/1024, up to 64
 PACK_BYTES = 300_000  # of records in a pack, before they are compressed
+CHARTS = ("dom", "charts", "curves")  # what a page needs to draw
+SCRIPTS = ("data", "state", *CHARTS, "summary", "run", "study", "list", "tokens", "conversation", "main")
+STYLES = ("base", "parts", "charts", "tokens")
 
 
 def script(name: str, content: bytes) -> bytes:
@@ -60,3 +65,14 @@ def pack(records: Sequence[bytes]) -> bytes:
     """Several records in one: their number, their lengths, and themselves, each at an even place."""
     even = [one + b"\0" * (len(one) % 2) for one in records]
     return struct.pack(f"<{len(even) + 1}I", len(even), *map(len, even)) + b"".join(even)
+
+
+def read_script(names: Sequence[str]) -> str:
+    """These scripts as one, which leaves no name behind."""
+    return f'(function () {{\n"use strict";\n{read_app(names, "js")}}})();\n'
+
+
+def read_app(names: Sequence[str], kind: str) -> str:
+    """Files of one kind in app/, one after the other."""
+    folder = files("smopd.viewer.look") / "app"
+    return "\n".join((folder / f"{name}.{kind}").read_text(encoding="utf-8") for name in names)

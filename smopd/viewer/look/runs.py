@@ -2,9 +2,9 @@
 of.
 """
 
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from smopd.config_io import flatten
@@ -50,7 +50,9 @@ def read_run(run: Path) -> dict[str, Any]:
     folder = Run(run)
     config, rows = folder.config, folder.steps
     names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
+    settings, plain = flatten(config.model_dump()), (str, int, float, NoneType)
     done = rows[-1]["step"] if rows else 0
+    warned = [{"step": row.get("step"), "message": str(row.get("warning", ""))} for row in folder.warnings]
     return {
         "name": folder.name,
         "model": config.model.path,
@@ -60,19 +62,15 @@ def read_run(run: Path) -> dict[str, Any]:
         "steps": config.train.steps,
         "done": done,
         "rollouts": config.train.rollouts,
-        "ended": _ended(folder, rows),
-        "settings": {key: _plain(value) for key, value in flatten(config.model_dump()).items()},
+        "ended": _ended(folder, done, rows),
+        "settings": {k: v if isinstance(v, plain) else str(v) for k, v in settings.items()},
         "step": [row["step"] for row in rows],
         "metrics": {name: [_number(row.get(name)) for row in rows] for name in names},
         "evaluations": folder.training_evaluations,
         "starts": folder.starts,
-        "warnings": [*_warned(folder), *_noticed(rows)],
+        "warnings": [*warned, *_unjudged(rows)],
         "checkpoints": [step_of(checkpoint) for checkpoint in folder.checkpoints],
     }
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
 
 
 def _number(value: Any) -> float | None:
@@ -81,10 +79,9 @@ def _number(value: Any) -> float | None:
     return None if number is None else float(f"{number:.5g}")
 
 
-def _ended(run: Run, rows: list[dict[str, Any]]) -> str:
+def _ended(run: Run, done: int, rows: list[dict[str, Any]]) -> str:
     """In a sentence, how far the run came and why it ended there."""
     steps, patience = run.config.train.steps, run.config.train.patience
-    done = rows[-1]["step"] if rows else 0
     if run.working:
         return f"At step {done} of {steps}; a process works on it, or was killed."
     if not done:
@@ -99,16 +96,8 @@ def _ended(run: Run, rows: list[dict[str, Any]]) -> str:
     return f"It was stopped after step {done} of {steps}; the same command goes on from there."
 
 
-def _warned(run: Run) -> list[dict[str, Any]]:
-    """What the run warned of, with the step."""
-    return [{"step": row.get("step"), "message": str(row.get("warning", ""))} for row in run.warnings]
-
-
-def _noticed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _unjudged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the metrics themselves complain of."""
-    failed = Counter({s: sum(row.get(f"verdict/{s}") or 0 for row in rows) for s in ("timeout", "error")})
-    return [
-        {"step": None, "message": f"{count} replies in training were not judged: {status}"}
-        for status, count in failed.items()
-        if count
-    ]
+    counts = {s: sum(row.get(f"verdict/{s}") or 0 for row in rows) for s in ("timeout", "error")}
+    message = "{} replies in training were not judged: {}".format
+    return [{"step": None, "message": message(count, s)} for s, count in counts.items() if count]

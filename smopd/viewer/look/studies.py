@@ -30,7 +30,6 @@ def read_study(folder: StudyFolder, numbers: dict[str, int], track: Track = quie
 
 
 def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
-    """The results of a study in this folder."""
     make = TableBuilder(results)
     views = []
     for view in make.views:

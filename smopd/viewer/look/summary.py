@@ -9,6 +9,7 @@ saw costs more.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 from typing import Any
 
 from smopd.evaluation.evaluate import Outcome
@@ -18,7 +19,7 @@ from smopd.evaluation.store import load_identity
 from smopd.formatting import percent, points
 from smopd.methods import find_method
 from smopd.viewer.look.runs import ConversationSource
-from smopd.viewer.report import notices
+from smopd.viewer.report import first_and_last, notices
 
 NAMES = {
     "sharded": "Tasks told over several turns", "full": "Tasks told in one turn",
@@ -61,7 +62,20 @@ def improved(
         "parts": sum(1 for row in rows if row["only"]),
         "facts": [*_facts(old, new), *_training(run)],
         "how": _how(run["method"]),
-        "examples": _examples(old, new, logged),
+        "examples": [
+            {
+                "id": was.id,
+                "view": was.view,
+                "task": was.task,
+                "why": why,
+                "user": was.turns[-1]["user"],
+                "before": was.turns[-1]["reply"],
+                "after": now.turns[-1]["reply"],
+                "was": was.correct,
+                "now": now.correct,
+            }
+            for was, now, why in telling(old, new, logged)
+        ],
     }
 
 
@@ -73,22 +87,20 @@ def _changes(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, A
         pair = [o for o in old if o.view == view], [o for o in new if o.view == view]
         name = NAMES.get(view, view)
         compared.append((name, view, {}, *pair))
-        compared += _split(name, view, "task", lambda o: o.task, *pair)
+        compared += _split(name, view, "task", *pair)
         if view != "full":
-            compared += _split(name, view, "shards", lambda o: o.shards, *pair)
+            compared += _split(name, view, "shards", *pair)
     compared = [one for one in compared if {o.id for o in one[3]} & {o.id for o in one[4]}]
     parts = sum(1 for one in compared if one[2])
     return [_row(*one, level=1 - (1 - LEVEL) / (parts if one[2] else 1)) for one in compared]
 
 
-def _split(
-    name: str, view: str, by: str, of: Callable[[Outcome], Any], old: list[Outcome], new: list[Outcome]
-) -> list[Compared]:
+def _split(name: str, view: str, by: str, old: list[Outcome], new: list[Outcome]) -> list[Compared]:
+    of: Callable[[Outcome], Any] = attrgetter(by)
     values = sorted({of(o) for o in old})
-    words = {value: f"{value} turns" if by == "shards" else str(value) for value in values}
-    sides = {value: [[o for o in some if of(o) == value] for some in (old, new)] for value in values}
+    unit = " turns" if by == "shards" else ""
     return [
-        (f"{name}: {words[v]}", view, {by: v}, sides[v][0], sides[v][1])
+        (f"{name}: {v}{unit}", view, {by: v}, [o for o in old if of(o) == v], [o for o in new if of(o) == v])
         for v in (values if len(values) > 1 else [])
     ]
 
@@ -110,14 +122,12 @@ def _row(
 
 def _sentence(rows: Sequence[dict[str, Any]]) -> str:
     """The whole in a sentence or two."""
-    said = []
-    for row in rows:
-        if not row["only"]:
-            moved = f"{percent(row['before'])} correct before, {percent(row['after'])} after"
-            said.append(
-                f"{row['what']}: {moved} ({WORDS[row['clear']]}, {points(row['difference'])} points)."
-            )
-    return " ".join(said)
+    sentences = []
+    for row in (row for row in rows if not row["only"]):
+        moved = f"{percent(row['before'])} correct before, {percent(row['after'])} after"
+        change = f"{WORDS[row['clear']]}, {points(row['difference'])} points"
+        sentences.append(f"{row['what']}: {moved} ({change}).")
+    return " ".join(sentences)
 
 
 def _facts(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[str]:
@@ -139,25 +149,25 @@ def _facts(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[str]:
 
 
 def _training(run: dict[str, Any]) -> list[str]:
-    """What the training itself saw, from its first and last tenth."""
-    words = {
+    """What the training itself saw."""
+    shown: dict[str, tuple[str, Callable[[float], str]]] = {
         "outcome": ("Correct final answers while training", percent),
-        "delta": ("Distance between model and copy, nats a token", lambda v: f"{v:.3f}"),
+        "delta": ("Distance between model and copy, nats a token", "{:.3f}".format),
     }
-    said = []
-    for name, (what, shown) in words.items():
-        values = [v for v in run["metrics"].get(name, []) if v is not None]
-        tenth = max(1, len(values) // 10)
-        if len(values) > 1:
-            first, last = sum(values[:tenth]) / tenth, sum(values[-tenth:]) / tenth
-            said.append(f"{what}: {shown(first)} in the first steps, {shown(last)} in the last.")
-    return said
+    lines = []
+    for name, (what, form) in shown.items():
+        column = run["metrics"].get(name, [])
+        if len(column) > 1 and (ends := first_and_last(column)):
+            lines.append(f"{what}: {form(ends[0])} in the first steps, {form(ends[1])} in the last.")
+    return lines
 
 
-def _examples(
+def telling(
     old: Sequence[Outcome], new: Sequence[Outcome], logged: Collection[str] = ()
-) -> list[dict[str, Any]]:
-    """Two that were gained, of two tasks if it can be, and one that was lost, or is still wrong."""
+) -> list[tuple[Outcome, Outcome, str]]:
+    """Conversations that show the change, before and after, and what they show: two that were gained, of two
+    tasks if it can be, and one that was lost, or is still wrong. `logged`: ids that are shown before others.
+    """
     view = "sharded" if any(o.view == "sharded" for o in new) else (new[0].view if new else "")
     was, now = ({o.id: o for o in some if o.view == view and not o.run} for some in (old, new))
     shared = sorted((i for i in was if i in now), key=lambda i: i not in logged)
@@ -170,12 +180,7 @@ def _examples(
     chosen += [(i, "Lost: correct before, wrong after.") for i in lost[:1]]
     chosen += [(i, "Wrong before and after.") for i in wrong[: 3 - len(chosen)]]
     chosen += [(i, "Correct before and after.") for i in shared if i not in dict(chosen)][: 3 - len(chosen)]
-    return [
-        {"id": i, "view": view, "task": was[i].task, "why": why, "user": was[i].turns[-1]["user"],
-         "before": was[i].turns[-1]["reply"], "after": now[i].turns[-1]["reply"],
-         "was": was[i].correct, "now": now[i].correct}
-        for i, why in chosen
-    ]  # fmt: skip
+    return [(was[i], now[i], why) for i, why in chosen]
 
 
 def _how(name: str) -> str:

