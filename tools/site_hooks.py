@@ -13,9 +13,9 @@ LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(\.\./([^)#]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the README, with its links as they are seen from docs/."""
+    """Add the README: links lead to pages of the site, and files that it lacks become their names."""
     readme = (Path(config.config_file_path).parent / "README.md").read_text(encoding="utf-8")
-    elsewhere = re.compile(r"\[([^\]]*)\]\((?!docs/|https?:)[^)]*\)")  # a file that the site lacks is its name
+    elsewhere = re.compile(r"\[([^\]]*)\]\((?!docs/|https?:)[^)]*\)")
     content = elsewhere.sub(r"\1", readme).replace("](docs/", "](")
     files.append(File.generated(config, "start.md", content=content))
     return files

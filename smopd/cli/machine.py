@@ -95,7 +95,7 @@ def plan(
 ) -> None:
     """Memory, tokens, operations and minutes of a recipe on given GPUs; what to change if it does not fit.
 
-    An estimate from shapes and published rates (docs/performance.md): nothing is downloaded, loaded or computed.
+    An estimate from shapes and published rates (docs/performance.md): nothing is downloaded or loaded.
 
     Examples:
       smopd plan qwen3-4b --gpu rtx4090
