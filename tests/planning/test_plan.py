@@ -249,7 +249,6 @@ def test_the_page_quotes_what_the_command_prints(smopd, command, printed):
 
 def test_the_page_quotes_something():
     assert QUOTED
-    assert sum("qwen3-1.7b qwen3-4b qwen3-8b" in command for command, _ in QUOTED) >= 2
 
 
 def test_quotations_are_renewed_and_nothing_else():
