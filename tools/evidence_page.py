@@ -3,7 +3,7 @@
     python tools/evidence_page.py docs/evidence docs/evidence.md
 
 Every number on the page comes from docs/evidence/*.json through the same code that writes a study's report;
-only reading.md is written by hand. The page has the main tables of every study; the whole report is
+only reading.md is written by hand. The page has the main table of every study; the whole report is
 docs/evidence/NAME.md, with its figures in docs/evidence/NAME/. It leaves out running studies.
 """
 
@@ -12,12 +12,10 @@ import sys
 from pathlib import Path
 
 from smopd.files import write_text
-from smopd.study.render import Document, markdown_figures, markdown_opening, markdown_tables, render_markdown
+from smopd.study.render import Document, markdown_opening, markdown_tables, render_markdown
 from smopd.study.report import make_document
 from smopd.study.results import load_results
 
-DETAILS = ("Tests", "Every seed")  # sections that only the whole report has
-ALONG = ("axis-", "steps", "cross-scale")  # figures along an axis say most; without any, the effects do
 INTRO = """# Evidence
 
 What has been measured with this software so far, and what has not. The page is made by `make docs` from
@@ -47,13 +45,9 @@ def make_page(folder: Path) -> tuple[str, dict[str, str]]:
 
 
 def _brief(document: Document, place: str) -> str:
-    tables = [table for table in document.tables if table.section not in DETAILS and table.name != "bins"]
-    along = [figure for figure in document.figures if figure.name.startswith(ALONG)]
-    figures = along or [figure for figure in document.figures if figure.name == "effects"]
-    more = f"Every test, every seed, every run and the other figures: [the whole report]({place}.md)."
-    text = "\n\n".join(
-        [markdown_opening(document), markdown_tables(tables), markdown_figures(figures, place), more]
-    )
+    (main,) = [table for table in document.tables if table.name == "main"]
+    more = f"Tests, power, every seed and run, and the figures: [the whole report]({place}.md)."
+    text = "\n\n".join([markdown_opening(document), markdown_tables([main]), more])
     return re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
 
 
