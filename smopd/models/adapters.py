@@ -42,7 +42,7 @@ def attach(
     for parameter in adapter_parameters(model):
         parameter.data = parameter.data.float()
     compute_in_base_type(model)
-    update_teacher(model, 0.0)
+    update_teacher(model, 0.0)  # teacher = student, to the bit
     use_student(model)
     return model
 
