@@ -72,10 +72,10 @@ class Document:
         axes = "".join(f", {len(values)} values of {setting}" for setting, values in r.axes.items())
         played = f", each played {r.runs} times" if r.runs > 1 else ""
         grid = f"{_count(r.models, 'model')}, {_count(r.arms, 'arm')}{axes}, {_count(r.seeds, 'seed')}"
-        items = f"{_count(r.items, 'item')} of {r.data}{played}"
-        judged = ", ".join(f"{task} {rule}" for task, rule in r.rules.items())
-        judged = f", judged by {judged}" if judged else ""
-        return f"{r.name}: {grid}; {items}{judged}; every arm against {r.reference}"
+        rules = ", ".join(f"{task} {rule}" for task, rule in r.rules.items())
+        judged = f", judged by {rules}" if rules else ""
+        items = f"{_count(r.items, 'item')} of {r.data}{played}{judged}"
+        return f"{r.name}: {grid}; {items}; every arm against {r.reference}"
 
     def provenance(self) -> Table:
         """Where every cell comes from, with whole hashes."""
@@ -122,7 +122,10 @@ def _count(things: list[Any], name: str) -> str:
 
 def render_html(document: Document) -> str:
     missing = _count(document.results.missing, "cell")
-    plates = [(figure, inline_svg(figure), _is_wide(figure)) for figure in document.figures]
+    plates = []
+    for figure in document.figures:
+        width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg)
+        plates.append((figure, inline_svg(figure), width is not None and float(width[1]) > WIDE))
     return str(render("study.html", document=document, missing=missing, plates=plates, short=short))
 
 
@@ -135,11 +138,6 @@ def inline_svg(figure: "Figure") -> Markup:
     text = re.sub(r'(\s(?:id|clip-path|mask)=")(?!url)', rf"\g<1>{prefix}", text)
     text = text.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
     return Markup(text.replace("<svg", f'<svg role="img" aria-label="{esc(figure.title)}"', 1))
-
-
-def _is_wide(figure: "Figure") -> bool:
-    width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg)
-    return bool(width and float(width[1]) > WIDE)
 
 
 def render_markdown(document: Document) -> str:

@@ -75,7 +75,7 @@ def make_document(results: Results) -> Document:
 def render_files(document: Document) -> dict[str, bytes]:
     """Every file of the report: path inside its folder -> content. Same results, same bytes."""
     text = {"index.html": render_html(document), "report.md": render_markdown(document)}
-    text |= {"report.json": render_json(document)}
+    text["report.json"] = render_json(document)
     text |= {f"tables/{table.name}.tex": latex_table(table, document) for table in document.tables}
     text |= {f"figures/{figure.name}.svg": figure.svg for figure in document.figures}
     files = {path: content.encode("utf-8", "replace") for path, content in text.items()}
@@ -100,12 +100,12 @@ def audit_report(out: Path, fresh: Results) -> list[str]:
     for path, content in files.items():
         try:
             there = (out / path).read_bytes()
+        except FileNotFoundError:
+            found.append(f"{path}: missing")
         except OSError as error:
-            missing = isinstance(error, FileNotFoundError)
-            found.append(f"{path}: {'missing' if missing else f'cannot be read: {error}'}")
-            continue
-        if there != content:
-            found.append(f"{path}: {_first_difference(there, content)}")
+            found.append(f"{path}: cannot be read: {error}")
+        else:
+            found += [f"{path}: {_first_difference(there, content)}"] if there != content else []
     return found + [f"{path}: not part of this report" for path in _left_over(out, files)]
 
 
