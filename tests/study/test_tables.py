@@ -348,12 +348,7 @@ def test_beside_the_paper() -> None:
         axes={"train.steps": [100, 200, 250]},
         paper="step-sweep",
     )
-    assert [row.cells[2] for row in named(sweep)["paper"].rows] == [
-        "76.5",
-        "66.5",
-        "76.5",
-        "68.5",
-    ]
+    assert [row.cells[2] for row in named(sweep)["paper"].rows] == ["76.5", "66.5", "76.5", "68.5"]
 
 
 def test_a_single_item_and_a_lone_arm_do_not_break_it() -> None:
