@@ -18,6 +18,7 @@ from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
 from smopd.files import (
     Held,
+    check_shape,
     digest,
     json_problem,
     locked,
@@ -28,7 +29,6 @@ from smopd.files import (
     write_json,
     write_text,
 )
-from smopd.shape import check_shape
 
 LOCK = ".lock"
 # What readers rely on.
