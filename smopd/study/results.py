@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from smopd.errors import UserError
-from smopd.files import read_json, write_text
-from smopd.shape import check_shape
+from smopd.files import check_shape, read_json, write_text
 
 _SOURCE = {"folder": str, "config": str, "seed": (int, None), "data": str, "trained_by": (str, None),
            "evaluated_by": str, "adapter": (str, None)}  # fmt: skip

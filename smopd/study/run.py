@@ -24,11 +24,10 @@ from pathlib import Path
 
 from smopd.config import to_toml
 from smopd.errors import UserError
-from smopd.files import Held, locked, read_json, require_writable, write_json, write_text
+from smopd.files import Held, check_shape, locked, read_json, require_writable, write_json, write_text
 from smopd.machine import cpu_cores
 from smopd.runs.evaluations import TRAINED, evaluation_folder
 from smopd.runs.layout import CONFIG, EVAL, METRICS
-from smopd.shape import check_shape
 from smopd.study.plan import PlannedCell, Study, parse_study
 from smopd.training.interrupt import interruptible
 
