@@ -17,23 +17,7 @@ from smopd.chat.views import VIEWS
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
-<<<<<<< HEAD
-from smopd.shape import check_shape
-=======
-from smopd.files import (
-    Held,
-    check_shape,
-    digest,
-    json_problem,
-    locked,
-    parse_json,
-    read_json,
-    read_text,
-    require_writable,
-    write_json,
-    write_text,
-)
->>>>>>> edges2
+from smopd.files import check_shape
 
 LOCK = ".lock"
 # What readers rely on.
