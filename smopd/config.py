@@ -11,9 +11,9 @@ and the reading, checking and writing of such a tree (`smopd/config_io.py`).
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field, create_model, field_validator
+from pydantic import Field, create_model, field_validator
 
 from smopd.config_io import (
     check,
@@ -21,6 +21,7 @@ from smopd.config_io import (
     config_hash,
     describe_fields,
     flatten,
+    hash_values,
     nest,
     parse_override,
     read_toml,
@@ -55,9 +56,7 @@ class Tree(Settings):
 
     prompts: Prompts = Field(default_factory=Prompts)
     rules: Rules = Field(default_factory=Rules)
-    method: Annotated[str, Field(description="a declared method, or a Python file of yours with one")] = (
-        DEFAULT
-    )
+    method: str = Field(DEFAULT, description="a declared method, or a Python file of yours with one")
     objective: Any = None
 
     @field_validator("method")
@@ -111,16 +110,13 @@ def load_config(
 ) -> Config:
     """One Config from a recipe (a name or a TOML file), `a.b=value` overrides and a method."""
     source, file = _read_recipe(recipe) if recipe is not None else ("", {})
-    given: dict[str, Any] = {}
-    sets: list[dict[str, Any] | UserError] = []
+    sets: list[dict[str, Any] | str] = []  # what an override sets, or what is wrong with it
     for text in overrides:
         try:
-            key, value = parse_override(text)
+            sets.append(nest(dict([parse_override(text)])))
         except UserError as error:
-            sets.append(error)
-        else:
-            sets.append(nest({key: value}))
-            given |= flatten(nest({key: value}))
+            sets.append(str(error))
+    given = {key: value for one in sets if isinstance(one, dict) for key, value in flatten(one).items()}
     switched = method if method is not None else given.get("method")
     chosen = file.get("method", Config().method) if switched is None else switched
     known = isinstance(chosen, str) and not check(Config, {"method": chosen}, "")
@@ -130,11 +126,12 @@ def load_config(
     explain = partial(_explain, chosen)
     problems = check(tree, file, source, explain)
     if known and in_file(chosen):
-        own = find_method(chosen)
-        problems += check(tree, nest(own.settings), f"{own.made_at}, settings of '{own.name}'", explain)
+        declared = find_method(chosen)
+        where = f"{declared.made_at}, settings of '{declared.name}'"
+        problems += check(tree, nest(declared.settings), where, explain)
     problems += check(tree, {"method": method}, "--method") if method is not None else []
     for one in sets:
-        problems += [str(one)] if isinstance(one, UserError) else check(tree, one, "--set", explain)
+        problems += [one] if isinstance(one, str) else check(tree, one, "--set", explain)
     if method is not None and given.get("method", method) != method:
         problems.append(f"--set method={given['method']}: contradicts --method {method}; give one of them")
     if problems:
@@ -177,16 +174,12 @@ def _without_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]
     return {key: value for key, value in file.items() if key != "objective"}
 
 
-class _Settings(BaseModel, extra="allow"):
-    """Any settings."""
-
-
 def settings_hash(config: Config) -> str:
     """A hash of the settings a run must keep; defaults are left out, so later additions change nothing."""
     given = flatten(config.model_dump(exclude_defaults=True))
     if file := in_file(config.method):
         given["method file"] = file_text_digest(file)
-    return config_hash(_Settings(**{k: v for k, v in given.items() if not k.startswith(MAY_CHANGE)}))
+    return hash_values({k: v for k, v in given.items() if not k.startswith(MAY_CHANGE)})
 
 
 def describe() -> Iterator[tuple[str, Any, str]]:
@@ -206,7 +199,5 @@ def _read_recipe(recipe: str | Path) -> tuple[str, dict[str, Any]]:
         raise UserError(f"{name}: is a run folder; its settings are in {path / 'config.toml'}")
     if path.is_dir():
         raise UserError(f"{name}: is a folder; expected a recipe's name or a TOML file")
-    raise UserError(
-        f"{name}: no such recipe or file"
-        f"{choices(path.name.removesuffix('.toml'), shipped, 'shipped recipes')}"
-    )
+    near = choices(path.name.removesuffix(".toml"), shipped, "shipped recipes")
+    raise UserError(f"{name}: no such recipe or file{near}")

@@ -89,11 +89,9 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def check(
-    model: type[BaseModel],
-    tree: dict[str, Any],
-    source: str,
+    model: type[BaseModel], tree: dict[str, Any], source: str,
     explain: Callable[[str, Any], str] = lambda key, value: "",
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     """What is wrong with one source's settings, a line each: source, key, value and what was expected.
 
     `explain` may have a sentence about an unknown key; else the nearest one is named.
@@ -238,7 +236,11 @@ def to_toml(config: BaseModel) -> str:
 
 def config_hash(config: BaseModel) -> str:
     """Twelve hex digits that depend on every setting and nothing else (not on the order of declaration)."""
-    lines = sorted(f"{key}={scalar(value)}" for key, value in flatten(config.model_dump()).items())
+    return hash_values(flatten(config.model_dump()))
+
+
+def hash_values(values: Mapping[str, Any]) -> str:
+    lines = sorted(f"{key}={scalar(value)}" for key, value in values.items())
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=6).hexdigest()
 
 

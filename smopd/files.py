@@ -11,15 +11,19 @@ import re
 import socket
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from smopd.errors import UserError
-from smopd.shape import check_shape
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+STEP = {"step": int}  # a row of a run's metrics or timings
+NAMES = {
+    str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null",
+    dict: "an object", list: "a list", object: "anything",
+}  # fmt: skip
 
 
 def write_text(path: Path, text: str) -> None:
@@ -31,12 +35,9 @@ def write_bytes(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        try:
-            _write_all(descriptor, content)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with partial.open("wb", buffering=0) as file:
+            _write_all(file.fileno(), content)
+            os.fsync(file.fileno())
         os.replace(partial, path)
         sync(path.parent)
     finally:
@@ -58,18 +59,15 @@ def jsonl(rows: Iterable[Any]) -> str:
 
 def append_jsonl(path: Path, row: Any) -> None:
     """Add one line in one write and see it on disk; a line that the disk has no room for leaves nothing."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-    try:
-        before = os.fstat(descriptor).st_size
+    with path.open("ab", buffering=0) as file:
+        before = os.fstat(file.fileno()).st_size
         try:
-            _write_all(descriptor, jsonl([row]).encode())
-            os.fsync(descriptor)
+            _write_all(file.fileno(), jsonl([row]).encode())
+            os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):
-                os.ftruncate(descriptor, before)
+                file.truncate(before)
             raise
-    finally:
-        os.close(descriptor)
     if not before:
         sync(path.parent)
 
@@ -126,7 +124,7 @@ def read_json(path: Path, kind: str = "file", advice: str = "") -> Any:
     except UserError:
         raise
     except (ValueError, RecursionError) as error:
-        advice = f"; {advice}" if advice else ""
+        advice = advice and f"; {advice}"
         raise UserError(f"{path}: not valid JSON: {json_problem(error)}{advice}") from None
 
 
@@ -164,6 +162,55 @@ def read_jsonl(path: Path, shape: Any = object) -> list[Any]:
             check_shape(row, shape, f"{path}, line {number}")
             rows.append(row)
     return rows
+
+
+def check_shape(value: Any, shape: Any, where: str) -> None:
+    """A UserError unless `value` has the shape: a type, a tuple of shapes of which one fits, [shape of every
+    item], {str: shape of every value}, or {key: shape of its value} (a key with "?" at its end may be absent;
+    other keys may be there).
+    """
+    if (problem := _problem(value, shape)) is not None:
+        place, what = problem
+        named = f", field '{place.strip('.')}'" if place else ""
+        raise UserError(f"{where}{named}: {what}; the file is damaged or of another version of smopd")
+
+
+def _problem(value: Any, shape: Any) -> tuple[str, str] | None:
+    """(place inside the value, what is wrong there), None if nothing is."""
+    if isinstance(shape, tuple):
+        found = [_problem(value, one) for one in shape]
+        return None if None in found else next((one for one in found if one and one[0]), found[0])
+    if shape is None:
+        return None if value is None else _unlike(value, type(None))
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return _unlike(value, list)
+        return _first((f".{number}", item, shape[0]) for number, item in enumerate(value, 1))
+    if isinstance(shape, Mapping):
+        if not isinstance(value, dict):
+            return _unlike(value, dict)
+        if str in shape:
+            return _first((f".{key}", item, shape[str]) for key, item in value.items())
+        missing = [key for key in shape if not key.endswith("?") and key not in value]
+        if missing:
+            return f".{missing[0]}", "missing"
+        known = ((key.rstrip("?"), inner) for key, inner in shape.items())
+        return _first((f".{key}", value[key], inner) for key, inner in known if key in value)
+    if isinstance(value, bool) and shape in (int, float):
+        return _unlike(value, shape)
+    fits = isinstance(value, (int, float) if shape is float else shape)
+    return None if fits else _unlike(value, shape)
+
+
+def _first(parts: Any) -> tuple[str, str] | None:
+    for place, value, shape in parts:
+        if (problem := _problem(value, shape)) is not None:
+            return f"{place}{problem[0]}", problem[1]
+    return None
+
+
+def _unlike(value: Any, shape: Any) -> tuple[str, str]:
+    return "", f"expected {NAMES[shape]}, found {NAMES.get(type(value), type(value).__name__)}"
 
 
 def require_writable(path: Path) -> None:

@@ -1,8 +1,6 @@
-"""What this machine has: CPU, memory, GPUs, driver, versions. The one module that asks; nothing here judges.
+"""What this machine has: CPU, memory, GPUs, driver, versions. The one module that asks; it judges nothing."""
 
-Importing it does not import torch.
-"""
-
+import hashlib
 import os
 import platform
 import re
@@ -10,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +27,18 @@ class CudaDevice:
     capability: tuple[int, int]
     total: int
     free: int
+
+
+@cache
+def code_version() -> str:
+    """Version and hash of the package's source, which a checkout changes without a new version, such as
+    0.1.0+src.1a2b3c4d.
+    """
+    root = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=4)
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"{version('smopd')}+src.{digest.hexdigest()}"
 
 
 def package_versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:

@@ -5,9 +5,9 @@ Whatever a template prints is escaped, and made visible, unless it is markup tha
 made. Text that may be long goes through the filter `text`, which also cuts it and breaks its long words.
 """
 
-import importlib.metadata
 import re
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
@@ -42,24 +42,24 @@ def minus(text: str) -> Markup:
 
 @cache
 def _templates() -> Environment:
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("smopd", "viewer/templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=_escaped,
     )  # fmt: skip
-    made.filters |= {
+    templates.filters |= {
         "text": _text,
         "near": lambda head: head.replace(", ", ",\u00a0"),  # what follows a comma stays on its line
         "minus": minus,
         "cut": cut,
     }
-    made.globals |= {
+    templates.globals |= {
         "parts_of": parts_of,
         "part_text": lambda part: cell_text((part,)),
         "style_sheet": lambda *name: Markup(style_sheet(*name)),
-        "version": _version(),
+        "version": version("smopd"),
         "policy": "",
     }
-    return made
+    return templates
 
 
 def _text(value: object, limit: int = LABEL) -> Markup:
@@ -68,10 +68,3 @@ def _text(value: object, limit: int = LABEL) -> Markup:
 
 def _escaped(value: object) -> Markup:
     return value if isinstance(value, Markup) else Markup(esc(value))
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("smopd")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

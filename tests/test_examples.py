@@ -34,7 +34,7 @@ def test_it_is_short_and_needs_no_package():
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_loss_and_gradient_are_those_of_the_package(step, pocket, masked):
-    model, renderer, tokenizer = student_of(pocket), pocket.renderer, pocket.tokenizer
+    model, renderer, tokenizer = student_of(pocket), pocket.renderer, pocket.renderer.tokenizer
     rollouts = play(model, renderer, load_examples("pocket:train:4"), 2)
     move_student(model, 0.03)
     model.double()
@@ -74,7 +74,7 @@ def test_the_teacher_is_a_moving_average_and_the_loss_has_a_gradient(step, pocke
             weight.mul_(1.001)  # a teacher that is not the student: there is something to learn
     old = [p.detach().clone() for p in teacher.parameters()]
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
-    loss = step.train_step(student, teacher, pocket.tokenizer, optimizer, step.TASKS, masked=True)
+    loss = step.train_step(student, teacher, pocket.renderer.tokenizer, optimizer, step.TASKS, masked=True)
     assert loss > 0
     new = [p.detach() for p in student.parameters()]
     assert any(not torch.equal(a, b) for a, b in zip(new, before, strict=True))

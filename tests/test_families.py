@@ -68,7 +68,7 @@ def test_fast_scoring_equals_plain_scoring_and_the_models_own_logits(tmp_path, n
     model.double()  # the fused kernel's sums over a flat vocabulary are good to 1e-5 in float32, no better
     body, head = body_and_head(model)
     assert packable(body, 200) == FAMILIES[name].packed
-    assert head.shape[0] == PADDED > len(chat.tokenizer)
+    assert head.shape[0] == PADDED > len(chat.renderer.tokenizer)
     found = []
     for path in (FAST, PLAIN):
         losses = score(model, chat.renderer, rollouts, plan_of(config), Moment(2, 2), path=path)
@@ -109,11 +109,11 @@ def test_padded_ids_may_be_sampled_and_do_no_harm(tmp_path):
     assert chat.renderer.decode([*first, PADDED - 1, *first]) == "yesyes"
     with torch.no_grad():  # nothing but padding is ever likely
         chat.model.model.norm.weight.zero_()
-        chat.model.lm_head.weight[len(chat.tokenizer) :] = 0
+        chat.model.lm_head.weight[len(chat.renderer.tokenizer) :] = 0
     examples = prepared_examples(load_config(None, SETTINGS), "train")
     rollouts = play(chat.model, chat.renderer, examples, 0, Sampling(1.0, 12, top_k=0, top_p=1.0), 8)
     drawn = [reply for rollout in rollouts for reply in rollout.replies()]
-    assert any(token >= len(chat.tokenizer) for reply in drawn for token in reply.tokens)
+    assert any(token >= len(chat.renderer.tokenizer) for reply in drawn for token in reply.tokens)
     assert all(len(reply.engine_logps) == len(reply.tokens) for reply in drawn)
 
 

@@ -15,8 +15,8 @@ ROOT = Path(smopd.__file__).parent
 # From the bottom up. Data flows through a training step in this order; what stands in one line may import
 # each other.
 LAYERS = [
-    ("errors", "shape", "devices", "seeds", "files", "lazy", "machine", "tracking", "plugins",
-     "code_version", "config_io", "settings", "trainer_names", "formatting", "frames", "svg", "tables",
+    ("errors", "devices", "seeds", "files", "lazy", "machine", "tracking", "plugins",
+     "config_io", "settings", "trainer_names", "formatting", "frames", "svg", "tables",
      "pages", "printing", "progress"),
     ("verify",),
     ("data",),

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 from smopd.files import write_text
-from smopd.study.render import Document, markdown_opening, markdown_tables, render_markdown
-from smopd.study.report import make_document
+from smopd.study.report import Document, make_document, markdown_opening, markdown_tables, render_markdown
 from smopd.study.results import load_results
 
 INTRO = """# Evidence

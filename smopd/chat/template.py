@@ -40,6 +40,7 @@ class Renderer:
         self.end_ids = tuple(dict.fromkeys([*end_ids, *([eos] if eos is not None else [])]))
         if not self.end_ids:
             raise UserError(f"{name}: neither the model nor the tokenizer names an end-of-turn token")
+        self.folds_system = self.merges_users = False  # while probes are rendered: the template as it is
         a, b, c = _PROBES
         if not self._takes([_user(a)], [a]):
             raise UserError(f"{name}: the chat template cannot render a single user message")
@@ -99,19 +100,18 @@ class Renderer:
 
     def _fit(self, messages: Sequence[Message]) -> list[Message]:
         fitted = [dict(m) for m in messages]
-        # The probes of __init__ run before the two attributes exist: they see the template as it is.
-        if getattr(self, "folds_system", False) and fitted and fitted[0]["role"] == "system":
+        if self.folds_system and fitted and fitted[0]["role"] == "system":
             system = fitted.pop(0)["content"]
             fitted[0]["content"] = f"{system}\n\n{fitted[0]['content']}"
-        if getattr(self, "merges_users", False):
-            merged: list[Message] = []
-            for message in fitted:
-                if merged and message["role"] == merged[-1]["role"] == "user":
-                    merged[-1]["content"] += f"\n\n{message['content']}"
-                else:
-                    merged.append(message)
-            fitted = merged
-        return fitted
+        if not self.merges_users:
+            return fitted
+        merged: list[Message] = []
+        for message in fitted:
+            if merged and message["role"] == merged[-1]["role"] == "user":
+                merged[-1]["content"] += f"\n\n{message['content']}"
+            else:
+                merged.append(message)
+        return merged
 
     def _takes(self, messages: list[Message], words: list[str]) -> bool:
         try:

@@ -210,9 +210,8 @@ class SpeedBench:
         """Conversations played to their end by one engine; no adapter."""
         model = self.model(self.size.layers).eval()
         folder = self.opened.enter_context(TemporaryDirectory(prefix="smopd-bench-"))
-        ids = list(self.renderer.end_ids)
         if kind == "stock":
-            engine: Engine = StockEngine(model, ids, self.size.conversations)
+            engine: Engine = StockEngine(model, list(self.renderer.end_ids), self.size.conversations)
         else:
             words = [f"engine.kind={kind}", f"model.dtype={str(self.dtype).removeprefix('torch.')}"]
             if kind == "vllm":

@@ -10,7 +10,6 @@ from typing import Any
 
 from smopd.chat.messages import Clean
 from smopd.chat.views import View
-from smopd.code_version import code_version
 from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.errors import UserError
@@ -20,6 +19,7 @@ from smopd.evaluation.simulated import SimulatedUser
 from smopd.evaluation.store import EvaluationFolder, data_digest, load_summary
 from smopd.evaluation.tokens import TokenRecorder
 from smopd.files import digest, file_digest, read_python
+from smopd.machine import code_version
 from smopd.models.adapter_files import TEACHER_WEIGHTS, WEIGHTS, averaged_teacher
 from smopd.models.loading import check_model, weights_digest
 from smopd.rollout.choice import resolve_engine

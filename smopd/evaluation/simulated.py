@@ -99,9 +99,7 @@ class SimulatedUser:
     def __init__(self, settings: UserSettings, pause: float = 1.0) -> None:
         shared = settings.model_dump(exclude={"temperature"})
         self.endpoint = ChatEndpoint(EngineSettings(kind="openai", **shared), pause)
-        self.settings = settings
-        self.unusable = 0
-        self._counting = threading.Lock()
+        self.settings, self.unusable, self._counting = settings, 0, threading.Lock()
 
     def converse(
         self, player: Player, examples: Sequence[Example], seed: Sequence[int | str]
@@ -178,9 +176,8 @@ class SimulatedUser:
         messages: list[Message] = [{"role": "user", "content": prompt}]
         for attempt in range(self.settings.retries + 1):
             seed = derive(*state.seed, what, state.conversation.example.id, attempt)
-            answer = _object(self.endpoint.text(messages, temperature, max_tokens, seed, state.cancellation))
-            value = read(answer) if answer is not None else None
-            if value is not None:
+            reply = self.endpoint.text(messages, temperature, max_tokens, seed, state.cancellation)
+            if (value := read(_parse_object(reply))) is not None:
                 return value
         with self._counting:
             self.unusable += 1
@@ -192,13 +189,13 @@ def _talk(conversation: Conversation) -> str:
     return "\n\n".join(f"Person: {user}\n\nAssistant: {turn.text}" for user, turn in pairs)
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    """The JSON object of an answer, whatever stands around it."""
+def _parse_object(text: str) -> dict[str, Any]:
+    """The JSON object of an answer, whatever stands around it; empty where there is none."""
     try:
         parsed = json.loads(text[text.find("{") : text.rfind("}") + 1], strict=False)
     except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _copied(answer: dict[str, Any], reply: str) -> str | None:

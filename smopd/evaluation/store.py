@@ -17,7 +17,7 @@ from smopd.chat.views import VIEWS
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
-from smopd.shape import check_shape
+from smopd.files import check_shape
 
 LOCK = ".lock"
 # What readers rely on.

@@ -42,7 +42,7 @@ def attach(
     for parameter in adapter_parameters(model):
         parameter.data = parameter.data.float()
     compute_in_base_type(model)
-    copy_to_teacher(model)
+    update_teacher(model, 0.0)  # teacher = student, to the bit
     use_student(model)
     return model
 
@@ -64,14 +64,6 @@ def teacher_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     return [*student_parameters(model).values(), *teacher_parameters(model).values()]
-
-
-@torch.no_grad()
-def copy_to_teacher(model: torch.nn.Module) -> None:
-    """teacher = student, A and B."""
-    teacher = teacher_parameters(model)
-    for name, parameter in student_parameters(model).items():
-        teacher[name].copy_(parameter)
 
 
 @torch.no_grad()

@@ -36,10 +36,6 @@ class ChatModel:
     model: PreTrainedModel
     renderer: Renderer
 
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        return self.renderer.tokenizer
-
 
 def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatModel:
     """Load what `config.model` names; every failure says which setting to mend."""

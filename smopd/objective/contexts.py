@@ -77,7 +77,6 @@ def is_middle(reply: Reply) -> bool:
 
 
 def shown(reply: Reply) -> list[Message]:
-    """The messages of `clean`."""
     example = reply.example
     return users_messages(example, reply.turn) if is_middle(reply) else full_messages(example)
 

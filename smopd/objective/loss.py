@@ -41,6 +41,9 @@ class TermLoss:
     turn_weights: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     deltas: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
 
+    def scored(self) -> list[tuple[Reply, TokenStats]]:
+        return list(zip(self.replies, self.stats, strict=True))
+
     def kept(self) -> list[torch.Tensor]:
         """For each reply, which tokens carry loss."""
         return [torch.ones_like(s.entropy) != 0 if s.weight is None else s.weight != 0 for s in self.stats]
@@ -120,14 +123,10 @@ def pool_of(term: Term, played: Reply | Rollout) -> Pool:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a first look at the whole step decided: weights by (rollout, reply, term), and divisors by (term,
-    pool); one that is missing is 1.
+    """What a first look at the whole step decided."""
 
-    A rollout is (example id, sample), a reply (view, turn).
-    """
-
-    weights: Mapping[tuple[str, int, str, int, str], torch.Tensor]
-    divisors: Mapping[tuple[str, Pool], float]
+    weights: Mapping[tuple[str, int, str, int, str], torch.Tensor]  # by `key_of` a reply, and term
+    divisors: Mapping[tuple[str, Pool], float]  # by term and pool; one that is missing is 1
 
 
 def survey(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment) -> Survey:
@@ -135,11 +134,7 @@ def survey(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment)
     weights: dict[tuple[str, int, str, int, str], torch.Tensor] = {}
     divisors: dict[tuple[str, Pool], float] = {}
     for term in terms:
-        pairs = [
-            pair
-            for loss in scored
-            for pair in zip(loss.terms[term.name].replies, loss.terms[term.name].stats, strict=True)
-        ]
+        pairs = [pair for loss in scored for pair in loss.terms[term.name].scored()]
         decisions = decide(term, [Tokens(stats, reply, moment) for reply, stats in pairs])
         pools: dict[Pool, list[torch.Tensor]] = defaultdict(list)
         for (reply, _), decision in zip(pairs, decisions, strict=True):
@@ -151,5 +146,5 @@ def survey(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment)
 
 
 def key_of(reply: Reply) -> tuple[str, int, str, int]:
-    """What tells a reply from all others of a step."""
+    """Tells a reply from all others of a step."""
     return reply.example.id, reply.sample, reply.view, reply.turn

@@ -38,8 +38,7 @@ class Unit:
 def units_of(
     rollouts: Sequence[Sequence[Reply]], plan: Plan, moment: Moment, peers: Peers
 ) -> tuple[list[Reply], list[Unit], dict[tuple[int, str], list[int]]]:
-    """The replies that some term wants, what is computed for them, and (rollout, term) -> numbers of its
-    replies.
+    """The replies that some term wants, what is computed for them, and by (rollout, term) reply numbers.
 
     A rollout is given by its replies. Empty replies, and those a teacher has nothing to say of, are left out.
     """
@@ -73,7 +72,6 @@ def units_of(
 
 
 def _chosen(term: Term, played: Sequence[Reply], moment: Moment) -> set[tuple[str, int, str, int]]:
-    """Which of a rollout's replies a term is about."""
     with term.calling("replies"):
         chosen = term.replies(played, moment)
         expected = "a list of replies out of those it was given"

@@ -51,9 +51,9 @@ def find_averages(config: Config, middle: float | None = None, answer: float | N
     middle = min(middle or MIDDLE_SHARE * limits.middle_tokens, limits.middle_tokens)
     answer = min(answer or ANSWER_SHARE * limits.answer_tokens, limits.answer_tokens)
     averages = replace(POCKET if config.model.path == "pocket" else DEFAULTS, middle=middle, answer=answer)
+    load_verifiers(config.data.verifiers)  # examples of tasks of one's own
     if not generated(data) and not Path(data).is_file():
         return averages
-    load_verifiers(config.data.verifiers)  # examples of tasks of one's own
     examples = load_examples(data, config.data.train_limit or None)  # a broken file is an error
     return replace(
         averages,

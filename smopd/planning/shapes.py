@@ -12,9 +12,8 @@ from typing import Any
 from smopd.config import Config
 from smopd.config_io import choices
 from smopd.errors import UserError
-from smopd.files import read_json
+from smopd.files import check_shape, read_json
 from smopd.models.loading import config_file
-from smopd.shape import check_shape
 
 Names = Sequence[str]
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -79,7 +79,10 @@ class Client:
     """Sends the key of an environment variable, which no message shows. `proxies`: https may use a proxy."""
 
     def __init__(self, key_variable: str, proxies: bool = False) -> None:
-        self.key, self.proxies = _api_key(key_variable), proxies
+        self.key, self.proxies = os.environ.get(key_variable, "").strip(), proxies
+        if not (self.key.isascii() and self.key.isprintable()):  # httpx's own complaint would show it
+            where = f"the environment variable {key_variable} (engine.api_key_env)"
+            raise UserError(f"{where}: not a key: it holds more than plain characters")
 
     def request(
         self, url: str, body: Body = None, timeout: float = 60.0, cancellation: Cancellation | None = None
@@ -153,14 +156,6 @@ def base_url(url: str) -> str:
             return cut
     shown = cut.partition("?")[0]  # some services take their key in the query
     raise UserError(f"{where}: {shown!r} is no base URL; expected one such as http://localhost:8000")
-
-
-def _api_key(name: str) -> str:
-    key = os.environ.get(name, "").strip() if name else ""
-    if not (key.isascii() and key.isprintable()):  # httpx's own complaint would show it
-        where = f"the environment variable {name} (engine.api_key_env)"
-        raise UserError(f"{where}: not a key: it holds more than plain characters")
-    return key
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -25,30 +25,26 @@ def refuse_too_long(renderer: Renderer, examples: Sequence[Example], views: Sequ
     limit = renderer.context_length
     if not limit:
         return
-    found: dict[str, str] = {}
+    too_long: dict[str, str] = {}
     for view in views:
         for example in examples:
-            if example.id in found or _surely_fits(example, view, limit):
+            texts = (example.system, *_user_turns(example, view))
+            if example.id in too_long or sum(len(text.encode()) + 2 * MARKUP for text in texts) < limit:
                 continue
             for turn, tokens in enumerate(_shortest(renderer, example, view), 1):
                 if tokens >= limit:
                     where = f"example {example.id!r}, turn {turn} of {view.upper()}"
-                    found[example.id] = f"{where}: {tokens:,} tokens before the reply"
+                    too_long[example.id] = f"{where}: {tokens:,} tokens before the reply"
                     break
-    if found:
-        first, *more = found.values()
+    if too_long:
+        first, *more = too_long.values()
         others = f" (and {len(more)} more examples)" if more else ""
         advice = "leave such examples out, or take a model with a longer context"
         raise UserError(f"{first}, and the model's context has {limit:,}{others}; {advice}")
 
 
-def _told(example: Example, view: View) -> tuple[str, ...]:
+def _user_turns(example: Example, view: View) -> tuple[str, ...]:
     return user_turns(example, "sharded" if view == "simulated" else view)
-
-
-def _surely_fits(example: Example, view: View, limit: int) -> bool:
-    texts = (example.system, *_told(example, view))
-    return sum(len(text.encode()) + 2 * MARKUP for text in texts) < limit
 
 
 def _shortest(renderer: Renderer, example: Example, view: View) -> Iterator[int]:
@@ -58,7 +54,7 @@ def _shortest(renderer: Renderer, example: Example, view: View) -> Iterator[int]
             yield len(renderer.ids(clean_messages(example, turn)))
         return
     context = DirtyContext(renderer, example)
-    for text in _told(example, view):
+    for text in _user_turns(example, view):
         yield len(context.ask(text))
         context.answer(())
 

@@ -167,9 +167,7 @@ class Pool(Generic[S]):
                 cancellation.wait(self.backoff(rounds - 1, key))
 
     def set_aside(self, server: Server, epoch: int, error: Exception) -> None:
-        """Send nothing there until it has rested. What had begun in an earlier `epoch` says nothing about the
-        server as it is now.
-        """
+        """Send nothing there until it has rested. A failure of an earlier `epoch` says nothing of it now."""
         with self._changed:
             if server.epoch != epoch:
                 return

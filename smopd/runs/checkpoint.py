@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from smopd.code_version import code_version
 from smopd.config import Config, settings_hash
 from smopd.errors import UserError
 from smopd.files import sync, write_json
 from smopd.lazy import torch
+from smopd.machine import code_version
 from smopd.models.adapter_files import STUDENT, TEACHER_WEIGHTS, fill_adapter, read_adapter
 from smopd.models.checksums import seal
 

@@ -81,7 +81,7 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
         model.save_pretrained(folder)
         # Behind `save_pretrained`, which would refuse what some makers publish (a temperature, but greedy).
         write_text(folder / "generation_config.json", generation.to_json_string())
-        chat.tokenizer.save_pretrained(folder)
+        chat.renderer.tokenizer.save_pretrained(folder)
 
     return write
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from smopd.files import read_jsonl
-from smopd.shape import STEP
+from smopd.files import STEP, read_jsonl
 
 CONFIG = "config.toml"  # every setting, resolved: what makes a folder a run
 STARTS = "starts.jsonl"  # a row each time it began or went on: where, with what

@@ -19,12 +19,11 @@ from safetensors import SafetensorError
 from smopd.config import Config, load_config, to_toml
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
-from smopd.files import Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
+from smopd.files import STEP, Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.models.checksums import checkpoints, damage, step_of
 from smopd.rollout.engine import SaveAdapter
 from smopd.runs import checkpoint, layout, tokens
 from smopd.runs.continuing import Changes, changes, earlier_settings, lengthened_message, refused
-from smopd.shape import STEP
 
 if TYPE_CHECKING:
     from peft import PeftModel

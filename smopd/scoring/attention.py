@@ -39,9 +39,7 @@ def tree_or_sdpa_attention(
     shared_heads: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' "sdpa", or attention with a block mask, along `prefix_tree` or with `shared_heads`, where
-    a call asks.
-    """
+    """transformers' "sdpa", or what a call asks for: a block mask, `prefix_tree` or `shared_heads`."""
     if isinstance(attention_mask, BlockMask):
         assert not dropout, "flex_attention has no dropout"
         output = flex.attend(query, key, value, attention_mask, scaling)

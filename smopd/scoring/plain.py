@@ -77,8 +77,7 @@ def token_stats(
     stats = [TokenStats(torch.cat(v), a, b, c, d, None, top, auxiliary, *likeliest) for v in values]
     if decide is None or lengths is None:
         return stats
-    detached = (replace(s, divergence=s.divergence.detach()).split(lengths) for s in stats)
-    replies = enumerate(zip(*detached, strict=True))
+    replies = enumerate(zip(*(s.detached().split(lengths) for s in stats), strict=True))
     decided = [decide(number, reply) for number, reply in replies if lengths[number]]
     empty = top.new_zeros(0)
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from smopd.lazy import torch
@@ -36,6 +36,9 @@ class TokenStats:
         columns = [getattr(self, field.name) for field in fields(self)]
         pieces = [[None] * len(lengths) if c is None else torch.split(c, list(lengths)) for c in columns]
         return [TokenStats(*piece) for piece in zip(*pieces, strict=True)]
+
+    def detached(self) -> TokenStats:
+        return replace(self, divergence=self.divergence.detach())
 
 
 class Decision(NamedTuple):

@@ -75,21 +75,21 @@ class _Reader:
         arm, axes, seed = (planned.arm, planned.axes, planned.seed) if planned else ("base", {}, None)
         run, identity, outcomes = Run(place), load_identity(evaluation), load_outcomes(evaluation)
         self.data = self.data or identity["examples"]
-        if identity["examples"] != self.data:
-            what = "played other examples than the rest of the study"
-            raise UserError(f"{evaluation}: {what}; delete it and run the study")
         rules = identity.get("rules") or {}
         self.rules = rules if self.rules is None else self.rules
-        if rules != self.rules:
-            what = f"was judged by other rules ({rules}) than the rest of the study ({self.rules})"
-            raise UserError(f"{evaluation}: {what}; delete it and run the study")
         checkpoint = max(run.checkpoints, default=None) if planned else None
         if planned and not checkpoint:
             what = "has an evaluation but no checkpoint"
             raise UserError(f"{place}: {what}; delete the folder and run the study again")
-        if checkpoint and file_digest(checkpoint / "adapter_model.safetensors") != identity["adapter"]:
-            what = f"is not an evaluation of {checkpoint}"
-            raise UserError(f"{evaluation}: {what}; delete it and run the study again")
+        problem = ""
+        if identity["examples"] != self.data:
+            problem = "played other examples than the rest of the study"
+        elif rules != self.rules:
+            problem = f"was judged by other rules ({rules}) than the rest of the study ({self.rules})"
+        elif checkpoint and file_digest(checkpoint / "adapter_model.safetensors") != identity["adapter"]:
+            problem = f"is not an evaluation of {checkpoint}"
+        if problem:
+            raise UserError(f"{evaluation}: {problem}; delete it and run the study again")
         outcomes = rejudged(outcomes, self.examples, evaluation) if self.examples else outcomes
         views: list[str] = list(dict.fromkeys(o.view for o in outcomes))
         metrics, timings = run.steps, run.timings
@@ -157,10 +157,9 @@ def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], sourc
         if outcome.view != "simulated":
             judged = [next(verdicts) for _ in outcome.turns]
             last = {name: getattr(judged[-1], name) for name in ("correct", "extracted", "status")}
-            turns = [
-                turn | ({"right": right[outcome.key, n]} if "right" in turn else {})
-                for n, turn in enumerate(outcome.turns)
-            ]
+            turns = [dict(turn) for turn in outcome.turns]
+            for n, turn in enumerate(turns):
+                turn |= {"right": right[outcome.key, n]} if "right" in turn else {}
             some = any(verdict.correct for verdict in judged)
             outcome = replace(outcome, any_correct=some, turns=turns, **last)
         fresh.append(outcome)

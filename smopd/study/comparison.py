@@ -73,22 +73,18 @@ def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: flo
     squares = sum((len(arm) - 1) * sd**2 for arm, sd in ((x, sd_a), (y, sd_b)) if len(arm) > 1)
     run_to_run = sqrt(squares / freedom) if freedom else nan
     seeds, items = (len(x), len(y)), x.shape[1] if known else None
-    given = (names, seeds, items, mean_a, sd_a, mean_b, sd_b, *tests, *over, run_to_run)
+    values = (names, seeds, items, mean_a, sd_a, mean_b, sd_b, *tests, *over, run_to_run)
     scale = 1.0 if max(abs(x).max(), abs(y).max()) <= 1 else 0.01
-    made = replace(Comparison(*given), alpha=alpha, scale=scale)
-    return _judged(made, _deciding(made), 1)
+    return family([replace(Comparison(*values), alpha=alpha, scale=scale)])[0]
 
 
 def family(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The comparisons, corrected after Holm for being looked at together; single seeds don't count."""
-    p_values = [_deciding(one) for one in comparisons]
+    # Welch's two-sided p; where no seeds differ there is none, and the clustered p decides, if any.
+    decided = ((one, one.clustered if one.spreadless else None) for one in comparisons)
+    p_values = [over_items.p if over_items else one.welch.p_two_sided for one, over_items in decided]
     size, adjusted = sum(not isnan(p) for p in p_values), statistics.holm(p_values)
     return [_judged(one, p, max(size, 1)) for one, p in zip(comparisons, adjusted, strict=True)]
-
-
-def _deciding(one: Comparison) -> float:
-    """Welch's two-sided p; where no seeds differ there is none, and the clustered p decides, if any."""
-    return one.clustered.p if one.spreadless and one.clustered else one.welch.p_two_sided
 
 
 def _judged(one: Comparison, p: float, size: int) -> Comparison:

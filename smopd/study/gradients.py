@@ -42,20 +42,20 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     term = next((t for t in plan.scored if t.selects), None)
     if term is None:
         raise UserError(f"{run}: the method {config.method} drops no token, so there is no gradient to split")
-    found = [checkpoint for checkpoint in folder.checkpoints if at in ("", checkpoint.name)]
-    if not found:
+    weights = next((c for c in reversed(folder.checkpoints) if at in ("", c.name)), None)
+    if weights is None:
         raise UserError(f"{run}: has no checkpoint {at or 'yet'}")
     from smopd.models.adapters import attach, merged, student_parameters
     from smopd.training.processes import Processes
     from smopd.training.step_scoring import StepScorer
 
     device = default_device()
-    with track(f"loading {config.model.path} with {found[-1].name}"):
+    with track(f"loading {config.model.path} with {weights.name}"):
         chat = load_model(config, device)
         start = resolve_adapter(config.model.adapter) if config.model.adapter else None
         model = attach(chat.model, config.lora, config.seed, start)
         student = list(student_parameters(model).values())
-        step = checkpoint.load(found[-1], model, torch.optim.AdamW(student), config)
+        step = checkpoint.load(weights, model, torch.optim.AdamW(student), config)
     chosen = prepared_examples(config, "train")
     rng(config.seed, "gradients").shuffle(chosen)
     in_place = config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})})
@@ -80,7 +80,7 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
         losses, gradients = scorer.differentiate(rollouts, moment, by_term=True)
     replies = [stats for loss in losses for stats in loss.terms["kept"].stats]
     keep, shares = kept.logged(moment).get("keep"), _shares(kept, replies, gradients)
-    return {"checkpoint": found[-1].name, "examples": len(rollouts), "keep": keep, **shares}
+    return {"checkpoint": weights.name, "examples": len(rollouts), "keep": keep, **shares}
 
 
 def _shares(

@@ -4,10 +4,10 @@ ordinary run, known by the hash of its settings, so studies that share a folder 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from smopd.config import Config, config_class, load_config, recipe_names, settings_hash
 from smopd.config_io import check, choices, flatten, leaves, nest, parse_override, read_toml, scalar
@@ -20,22 +20,16 @@ STUDIES = Path(__file__).parent / "studies"
 Tree = dict[str, Any]
 # One evaluation for all cells.
 SHARED = ("data.eval", "eval.", "data.verifiers", "data.databases", "prompts.", "rules.")
-KEYS = ["name", "title", "about", "paper", "place", "recipe", "seeds", "reference", "set", "axes", "arms",
-        "models"]  # fmt: skip
+KEYS = ["name", "title", "about", "paper", "place", "recipe", "seeds", "reference", "set", "axes", "arms"]
+KEYS += ["models"]
 
 
-@dataclass(frozen=True)
-class Arm:
+class Choice(NamedTuple):
+    """One of the arms or models compared."""
+
     name: str
-    method: str | None = None
-    set: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Base:
-    name: str
-    recipe: str
-    set: dict[str, Any] = field(default_factory=dict)
+    of: str | None  # an arm's method (None: the recipe's), a model's recipe
+    set: Tree
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,7 @@ class PlannedCell:
 
     model: str
     arm: str
-    axes: dict[str, Any]
+    axes: Tree
     seed: int
     config: Config
     key: str  # hash of the settings a run must keep
@@ -71,11 +65,11 @@ class Study:
     paper: str
     place: str  # default folder under runs/; studies with the same one share cells
     seeds: list[int]
-    arms: list[Arm]
-    models: list[Base]
+    arms: list[Choice]
+    models: list[Choice]
     axes: dict[str, list[Any]]
     cells: list[PlannedCell]
-    tree: dict[str, Any]  # the file's tables, with what was set on the command line
+    tree: Tree  # the file's tables, with what was set on the command line
 
     def base_config(self, model: str) -> Config:
         """What the untrained model is evaluated with: as the first cell of that model is."""
@@ -103,8 +97,8 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
     name, path = str(source), Path(source)
     stem = path.name.removesuffix(".toml")
     if name in study_names():
-        path = STUDIES / f"{name}.toml"
         name = f"{name}.toml"
+        path = STUDIES / name
     elif not path.is_file():
         shipped = choices(stem, study_names(), "shipped studies")
         if path.is_dir():
@@ -121,55 +115,47 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
     return parse_study({"name": stem} | tree, name)
 
 
-def parse_study(tree: dict[str, Any], source: str) -> Study:
+def parse_study(tree: Tree, source: str) -> Study:
     reader = _Reader(tree, source)
     name = reader.string("name", "study")
-    title, about, paper, place = (reader.string(key, "") for key in ("title", "about", "paper", "place"))
-    recipe = reader.string("recipe", "")
-    seeds = reader.seeds()
+    title, about, paper, place, recipe = map(reader.string, ("title", "about", "paper", "place", "recipe"))
+    seeds, axes = reader.seeds(), reader.axes()
     common = reader.settings(tree.get("set", {}), "[set]")
-    axes = reader.axes()
-    arms = [Arm(n, m, s) for n, m, s in reader.tables("arms", "method")]
-    models = [Base(n, r or "", s) for n, r, s in reader.tables("models", "recipe")]
+    arms, models = reader.tables("arms", "method"), reader.tables("models", "recipe")
     if models and recipe:
         reader.complain("recipe: each of the [[models]] names its own; delete one of the two")
     if not models:
         if not recipe:
             shipped = ", ".join(recipe_names())
             reader.complain(f"recipe: missing; a shipped recipe ({shipped}) or a TOML file")
-        models = [Base(slug(Path(recipe).name.removesuffix(".toml")), recipe)]
+        models = [Choice(slug(Path(recipe).name.removesuffix(".toml")), recipe, {})]
+    names = [arm.name for arm in arms]
     if not arms:
         reader.complain('arms: missing; begin each with [[arms]] and give it a name, e.g. name = "baseline"')
-    reference = reader.string("reference", arms[0].name if arms else "")
-    names = [arm.name for arm in arms]
+    reference = reader.string("reference", names[0] if arms else "")
     if arms and reference not in names:
         reader.complain(f"reference = {reference!r}: no such arm{choices(reference, names, 'arms')}")
-    for key in tree:
-        if key not in KEYS:
-            reader.complain(f"unknown key '{key}'{choices(key, KEYS, 'keys of a study')}")
+    for key in (key for key in tree if key not in KEYS):
+        reader.complain(f"unknown key '{key}'{choices(key, KEYS, 'keys of a study')}")
     if reader.problems:
         raise UserError("\n".join(dict.fromkeys(reader.problems)))
-    cells = [
-        _cell(source, common, model, arm, dict(zip(axes, point, strict=True)), seed)
-        # Seeds last: a study that is stopped early has whole replicates.
-        for seed, model, point, arm in product(seeds, models, product(*axes.values()), arms)
-    ]
+    cells = []
+    # Seeds last: a study that is stopped early has whole replicates.
+    for seed, model, values, arm in product(seeds, models, product(*axes.values()), arms):
+        point = dict(zip(axes, values, strict=True))
+        changes = common | model.set | arm.set | point | {"seed": seed}
+        overrides = [f"{key}={scalar(value)}" for key, value in changes.items()]
+        try:
+            config = load_config(model.of or "", overrides, arm.of)
+        except UserError as error:
+            raise UserError(f"{source}: {model.name}, {arm.name}: {error}") from None
+        cells.append(PlannedCell(model.name, arm.name, point, seed, config, settings_hash(config)))
     _check_grid(cells, source)
     if slug(name) != name:
         expected = "lower case letters, digits, '.', '_' and single '-' only"
         raise UserError(f"{source}: name = {name!r}: it names a folder; {expected}")
     texts = (name, title or name, about, reference, paper, place or slug(name))
     return Study(*texts, seeds, arms, models, axes, cells, tree)
-
-
-def _cell(source: str, common: Tree, model: Base, arm: Arm, point: Tree, seed: int) -> PlannedCell:
-    given = common | model.set | arm.set | point | {"seed": seed}
-    overrides = [f"{key}={scalar(value)}" for key, value in given.items()]
-    try:
-        config = load_config(model.recipe, overrides, arm.method)
-    except UserError as error:
-        raise UserError(f"{source}: {model.name}, {arm.name}: {error}") from None
-    return PlannedCell(model.name, arm.name, point, seed, config, settings_hash(config))
 
 
 def check_files(study: Study) -> None:
@@ -208,30 +194,30 @@ def _known(method: str) -> bool:
 class _Reader:
     """Reads a study file's keys and collects what is wrong with them."""
 
-    def __init__(self, tree: dict[str, Any], source: str) -> None:
+    def __init__(self, tree: Tree, source: str) -> None:
         self.tree, self.source = tree, source
         self.problems: list[str] = []
 
     def complain(self, problem: str) -> None:
         self.problems.append(f"{self.source}: {problem}")
 
-    def string(self, key: str, default: str) -> str:
+    def string(self, key: str, default: str = "") -> str:
         value = self.tree.get(key, default)
-        if not isinstance(value, str):
-            self.complain(f"{key} = {value!r}: expected a string")
-            return default
-        return value
+        if isinstance(value, str):
+            return value
+        self.complain(f"{key} = {value!r}: expected a string")
+        return default
 
     def seeds(self) -> list[int]:
         value = self.tree.get("seeds", [42])
         good = isinstance(value, list) and value and all(type(seed) is int and seed >= 0 for seed in value)
-        if not good or len(set(value)) != len(value):
-            expected = "expected a list of different whole numbers, e.g. [42, 123, 456]"
-            self.complain(f"seeds = {value!r}: {expected}")
-            return [42]
-        return value
+        if good and len(set(value)) == len(value):
+            return value
+        expected = "expected a list of different whole numbers, e.g. [42, 123, 456]"
+        self.complain(f"seeds = {value!r}: {expected}")
+        return [42]
 
-    def settings(self, table: Any, where: str) -> dict[str, Any]:
+    def settings(self, table: Any, where: str) -> Tree:
         if not isinstance(table, dict):
             self.complain(f'{where}: expected a table of settings, e.g. "train.steps" = 100')
             return {}
@@ -264,13 +250,13 @@ class _Reader:
                 self.check(key, value, "[axes]")
         return axes
 
-    def tables(self, key: str, kind: str) -> list[tuple[str, str | None, dict[str, Any]]]:
-        """(name, method or recipe, settings) of every [[arms]] or [[models]] table."""
+    def tables(self, key: str, kind: str) -> list[Choice]:
+        """Every [[arms]] or [[models]] table; `kind`: method or recipe."""
         rows = self.tree.get(key, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             self.complain(f"{key}: expected tables, each begun with [[{key}]]")
             return []
-        tables: list[tuple[str, str | None, dict[str, Any]]] = []
+        tables: list[Choice] = []
         for number, row in enumerate(rows, 1):
             where = f"[[{key}]] {number}"
             if extra := [k for k in row if k not in ("name", kind, "set")]:
@@ -279,15 +265,16 @@ class _Reader:
             if not isinstance(name, str) or not name.strip():
                 self.complain(f"{where}: name: missing, or no text")
                 continue
-            if name == "base" or name in [other for other, _, _ in tables]:
+            if name == "base" or name in [other.name for other in tables]:
                 why = "is the untrained model" if name == "base" else "taken"
                 self.complain(f"{where}: name = {name!r}: {why}")
             if value is not None and not isinstance(value, str):
                 self.complain(f"{where}: {kind} = {value!r}: expected a string")
             elif kind == "method" and value is not None and not _known(value):
-                known = choices(value, list(METHODS), "methods")
-                self.complain(f"{where}: method = {value!r}: unknown{known}")
+                self.complain(
+                    f"{where}: method = {value!r}: unknown{choices(value, list(METHODS), 'methods')}"
+                )
             elif kind == "recipe" and value is None:
                 self.complain(f"{where}: recipe: missing")
-            tables.append((name, value, self.settings(row.get("set", {}), where)))
+            tables.append(Choice(name, value, self.settings(row.get("set", {}), where)))
         return tables

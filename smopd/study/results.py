@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from smopd.errors import UserError
-from smopd.files import read_json, write_text
-from smopd.shape import check_shape
+from smopd.files import check_shape, read_json, write_text
 
 _SOURCE = {"folder": str, "config": str, "seed": (int, None), "data": str, "trained_by": (str, None),
            "evaluated_by": str, "adapter": (str, None)}  # fmt: skip
@@ -60,7 +59,7 @@ class Cell:
 
     def counts(self, view: str) -> np.ndarray:
         """[items] how often an item was right."""
-        return np.array([DIGITS.index(d) for d in self.right[view]], dtype=float)
+        return np.array([int(digit, 36) for digit in self.right[view]], dtype=float)
 
 
 @dataclass(frozen=True)
@@ -145,12 +144,11 @@ def load_results(path: Path) -> Results:
     for name in ("cells", "base"):
         for number, row in enumerate(plain[name], 1):
             _check_digits(row, plain, f"{path}, {name} {number}")
-    rows = {name: plain[name] for name in ("cells", "base")}
-    try:
-        made = {k: [Cell(**c | {"source": CellSource(**c["source"])}) for c in v] for k, v in rows.items()}
-    except TypeError as error:
-        raise UserError(f"{path}: not the results of a study: {error}") from None
-    return Results(**plain | made)
+        try:
+            plain[name] = [Cell(**row | {"source": CellSource(**row["source"])}) for row in plain[name]]
+        except TypeError as error:
+            raise UserError(f"{path}: not the results of a study: {error}") from None
+    return Results(**plain)
 
 
 def _check_digits(row: dict[str, Any], plain: dict[str, Any], where: str) -> None:

@@ -24,11 +24,10 @@ from pathlib import Path
 
 from smopd.config import to_toml
 from smopd.errors import UserError
-from smopd.files import Held, locked, read_json, require_writable, write_json, write_text
+from smopd.files import Held, check_shape, locked, read_json, require_writable, write_json, write_text
 from smopd.machine import cpu_cores
 from smopd.runs.evaluations import TRAINED, evaluation_folder
 from smopd.runs.layout import CONFIG, EVAL, METRICS
-from smopd.shape import check_shape
 from smopd.study.plan import PlannedCell, Study, parse_study
 from smopd.training.interrupt import interruptible
 
@@ -69,8 +68,8 @@ class StudyFolder:
 
     def cell(self, cell: PlannedCell) -> Path:
         """The cell's run folder, whichever study named it."""
-        found = sorted((self.path / "cells").glob(f"*-{cell.key}"))
-        return found[0] if found else self.path / "cells" / cell.folder
+        cells = self.path / "cells"
+        return min(cells.glob(f"*-{cell.key}"), default=cells / cell.folder)
 
     def base(self, model: str) -> Path:
         """The folder of an untrained model; its evaluation is in eval/."""
@@ -78,21 +77,20 @@ class StudyFolder:
 
     def jobs(self) -> list[StudyJob]:
         """Everything there is to run, the untrained models first."""
-        made = []
+        jobs = []
         for model in self.study.models:
             folder = self.base(model.name)
-            evaluation, name = folder / EVAL, f"{model.name}, untrained"
-            commands = [["eval", str(folder / CONFIG), "--out", str(evaluation)]]
-            made.append(StudyJob(f"base-{folder.name}", name, folder, evaluation / "summary.json", commands))
+            commands = [["eval", str(folder / CONFIG), "--out", str(folder / EVAL)]]
+            names = f"base-{folder.name}", f"{model.name}, untrained"
+            jobs.append(StudyJob(*names, folder, folder / EVAL / "summary.json", commands))
         for cell in self.study.cells:
             folder, config = self.cell(cell), self.path / "configs" / f"{cell.folder}.toml"
             evaluation, steps = evaluation_folder(folder, TRAINED), cell.config.train.steps
             train = ["train", str(config), "--out", str(folder)]
             commands = [train, ["eval", str(folder), "--no-base", "--out", str(evaluation)]]
-            made.append(
-                StudyJob(cell.folder, cell.label, folder, evaluation / "summary.json", commands, steps)
-            )
-        return made
+            names = cell.folder, cell.label
+            jobs.append(StudyJob(*names, folder, evaluation / "summary.json", commands, steps))
+        return jobs
 
     def prepare(self) -> None:
         require_writable(self.study_path)
@@ -133,13 +131,10 @@ def study_folders(path: Path) -> list[StudyFolder]:
     """The studies that were run in a folder; or the one whose own folder it is."""
     alone = (path / "study.json").exists()
     files = [path / "study.json"] if alone else sorted(path.glob("studies/*/study.json"))
-    return [StudyFolder(f.parent.parent.parent, _read_study(f)) for f in files]
-
-
-def _read_study(file: Path) -> Study:
-    tree = read_json(file)
-    check_shape(tree, dict, str(file))
-    return parse_study(tree, str(file))
+    trees = {file: read_json(file) for file in files}
+    for file, tree in trees.items():
+        check_shape(tree, dict, str(file))
+    return [StudyFolder(file.parents[2], parse_study(tree, str(file))) for file, tree in trees.items()]
 
 
 def command_lines(jobs: list[StudyJob]) -> list[str]:
@@ -154,9 +149,8 @@ class Scheduler:
     def __init__(self, folder: StudyFolder, jobs: list[StudyJob], width: int, retries: int) -> None:
         self.folder, self.jobs, self.width, self.retries = folder, jobs, width, retries
         self.devices = visible_devices() if width > 1 else []
-        self.running: dict[
-            int, tuple[StudyJob, subprocess.Popen[bytes], list[list[str]], float]
-        ] = {}  # by slot
+        # By slot: the job, its process, the commands after it, when it began.
+        self.running: dict[int, tuple[StudyJob, subprocess.Popen[bytes], list[list[str]], float]] = {}
 
     def run(self, report: Callable[["Scheduler"], None]) -> None:
         """Until every job is done or has failed. Ctrl-C stops the running ones, which save what they have."""
@@ -217,7 +211,7 @@ class Scheduler:
         if code != 0 or not job.done:
             log = self.folder.path / "logs" / f"{job.name}.log"
             printed = log.read_text(encoding="utf-8", errors="replace").splitlines()
-            lines = [line for line in printed if line.strip()] or ["it printed nothing"]
+            lines = ["it printed nothing", *(line for line in printed if line.strip())]
             errors = [line for line in lines if line.startswith("error: ")]
             last = (errors or lines)[-1].removeprefix("error: ")[:300]
             job.error = f"{last} (exit code {code}; {log})"

@@ -176,16 +176,13 @@ class TableBuilder:
 
     def accuracies(self, path: tuple[object, ...], cells: list[Cell]) -> list[Entry]:
         """Every view's accuracy, and the gap FULL less SHARDED where both are there."""
-        entries = []
+        of, columns = self.results.accuracy, {}
         for view in self.results.views:
-            known = [(c, self.results.accuracy(c, view)) for c in cells if view in c.right]
-            entries.append(mean_entry((*path, view), known, hundred))
+            columns[view] = [(cell, of(cell, view)) for cell in cells if view in cell.right]
         if self.has_gap:
             both = [cell for cell in cells if {"full", "sharded"} <= set(cell.right)]
-            of = self.results.accuracy
-            gaps = [(cell, of(cell, "full") - of(cell, "sharded")) for cell in both]
-            entries.append(mean_entry((*path, "gap"), gaps, hundred))
-        return entries
+            columns["gap"] = [(cell, of(cell, "full") - of(cell, "sharded")) for cell in both]
+        return [mean_entry((*path, name), values, hundred) for name, values in columns.items()]
 
     def accuracy_heads(self) -> list[str]:
         return [*(f"{view.upper()}, %" for view in self.results.views), *(["gap"] if self.has_gap else [])]

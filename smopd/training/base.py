@@ -18,13 +18,15 @@ from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet
 from smopd.training.runs import Note, train_run
 
+RECIPE = "smollm2-base"
+
 
 def build_base(
     out: Path, overrides: list[str], track: Track = quiet, note: Note = lambda row: ""
 ) -> dict[str, Any]:
     """Make what of the three parts is missing; where they are."""
     parts = {name: str(out / name) for name in ("stock", "run", "model")}
-    config = load_config("smollm2-base", [f"model.path={json.dumps(parts['stock'])}", *overrides])
+    config = load_config(RECIPE, [f"model.path={json.dumps(parts['stock'])}", *overrides])
     folder = RunFolder(out / "run", config)  # refuses other settings than those it was begun with
     if (out / "model" / "config.json").exists():
         return parts

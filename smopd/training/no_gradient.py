@@ -47,8 +47,7 @@ def _by_term(causes: dict[str, str]) -> str:
 
 
 def _scored(losses: Sequence[RolloutLoss], term: Term) -> Scored:
-    parts = [loss.terms[term.name] for loss in losses]
-    return [pair for part in parts for pair in zip(part.replies, part.stats, strict=True)]
+    return [pair for loss in losses for pair in loss.terms[term.name].scored()]
 
 
 def _kept(scored: Scored) -> int:

@@ -64,8 +64,7 @@ def score(
     """The loss of each rollout of a micro-batch, with gradient to the student.
 
     `peers` are all rollouts of the step (default: these). `decided` holds what terms that look at all of them
-    weigh tokens with and are divided by. `alternatives`: how many of each model's likeliest tokens the
-    statistics hold.
+    weigh tokens with and are divided by. `alternatives`: likeliest tokens of each model in the statistics.
     """
     body, weight = body_and_head(model)
     head = path.head(weight)
@@ -86,8 +85,8 @@ def score(
             if term.per != "reply":
                 divisor = decided.divisors.get((term.name, pool_of(term, rollout)), 1) if decided else 1
                 share = len(everyone.rollouts) / (divisor * pools[term.name])
-            numbered = [replies[k] for k in chosen]
-            terms[term.name] = term_loss(term, numbered, of_term, rollout.correct, zero, share)
+            asked = [replies[k] for k in chosen]
+            terms[term.name] = term_loss(term, asked, of_term, rollout.correct, zero, share)
             scored.update(zip(chosen, of_term, strict=True))
         total = sum((loss.value for loss in terms.values()), start=zero)
         losses.append(RolloutLoss(total, terms, tuple((replies[k], scored[k]) for k in sorted(scored))))
@@ -167,10 +166,9 @@ class _MicroBatch:
             further = [k for k, unit in enumerate(self.units) if unit.auxiliary[0] == kind]
             if not chosen and not further and not self.path.always:
                 continue
-            sequences = [self.sequence(k, context) for k in chosen for _, context in self.units[k].contexts]
-            sequences += [
-                self.sequence(k, context) for k in further for context in self.units[k].auxiliary[1]
-            ]
+            asked = [(k, context) for k in chosen for _, context in self.units[k].contexts]
+            asked += [(k, context) for k in further for context in self.units[k].auxiliary[1]]
+            sequences = [self.sequence(k, context) for k, context in asked]
             with teacher_weights(self.model, kind):
                 states = self.hidden(sequences)
             pieces = iter(states.split([len(tokens) for _, tokens in sequences]))

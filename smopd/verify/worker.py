@@ -26,8 +26,6 @@ _ORPHAN = 30.0  # seconds past a time limit after which the parent must be gone
 
 
 class _Printed(io.BytesIO):
-    """Keeps the beginning of what is written to it."""
-
     def fileno(self) -> int:
         return 1  # the null device, for whoever insists on a file
 

@@ -248,12 +248,13 @@ def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = dict.fromkeys(name for row in rows.values() for name in row if name != "step")
     every = max(1, ceil(len(steps) / POINTS))
     parts = [steps[i : i + every] for i in range(0, len(steps), every)]
-    columns = {name: [_mean(rows[step].get(name) for step in part) for part in parts] for name in names}
+    columns = {name: [curve_point(rows[step].get(name) for step in part) for part in parts] for name in names}
     curves = {"name": "", "step": [part[-1] for part in parts], "metrics": columns, "evaluations": []}
     return curves | {"done": len(steps)}
 
 
-def _mean(values: Iterable[Any]) -> float | None:
+def curve_point(values: Iterable[Any]) -> float | None:
+    """The mean of those that are numbers, in five digits."""
     known = [value for value in map(finite, values) if value is not None]
     return float(f"{fmean(known):.5g}") if known else None
 

@@ -260,7 +260,7 @@ def test_own_verifiers_are_known_to_a_plan_and_to_a_dry_run(smopd, tmp_path):
     settings = ("--set", "data.train=d.jsonl", "--set", 'data.verifiers=["own.py"]')
     code, out, err = smopd("plan", "pocket", *settings)
     assert code == 0, err
-    assert "d.jsonl with the model's tokenizer" in out
+    assert "words of d.jsonl" in out
     code, out, _ = smopd("train", "pocket", "--dry-run", *settings)
     assert code == 0
     assert "# memory, MB: " in out

@@ -9,7 +9,6 @@ from smopd.errors import UserError
 from smopd.models import load_model
 from smopd.models.adapters import (
     attach,
-    copy_to_teacher,
     load_parameters,
     merged,
     save_teacher,
@@ -82,7 +81,7 @@ def test_inside_the_block_the_teacher_computes_and_keeps_no_graph(model):
     assert student.requires_grad
     torch.testing.assert_close(teacher, same)
     assert (student - teacher).abs().max() > 0.01
-    copy_to_teacher(model)
+    update_teacher(model, 0.0)
     with teacher_weights(model, "ema"):
         torch.testing.assert_close(model(input_ids=ids).logits, student)
 

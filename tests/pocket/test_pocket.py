@@ -56,11 +56,11 @@ def test_the_templates_text_and_the_builders_ids_are_the_same(pocket):
     for told in islice(tasks("train", 5), 12):
         for write in (dialogues.full_dialogue, dialogues.prefix_dialogue, mixed_dialogue):
             messages = write(told, rng("t", told.example.id))
-            ids, labels = encode(pocket.tokenizer, messages)
+            ids, labels = encode(pocket.renderer.tokenizer, messages)
             assert ids == pocket.renderer.encode(pocket.renderer.text(messages, generation_prompt=False))
             labelled = [i for i, label in zip(ids, labels, strict=True) if label != -100]
             replies = [m["content"] for m in messages if m["role"] == "assistant"]
-            assert pocket.tokenizer.decode(labelled) == "".join(f"{r}<|end|>" for r in replies)
+            assert pocket.renderer.tokenizer.decode(labelled) == "".join(f"{r}<|end|>" for r in replies)
 
 
 def test_every_number_of_the_world_is_one_token_and_any_text_survives(pocket):

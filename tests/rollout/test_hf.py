@@ -130,8 +130,8 @@ def same(ours, theirs):
 def test_kept_turns_give_the_tokens_of_turns_from_scratch(pocket, sampling, attention, template, history):
     pocket.model.set_attn_implementation(attention)
     if template:
-        pocket.tokenizer.chat_template = template
-    renderer = Renderer(pocket.tokenizer, end_ids=pocket.renderer.end_ids)
+        pocket.renderer.tokenizer.chat_template = template
+    renderer = Renderer(pocket.renderer.tokenizer, end_ids=pocket.renderer.end_ids)
     cached, stock = (kind(pocket.model, renderer.end_ids, batch=5) for kind in (HFEngine, StockEngine))
     same(play(pocket, cached, sampling, renderer, history), play(pocket, stock, sampling, renderer, history))
     assert cached.usage.prompt == stock.usage.prompt

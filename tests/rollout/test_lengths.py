@@ -17,7 +17,7 @@ LONG = Example("long", "math", "Give a number.", SHARDS, " ".join(SHARDS), {"val
 
 
 def renderer(pocket, limit):
-    return Renderer(pocket.tokenizer, end_ids=pocket.renderer.end_ids, context_length=limit)
+    return Renderer(pocket.renderer.tokenizer, end_ids=pocket.renderer.end_ids, context_length=limit)
 
 
 def tokens_before(pocket, turns):

@@ -66,8 +66,8 @@ def test_static_shapes_give_the_same_replies(pocket, prompts, sampling, attentio
 @pytest.mark.parametrize("graphs", [None, RecordedGraphs], ids=["eager", "replayed"])
 def test_whole_conversations_are_the_same(pocket, history, graphs):
     """Turns reuse what was kept, in a batch of which rows leave, in columns that run out."""
-    pocket.tokenizer.chat_template = FORGETFUL
-    renderer = Renderer(pocket.tokenizer, end_ids=pocket.renderer.end_ids)
+    pocket.renderer.tokenizer.chat_template = FORGETFUL
+    renderer = Renderer(pocket.renderer.tokenizer, end_ids=pocket.renderer.end_ids)
     growing, fixed = engines(pocket, graphs, batch=5)
     ours = play(pocket, fixed, NUCLEUS, renderer, history)
     theirs = play(pocket, growing, NUCLEUS, renderer, history)

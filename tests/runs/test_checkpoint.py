@@ -18,9 +18,9 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError
 
-from smopd.code_version import code_version
 from smopd.config import Config, load_config, settings_hash
 from smopd.errors import UserError
+from smopd.machine import code_version
 from smopd.models import load_model
 from smopd.models.adapter_files import STUDENT
 from smopd.models.adapters import attach, student_parameters, teacher_parameters, update_teacher

@@ -17,8 +17,16 @@ from support.page_parser import Page
 from support.synthetic_study import HOSTILE, study
 
 from smopd.study.drawing import Figure
-from smopd.study.render import inline_svg, ranges, render_html, short
-from smopd.study.report import audit_report, make_document, render_files, write_study_report
+from smopd.study.report import (
+    audit_report,
+    inline_svg,
+    make_document,
+    ranges,
+    render_files,
+    render_html,
+    short,
+    write_study_report,
+)
 from smopd.study.results import Results
 from smopd.tables import latex, markdown
 

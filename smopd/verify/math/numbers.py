@@ -114,8 +114,9 @@ _DECADES = "twenty thirty forty fifty sixty seventy eighty ninety"
 _TENS = {word: 10 * value for value, word in enumerate(_DECADES.split(), 2)}
 _WORD = "|".join(sorted([*_ONES, *_TENS, *_SCALES], key=len, reverse=True))
 _WORDS = re.compile(
-    rf"(?i)\b(?:an?\s+(?=(?:hundred|thousand|million)\b))?(?:{_WORD})(?:(?:\s+and\s+|[\s-]+)(?:{_WORD})){{0,12}}\b"
-    r"(?P<half>\s+and\s+a\s+half\b)?(?P<more>[\s-]+(?:point|half|halves|(?:third|quarter|(?:[a-z]{1,7}th))s?)\b)?"
+    rf"(?i)\b(?:an?\s+(?=(?:hundred|thousand|million)\b))?(?:{_WORD})"
+    rf"(?:(?:\s+and\s+|[\s-]+)(?:{_WORD})){{0,12}}\b(?P<half>\s+and\s+a\s+half\b)?"
+    r"(?P<more>[\s-]+(?:point|half|halves|(?:third|quarter|(?:[a-z]{1,7}th))s?)\b)?"
 )
 
 

@@ -135,7 +135,6 @@ _QUESTION_MARK = re.compile(r"\?[\s)\]\"'*_}$]*+\Z")
 
 
 def _asks_back(text: str) -> bool:
-    """Whether the last sentence is a question with a number in it."""
     last = _BOUNDARY.split(text.strip()[-_WINDOW:])[-1]
     if not _QUESTION_MARK.search(last) or _COURTESY.match(last):
         return False

@@ -137,8 +137,6 @@ for _name in ARITHMETIC:
 
 
 class Tests:
-    """The tests of one program, at one end of a socket."""
-
     def __init__(self, fd: int) -> None:
         self.fd, self.gone, self.lock = fd, "", threading.Lock()
         self.remotes, self.exceptions = dict[int, Remote](), dict[int, type[Exception]]()

@@ -143,7 +143,6 @@ def work(level: str, paths: list[str]) -> None:
 
 
 def _may_be(user: int) -> bool:
-    """Can a process become this user, and still read the library?"""
     try:
         os.seteuid(user)
         return os.access(os.__file__, os.R_OK, effective_ids=True)

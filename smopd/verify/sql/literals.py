@@ -83,7 +83,6 @@ class _Words:
         self._names = {_singular(_fold(name.replace("_", " "))) for name in names}
 
     def says(self, text: str, meant: str, elsewhere: set[str]) -> bool:
-        """Is a text the user's word for what the reference means?"""
         if (text[:1] == "%", text[-1:] == "%") != (meant[:1] == "%", meant[-1:] == "%"):
             return False
         said, stored = _fold(text), _fold(meant)

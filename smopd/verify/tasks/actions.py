@@ -177,7 +177,6 @@ def _first(values: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Inside an object every key again lists its allowed values."""
     if isinstance(value, dict):
         return {key: _first(inner) for key, inner in value.items() if _stated(inner)}
     return [_plain(inner) for inner in value] if isinstance(value, list) else value

@@ -19,13 +19,14 @@ from smopd.errors import UserError
 from smopd.evaluation.store import load_identity, load_outcomes, load_summary
 from smopd.pages import render
 from smopd.runs import is_run
+from smopd.study.collect import collect
 from smopd.study.run import StudyFolder, study_folders
 from smopd.tracking import Track, quiet
 from smopd.viewer.look import packing
 from smopd.viewer.look.conversations import Shown, evaluated, rollouts
 from smopd.viewer.look.packing import json_bytes, pack, script
 from smopd.viewer.look.runs import ConversationSource, read_run, sources_of
-from smopd.viewer.look.studies import read_study, study_runs
+from smopd.viewer.look.studies import study_payload, study_runs
 from smopd.viewer.look.summary import improved
 
 FOLDER = "view"
@@ -119,7 +120,7 @@ def _read(
         "runs": runs,
         "sources": [_source_row(source, runs) for source in sources],
         "rows": rows.columns(),
-        "studies": [read_study(study, numbers) for study in studies],
+        "studies": [study_payload(collect(study), study.path, numbers) for study in studies],
         "summaries": [] if studies else list(_summaries(runs, sources, rows.logged)),
     }
     return index, written

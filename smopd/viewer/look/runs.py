@@ -8,10 +8,10 @@ from types import NoneType
 from typing import Any
 
 from smopd.config_io import flatten
-from smopd.formatting import finite
 from smopd.models.checksums import step_of
 from smopd.runs import Run
 from smopd.runs.evaluations import BASE
+from smopd.viewer.report import curve_point
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,12 @@ def read_run(run: Path) -> dict[str, Any]:
         "ended": _ended(folder, done, rows),
         "settings": {k: v if isinstance(v, plain) else str(v) for k, v in settings.items()},
         "step": [row["step"] for row in rows],
-        "metrics": {name: [_number(row.get(name)) for row in rows] for name in names},
+        "metrics": {name: [curve_point([row.get(name)]) for row in rows] for name in names},
         "evaluations": folder.training_evaluations,
         "starts": folder.starts,
         "warnings": [*warned, *_unjudged(rows)],
         "checkpoints": [step_of(checkpoint) for checkpoint in folder.checkpoints],
     }
-
-
-def _number(value: Any) -> float | None:
-    """Five digits: what a curve shows."""
-    number = finite(value)
-    return None if number is None else float(f"{number:.5g}")
 
 
 def _ended(run: Run, done: int, rows: list[dict[str, Any]]) -> str:

@@ -7,12 +7,10 @@ import numpy as np
 
 from smopd.evaluation.statistics import accuracy_interval
 from smopd.runs import is_run
-from smopd.study.collect import collect
 from smopd.study.results import Cell, Results
 from smopd.study.run import StudyFolder
 from smopd.study.table_parts import Place, TableBuilder
 from smopd.study.tables import comparison_sentences, verdict_lines
-from smopd.tracking import Track, quiet
 
 FLIPS = 100  # items of an arm that are listed
 
@@ -24,12 +22,8 @@ def study_runs(folder: StudyFolder) -> list[Path]:
     return [place for place in dict.fromkeys(places) if is_run(place)]
 
 
-def read_study(folder: StudyFolder, numbers: dict[str, int], track: Track = quiet) -> dict[str, Any]:
-    """A study for its page; `numbers`: where its runs stand among all, by folder."""
-    return study_payload(collect(folder, track=track), folder.path, numbers)
-
-
 def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
+    """A study in this folder, for its page; `numbers`: where its runs stand among all, by folder."""
     make = TableBuilder(results)
     views = []
     for view in make.views:
