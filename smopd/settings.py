@@ -71,20 +71,22 @@ class DataSettings(Section):
 
     train: str = Field("pocket:train", min_length=1, description='training examples: file or "pocket:train"')
     eval: str = Field("pocket:eval", min_length=1, description='evaluation examples: file or "pocket:eval"')
-    train_limit: int = Field(0, ge=0, description="use only the first so many training examples; 0 = all")
-    verifiers: list[str] = Field([], description="your Python files with @verifier functions")
-    databases: str = Field("", description="database task: folder with ID/ID.sqlite; empty = synthesised")
+    train_limit: int = Field(0, ge=0, description="use only the first N training examples; 0 = all")
+    verifiers: list[str] = Field([], description="Python files with @verifier functions")
+    databases: str = Field(
+        "", description="database task: folder with ID/ID.sqlite; empty = generated databases"
+    )
 
 
 class RolloutSettings(Section):
     batch: int = Field(64, ge=1, description="conversations in one generate call")
     temperature: float = Field(1.0, gt=0, description="sampling temperature")
     top_p: float = Field(0.95, gt=0, le=1, description="nucleus sampling; 1 = off")
-    top_k: int = Field(20, ge=0, description="sample among the k likeliest tokens; 0 = off")
+    top_k: int = Field(20, ge=0, description="sample among the k most likely tokens; 0 = off")
     merge: bool = Field(False, description="sample with the adapter merged: faster, more memory")
-    middle_tokens: int = Field(256, ge=1, le=1_000_000, description="limit of a middle reply")
+    middle_tokens: int = Field(256, ge=1, le=1_000_000, description="token limit of a middle reply")
     answer_tokens: int = Field(
-        1024, ge=1, le=1_000_000, description="limit of an answer reply and of a FULL reply"
+        1024, ge=1, le=1_000_000, description="token limit of an answer reply and of a FULL reply"
     )
 
 
@@ -92,22 +94,31 @@ class EngineSettings(Section):
     kind: str = Field(
         "hf",
         description="auto (vllm where there is a GPU and vLLM, else hf), hf, vllm, vllm-http, openai "
-        "(evaluation), or a Python file of yours",
+        "(evaluation), or your own Python file",
     )
-    cache_mb: int = Field(4096, ge=0, description="hf: keys and values kept from turn to turn; 0 = none")
+    cache_mb: int = Field(4096, ge=0, description="hf: size of the KV cache kept between turns; 0 = none")
     servers: list[str] = Field([], description="vllm-http, openai: base URLs, e.g. http://host:8000")
     model: str = Field("", description="openai: the served model's name; empty = the endpoint's first")
     api_key_env: str = Field(
-        "OPENAI_API_KEY", description="servers: environment variable with the key, which is never written"
+        "OPENAI_API_KEY",
+        description="servers: environment variable that holds the API key, which is never written",
     )
-    concurrency: int = Field(64, ge=1, le=10_000, description="servers: requests in flight at each")
-    timeout: float = Field(600.0, gt=0, description="servers: seconds for one request")
-    retries: int = Field(5, ge=0, description="servers: further tries of a failed request, ever later")
-    adapters: str = Field("", description="vllm-http: folder all servers can read; empty = in the run folder")
-    memory: float = Field(0.3, gt=0, le=1, description="vllm: share of the GPU's memory it may take")
-    max_length: int = Field(0, ge=0, description="vllm: tokens of context and reply; 0 = the model's")
-    sleep: bool = Field(False, description="vllm: leave the GPU's memory to training between rollouts")
-    gap_warning: float = Field(0.05, gt=0, description="warn above this mean gap to training, nats a token")
+    concurrency: int = Field(64, ge=1, le=10_000, description="servers: concurrent requests per server")
+    timeout: float = Field(600.0, gt=0, description="servers: timeout of a request, in seconds")
+    retries: int = Field(
+        5, ge=0, description="servers: retries of a failed request, with exponential backoff"
+    )
+    adapters: str = Field(
+        "", description="vllm-http: folder that all servers can read; empty = in the run folder"
+    )
+    memory: float = Field(0.3, gt=0, le=1, description="vllm: fraction of the GPU's memory it may use")
+    max_length: int = Field(0, ge=0, description="vllm: maximum tokens of context and reply; 0 = the model's")
+    sleep: bool = Field(False, description="vllm: release the GPU's memory while training")
+    gap_warning: float = Field(
+        0.05,
+        gt=0,
+        description="warn if sampling and training log-probabilities differ by more, nats per token",
+    )
 
     @field_validator("kind")
     @classmethod
@@ -115,7 +126,7 @@ class EngineSettings(Section):
         if kind in ENGINES or kind.endswith(".py"):
             return kind
         kinds = ", ".join(ENGINES)
-        raise ValueError(f"expected one of {kinds}, or a Python file of yours (docs/extending.md)")
+        raise ValueError(f"expected one of {kinds}, or your own Python file (docs/extending.md)")
 
 
 class LoraSettings(Section):
@@ -128,8 +139,8 @@ class LoraSettings(Section):
 class TeacherSettings(Section):
     """The teacher: a moving average of the student's adapter."""
 
-    decay: float = Field(0.99, ge=0, le=1, description="share of the old teacher kept at each update")
-    every: int = Field(1, ge=1, description="steps from one update to the next")
+    decay: float = Field(0.99, ge=0, le=1, description="decay of the moving average")
+    every: int = Field(1, ge=1, description="steps between teacher updates")
 
 
 class OptimSettings(Section):
@@ -138,49 +149,55 @@ class OptimSettings(Section):
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
-    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="after the warm-up")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="learning rate schedule after the warm-up"
+    )
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
-    grad_clip: float = Field(1.0, ge=0, description="largest gradient norm; 0 = off")
+    grad_clip: float = Field(1.0, ge=0, description="maximum gradient norm; 0 = off")
 
 
 class TrainSettings(Section):
     steps: int = Field(100, ge=1, description="optimizer steps")
     rollouts: int = Field(8, ge=1, le=100_000, description="examples rolled out for one step")
-    micro_batch: int = Field(1, ge=1, description="rollouts scored at once: memory and speed, not the result")
-    row_tokens: int = Field(2048, ge=1, description="packed tokens in a scoring pass, for memory and speed")
+    micro_batch: int = Field(
+        1, ge=1, description="rollouts scored at once; changes memory and speed, not the result"
+    )
+    row_tokens: int = Field(
+        2048, ge=1, description="packed tokens per scoring pass; changes memory and speed, not the result"
+    )
     recompute: bool = Field(False, description="gradient checkpointing: less memory, more computation")
     checkpoint_every: int = Field(10, ge=1, description="steps between checkpoints")
-    keep_checkpoints: int = Field(2, ge=1, description="how many of the latest checkpoints stay on disk")
+    keep_checkpoints: int = Field(2, ge=1, description="number of latest checkpoints kept on disk")
     save_rollouts: bool = Field(True, description="write every rollout into the run folder")
-    save_tokens: bool = Field(False, description="write every token's statistics, see docs/view.md")
-    alternatives: int = Field(5, ge=1, description="with them: likely tokens of either model, at most")
-    max_skipped: int = Field(5, ge=1, description="stop after so many steps in a row without a gradient")
-    shard: bool = Field(False, description="several processes: split the frozen weights among them (FSDP2)")
+    save_tokens: bool = Field(False, description="log statistics of every token, see docs/view.md")
+    alternatives: int = Field(5, ge=1, description="top-k alternatives logged per token and model")
+    max_skipped: int = Field(5, ge=1, description="stop after N consecutive steps without a gradient")
+    shard: bool = Field(False, description="shard the frozen weights across processes (FSDP2)")
     eval_every: int = Field(0, ge=0, description="steps between evaluations while training; 0 = none")
-    eval_limit: int = Field(50, ge=1, description="evaluation examples used for that")
+    eval_limit: int = Field(50, ge=1, description="evaluation examples used while training")
     teacher_every: int = Field(
-        0, ge=0, description="steps between samples of the teacher's own middle replies; 0 = none"
+        0, ge=0, description="steps between measurements of the teacher's own middle replies; 0 = none"
     )
-    patience: int = Field(0, ge=0, description="stop after so many without a better SHARDED; 0 = never")
-    trackers: list[Literal["tensorboard", "trackio", "wandb"]] = Field([], description="more metrics sinks")
+    patience: int = Field(0, ge=0, description="early-stopping patience, in evaluations; 0 disables it")
+    trackers: list[Literal["tensorboard", "trackio", "wandb"]] = Field([], description="metrics trackers")
 
 
 class EvalSettings(Section):
-    limit: int = Field(0, ge=0, description="use only the first so many examples; 0 = all")
+    limit: int = Field(0, ge=0, description="use only the first N examples; 0 = all")
     batch: int = Field(64, ge=1, description="conversations in one generate call")
-    tokens: int = Field(1024, ge=1, le=1_000_000, description="limit of an answer reply")
-    middle_tokens: int = Field(1024, ge=1, le=1_000_000, description="limit of a middle reply")
+    tokens: int = Field(1024, ge=1, le=1_000_000, description="token limit of an answer reply")
+    middle_tokens: int = Field(1024, ge=1, le=1_000_000, description="token limit of a middle reply")
     temperature: float = Field(0.0, ge=0, description="0 = greedy")
     views: list[Literal["full", "concat", "sharded", "recap", "snowball", "simulated", "teacher"]] = Field(
-        ["full", "sharded"], min_length=1, description="how a task is told, see docs/evaluation.md"
+        ["full", "sharded"], min_length=1, description="views to play, see docs/evaluation.md"
     )
     clean: Literal["method", "separate", "merged", "goal-last"] = Field(
-        "method", description="view teacher: how it is told the user turns; method = as in training"
+        "method", description="view teacher: form of the user turns; method = as in training"
     )
-    runs: int = Field(1, ge=1, description="how often each conversation is played, with other seeds")
-    save_tokens: bool = Field(False, description="hf: write every reply token's statistics, see docs/view.md")
-    save_tokens_limit: int = Field(0, ge=0, description="with them: of the first N examples; 0 = of all")
-    alternatives: int = Field(5, ge=1, description="with them: likely tokens at each, at most")
+    runs: int = Field(1, ge=1, description="times each conversation is played, with different seeds")
+    save_tokens: bool = Field(False, description="hf: log statistics of every reply token, see docs/view.md")
+    save_tokens_limit: int = Field(0, ge=0, description="log tokens of the first N examples only; 0 = all")
+    alternatives: int = Field(5, ge=1, description="top-k alternatives logged per token")
 
 
 class UserSettings(Section):
@@ -189,14 +206,16 @@ class UserSettings(Section):
     servers: list[str] = Field([], description="base URLs, e.g. http://host:8000")
     model: str = Field("", description="the served model's name; empty = the endpoint's first")
     api_key_env: str = Field("OPENAI_API_KEY", description="environment variable with the key")
-    concurrency: int = Field(16, ge=1, le=10_000, description="requests in flight at each server")
-    timeout: float = Field(600.0, gt=0, description="seconds for one request")
-    retries: int = Field(3, ge=0, description="further tries of a failed request or unusable answer")
-    temperature: float = Field(1.0, ge=0, description="of the user's words; labels, extractions: greedy")
+    concurrency: int = Field(16, ge=1, le=10_000, description="concurrent requests per server")
+    timeout: float = Field(600.0, gt=0, description="timeout of a request, in seconds")
+    retries: int = Field(3, ge=0, description="retries of a failed request or an unusable answer")
+    temperature: float = Field(
+        1.0, ge=0, description="temperature of the user's messages; labels and extractions are greedy"
+    )
 
 
 class Settings(Section):
-    """All of them: what models, engines and data need to know of a run."""
+    """All settings but those of the method."""
 
     seed: int = Field(42, ge=0, description="every random choice of the run derives from it")
     model: ModelSettings = Field(default_factory=ModelSettings)

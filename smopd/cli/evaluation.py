@@ -46,7 +46,7 @@ def evaluate(
     """Accuracy of a model or a trained run, with 95% intervals and the paired comparison of the views.
 
     Of a run, its model before training is evaluated too, on the same examples with the same settings, unless
-    that is known already. The same command goes on where it was stopped. To compare two finished ones: smopd
+    that is known already. Run the same command to resume a stopped one. To compare two finished ones: smopd
     eval compare A B.
 
     Examples:

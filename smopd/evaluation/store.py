@@ -100,7 +100,7 @@ class EvaluationFolder:
             self._claim()
             if (self.path / "evaluation.json").exists():  # it was not when we looked
                 what = "another process began this evaluation meanwhile"
-                raise UserError(f"{self.path}: {what}; the same command goes on from there")
+                raise UserError(f"{self.path}: {what}; run the same command to resume")
         try:
             if not (self.path / "evaluation.json").exists():
                 files.write_json(self.path / "evaluation.json", self.identity)

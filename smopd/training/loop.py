@@ -147,7 +147,7 @@ class Trainer:
                         self.save()
                 if isinstance(reason, EngineLost):
                     saved = f"stopped after step {self.step}; everything is saved in {self.folder.path}"
-                    raise EngineLost(f"{reason}\n{saved}. The same command goes on from there.") from None
+                    raise EngineLost(f"{reason}\n{saved}. Run the same command to resume.") from None
                 raise Stopped(self.step) from None
             finally:
                 self.engine.close()

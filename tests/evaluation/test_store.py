@@ -133,7 +133,7 @@ def test_two_begun_at_once_the_later_one_stops_and_goes_on_when_asked_again(tmp_
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "e", 20)
         written = (tmp_path / "e" / "conversations.jsonl").read_bytes()
-        with pytest.raises(UserError, match="meanwhile; the same command goes on"):
+        with pytest.raises(UserError, match="meanwhile; run the same command to resume"):
             late.add(late.outcomes()[:1])
     assert (tmp_path / "e" / "conversations.jsonl").read_bytes() == written
     assert run(tmp_path / "e") < 56

@@ -72,7 +72,7 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(smopd, smopd_p
     began.send_signal(signal.SIGINT)
     out, err = began.communicate(timeout=200)
     assert began.returncode == 130
-    assert "The same command goes on" in err
+    assert "Run the same command to resume" in err
     assert out == ""
     assert not all((cell / "eval" / "trained" / "summary.json").exists() for cell in cells)
     first = next(cell for cell in cells if (cell / "metrics.jsonl").exists())

@@ -204,7 +204,7 @@ def test_ctrl_c_on_the_command_line_and_the_same_command_again(
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert "The same command goes on from there" in said
+    assert "Run the same command to resume" in said
     assert "Traceback" not in said
     with caplog.at_level(logging.INFO, "smopd"):
         code, _, err = smopd(*words)

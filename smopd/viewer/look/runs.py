@@ -87,7 +87,7 @@ def _ended(run: Run, done: int, rows: list[dict[str, Any]]) -> str:
     if patience:
         why = f"{patience} evaluations brought nothing better, or it was stopped"
         return f"It ended after step {done} of {steps}: {why}."
-    return f"It was stopped after step {done} of {steps}; the same command goes on from there."
+    return f"It was stopped after step {done} of {steps}; run the same command to resume."
 
 
 def _unjudged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
