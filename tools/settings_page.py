@@ -10,14 +10,15 @@ from smopd.methods import METHODS
 
 HEAD = """# Every setting
 
-Settings come from a recipe (`smopd train RECIPE`, a shipped name or a TOML file), a method (`--method`) and `--set K=V`, the
-later over the earlier. A list may be given as words: `--set eval.views=full,sharded`. `--dry-run` checks what training would check, as far as data and
-model are on this machine, and prints the resolved tree and the method's plan; the tree is also written into the run folder as
-`config.toml` and is itself a recipe. An unknown key is an error that names the nearest one.
+Settings come from a recipe (`smopd train RECIPE`, a shipped name or a TOML file), a method (`--method`) and `--set
+KEY=VALUE`; later ones override earlier ones. Lists may be given as `--set eval.views=full,sharded`. `--dry-run` checks
+what training would check and prints the resolved settings and the method's plan; the settings are also written to
+the run folder as `config.toml`, which is itself a recipe. An unknown key is an error that names the nearest one.
 
-The table `[objective]` is the method's own: each family of methods has its section, below, and a method in a [file of
-yours](extending.md) brings its own. A method switched on the command line leaves out what a recipe says of another family's.
-"""  # noqa: E501
+The table `[objective]` belongs to the method: each family of methods has its section below, and [your own
+method](extending.md) brings its own. Switching the method on the command line drops the recipe's settings of another
+family.
+"""
 
 
 def table(rows: Iterable[tuple[str, Any, str]]) -> str:
@@ -25,7 +26,7 @@ def table(rows: Iterable[tuple[str, Any, str]]) -> str:
     # a bar of its own would end a cell
     escaped = ((key, default, text.replace("|", "\\|")) for key, default, text in rows)
     lines = (f"| `{key}` | `{default!r}` | {text} |\n" for key, default, text in escaped)
-    return "\n| key | default | what it is |\n|---|---|---|\n" + "".join(lines)
+    return "\n| key | default | meaning |\n|---|---|---|\n" + "".join(lines)
 
 
 def page() -> str:
@@ -36,7 +37,7 @@ def page() -> str:
     parts = [HEAD, table(row for row in describe() if not row[0].startswith("objective."))]
     for section, names in families.items():
         rows = ((f"objective.{key}", default, text) for key, default, text in describe_fields(section))
-        parts.append(f"\n## Of {', '.join(names)}\n{table(rows)}")
+        parts.append(f"\n## Settings of {', '.join(names)}\n{table(rows)}")
     return "".join(parts)
 
 
