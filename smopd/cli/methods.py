@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 TITLE = "The methods that --method takes."
 methods_app = typer.Typer(cls=verb_with("show"), add_completion=False, help=TITLE)
 GROUPS = {
-    "paper": "The paper's own",
-    "compared": "Systems the paper compares itself with",
-    "neighbours": "Rivals and neighbours",
-    "baselines": "What one would pick instead",
-    "controls": "Controls the paper asks for",
-    "ours": "Candidates of ours",
+    "paper": "This paper",
+    "compared": "Compared in the paper",
+    "related": "Related methods",
+    "baselines": "Baselines",
+    "controls": "Controls",
+    "ours": "Ours",
     "yours": "Yours",
 }
 

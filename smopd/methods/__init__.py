@@ -23,9 +23,9 @@ from smopd.plugins import check_function, describe_value, load_python, making_at
 from smopd.rollout.play import Peers, Play, Reply  # noqa: F401
 from smopd.settings import Section, share_of_steps  # noqa: F401
 
-# Where a method comes from: the SMOPD paper, the systems of its table 1, other systems, what a user would
-# pick instead, controls, and candidates of ours.
-Group = Literal["paper", "compared", "neighbours", "baselines", "controls", "ours", "yours"]
+# Where a method comes from: the SMOPD paper, the systems of its table 1, related systems, baselines,
+# controls, and our own candidates.
+Group = Literal["paper", "compared", "related", "baselines", "controls", "ours", "yours"]
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,11 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "credit", "CREDIT: a teacher less what it says to other inputs",
-        "Reverse KL to the teacher's logits less a share of its logits under another example of the step.",
-        "CREDIT, arXiv 2605.11613", Settings, plan, {"teacher.decay": 0.99}, "compared",
+        name="credit", title="CREDIT: a teacher less what it says to other inputs",
+        summary="Reverse KL to the teacher's logits less a share of its logits under another example of the "
+        "step.",
+        paper="CREDIT, arXiv 2605.11613",
+        section=Settings, plan=plan, settings={"teacher.decay": 0.99}, group="compared",
         formula="R(v) = log T(v|x) - log S(v) - (lam/C) sum over C other inputs x' of log T(v|x'); "
         "L = -(1/tokens of the step) sum over tokens and v of S(v) R(v), which is "
         "KL(S || softmax(z_x - (lam/C) sum z_x')) up to a constant.",

@@ -19,10 +19,11 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "drkl", "DRKL: diversity-aware reverse KL",
-        "Reverse KL whose part on the other tokens no longer pushes up the sampled one, with a weight of its "
+        name="drkl", title="DRKL: diversity-aware reverse KL",
+        summary="Reverse KL whose part on the other tokens no longer pushes up the sampled one, with a "
+        "weight of its "
         "own.",
-        "DRKL, arXiv 2604.00223", Settings, plan, {}, "neighbours",
+        paper="DRKL, arXiv 2604.00223", section=Settings, plan=plan, settings={}, group="related",
         formula="KL([S(y), 1 - S(y)] || [T(y), 1 - T(y)]) + gamma * KL(S without y || T without y), both "
         "renormalised; mean over the step's tokens.",
         choices="The paper is off-policy, y the ground-truth token; here y is the token sampled. "

@@ -36,9 +36,10 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "eopd", "EOPD: forward KL besides, where the teacher is uncertain",
-        "Policy gradient on log T - log S on every token; forward KL on those of high teacher entropy.",
-        "EOPD, arXiv 2603.07079", Settings, plan, {}, "compared",
+        name="eopd", title="EOPD: forward KL besides, where the teacher is uncertain",
+        summary="Policy gradient on log T - log S on every token; forward KL on those of high teacher "
+        "entropy.",
+        paper="EOPD, arXiv 2603.07079", section=Settings, plan=plan, settings={}, group="compared",
         formula="A = log T(y) - log S_old(y), r = S(y)/S_old(y); L = (1/tokens of the step) sum "
         "-min(r A, clip(r, 1 - eps, 1 + eps) A) + alpha [H_T >= 0.8] sum_v T_16(v) (log T_16(v) - log S(v)), "
         "T_16: the teacher on its 16 likeliest tokens, summing to 1 there.",

@@ -21,9 +21,10 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "exopd", "ExOPD: on-policy distillation with an extrapolated reward",
-        "Reverse KL to T^lam R^(1 - lam): what the clean context changes is taken lam times. lam 1 is OPD.",
-        "G-OPD, arXiv 2602.12125", Settings, plan, {}, "neighbours",
+        name="exopd", title="ExOPD: on-policy distillation with an extrapolated reward",
+        summary="Reverse KL to T^lam R^(1 - lam): what the clean context changes is taken lam times. lam 1 "
+        "is OPD.",
+        paper="G-OPD, arXiv 2602.12125", section=Settings, plan=plan, settings={}, group="related",
         formula="Q prop. to T_clean^lam * T_dirty^(1 - lam); L = mean over the step's tokens of KL(S || Q).",
         choices="Reference: the EMA teacher under the student's own context (theirs: a base model). Q is "
         "normalised and the KL taken over the whole vocabulary; the released code takes the sampled token's "

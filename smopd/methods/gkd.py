@@ -22,9 +22,11 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "gkd", "GKD: generalised knowledge distillation, on-policy",
-        "GJS between student and clean teacher on every token of the student's replies; nothing else.",
-        "GKD, arXiv 2306.13649", Settings, plan, {}, "neighbours",
+        name="gkd", title="GKD: generalised knowledge distillation, on-policy",
+
+        summary="GJS between student and clean teacher on every token of the student's replies; nothing "
+        "else.",
+        paper="GKD, arXiv 2306.13649", section=Settings, plan=plan, settings={}, group="related",
         formula="m = beta T + (1 - beta) S; L = mean over the step's tokens of "
         "beta KL(T||m) + (1 - beta) KL(S||m).",
         choices="Only the student's samples (lambda 1). Teacher: the EMA under the clean context.",

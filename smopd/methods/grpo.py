@@ -20,9 +20,11 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "grpo", "GRPO on the outcome of the conversation",
-        "Policy gradient; a rollout's advantage is its outcome less its group's mean, over their spread.",
-        "Shao et al. 2024, arXiv 2402.03300", Settings, plan, {}, "baselines",
+        name="grpo", title="GRPO on the outcome of the conversation",
+        summary="Policy gradient; a rollout's advantage is its outcome less its group's mean, over their "
+        "spread.",
+        paper="Shao et al. 2024, arXiv 2402.03300",
+        section=Settings, plan=plan, settings={}, group="baselines",
         formula="A_i = (o_i - mean o)/(std o + 1e-6) within an example's rollouts; "
         "L = -(1/tokens of the step) sum A_i log S(y).",
         choices="One update a step, so the ratio of new to old policy is 1 and its clip idle. No KL term. "

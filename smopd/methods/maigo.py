@@ -33,9 +33,11 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "maigo", "MAIGO: one drawn middle turn, weighted by its reliability",
-        "Answer turn by reverse KL to the teacher that saw user turns and task; one middle turn by JS.",
-        "MAIGO, arXiv 2605.27186", Settings, plan, {"teacher.decay": 0.99}, "compared",
+        name="maigo", title="MAIGO: one drawn middle turn, weighted by its reliability",
+        summary="Answer turn by reverse KL to the teacher that saw user turns and task; one middle turn by "
+        "JS.",
+        paper="MAIGO, arXiv 2605.27186",
+        section=Settings, plan=plan, settings={"teacher.decay": 0.99}, group="compared",
         formula="z ~ Bernoulli(rho). z = 1: KL(S||T_full) on a FULL reply. z = 0: KL(S||T_users+full) on the "
         "answer + w_t * GJS_0.5(T_users, S) on one t drawn among the eligible middle turns, "
         "w_t = med/(med + d_t), d_t = max(mean(log S(y) - log T(y)), eps), med over eligible turns up to t.",

@@ -58,9 +58,10 @@ def free_plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "ogls-sd", "OGLS-SD: logits steered from wrong attempts to right ones",
-        "Wrong rollouts only: reverse KL to the base model, steered by the group's right and wrong attempts.",
-        PAPER, Settings, plan, {}, "compared",
+        name="ogls-sd", title="OGLS-SD: logits steered from wrong attempts to right ones",
+        summary="Wrong rollouts only: reverse KL to the base model, steered by the group's right and wrong "
+        "attempts.",
+        paper=PAPER, section=Settings, plan=plan, settings={}, group="compared",
         formula="z_T = z_0 + lam (mean z+ - mean z-), z+ after right attempts and the reference, z- after "
         "the group's wrong ones, its own too; L = sum over tokens and v of "
         "clip(S (log S - log T), -.05, .05) on wrong rollouts; lam grows to 3.",
@@ -71,9 +72,10 @@ METHODS = [
         "1.1.",
     ),
     Method(
-        "ogls-sd-free", "OGLS-SD without a verifier: steered from dirty to clean contexts",
-        "Every rollout: reverse KL to the base model's logits, moved beyond its clean context's.",
-        f"after {PAPER}", Settings, free_plan, {"objective.samples": 1}, "compared",
+        name="ogls-sd-free", title="OGLS-SD without a verifier: steered from dirty to clean contexts",
+        summary="Every rollout: reverse KL to the base model's logits, moved beyond its clean context's.",
+        paper=f"after {PAPER}",
+        section=Settings, plan=free_plan, settings={"objective.samples": 1}, group="compared",
         formula="z_T = z_dirty + lam (z_clean - z_dirty); the loss of `ogls-sd` on every sharded reply.",
         choices="Ours: what its ablation calls positive-only steering, with the clean context as guidance.",
     ),

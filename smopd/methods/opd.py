@@ -30,10 +30,11 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "opd", "On-policy distillation, sampled",
-        "Policy gradient whose advantage, token by token, is log T - log S of the sampled token.",
-        "Thinking Machines Lab 2025, On-Policy Distillation; IW-OPD as in TRL 1.16", Settings, plan, {},
-        "neighbours",
+        name="opd", title="On-policy distillation, sampled",
+        summary="Policy gradient whose advantage, token by token, is log T - log S of the sampled token.",
+        paper="Thinking Machines Lab 2025, On-Policy Distillation; IW-OPD as in TRL 1.16",
+        section=Settings, plan=plan, settings={},
+        group="related",
         formula="A = sg[log T(y) - log S(y)]; L = -(1/tokens of the step) sum w A log S(y), "
         "w_i = 1 + iw (1 - (sum of |A_j|, j < i)/(sum of |A_j|)) within a reply.",
         choices="Teacher: the EMA under the clean context (theirs is a larger model). A is of the training "

@@ -29,9 +29,10 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "pw-opsd", "PW-OPSD: position-weighted self-distillation",
-        "Forward KL to the base model that knows the reference answer; weights rise with a token's place.",
-        "PW-OPSD, arXiv 2605.21606", Settings, plan, {}, "neighbours",
+        name="pw-opsd", title="PW-OPSD: position-weighted self-distillation",
+        summary="Forward KL to the base model that knows the reference answer; weights rise with a token's "
+        "place.",
+        paper="PW-OPSD, arXiv 2605.21606", section=Settings, plan=plan, settings={}, group="related",
         formula="w_i = 0.25 + 0.75 sigmoid((u_i - 0.3)/0.1), u_i = (i - 1/2)/n for token i of n; "
         "L = mean over replies of (1/n) sum w_i sum_v min(T_v log(T_v/S_v), 0.05), both at temperature 1.1.",
         choices="Privileged context: what the clean teacher sees, and the reference answer (theirs: a whole "

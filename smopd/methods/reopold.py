@@ -40,9 +40,9 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "reopold", "REOPOLD: a floored reward, entropy-masked in its second phase",
-        "Policy gradient on log T - log S with a floor; after a third on the 20% of highest entropy.",
-        "REOPOLD, arXiv 2603.11137", Settings, plan, {}, "compared",
+        name="reopold", title="REOPOLD: a floored reward, entropy-masked in its second phase",
+        summary="Policy gradient on log T - log S with a floor; after a third on the 20% of highest entropy.",
+        paper="REOPOLD, arXiv 2603.11137", section=Settings, plan=plan, settings={}, group="compared",
         formula="R = sg[log T(y) - log S(y)], R^ = max(R, log(lam)/(1 - lam)); "
         "L = mean over the step's prompts of -(1/sum M) sum M R^ log S(y), both sums over the prompt's "
         "rollouts; phase 1: M = [R >= floor]; phase 2: M = top 20% of student entropy over the step.",

@@ -38,9 +38,10 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "rlsta", "RLSTA: reinforcement learning with single-turn anchors",
-        "GRPO on the answer turn; its likelihood as an answer to the complete task is added to the outcome.",
-        "RLSTA, arXiv 2603.04783", Settings, plan, {}, "baselines",
+        name="rlsta", title="RLSTA: reinforcement learning with single-turn anchors",
+        summary="GRPO on the answer turn; its likelihood as an answer to the complete task is added to the "
+        "outcome.",
+        paper="RLSTA, arXiv 2603.04783", section=Settings, plan=plan, settings={}, group="baselines",
         formula="r = o + exp(mean log P(y | FULL))/n, P the base model; A = (r - mean r)/(std r + 1e-4) in "
         "an example's n rollouts, std unbiased; L = (1/answer tokens of the step) sum of -A log S(y) + "
         "beta (R - log R - 1), R = P(y | the student's context)/S(y).",

@@ -28,9 +28,10 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "scope", "SCOPE: right and wrong rollouts apart, weighed by perplexity",
-        "Likelihood of right rollouts the student finds odd; log-ratio on wrong ones the teacher follows.",
-        "SCOPE, arXiv 2604.10688", Settings, plan, {}, "compared",
+        name="scope", title="SCOPE: right and wrong rollouts apart, weighed by perplexity",
+        summary="Likelihood of right rollouts the student finds odd; log-ratio on wrong ones the teacher "
+        "follows.",
+        paper="SCOPE, arXiv 2604.10688", section=Settings, plan=plan, settings={}, group="compared",
         formula="right: w = PPL_S^(1/tau) / sum over the example's right rollouts, loss -w sum log S(y); "
         "wrong: w = PPL_T^(-1/tau) / sum over its wrong ones, loss w sum sg[log S(y) - log T(y)] log S(y); "
         "summed over a prompt's rollouts and their tokens, mean over the prompts of the step.",

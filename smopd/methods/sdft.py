@@ -16,9 +16,9 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "sdft", "SDFT: the student that saw the answer, averaged",
-        "Reverse KL to the averaged student under the clean context and the reference answer.",
-        "SDFT, arXiv 2601.19897", Settings, plan, {}, "neighbours",
+        name="sdft", title="SDFT: the student that saw the answer, averaged",
+        summary="Reverse KL to the averaged student under the clean context and the reference answer.",
+        paper="SDFT, arXiv 2601.19897", section=Settings, plan=plan, settings={}, group="related",
         formula="L = (1/|y|) sum KL(S || T), T: the EMA after the clean context and the reference answer.",
         choices="The paper's teacher sees an expert's demonstration, ours the reference answer; examples "
         "without one are left out. The decay of the average is the recipe's. The released code takes forward "

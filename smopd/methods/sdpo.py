@@ -30,9 +30,12 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "sdpo", "SDPO: the student that saw a successful sibling, averaged",
-        "Jensen-Shannon divergence to the averaged student that saw a right answer of the same group.",
-        "SDPO, arXiv 2601.20802", Settings, plan, {"teacher.decay": 0.95}, "neighbours",
+        name="sdpo", title="SDPO: the student that saw a successful sibling, averaged",
+
+        summary="Jensen-Shannon divergence to the averaged student that saw a right answer of the same "
+        "group.",
+        paper="SDPO, arXiv 2601.20802",
+        section=Settings, plan=plan, settings={"teacher.decay": 0.95}, group="related",
         formula="L = (1/tokens of the step) sum min(S(y)/S_old(y), 2) JS(T, S) on the student's 100 "
         "likeliest entries and one for the rest, T: the EMA after the clean context and a right sibling's "
         "answer.",

@@ -25,11 +25,13 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "sft", "SFT on the model's own correct FULL solutions",
-        "Plays the complete task in one message and trains on the replies that were judged right; with "
+        name="sft", title="SFT on the model's own correct FULL solutions",
+        summary="Plays the complete task in one message and trains on the replies that were judged right; "
+        "with "
         "objective.solutions=reference on the references, which is how a base for experiments is made.",
-        "no paper; rejection sampling as in Yuan et al. 2023, arXiv 2308.01825", Settings, plan, {},
-        "baselines",
+        paper="no paper; rejection sampling as in Yuan et al. 2023, arXiv 2308.01825",
+        section=Settings, plan=plan, settings={},
+        group="baselines",
         formula="L = -(1/tokens of the right replies) sum log S(y) over the step's right FULL replies.",
         choices="Solutions are sampled anew from the student at every step, not once from the base model. A "
         "step without a right one changes nothing.",

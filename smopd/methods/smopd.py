@@ -126,7 +126,16 @@ def method(
 ) -> Method:
     """A method of this family, by the settings in which it differs."""
     values = {f"objective.{key}": value for key, value in settings.items()}
-    return Method(name, title, summary, paper, Settings, plan, values, group)
+    return Method(
+        name=name,
+        title=title,
+        summary=summary,
+        paper=paper,
+        section=Settings,
+        plan=plan,
+        settings=values,
+        group=group,
+    )
 
 
 METHODS = [

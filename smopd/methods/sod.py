@@ -38,9 +38,10 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "sod", "SOD: turns count less the further they have drifted",
-        "Group-centred outcome and log T - log S as advantages, the latter weighed turn by turn by drift.",
-        "SOD, arXiv 2605.07725", Settings, plan, {}, "neighbours",
+        name="sod", title="SOD: turns count less the further they have drifted",
+        summary="Group-centred outcome and log T - log S as advantages, the latter weighed turn by turn by "
+        "drift.",
+        paper="SOD, arXiv 2605.07725", section=Settings, plan=plan, settings={}, group="related",
         formula="d_k = mean |log S(y) - log T(y)| of turn k; w_1 = 1, w_k = min(product over u < k of "
         "(d_u + eps)/(d_(u+1) + eps), 1.2); A = (o - mean o)/(std o + 1e-6); L = -(1/tokens of the step) "
         "sum (A + w_k sg[log T(y) - log S(y)]) log S(y).",

@@ -19,9 +19,9 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "tcod", "TCOD: a curriculum of turn depth, front to back",
-        "Plays and trains the first k turns only, k one more every second step, by forward KL.",
-        "TCOD, arXiv 2604.24005", Settings, plan, {}, "neighbours",
+        name="tcod", title="TCOD: a curriculum of turn depth, front to back",
+        summary="Plays and trains the first k turns only, k one more every second step, by forward KL.",
+        paper="TCOD, arXiv 2604.24005", section=Settings, plan=plan, settings={}, group="related",
         formula="k = min(1 + floor(step/2), T); L = sum over t < k of KL(T||S) of turn t.",
         choices="Teacher: the EMA under the clean context (theirs: a larger model under the same history). "
         "A turn's KL is the mean over its tokens. A conversation cut short has no verdict, no answer turn. "

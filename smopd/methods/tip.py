@@ -21,9 +21,10 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "tip", "TIP: tokens by a soft OR of entropy and divergence",
-        "Keeps the 50% of the step's tokens with the highest h + d - hd of student entropy and reverse KL.",
-        "TIP, arXiv 2604.14084", Settings, plan, {}, "neighbours",
+        name="tip", title="TIP: tokens by a soft OR of entropy and divergence",
+        summary="Keeps the 50% of the step's tokens with the highest h + d - hd of student entropy and "
+        "reverse KL.",
+        paper="TIP, arXiv 2604.14084", section=Settings, plan=plan, settings={}, group="related",
         formula="h, d: student entropy and KL(S||T), min-max scaled over the step; "
         "s = h + d - h d; L = mean of KL(S||T) over the top 50% by s.",
         choices="Teacher: the EMA under the clean context. Ranked over the step, as the paper's scaling is; "

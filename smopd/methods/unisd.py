@@ -41,9 +41,11 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [
     Method(
-        "unisd", "UniSD: agreement of contexts, a bad context, hidden states",
-        "Forward KL where several contexts agree, farther from a wrong context, with like hidden states.",
-        "UniSD, arXiv 2605.06597", Settings, plan, {"teacher.decay": 0.98, "teacher.every": 10}, "compared",
+        name="unisd", title="UniSD: agreement of contexts, a bad context, hidden states",
+        summary="Forward KL where several contexts agree, farther from a wrong context, with like hidden "
+        "states.",
+        paper="UniSD, arXiv 2605.06597",
+        section=Settings, plan=plan, settings={"teacher.decay": 0.98, "teacher.every": 10}, group="compared",
         formula="w = max(0.01, 1/(1 + g min(Var_k log T_k(y) / q95, 10))), k = 1..3, q95 over the step; "
         "L = sum w KL(T||S) / sum w + 0.01 mean max(0, 0.1 + |log S(y) - log T(y)| - |log S(y) - log T'(y)|) "
         "+ 0.01 mean (h_S - h_T)^2 of the last hidden states, each over a reply.",

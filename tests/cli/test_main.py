@@ -225,7 +225,7 @@ def test_methods(smopd):
     assert set(json.loads(smopd("methods", "--json")[1])) >= {"baseline", "entropy", "outcome", "combined"}
     listed = smopd("methods")[1]
     assert all(len(line) <= 80 for line in listed.splitlines())
-    assert listed.index("The paper's own") < listed.index("entropy") < listed.index("Candidates of ours")
+    assert listed.index("This paper") < listed.index("entropy") < listed.index("Ours")
     shown = smopd("methods", "show", "entropy")[1]
     assert "objective.keep = 0.8" in shown
     assert "tokens sampled: 1.00 times" in shown

@@ -1,4 +1,4 @@
-"""References of what a user would pick instead."""
+"""References of the baselines."""
 
 from typing import Any
 
