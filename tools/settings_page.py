@@ -10,14 +10,15 @@ from smopd.methods import METHODS
 
 HEAD = """# Every setting
 
-Settings come from a recipe (`smopd train RECIPE`, a shipped name or a TOML file), a method (`--method`) and `--set
-KEY=VALUE`; later ones override earlier ones. Lists may be given as `--set eval.views=full,sharded`. `--dry-run` checks
-what training would check and prints the resolved settings and the method's plan; the settings are also written to
-the run folder as `config.toml`, which is itself a recipe. An unknown key is an error that names the nearest one.
+Settings come from a recipe (`smopd train RECIPE`, a shipped name or a TOML file), a method (`--method`) and
+`--set KEY=VALUE`; later ones override earlier ones. Lists may be given as `--set eval.views=full,sharded`.
+`--dry-run` checks what training would check and prints the resolved settings and the method's plan; the
+settings are also written to the run folder as `config.toml`, which is itself a recipe. An unknown key is an
+error that names the nearest one.
 
 The table `[objective]` belongs to the method: each family of methods has its section below, and [your own
-method](extending.md) brings its own. Switching the method on the command line drops the recipe's settings of another
-family.
+method](extending.md) brings its own. Switching the method on the command line drops the recipe's settings of
+another family.
 """
 
 
