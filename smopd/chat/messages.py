@@ -25,10 +25,10 @@ def full_messages(example: "Example") -> list[Message]:
 
 def users_messages(example: "Example", turn: int, form: Clean = "separate") -> list[Message]:
     """The user turns up to `turn` (from 0) and no reply: the clean context of a middle turn."""
-    told = list(example.shards[: turn + 1])
+    turns = list(example.shards[: turn + 1])
     if form != "separate":
-        told = ["\n\n".join(told if form == "merged" else [*told[1:], told[0]])]
-    return [*system_messages(example), *map(user, told)]
+        turns = ["\n\n".join(turns if form == "merged" else [*turns[1:], turns[0]])]
+    return [*system_messages(example), *map(user, turns)]
 
 
 def clean_messages(example: "Example", turn: int, form: Clean = "separate") -> list[Message]:

@@ -113,10 +113,10 @@ class Renderer:
                 merged.append(message)
         return merged
 
-    def _takes(self, messages: list[Message], words: list[str]) -> bool:
+    def _takes(self, messages: list[Message], probes: list[str]) -> bool:
         try:
             rendered = self.text(messages)
         except (TemplateError, ValueError, TypeError, KeyError):
             return False
-        places = [rendered.find(word) for word in words]
-        return places == sorted(places) and all(rendered.count(word) == 1 for word in words)
+        places = [rendered.find(probe) for probe in probes]
+        return places == sorted(places) and all(rendered.count(probe) == 1 for probe in probes)

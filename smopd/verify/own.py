@@ -49,14 +49,14 @@ class _Marked:
         return workers.Job(kind, call, self.timeout, self.memory_mb)
 
     def call(self, example: Judged, reply: str) -> Callable[[], Verdict]:
-        def judged() -> Verdict:
+        def judge() -> Verdict:
             with _one_at_a_time:
                 try:
                     return _verdict(self.function(dict(example.answer), reply))
                 except Exception as error:
                     return Verdict(False, None, "error", said(error, self.function.__code__.co_filename))
 
-        return judged
+        return judge
 
 
 _marked: list[_Marked] = []  # every function marked in this process, in order

@@ -111,14 +111,14 @@ class _Scan:
         while self.readings >= 0 and (opener := _OPENER.search(self.text, at, stop)):
             at = opener.end()
             if opener["tag"]:
-                found = self._tag(opener["tag"], opener.start(), at)
+                pieces = self._tag(opener["tag"], opener.start(), at)
             elif opener["name"] in self.names:
-                found = self._known(opener.start(), at)
+                pieces = self._read_known_call(opener.start(), at)
             elif opener["name"]:
-                found = self._unknown(opener["name"], opener.start(), at)
+                pieces = self._read_unknown_call(opener["name"], opener.start(), at)
             else:
-                found = self._brackets(opener.start())
-            for piece in found:
+                pieces = self._brackets(opener.start())
+            for piece in pieces:
                 at = max(at, piece.end)
                 if piece.calls or piece.problem:
                     yield piece
@@ -137,7 +137,7 @@ class _Scan:
         elif name in self.names:
             yield _Piece(start, body, [], "a tag that cannot be read")
 
-    def _known(self, start: int, arguments: int) -> Iterator[_Piece]:
+    def _read_known_call(self, start: int, arguments: int) -> Iterator[_Piece]:
         named = _NAMED.match(self.text, arguments) is not None
         end, repair = self._close(arguments - 1)
         if end < 0:
@@ -148,7 +148,7 @@ class _Scan:
         calls, problem = (calls, "") if isinstance(calls, list) else ([], "a call that is not Python")
         yield _Piece(start, end, calls, problem, formal=False, named=named)
 
-    def _unknown(self, name: str, start: int, arguments: int) -> Iterator[_Piece]:
+    def _read_unknown_call(self, name: str, start: int, arguments: int) -> Iterator[_Piece]:
         if name in _WRAPPERS:
             return
         named = _NAMED.match(self.text, arguments) is not None
@@ -172,8 +172,8 @@ class _Scan:
         elif isinstance(calls, list):
             called = self.text[end : end + 1] == "("  # [f(a=1)](...) is a link, or the call of a list
             yield _Piece(start, end, calls, "a list that is called" if called else "")
-        elif found := self._objects(syntax.load_object(source), start):
-            yield _Piece(start, end, found)
+        elif object_calls := self._objects(syntax.load_object(source), start):
+            yield _Piece(start, end, object_calls)
         elif not self._mentions(source):
             yield _Piece(start, end, [])  # nothing to look for inside
 

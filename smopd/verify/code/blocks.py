@@ -108,11 +108,11 @@ class Reader:
         """The Python of a segment: all of it, else what is left without its decorations, else parts."""
         if not source.strip():
             return []
-        if texts := _wrapped(source) if self.depth < 2 else []:
+        if texts := _unwrap(source) if self.depth < 2 else []:
             inner = [Reader(text, self.left, self.depth + 1) for text in texts[:10]]
             self.left = min([self.left, *(reader.left for reader in inner)])
             return [block for reader in inner for block in reader.blocks]
-        if (tree := self.parse(source)) and not _escaped(tree, source):
+        if (tree := self.parse(source)) and not _is_escaped(tree, source):
             return [Block(source, tree, fenced)]
         text, cleaned = source, list[Block]()
         for clean in _CLEANERS:
@@ -168,10 +168,10 @@ def _split(text: str) -> tuple[list[str], list[tuple[int, bool]]]:
     for line in text.split("\n"):
         before, mark, rest = line.partition("```")
         inline = bool(before.strip()) and rest.rstrip().endswith("```") and rest.count("```") == 1
-        found = _FENCE.match(line[len(before) :] if inline else line)
+        match = _FENCE.match(line[len(before) :] if inline else line)
         lines += [before] if inline else []
-        if found:
-            info = found[1].strip()
+        if match:
+            info = match[1].strip()
             ends = len(info) > 3 and info.endswith("```")
             info = info.rstrip("`") if ends else info
             tag = _PYTHON_TAG.match(info)
@@ -195,7 +195,7 @@ def dedented(text: str) -> str:
     return textwrap.dedent(text) if text[:1].isspace() else text
 
 
-def _wrapped(text: str) -> list[str]:
+def _unwrap(text: str) -> list[str]:
     """The texts within JSON or a Python literal, where the code is wrapped in one."""
     text = text.strip()
     if text[:1] not in ("{", "[", '"', "'") or len(text) > _MOST_CHARACTERS:
@@ -206,7 +206,7 @@ def _wrapped(text: str) -> list[str]:
     except UNREADABLE:
         with suppress(*UNREADABLE, TypeError):
             value = ast.literal_eval(text)
-    found, waiting = list[str](), [value]
+    texts, waiting = list[str](), [value]
     while waiting:
         value = waiting.pop()
         if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
@@ -214,12 +214,12 @@ def _wrapped(text: str) -> list[str]:
         if isinstance(value, (dict, list, tuple)):
             waiting += reversed(list(value.values()) if isinstance(value, dict) else value)
         elif isinstance(value, str) and _CODE_LINE.search(value):
-            found.append(value)
-    return found
+            texts.append(value)
+    return texts
 
 
 # --- decorations, taken off where the text is no Python with them
-def _escaped(tree: ast.Module, text: str) -> bool:
+def _is_escaped(tree: ast.Module, text: str) -> bool:
     """`a &lt; b` is Python, but nobody means that."""
     if not re.search(r"&(?:lt|gt|amp);", text):
         return False
@@ -238,9 +238,9 @@ def _without_prompts(text: str) -> str:
 def _without_line_numbers(text: str) -> str:
     lines = [line for line in text.split("\n") if line.strip()]
     numbers = [re.match(r"[ \t]*(\d+)(?:[.:|)]|[ \t]*[|│])?", line) for line in lines]
-    if len(lines) < 2 or [int(found[1]) for found in numbers if found] != [*range(1, len(lines) + 1)]:
+    if len(lines) < 2 or [int(match[1]) for match in numbers if match] != [*range(1, len(lines) + 1)]:
         return text
-    return "\n".join(line[found.end() :] for line, found in zip(lines, numbers, strict=True) if found)
+    return "\n".join(line[match.end() :] for line, match in zip(lines, numbers, strict=True) if match)
 
 
 _CLEANERS: tuple[Callable[[str], str], ...] = (

@@ -77,8 +77,8 @@ def tested(code: str, entry: str, around: str, seconds: float) -> str:
             statements.append(text)
     if entry.isidentifier() and (other := _stand_in(tree, entry)):
         statements.append(f"{entry} = {other}")
-    given = f'{{"names": globals(), "statements": {statements!r}, "seconds": {seconds}}}'
-    return f"{futures}{_RECURSION}{_prelude(parse(around), tree)}\nexec({_RUNNER!r}, {given})\n"
+    namespace = f'{{"names": globals(), "statements": {statements!r}, "seconds": {seconds}}}'
+    return f"{futures}{_RECURSION}{_prelude(parse(around), tree)}\nexec({_RUNNER!r}, {namespace})\n"
 
 
 def statements_of(code: str, tree: ast.Module) -> Iterator[tuple[list[ast.stmt], str]]:
@@ -116,20 +116,20 @@ def _stand_in(tree: ast.Module, entry: str) -> str:
     if any(entry in bound_names(node) for node in tree.body):
         return ""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    for found in reversed(classes):
-        if any(method.name == entry for method in methods_of(found)):
-            return f"{found.name}().{entry}"
+    for class_node in reversed(classes):
+        if any(method.name == entry for method in methods_of(class_node)):
+            return f"{class_node.name}().{entry}"
     functions = eligible([node for node in tree.body if isinstance(node, Function)])
-    for found in reversed(classes):
-        methods = eligible(methods_of(found))
-        if methods and (found.name == "Solution" or not functions):
-            return f"{found.name}().{_most_likely(methods).name}"
+    for class_node in reversed(classes):
+        methods = eligible(methods_of(class_node))
+        if methods and (class_node.name == "Solution" or not functions):
+            return f"{class_node.name}().{_most_likely(methods).name}"
     return _most_likely(functions).name if functions else ""
 
 
-def methods_of(found: ast.ClassDef) -> list[Function]:
+def methods_of(class_node: ast.ClassDef) -> list[Function]:
     """The methods of a class, without those that Python calls by itself."""
-    inner = [node for node in found.body if isinstance(node, Function)]
+    inner = [node for node in class_node.body if isinstance(node, Function)]
     return [node for node in inner if not node.name.startswith("__")]
 
 
@@ -192,26 +192,26 @@ def free_names(code: str) -> set[str]:
         tables += table.get_children()
         symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
         used |= {symbol.get_name() for symbol in symbols if table is module or symbol.is_global()}
-    own = [symbol for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()]
-    return {name for name in used if not hasattr(builtins, name)} - {symbol.get_name() for symbol in own}
+    defined = [symbol for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()]
+    return {name for name in used if not hasattr(builtins, name)} - {symbol.get_name() for symbol in defined}
 
 
 # --- the imports before a program
 @functools.cache
-def _given() -> dict[str, str]:
+def _collect_imports() -> dict[str, str]:
     """By name the import that the harness has made before."""
-    given: dict[str, str] = {}
+    imports: dict[str, str] = {}
     for name in _STAR_IMPORTS:
         module = importlib.import_module(name)
         public = getattr(module, "__all__", None) or [key for key in vars(module) if not key.startswith("_")]
-        given |= {key: f"from {name} import {key}" for key in public if not hasattr(builtins, key)}
-    given |= {name: f"import {name}" for name in _STAR_IMPORTS}
+        imports |= {key: f"from {name} import {key}" for key in public if not hasattr(builtins, key)}
+    imports |= {name: f"import {name}" for name in _STAR_IMPORTS}
     # These two are given by Python's `site`, without which the sandbox runs.
-    return given | {"exit": "from sys import exit", "quit": "from sys import exit as quit"}
+    return imports | {"exit": "from sys import exit", "quit": "from sys import exit as quit"}
 
 
 def _prelude(*trees: ast.Module) -> str:
     """The given imports of all names that occur: those that the code defines by itself come later and win."""
-    given = _given()
+    imports = _collect_imports()
     names = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return "".join(f"{given[name]}\n" for name in sorted(names & given.keys()))
+    return "".join(f"{imports[name]}\n" for name in sorted(names & imports.keys()))

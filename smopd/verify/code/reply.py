@@ -38,7 +38,7 @@ def find_code(text: str, entry: str = "", prompt: str = "") -> str | None:
             return _join(main, reader.blocks, entry)
     if entry and prompt:
         for reader in readers:
-            if (body := _continued(reader, entry, prompt)) is not None:
+            if (body := _continue_prompt(reader, entry, prompt)) is not None:
                 return body
     for reader in readers if entry else []:
         if (main := _other_function(reader.blocks)) is not None:
@@ -106,8 +106,8 @@ def _script(blocks: list[Block]) -> Block | None:
 
 def _runs(tree: ast.Module) -> bool:
     kinds = (ast.Expr, ast.If, ast.For, ast.While, ast.With, ast.Try)
-    found = [node for node in tree.body if isinstance(node, kinds)]
-    return any(isinstance(part, ast.Call) for node in found for part in ast.walk(node))
+    statements = [node for node in tree.body if isinstance(node, kinds)]
+    return any(isinstance(part, ast.Call) for node in statements for part in ast.walk(node))
 
 
 def _reads(code: str) -> bool:
@@ -117,9 +117,9 @@ def _reads(code: str) -> bool:
 def _join(main: Block, blocks: list[Block], entry: str) -> str:
     """A block, and before it the statements of others that it needs: the nearest before it, else after it."""
     place = next(number for number, block in enumerate(blocks) if block is main)
-    own = set().union(*(bound_names(node) for node in main.tree.body))
+    defined = set().union(*(bound_names(node) for node in main.tree.body))
     waiting = program.free_names(main.source) - {entry}
-    seen = own | waiting
+    seen = defined | waiting
     chosen: set[tuple[int, int]] = set()
     texts = [list(program.statements_of(block.source, block.tree)) for block in blocks] if waiting else []
     while waiting:
@@ -148,7 +148,7 @@ def _concerns(node: ast.stmt, name: str) -> bool:
 
 
 # --- a body without its `def`
-def _continued(reader: Reader, entry: str, prompt: str) -> str | None:
+def _continue_prompt(reader: Reader, entry: str, prompt: str) -> str | None:
     """The prompt with a segment of the reply as the rest of its function, where that returns something."""
     unfinished = [node for node in program.parse(prompt).body if getattr(node, "name", "") == entry]
     if not unfinished or not isinstance(unfinished[-1], Function):

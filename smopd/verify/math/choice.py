@@ -69,87 +69,93 @@ _PARTS_OF = {
 }  # fmt: skip
 
 
-def usable(said: str) -> list[Number]:
+def usable(sentence: str) -> list[Number]:
     """The numbers of a sentence that can be answers: not those of steps, and none that is denied."""
-    return [n for n in numbers.find(said) if not _UNUSABLE.search(said, max(0, n.start - 14), n.start)]
-
-
-def choose(said: str, found: Sequence[Number], wanted: Asked, first: bool, how: str) -> Reading:
-    """The answer among the numbers of a sentence: of those that remain the first, or the last."""
-    found = _joined(said, found, wanted)
-    operands, ranged = _tied(said, found)
-    keep = [number for number in found if number not in operands]
-    if not keep:
-        last = found[-1]
-        return Reading(None if len(found) > 1 else last.value, said[found[0].start : last.end], how)
-    if _listed(said, keep) or (wanted.several and _several(said, keep, wanted, first)):
-        return Reading(None, said[keep[0].start : keep[-1].end], how)
-    for test in _tests(said, wanted):
-        if said[: keep[-1].start].rstrip(" $").endswith("="):
-            keep = keep[-1:]  # the result of the calculation that ends the sentence
-        keep = [number for number in keep if test(number)] or keep
-    number = keep[0 if first else -1]
-    if number in ranged or _several(said, keep, wanted, first):
-        return Reading(None, said[keep[0].start : keep[-1].end], how)
-    return Reading(number.value, said[number.start : number.end], how)
-
-
-def _listed(said: str, found: Sequence[Number]) -> bool:
-    """Whether there is nothing but a list of different numbers: "4, 5, 6"."""
-    between = (said[left.end : right.start] for left, right in pairwise(found))
-    return len({number.value for number in found}) > 1 and all(_COMMA.fullmatch(gap) for gap in between)
-
-
-def _several(said: str, keep: Sequence[Number], wanted: Asked, declared: bool) -> bool:
-    """Whether more than one answer is left: "3 onions and 1 potato" where both are asked for."""
-    if not (declared or wanted.several) or len({number.value for number in keep}) < 2:
-        return False
-    between = (said[left.end : right.start] for left, right in pairwise(keep))
-    return all(_BESIDE.search(gap) and not _SAME.search(gap) for gap in between)
-
-
-def _tests(said: str, wanted: Asked) -> list[Callable[[Number], bool]]:
-    """What a number should be, the weightiest first."""
-    concluded = max((match.end() for match in _SO.finditer(said)), default=-1)
     return [
-        lambda n: n.ordinal == wanted.place and not n.compound and not TIMES.match(said, n.end),
-        lambda n: said.count(BOLD, 0, n.start) % 2 == 1,
-        lambda n: (_COMPARED.match(said, n.end) is not None) == wanted.difference,
-        lambda n: n.start > concluded,
-        lambda n: not _SUBORDINATE.search(said, _clause(said, n.start), n.start),
-        lambda n: _TOTAL.search(said, max(0, n.start - 24), n.start) is not None,
-        lambda n: _matches(said, n, wanted.units) and bool(not wanted.rate or _RATE.match(said, n.end)),
-        lambda n: _matches(said, n, wanted.units),
-        lambda n: not _ADJUNCT.search(said[max(0, n.start - 30) : n.start].lower()),
-        lambda n: n.value not in wanted.stated,
-        lambda n: not _PURPOSE.search(said, _clause(said, n.start), n.start),
+        n for n in numbers.find(sentence) if not _UNUSABLE.search(sentence, max(0, n.start - 14), n.start)
     ]
 
 
-def _clause(said: str, at: int) -> int:
-    return max(said.rfind(", ", 0, at), said.rfind(";", 0, at)) + 1
+def choose(sentence: str, candidates: Sequence[Number], wanted: Asked, first: bool, how: str) -> Reading:
+    """The answer among the numbers of a sentence: of those that remain the first, or the last."""
+    candidates = _join_units(sentence, candidates, wanted)
+    operands, ranged = _find_operands_and_ranges(sentence, candidates)
+    keep = [number for number in candidates if number not in operands]
+    if not keep:
+        last = candidates[-1]
+        return Reading(
+            None if len(candidates) > 1 else last.value, sentence[candidates[0].start : last.end], how
+        )
+    if _is_list(sentence, keep) or (wanted.several and _several(sentence, keep, wanted, first)):
+        return Reading(None, sentence[keep[0].start : keep[-1].end], how)
+    for test in _tests(sentence, wanted):
+        if sentence[: keep[-1].start].rstrip(" $").endswith("="):
+            keep = keep[-1:]  # the result of the calculation that ends the sentence
+        keep = [number for number in keep if test(number)] or keep
+    number = keep[0 if first else -1]
+    if number in ranged or _several(sentence, keep, wanted, first):
+        return Reading(None, sentence[keep[0].start : keep[-1].end], how)
+    return Reading(number.value, sentence[number.start : number.end], how)
 
 
-def _matches(said: str, number: Number, units: Set[str]) -> bool:
-    label = _LABEL.search(said[max(0, number.start - 30) : number.start])
+def _is_list(sentence: str, candidates: Sequence[Number]) -> bool:
+    """Whether there is nothing but a list of different numbers: "4, 5, 6"."""
+    between = (sentence[left.end : right.start] for left, right in pairwise(candidates))
+    return len({number.value for number in candidates}) > 1 and all(_COMMA.fullmatch(gap) for gap in between)
+
+
+def _several(sentence: str, keep: Sequence[Number], wanted: Asked, declared: bool) -> bool:
+    """Whether more than one answer is left: "3 onions and 1 potato" where both are asked for."""
+    if not (declared or wanted.several) or len({number.value for number in keep}) < 2:
+        return False
+    between = (sentence[left.end : right.start] for left, right in pairwise(keep))
+    return all(_BESIDE.search(gap) and not _SAME.search(gap) for gap in between)
+
+
+def _tests(sentence: str, wanted: Asked) -> list[Callable[[Number], bool]]:
+    """What a number should be, the weightiest first."""
+    concluded = max((match.end() for match in _SO.finditer(sentence)), default=-1)
+    return [
+        lambda n: n.ordinal == wanted.place and not n.compound and not TIMES.match(sentence, n.end),
+        lambda n: sentence.count(BOLD, 0, n.start) % 2 == 1,
+        lambda n: (_COMPARED.match(sentence, n.end) is not None) == wanted.difference,
+        lambda n: n.start > concluded,
+        lambda n: not _SUBORDINATE.search(sentence, _clause(sentence, n.start), n.start),
+        lambda n: _TOTAL.search(sentence, max(0, n.start - 24), n.start) is not None,
+        lambda n: (
+            _matches(sentence, n, wanted.units) and bool(not wanted.rate or _RATE.match(sentence, n.end))
+        ),
+        lambda n: _matches(sentence, n, wanted.units),
+        lambda n: not _ADJUNCT.search(sentence[max(0, n.start - 30) : n.start].lower()),
+        lambda n: n.value not in wanted.stated,
+        lambda n: not _PURPOSE.search(sentence, _clause(sentence, n.start), n.start),
+    ]
+
+
+def _clause(sentence: str, at: int) -> int:
+    return max(sentence.rfind(", ", 0, at), sentence.rfind(";", 0, at)) + 1
+
+
+def _matches(sentence: str, number: Number, units: Set[str]) -> bool:
+    label = _LABEL.search(sentence[max(0, number.start - 30) : number.start])
     if number.unit in units or (label and stem(label[1]) in units):
         return True
-    word = _WORDS.match(said, number.end)
+    word = _WORDS.match(sentence, number.end)
     for _ in range(4):
         if word is None or word[1].lower() in _STOP:
             return False
         if stem(word[1]) in units:
             return True
-        word = _WORDS.match(said, word.end())
+        word = _WORDS.match(sentence, word.end())
     return False
 
 
-def _joined(said: str, found: Sequence[Number], wanted: Asked) -> list[Number]:
+def _join_units(sentence: str, candidates: Sequence[Number], wanted: Asked) -> list[Number]:
     """With 2 hours and 30 minutes as one number, of the unit that is asked for, or hours."""
     joined = list[Number]()
-    for number in found:
-        gap = _PARTS.fullmatch(said, joined[-1].end, number.start) if joined else None
-        small = _PART.match(said, number.end)
+    for number in candidates:
+        gap = _PARTS.fullmatch(sentence, joined[-1].end, number.start) if joined else None
+        small = _PART.match(sentence, number.end)
         parts = _PARTS_OF.get((stem(gap[1]), stem(small[1]))) if gap and small else None
         if gap and small and parts and (large := joined[-1]).value is not None and number.value is not None:
             value = large.value + number.value / parts
@@ -160,11 +166,11 @@ def _joined(said: str, found: Sequence[Number], wanted: Asked) -> list[Number]:
     return joined
 
 
-def _tied(said: str, found: Sequence[Number]) -> tuple[set[Number], set[Number]]:
+def _find_operands_and_ranges(sentence: str, candidates: Sequence[Number]) -> tuple[set[Number], set[Number]]:
     """The numbers that are operands of a calculation, and those that are ends of a range."""
     operands, ranged = set[Number](), set[Number]()
-    for left, right in pairwise(found):
-        gap = said[left.end : right.start]
+    for left, right in pairwise(candidates):
+        gap = sentence[left.end : right.start]
         if len(gap) > 80:
             continue
         equals = re.search(r"=|≈|\bequals\b", gap)
@@ -172,7 +178,7 @@ def _tied(said: str, found: Sequence[Number]) -> tuple[set[Number], set[Number]]
             operands.add(left)
         elif _RANGE.fullmatch(gap):
             ascending = left.value is not None and right.value is not None and left.value < right.value
-            if re.search(r"\bfrom\s+[$€£]?$", said[: left.start]):
+            if re.search(r"\bfrom\s+[$€£]?$", sentence[: left.start]):
                 operands.add(left)
             elif left.value == right.value or (left.unit != right.unit and right.unit):
                 continue  # 3/5 or 0.6, 0.35 or 35%
@@ -180,7 +186,7 @@ def _tied(said: str, found: Sequence[Number]) -> tuple[set[Number], set[Number]]
                 ranged |= {left, right}
             elif gap.strip() != "to":
                 operands |= {left, right}
-        elif re.search(r"\bbetween\s+$", said[: left.start]) and gap.strip() == "and":
+        elif re.search(r"\bbetween\s+$", sentence[: left.start]) and gap.strip() == "and":
             ranged |= {left, right}
         elif _OPERATOR.search(gap) and not re.search(r"[,;:]", gap):
             operands |= {left, right}

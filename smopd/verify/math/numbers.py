@@ -132,10 +132,10 @@ def find_words(text: str) -> list[Number]:
     return numbers
 
 
-def _value_of_words(words: list[str]) -> int | None:
+def _value_of_words(number_words: list[str]) -> int | None:
     """None where the words do not form one number ("two three")."""
     total, group, room = 0, 0, 1000  # room: what the next word must be smaller than
-    for word in words:
+    for word in number_words:
         if word == "hundred":
             group, room = (group or 1) * 100, 100
         elif word in _SCALES:

@@ -86,7 +86,7 @@ def asked(question: str) -> Asked:
 def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
     how = (asks["how"] or "").lower()
     clause = re.split(r"[?.!]\s|[?\n]", question[asks.end() :], maxsplit=1)[0]
-    words = [word.lower() for word in _WORD.findall(clause)]
+    tokens = [word.lower() for word in _WORD.findall(clause)]
     money = "$" in question or _MONEY_WORDS.search(clause) is not None
     if _PERCENT.search(clause):
         return frozenset(("%", "percent", "percentage"))
@@ -95,24 +95,24 @@ def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
         return _MONEY | {"$"} if unit == "dollar" else frozenset((unit,))
     if how == "many":
         # How many of the animals are chickens?
-        kind = words.index("are") + 1 if words[:1] == ["of"] and "are" in words[:6] else 0
-        return _nouns(words[kind:])
+        kind = tokens.index("are") + 1 if tokens[:1] == ["of"] and "are" in tokens[:6] else 0
+        return _nouns(tokens[kind:])
     if how == "much":
-        return _much(words, money)
+        return _much(tokens, money)
     if how:
         by_word = {"old": _TIME, "long": _TIME | _LENGTH, "fast": _SPEED, "heavy": _WEIGHT}
         return by_word.get(how, _LENGTH)
     return _MONEY | {"$"} if _MONEY_WORDS.search(clause) else frozenset()
 
 
-def _much(words: list[str], money: bool) -> frozenset[str]:
-    nouns = _nouns(words)
+def _much(tokens: list[str], money: bool) -> frozenset[str]:
+    nouns = _nouns(tokens)
     if len(nouns) > 1:
-        stems = dict.fromkeys(stem(word) for word in words if stem(word) in nouns)
+        stems = dict.fromkeys(stem(word) for word in tokens if stem(word) in nouns)
         nouns = frozenset([*stems][-1:])  # dog food: the food
     if "time" in nouns:
         return _TIME
-    if "weight" in nouns or "weigh" in words:
+    if "weight" in nouns or "weigh" in tokens:
         return _WEIGHT
     if nouns & _UNITS:
         return nouns & _UNITS
@@ -121,10 +121,10 @@ def _much(words: list[str], money: bool) -> frozenset[str]:
     return nouns
 
 
-def _nouns(words: list[str]) -> frozenset[str]:
+def _nouns(tokens: list[str]) -> frozenset[str]:
     """The plural that is counted: of "hash browns" and "rows of 5 stars" the browns and the rows."""
     nouns = list[str]()
-    for word in words[:8]:
+    for word in tokens[:8]:
         if word in _END or word.endswith(("ed", "n't")) or (word == "of" and nouns):
             break
         if word not in _EMPTY:

@@ -24,8 +24,8 @@ _MOST_PLACES = 40  # declarations, or sentences from the end, that are looked at
 
 
 def value(written: str) -> Fraction | None:
-    found = numbers.find(plain(written))
-    return found[-1].value if found else None
+    candidates = numbers.find(plain(written))
+    return candidates[-1].value if candidates else None
 
 
 def read(question: str, text: str) -> Reading | None:
@@ -35,14 +35,14 @@ def read(question: str, text: str) -> Reading | None:
     new = _NEXT_QUESTION.search(text, cues[0].end()) if cues else None  # that the reply goes on to ask
     if new and (new["turn"] or "?" in text[new.end() : new.end() + 2 * _WINDOW]):
         text = text[: new.start()]
-    declared = _declared(text, [cue for cue in cues if cue.end() <= len(text)], wanted)
+    declared = _read_declared(text, [cue for cue in cues if cue.end() <= len(text)], wanted)
     if declared is None:
-        return None if _asks_back(text) else _closing(text, wanted)
+        return None if _asks_back(text) else _read_closing(text, wanted)
     reading, end = declared
     if reading.how == "declared" and _QUESTION_MARK.match(text, end):
         return None
     back = _TAKEN_BACK.search(text, end)
-    return (back and _closing(text[back.start() :], wanted)) or reading
+    return (back and _read_closing(text[back.start() :], wanted)) or reading
 
 
 _NEXT_QUESTION = re.compile(
@@ -73,25 +73,27 @@ _TAKEN_BACK = re.compile(
 )
 
 
-def _declared(text: str, cues: Sequence[re.Match[str]], wanted: Asked) -> tuple[Reading, int] | None:
+def _read_declared(text: str, cues: Sequence[re.Match[str]], wanted: Asked) -> tuple[Reading, int] | None:
     box = _last_box(text, wanted) if "box" in text else None
     for cue in reversed(cues[-_MOST_PLACES:]):
         if box and cue.start() < box[1]:
             break
-        if found := _after(text, cue, wanted):
-            return found
+        if answer := _read_after(text, cue, wanted):
+            return answer
     return box
 
 
 def _last_box(text: str, wanted: Asked) -> tuple[Reading, int] | None:
     for start, end in reversed(list(boxes(text))[-_MOST_PLACES:]):
-        said = plain(text[max(start, end - _WINDOW) : end])
-        if found := numbers.find(said) or numbers.find_words(said):
-            return replace(choose(said, found, wanted, first=False, how="boxed"), box=text[start:end]), end
+        content = plain(text[max(start, end - _WINDOW) : end])
+        if candidates := numbers.find(content) or numbers.find_words(content):
+            return replace(
+                choose(content, candidates, wanted, first=False, how="boxed"), box=text[start:end]
+            ), end
     return None
 
 
-def _after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] | None:
+def _read_after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] | None:
     """The answer that follows a cue, and where it ends; None where none does."""
     skipped = _SKIPPED.match(text, cue.end())
     start = skipped.end() if skipped else cue.end()
@@ -101,18 +103,20 @@ def _after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] 
         return None
     end = _end(text, start)
     bold = BOLD * (plain(text[cue.end() : start]).count(BOLD) % 2)  # what was skipped may begin it
-    said = bold + plain(text[start:end])
-    found = usable(said) or numbers.find_words(said)
-    if not found or found[0].start > _FARTHEST or _REFUSED.search(said, 0, found[0].start):
+    sentence = bold + plain(text[start:end])
+    candidates = usable(sentence) or numbers.find_words(sentence)
+    if not candidates or candidates[0].start > _FARTHEST or _REFUSED.search(sentence, 0, candidates[0].start):
         return None
-    if TIMES.match(said, found[-1].end):
+    if TIMES.match(sentence, candidates[-1].end):
         return None
-    before, after = (len(part.split()) for part in (said[: found[0].start], said[found[-1].end :]))  # words
+    before, after = (
+        len(part.split()) for part in (sentence[: candidates[0].start], sentence[candidates[-1].end :])
+    )  # words
     line = text[start : start + _WINDOW].partition("\n")[0]
     alone = before < 2 and after <= 4 and not (below and len(numbers.find(plain(line))) > 1)
     if heading and not (alone or _ENDED.match(text, end)):
         return None  # a solution follows the heading, not an answer
-    return choose(said, found, wanted, first=before <= 3, how="declared"), end
+    return choose(sentence, candidates, wanted, first=before <= 3, how="declared"), end
 
 
 def _end(text: str, start: int) -> int:
@@ -142,7 +146,7 @@ def _asks_back(text: str) -> bool:
     return bool(numbers.find(plain(last)) or (digitless and numbers.find_words(plain(last))))
 
 
-def _closing(text: str, wanted: Asked) -> Reading | None:
+def _read_closing(text: str, wanted: Asked) -> Reading | None:
     return _last_sentence(_MARKERS.sub("", text), wanted) or _last_sentence(text, wanted)
 
 
@@ -151,29 +155,31 @@ def _last_sentence(text: str, wanted: Asked) -> Reading | None:
     for _ in range(_MOST_PLACES):
         at = max(text.rfind(digit, 0, end) for digit in "0123456789")
         stop = _SENTENCE_END.search(text, at + 1, at + _WINDOW) if at >= 0 else None
-        if end == len(text) and (words := _in_words(text[stop.end() if stop else at + 1 :], wanted, at < 0)):
-            return words
+        if end == len(text) and (
+            reading := _read_in_words(text[stop.end() if stop else at + 1 :], wanted, at < 0)
+        ):
+            return reading
         if at < 0:
             return None
         before = text[max(0, at - _WINDOW) : at]
         start = at - len(before) + max((match.end() for match in _BOUNDARY.finditer(before)), default=0)
-        said = plain(text[start : _end(text, at + 1)])
-        if _NONE.search(said):
+        sentence = plain(text[start : _end(text, at + 1)])
+        if _NONE.search(sentence):
             return Reading(Fraction(0), "none", "closing")
-        if not _COURTESY.match(said) and (found := usable(said)):
-            return choose(said, found, wanted, first=False, how="closing")
+        if not _COURTESY.match(sentence) and (candidates := usable(sentence)):
+            return choose(sentence, candidates, wanted, first=False, how="closing")
         end = start
     return None
 
 
-def _in_words(rest: str, wanted: Asked, digitless: bool) -> Reading | None:
+def _read_in_words(rest: str, wanted: Asked, digitless: bool) -> Reading | None:
     """A conclusion in words, after the last digit; or any number where there are no digits at all."""
     for sentence in reversed(_BOUNDARY.split(rest[-2 * _WINDOW :])):
         if digitless or _CONCLUDES.match(sentence):
-            said = plain(sentence)
-            found = numbers.find_words(said)
-            if found and (digitless or any(number.value not in wanted.stated for number in found)):
-                return choose(said, found, wanted, first=False, how="closing")
-            if _NONE.search(said):
+            plain_sentence = plain(sentence)
+            candidates = numbers.find_words(plain_sentence)
+            if candidates and (digitless or any(number.value not in wanted.stated for number in candidates)):
+                return choose(plain_sentence, candidates, wanted, first=False, how="closing")
+            if _NONE.search(plain_sentence):
                 return Reading(Fraction(0), "none", "closing")
     return None

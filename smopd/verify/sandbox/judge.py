@@ -233,10 +233,10 @@ class Tests:
         asked -= vars(builtins).keys()
         ours = {name for name in asked if name in sys.stdlib_module_names or name in WELL_KNOWN_FROM}
         theirs = asked - ours | ({"candidate"} if not entry else set())
-        found = self.ask("names", sorted(theirs), due=dict)
-        given = {name: found[name] for name in theirs if name in found}
-        tested = dict.fromkeys(("candidate", entry), found["candidate"]) if entry else {}
-        return {**given, **{name: _our_own(name, source) for name in ours}, **tested}
+        values = self.ask("names", sorted(theirs), due=dict)
+        program_values = {name: values[name] for name in theirs if name in values}
+        tested = dict.fromkeys(("candidate", entry), values["candidate"]) if entry else {}
+        return {**program_values, **{name: _import_for_tests(name, source) for name in ours}, **tested}
 
     def describe(self, error: BaseException, source: str) -> str:
         frames = traceback.extract_tb(error.__traceback__)
@@ -250,8 +250,8 @@ class Tests:
 
 
 def _builtin_exception(name: str) -> type[Exception] | None:
-    found = getattr(builtins, name, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else None
+    builtin = getattr(builtins, name, None)
+    return builtin if isinstance(builtin, type) and issubclass(builtin, Exception) else None
 
 
 def _free_names(table: symtable.SymbolTable) -> set[str]:
@@ -267,7 +267,7 @@ def _free_names(table: symtable.SymbolTable) -> set[str]:
     return used - bound
 
 
-def _our_own(name: str, source: str) -> Any:
+def _import_for_tests(name: str, source: str) -> Any:
     module = importlib.import_module(WELL_KNOWN_FROM.get(name, name))
     calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     called = any(isinstance(function, ast.Name) and function.id == name for function in calls)

@@ -163,10 +163,10 @@ def _visible(python: str) -> list[str]:
     wanted += ["/etc/ld.so.cache", "/nix/store", python]
     wanted += [f"{top}/{lib}" for top in (sys.base_prefix, sys.base_exec_prefix) for lib in ("lib", "lib64")]
     wanted += ["/dev/null", "/dev/zero", "/dev/urandom"]
-    found: list[str] = []
+    paths: list[str] = []
     for path in filter(os.path.exists, wanted):
-        found += [path] if not any(f"{path}/".startswith(f"{kept}/") for kept in found) else []
-    return found
+        paths += [path] if not any(f"{path}/".startswith(f"{kept}/") for kept in paths) else []
+    return paths
 
 
 def _bubblewrap(paths: list[str]) -> list[str]:

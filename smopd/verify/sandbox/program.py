@@ -78,10 +78,10 @@ class Program:
     def names(self, names: list[str]) -> dict[str, Any]:
         """The program's own of these names, and its function under test as `candidate`."""
         mine = vars(self.module)
-        found = {name: mine[name] for name in names if name in mine}
+        values = {name: mine[name] for name in names if name in mine}
         if self.entry:
-            own = [value for value in mine.values() if getattr(value, "__module__", "") == "solution"]
-            functions = [value for value in own if callable(value) and not isinstance(value, type)]
+            defined = [value for value in mine.values() if getattr(value, "__module__", "") == "solution"]
+            functions = [value for value in defined if callable(value) and not isinstance(value, type)]
             if self.entry in mine:
                 function = mine[self.entry]
             elif "Solution" in mine:
@@ -90,8 +90,8 @@ class Program:
                 function = functions[-1]
             else:
                 raise NameError(f"the program defines no function {self.entry}")
-            found["candidate"] = function
-        return found
+            values["candidate"] = function
+        return values
 
     def pull(self, iterator: Iterator[Any], most: int) -> list[Any]:
         """Up to so many further items; none at the end. An error comes after the items before it."""
@@ -130,5 +130,5 @@ class Program:
             args = args if plain and str(known(*args)) == message else [message]
         except Exception:  # in a method of the program's, or a class that wants other arguments
             args = []
-        own = issubclass(kind, Exception) and kind is not known
-        return kind if own else known.__name__, args
+        custom = issubclass(kind, Exception) and kind is not known
+        return kind if custom else known.__name__, args

@@ -51,31 +51,31 @@ def verify_database(
     reference, schema = answer.get("reference_sql"), answer.get("schema_sql")
     if not isinstance(reference, str) or not isinstance(schema, str):
         return Verdict(False, None, "error", "the answer needs the texts 'reference_sql' and 'schema_sql'")
-    if (found := extract_sql(reply)) is None:
+    if (query := extract_sql(reply)) is None:
         return Verdict(False, None, "no_answer", "no SQL query in the reply")
     files = database_files(Path(database), str(answer.get("db_id", ""))) if database is not None else ()
     try:
         suite = suite_of(schema, reference, files, deadline)
     except TimeoutError:
-        return Verdict(False, found, "error", "the reference query did not end in time")
+        return Verdict(False, query, "error", "the reference query did not end in time")
     except UnusableReferenceError as error:
-        return Verdict(False, found, "error", f"the reference query cannot be used: {error}")
-    if sql.copies(found) > sql.MOST_COPIES or len(found) > sql.MOST_CHARACTERS:
-        return Verdict(False, found, "ok", "the query is too large")
+        return Verdict(False, query, "error", f"the reference query cannot be used: {error}")
+    if sql.copies(query) > sql.MOST_COPIES or len(query) > sql.MOST_CHARACTERS:
+        return Verdict(False, query, "ok", "the query is too large")
     try:
         with suite.lock:
-            why = (lic_difference if rule == "lic" else difference)(suite, found, deadline)
-            other = _respelled(suite, found, texts) if why and texts and rule != "lic" else None
+            why = (lic_difference if rule == "lic" else difference)(suite, query, deadline)
+            other = _respell(suite, query, texts) if why and texts and rule != "lic" else None
             if other and not difference(suite, other, deadline):
-                return Verdict(True, found, "ok", "with literals in the user's spelling")
+                return Verdict(True, query, "ok", "with literals in the user's spelling")
     except TimeoutError:
-        return Verdict(False, found, "timeout", f"the query did not end within {timeout:g} s")
+        return Verdict(False, query, "timeout", f"the query did not end within {timeout:g} s")
     except sql.BAD_QUERY as error:
-        return Verdict(False, found, "ok", f"the query does not run: {error or type(error).__name__}")
-    return Verdict(not why, found, "ok", why)
+        return Verdict(False, query, "ok", f"the query does not run: {error or type(error).__name__}")
+    return Verdict(not why, query, "ok", why)
 
 
-def _respelled(suite: Suite, query: str, texts: Sequence[str]) -> str | None:
+def _respell(suite: Suite, query: str, texts: Sequence[str]) -> str | None:
     tree, reference = parse_query(query), suite.reference.tree
     if all(expected.nothing for _, expected in suite.databases):
         return None  # the reference's own spelling is not the database's: any other would do
@@ -86,7 +86,7 @@ def difference(suite: Suite, query: str, deadline: float) -> str:
     query = _with_low_limit(suite, query)
     seen: list[tuple[Expected, list[Row]]] = []
     orders: list[tuple[int, ...]] | None = None
-    for connection, expected in _with_own(suite, query, deadline):
+    for connection, expected in _iterate_databases(suite, query, deadline):
         most = expected.count + expected.rest
         width, rows = run_query(connection, query, deadline, most)
         if width != expected.width:
@@ -107,10 +107,12 @@ def _with_low_limit(suite: Suite, query: str) -> str:
     tree = suite.reference.tree
     if not suite.synthetic or tree is None or tree.args.get("limit"):
         return query
-    return _LIMIT.sub(lambda found: f"{found[1]}{min(int(found[2]), _LOW)}{found[3]}", query)
+    return _LIMIT.sub(lambda match: f"{match[1]}{min(int(match[2]), _LOW)}{match[3]}", query)
 
 
-def _with_own(suite: Suite, query: str, deadline: float) -> Iterator[tuple[sqlite3.Connection, Expected]]:
+def _iterate_databases(
+    suite: Suite, query: str, deadline: float
+) -> Iterator[tuple[sqlite3.Connection, Expected]]:
     """The reference's databases; then some for what the query looks at and the reference does not."""
     yield from suite.databases
     tree = parse_query(query) if suite.synthetic else None

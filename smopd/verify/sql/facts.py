@@ -70,7 +70,7 @@ def query_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
             facts.once |= {k for e in within if isinstance(e, exp.Column) for k in resolve(e, schema)}
         if isinstance(node, exp.Count) and isinstance(node.this, exp.Column):
             # COUNT(x) counts what is not NULL: to be told from COUNT(*), unless the rows are grouped by x.
-            keys = resolve(node.this, schema) - _grouped(node.find_ancestor(exp.Select), schema)
+            keys = resolve(node.this, schema) - _resolve_group_by(node.find_ancestor(exp.Select), schema)
             facts.nulls |= {(t, c) for t, c in keys if c not in schema[t].foreign.keys() | schema[t].required}
     facts.nulls -= {key for link in facts.links for key in link}
     return facts
@@ -95,7 +95,7 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
         elif isinstance(node, (exp.Intersect, exp.Except)):
             pairs = zip(_outputs(node.left, schema), _outputs(node.right, schema), strict=False)
             same = {key for a, b in pairs if a == b for key in a}
-            people = {key for key in same if key[1] in _PERSONS and _pointing(key, schema, facts)}
+            people = {key for key in same if key[1] in _PERSONS and _find_referrers(key, schema, facts)}
             facts.names |= {key for key in same if _is_name(key, schema, facts)} | people
             facts.repeated |= {key for key in same if joined(key, schema, facts)}
         elif isinstance(node, exp.In) and isinstance(node.this, exp.Column) and node.args.get("query"):
@@ -105,18 +105,18 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
             shown = {key for keys in _outputs(tree, schema) for key in keys}
             facts.names |= {k for k in resolve(node.this, schema) - shown if _is_name(k, schema, facts)}
     # Where one thing is named, and only one row could point to it, there would be nothing to ask.
-    facts.repeated |= {k for name in facts.names for k in _pointing(name, schema, facts)}
+    facts.repeated |= {k for name in facts.names for k in _find_referrers(name, schema, facts)}
     return facts
 
 
 # --- what NULLs and duplicates mean
-def _grouped(select: exp.Select | None, schema: Schema) -> set[Key]:
+def _resolve_group_by(select: exp.Select | None, schema: Schema) -> set[Key]:
     group = select.args.get("group") if select else None
     return resolve_all(group, schema) if group else set()
 
 
 def _read_select(select: exp.Select, schema: Schema, facts: QueryFacts) -> None:
-    grouped = _grouped(select, schema)
+    grouped = _resolve_group_by(select, schema)
     facts.names |= {key for key in grouped if _is_name(key, schema, facts)}
     single = select.args.get("distinct") and len(select.expressions) == 1 and select.expressions[0]
     alone = resolve(single, schema) if isinstance(single, exp.Column) else set[Key]()
@@ -146,10 +146,10 @@ def _is_name(key: Key, schema: Schema, facts: QueryFacts) -> bool:
     table, column = key
     stems = {table, table.removesuffix("s"), table.removesuffix("es"), table.removesuffix("ies") + "y"}
     names = {"name", "full_name", "fullname", *stems, *(s + end for s in stems for end in ("_name", "name"))}
-    return column in names and bool(_pointing(key, schema, facts))
+    return column in names and bool(_find_referrers(key, schema, facts))
 
 
-def _pointing(name: Key, schema: Schema, facts: QueryFacts) -> set[Key]:
+def _find_referrers(name: Key, schema: Schema, facts: QueryFacts) -> set[Key]:
     """The columns of other tables that the query compares with the key of the table that a column names."""
     table, column = name
     keys = {(table, u[0]) for u in schema[table].unique if len(u) == 1 and u != (column,)}
@@ -181,8 +181,8 @@ def _read_comparison(node: exp.Expr, schema: Schema, facts: QueryFacts) -> None:
         for leaf in side.find_all(exp.Literal, exp.Column):
             if not isinstance(leaf, exp.Column):
                 text = f"-{leaf.this}" if isinstance(leaf.parent, exp.Neg) else str(leaf.this)
-            elif found := resolve(leaf, schema):
-                columns |= found
+            elif keys := resolve(leaf, schema):
+                columns |= keys
                 continue
             elif leaf.this.args.get("quoted"):
                 text = leaf.name  # "x" is a text where no column has that name
@@ -224,8 +224,8 @@ def resolve(column: exp.Column, schema: Schema) -> set[Key]:
         sources = [s for s in (scope.args.get("from_"), *(scope.args.get("joins") or ())) if s is not None]
         named = [t for source in sources for t in source.find_all(exp.Table)]
         tables = [t.name.lower() for t in named if table in ("", t.alias_or_name.lower())]
-        if found := {(t, name) for t in tables if t in schema and name in schema[t].columns}:
-            return found
+        if keys := {(t, name) for t in tables if t in schema and name in schema[t].columns}:
+            return keys
         scope = scope.find_ancestor(exp.Select)
     return set()
 

@@ -42,8 +42,8 @@ def lic_difference(suite: Suite, query: str, deadline: float) -> str:
                 if number not in expected:
                     expected[number] = run_query(connection, reference, deadline, _MOST_ROWS)
                 width, rows = expected[number]
-                found = run_query(connection, candidate, deadline, len(rows))
-                if not _same(width, rows, *found, ordered):
+                result = run_query(connection, candidate, deadline, len(rows))
+                if not _same(width, rows, *result, ordered):
                     break
             else:
                 return ""
@@ -75,10 +75,10 @@ def _same(width: int, rows: Sequence[Row], other_width: int, others: Sequence[Ro
         return False
     columns = range(width)
     wanted = [Counter(row[i] for row in rows) for i in columns]
-    found = [Counter(row[i] for row in others) for i in columns]
+    actual = [Counter(row[i] for row in others) for i in columns]
     bag = Counter(rows)
     for order in itertools.islice(itertools.permutations(columns), 5040):
-        if all(found[j] == wanted[i] for i, j in enumerate(order)):
+        if all(actual[j] == wanted[i] for i, j in enumerate(order)):
             turned = [tuple(row[j] for j in order) for row in others]
             if turned == rows if ordered else Counter(turned) == bag:
                 return True

@@ -35,7 +35,7 @@ def respelled(query: exp.Expr, reference: exp.Expr, schema: Schema, texts: Seque
     """The query with the reference's literals where it has the user's; None where nothing changes."""
     query = query.copy()
     mine, theirs = _places(query, schema), _places(reference, schema)
-    words = _Words(texts, schema)
+    user_words = _Words(texts, schema)
     changed = False
     for place in mine:
         same = [p for p in theirs if p.operator == place.operator and p.columns & place.columns]
@@ -44,7 +44,7 @@ def respelled(query: exp.Expr, reference: exp.Expr, schema: Schema, texts: Seque
             continue
         elsewhere = {_fold(p.text) for p in theirs if not p.columns & place.columns}
         free = dict.fromkeys(p.text for p in same if p.text not in taken)
-        options = [text for text in free if words.says(place.text, text, elsewhere)]
+        options = [text for text in free if user_words.says(place.text, text, elsewhere)]
         options = [text for text in options if _alike(place.text, text)] or options
         if len(options) == 1:
             place.node.replace(exp.Literal.string(place.case(options[0])))
@@ -85,20 +85,20 @@ class _Words:
     def says(self, text: str, meant: str, elsewhere: set[str]) -> bool:
         if (text[:1] == "%", text[-1:] == "%") != (meant[:1] == "%", meant[-1:] == "%"):
             return False
-        said, stored = _fold(text), _fold(meant)
-        if not said or not self._count(said) or said in elsewhere:
+        literal, stored = _fold(text), _fold(meant)
+        if not literal or not self._count(literal) or literal in elsewhere:
             return False
         if _alike(text, meant):
             return True
-        if _NUMBER.fullmatch(text.strip()) or _singular(said) in self._names:
+        if _NUMBER.fullmatch(text.strip()) or _singular(literal) in self._names:
             return False
         if self._count(stored):  # then only as a part of what the reply says
-            inside = f" {said} ".count(f" {stored} ") * self._count(said)
+            inside = f" {literal} ".count(f" {stored} ") * self._count(literal)
             return inside >= self._count(stored) and stored not in self._quoted
-        return _related(said.replace(" ", ""), stored.replace(" ", ""))
+        return _looks_related(literal.replace(" ", ""), stored.replace(" ", ""))
 
-    def _count(self, words: str) -> int:
-        return sum(said.replace(" ", "  ").count(f" {words.replace(' ', '  ')} ") for said in self._said)
+    def _count(self, phrase: str) -> int:
+        return sum(text.replace(" ", "  ").count(f" {phrase.replace(' ', '  ')} ") for text in self._said)
 
 
 def _fold(text: str) -> str:
@@ -106,8 +106,8 @@ def _fold(text: str) -> str:
     return " ".join(re.sub(r"[\W_]+", " ", text.casefold()).split())
 
 
-def _singular(words: str) -> str:
-    return words[:-1] if len(words) > 3 and words.endswith("s") else words
+def _singular(phrase: str) -> str:
+    return phrase[:-1] if len(phrase) > 3 and phrase.endswith("s") else phrase
 
 
 def _alike(text: str, meant: str) -> bool:
@@ -118,9 +118,9 @@ def _alike(text: str, meant: str) -> bool:
     return _singular(_fold(text).replace(" ", "")) == _singular(_fold(meant).replace(" ", ""))
 
 
-def _related(said: str, stored: str) -> bool:
+def _looks_related(literal: str, stored: str) -> bool:
     """Do two spellings of one thing look it: usa and united states, f and female, asia and asian?"""
-    short, long = sorted((said, stored), key=len)
+    short, long = sorted((literal, stored), key=len)
     letters = iter(long)
     abbreviates = short[:1] == long[:1] and all(letter in letters for letter in short)
     return abbreviates or (len(short) > 2 and short[:2] == long[:2])

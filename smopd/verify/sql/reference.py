@@ -67,8 +67,8 @@ class Expected:
         values: Counter[Row] = sum((run for _, run in self.runs), Counter())
         columns = range(self.width)
         wanted = [Counter(row[i] for row in values.elements()) for i in columns]
-        found = [Counter(row[i] for row in rows) for i in columns]
-        fits = [[j for j in columns if not found[j] - wanted[i]] for i in columns]
+        actual = [Counter(row[i] for row in rows) for i in columns]
+        fits = [[j for j in columns if not actual[j] - wanted[i]] for i in columns]
 
         def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             if len(order) == self.width:

@@ -40,12 +40,12 @@ _QUOTE = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?)+", re.MULTILINE)  # Markdown's
 def extract_sql(text: str) -> str | None:
     text = text.translate(_SPACES)
     blocks = [match[2] for match in _FENCE.finditer(text)][-8:]
-    found, broken = list[str](), None
+    queries, broken = list[str](), None
     for block in blocks:
-        found += _queries(block, fenced=True)
+        queries += _queries(block, fenced=True)
         if re.search(r"\b(?:SELECT|WITH)\b", block, re.IGNORECASE):
             broken = block.strip()[:MOST_CHARACTERS]
-    if query := _last(found):
+    if query := _last(queries):
         return query
     if broken is not None:
         return broken
@@ -79,7 +79,7 @@ def _queries(text: str, fenced: bool) -> list[str]:
         seen = "".join(" " * len(t[0]) if t["comment"] else t[0] for t in TOKEN.finditer(text))
     every = [match.start() for match in _START.finditer(seen)]
     outer = [at for at in every if not text[max(0, at - 30) : at].rstrip().lower().endswith(_INNER)]
-    found, at = list[str](), 0
+    queries, at = list[str](), 0
     for start in (outer or every)[-_MOST_STARTS:]:
         if start < at:
             continue
@@ -88,10 +88,10 @@ def _queries(text: str, fenced: bool) -> list[str]:
             continue
         for stop in _stops(text, start, fenced):
             if _is_query(query := text[start:stop].strip()):
-                found.append(query)
+                queries.append(query)
                 at = stop
                 break
-    return found
+    return queries
 
 
 def _decode(field: str) -> str:
@@ -102,7 +102,7 @@ def _decode(field: str) -> str:
 
 def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
     """Where a query that starts here may end, the likeliest first."""
-    if (close := _closing(text, start)) > 0:
+    if (close := _find_closing(text, start)) > 0:
         yield close
     end, blanks = _statement_end(text, start)
     if fenced or not blanks:
@@ -113,7 +113,7 @@ def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
         yield from reversed(cuts[-_MOST_CUTS:])
 
 
-def _closing(text: str, start: int) -> int:
+def _find_closing(text: str, start: int) -> int:
     """Where the quotes, braces or tags close in which a query starts; 0 where it starts in none."""
     before = text[max(0, start - 80) : start].rstrip()
     for mark in ('"""', "'''", '"', "'", "`", "{", ">"):

@@ -102,8 +102,8 @@ def made_databases(
         profile = {1: EMPTY, 2: CHILDLESS, 3: WIDE}.get(number) or PROFILES[number % len(PROFILES)]
         if facts.nulls != suite.facts.nulls:  # a column whose values the reference does not count
             profile = replace(profile, nulls=0.4)
-        made = synthesise(suite.schema, facts, profile, draw)
-        tables: Tables = {name: (suite.schema[name].columns, rows) for name, rows in made.items()}
+        rows_by_table = synthesise(suite.schema, facts, profile, draw)
+        tables: Tables = {name: (suite.schema[name].columns, rows) for name, rows in rows_by_table.items()}
         connection = open_database(tables=tables)
         expected, rows = suite.reference.expect(connection, deadline)
         if suite.reference.shaky and profile.rows:

@@ -53,7 +53,7 @@ class Pools:
         self.profile, self.draw, self.facts = profile, draw, facts
         keys = [(name, column) for name, table in schema.items() for column in table.columns]
         links = [[(n, c), target] for n, table in schema.items() for c, target in table.foreign.items()]
-        self._group = _grouped(keys, [*links, *sorted(map(sorted, facts.links))])
+        self._group = _group_columns(keys, [*links, *sorted(map(sorted, facts.links))])
         self._kinds: dict[Key, str] = {}
         ranks = ("text", "date", "real", "int")
         for name, table in schema.items():
@@ -74,7 +74,7 @@ class Pools:
             asked.setdefault(self._group[key], []).append((operator, constant))
         for group, constants in asked.items():
             patterns = {text: _matches(text, self.draw) for operator, text in constants if "like" in operator}
-            near = [v for o, text in constants for v in patterns.get(text) or _near(text, self._kinds[group])]
+            near = [v for o, text in constants for v in patterns.get(text) or _vary(text, self._kinds[group])]
             numbers = [v for v in near if isinstance(v, (int, float))]
             near += [(min(numbers) + max(numbers)) // 2] if len(constants) > 1 and numbers else []
             self._planted[group] = near
@@ -106,7 +106,7 @@ class Pools:
             size = min(self.profile.rows, int(self.profile.variety * self.one((0.5, 1, 1, 4))))
             self._filler[group] = [self._fill(group, i) for i in range(max(2, size))]
         if fitting and key in self._extreme:
-            return self._beyond(group, self._extreme[key])
+            return self._pick_beyond(group, self._extreme[key])
         return self._filler[group][0] if few else self.one(self._filler[group])
 
     def asked(self, key: Key) -> bool:
@@ -130,7 +130,7 @@ class Pools:
         self._filler.setdefault(group, []).extend(values)
         return values
 
-    def _beyond(self, group: Key, largest: bool) -> Value:
+    def _pick_beyond(self, group: Key, largest: bool) -> Value:
         """A value past the others, or as far as the farthest."""
         values = [v for v in self._filler[group] if v is not None]
         step = self.one((0, 1, 2, 3))
@@ -157,7 +157,7 @@ class Pools:
         return one(_WORDS) if index else f"{one(_WORDS)} {one(_WORDS)}"
 
 
-def _grouped(keys: Sequence[Key], links: Sequence[Sequence[Key]]) -> dict[Key, Key]:
+def _group_columns(keys: Sequence[Key], links: Sequence[Sequence[Key]]) -> dict[Key, Key]:
     """For every column one that stands for all it is linked with, directly or not."""
     group = {key: key for key in keys}
     for link in links:
@@ -177,7 +177,7 @@ def _meets(value: Value, operator: str, text: str) -> bool:
     return _COMPARE[operator](value, constant)
 
 
-def _near(text: str, kind: str) -> list[Value]:
+def _vary(text: str, kind: str) -> list[Value]:
     """A constant, and values that a slightly different comparison takes or leaves; never just its case."""
     try:
         number = float(text)
@@ -277,23 +277,23 @@ class _Rows:
         self.partners[column] = [v for row in parent.fitting if (v := row[key]) is not None]
 
     def make(self) -> _Made:
-        made, seen = _Made(), set[tuple[Any, ...]]()
+        result, seen = _Made(), set[tuple[Any, ...]]()
         for _ in range(self.count):
             fitting = self.draw.random() < self.pools.profile.fitting
             # A row to repeat, so that two differ in their keys at most.
-            before = made.fitting if fitting else made.rows
+            before = result.fitting if fitting else result.rows
             old = self.pools.one(before) if before and self.draw.random() < 0.2 else None
             # One that satisfies all conditions but one, for each of them to be missed.
             spoilt = self.pools.one(self.asked) if self.asked and self.draw.random() < 0.3 else ""
-            row = {c: self._value(c, fitting and c != spoilt, old, made.rows) for c in self.table.columns}
+            row = {c: self._value(c, fitting and c != spoilt, old, result.rows) for c in self.table.columns}
             if any(row[c] is None for c in self.sources if c in self.table.required):
                 continue  # a required parent that does not exist
             keys = {(u, tuple(row[c] for c in u)) for u in self.unique if all(row[c] is not None for c in u)}
             if not keys & seen:
                 seen |= keys
-                made.rows.append(row)
-                made.fitting += [row] * fitting
-        return made
+                result.rows.append(row)
+                result.fitting += [row] * fitting
+        return result
 
     def _value(self, column: str, fitting: bool, old: Row | None, rows: list[Row]) -> Value:
         draw, key = self.draw, (self.name, column)

@@ -48,13 +48,13 @@ def verify_actions(answer: Answer, text: str) -> Verdict:
     if len(calls) != len(wanted):
         return Verdict(False, source, "ok", f"expected {len(wanted)} calls, found {len(calls)}")
     misses = [[_mismatch(c, name, args, schemas.get(name) or {}) for c in calls] for name, args in wanted]
-    if (unmatched := _unmatched(misses)) is None:
+    if (unmatched := _find_unmatched(misses)) is None:
         return Verdict(True, source, "ok", "")
     why = [miss for miss in misses[unmatched] if miss not in ("", _ANOTHER)] or ["matched by no call"]
     return Verdict(False, source, "ok", f"expected call {unmatched + 1}, {wanted[unmatched][0]}: {why[0]}")
 
 
-def _unmatched(misses: Sequence[Sequence[str]]) -> int | None:
+def _find_unmatched(misses: Sequence[Sequence[str]]) -> int | None:
     """A row left over when rows are matched one to one to columns ("" is an edge): augmenting paths."""
     taken: dict[int, int] = {}
 
@@ -85,14 +85,14 @@ def _mismatch(call: Call, name: str, args: Mapping[str, Any], schema: Mapping[st
         if key not in call.named:
             if "" not in choices:
                 return f"argument {key!r} is missing"
-        elif not _among(call.named[key], choices, (schema.get("properties") or {}).get(key) or {}):
+        elif not _is_among(call.named[key], choices, (schema.get("properties") or {}).get(key) or {}):
             value = call.named[key]  # left out of the text: it may be huge
             why = f"is {value.reason}" if isinstance(value, Unread) else "has another value"
             return f"argument {key!r} {why}"
     return ""
 
 
-def _among(value: Any, choices: Sequence[Any], schema: Mapping[str, Any]) -> bool:
+def _is_among(value: Any, choices: Sequence[Any], schema: Mapping[str, Any]) -> bool:
     """Is an argument one of the choices? "" among them says that it may be left out."""
     kind = schema.get("type")
     if isinstance(value, Untyped):
@@ -162,12 +162,12 @@ def render(calls: Any) -> str:
         return ""
     shown = []
     for name, arguments in (pair for call in calls for pair in call.items()):
-        given = [f"{key}={_first(values)!r}" for key, values in arguments.items() if _stated(values)]
-        shown.append(f"{name}({', '.join(given)})")
+        keywords = [f"{key}={_first(values)!r}" for key, values in arguments.items() if _has_value(values)]
+        shown.append(f"{name}({', '.join(keywords)})")
     return f"[{', '.join(shown)}]"
 
 
-def _stated(values: Any) -> bool:
+def _has_value(values: Any) -> bool:
     """Is there a value other than "", which says that the argument may be left out?"""
     return not isinstance(values, list) or any(value != "" for value in values)
 
@@ -178,7 +178,7 @@ def _first(values: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _first(inner) for key, inner in value.items() if _stated(inner)}
+        return {key: _first(inner) for key, inner in value.items() if _has_value(inner)}
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 

@@ -91,13 +91,13 @@ def _tests_of(answer: Answer) -> _Tests:
     if answer.get("test"):
         if not entry:
             raise ValueError("no name of the function under test (entry_point or metadata.func_name)")
-        around = _around(prompt, entry)
+        around = _extract_surroundings(prompt, entry)
         return _Tests(entry, around, prompt, f"{around}\n{answer['test']}\ncheck(candidate)\n")
     if answer.get("test_list"):
         imports = "\n".join(map(str, answer.get("test_imports") or []))
         setup = f"{imports}\n{answer.get('test_setup_code') or ''}"
         asserts = list(map(str, answer["test_list"]))
-        return _Tests(entry or _called(asserts[0], setup), imports, "", "\n".join([setup, *asserts]))
+        return _Tests(entry or _find_entry(asserts[0], setup), imports, "", "\n".join([setup, *asserts]))
     cases = [case for key in ("public_test_cases", "private_test_cases") for case in _cases(answer.get(key))]
     if not cases:
         raise ValueError("neither test, test_list nor public_test_cases")
@@ -106,22 +106,22 @@ def _tests_of(answer: Answer) -> _Tests:
     if not entry:
         raise ValueError("no name of the function under test (metadata.func_name)")
     tests = _FUNCTIONAL + "\n".join(map(_functional, cases))
-    return _Tests(entry, _around(prompt, entry), prompt, tests)
+    return _Tests(entry, _extract_surroundings(prompt, entry), prompt, tests)
 
 
-def _around(prompt: str, entry: str) -> str:
+def _extract_surroundings(prompt: str, entry: str) -> str:
     """The imports and helpers of a prompt: everything but the unfinished function."""
     body = program.parse(prompt).body
     return "\n".join(ast.unparse(node) for node in body if getattr(node, "name", None) != entry)
 
 
-def _called(test: str, setup: str) -> str:
+def _find_entry(test: str, setup: str) -> str:
     """The function that an assert is about: the first name called that neither Python nor the setup gives."""
     calls = [node.func for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Call)]
     names = [call.id for call in calls if isinstance(call, ast.Name)]
-    given = set(WELL_KNOWN_FROM).union(*map(program.bound_names, ast.parse(setup).body))
-    own = [name for name in names if name not in given and not hasattr(builtins, name)]
-    return next(iter(own or names), "")
+    known_names = set(WELL_KNOWN_FROM).union(*map(program.bound_names, ast.parse(setup).body))
+    candidates = [name for name in names if name not in known_names and not hasattr(builtins, name)]
+    return next(iter(candidates or names), "")
 
 
 class _Text(pickle.Unpickler):

@@ -97,14 +97,14 @@ def _task(
     )  # fmt: skip
 
 
-def _joined(pairs: Mapping[str, Any], form: str) -> str:
+def _join(pairs: Mapping[str, Any], form: str) -> str:
     return ", ".join(form.format(key, value) for key, value in pairs.items())
 
 
 TASKS = (
-    _task("shopping", "items", _judge_shopping, lambda a: _joined(a["items"], "{1} {0}") or "nothing yet"),
+    _task("shopping", "items", _judge_shopping, lambda a: _join(a["items"], "{1} {0}") or "nothing yet"),
     _task("booking", "arguments", _judge_booking,
-          lambda a: f"{a['call']}({_joined(a['arguments'], '{0}={1}')})"),
+          lambda a: f"{a['call']}({_join(a['arguments'], '{0}={1}')})"),
     _task("bill", "total", _judge_bill, _bill),
-    _task("schedule", "plan", _judge_schedule, lambda a: _joined(a["plan"], "{0} {1}") or "nobody yet"),
+    _task("schedule", "plan", _judge_schedule, lambda a: _join(a["plan"], "{0} {1}") or "nobody yet"),
 )  # fmt: skip

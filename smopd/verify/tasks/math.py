@@ -64,14 +64,14 @@ def judge(example: Judged, text: str) -> Verdict | workers.Job:
 
 
 def _judge_last_number(reference: str, text: str) -> Verdict | workers.Job:
-    """The rule "strict"."""
+    """The rule "strict": the number of the last box that holds one, else the last number of the reply."""
     expected = _answer_number(_plain(reference))
     if expected is None or (right := _value(expected)) is None:
         return Verdict(False, None, "error", "the reference answer holds no number")
-    if (found := _answer_number(_plain(text))) is None:
+    if (number := _answer_number(_plain(text))) is None:
         return Verdict(False, None, "no_answer", "no number in the reply")
-    correct = _value(found) == right
-    verdict = Verdict(correct, found[0], "ok", "" if correct else f"expected {expected[0]}")
+    correct = _value(number) == right
+    verdict = Verdict(correct, number[0], "ok", "" if correct else f"expected {expected[0]}")
     boxed = _plain(text, powers=True) if "\\boxed" in text else ""
     return _compare_box(_last_box(boxed, [m.start() for m in re.finditer("[0-9]", boxed)]), right, verdict)
 
@@ -80,8 +80,8 @@ def _compare_box(box: str | None, right: Fraction, verdict: Verdict) -> Verdict 
     """The verdict, unless a box holds an expression: that is compared in a worker."""
     if not box or len(box) > _MOST_CHARACTERS or not _OPERATED.search(_bare(box)):
         return verdict
-    said = re.sub(r"(?<=[0-9]),(?=[0-9]{3})|[$€£¥%]", "", _right_side(box))
-    call = {"reference": str(right), "said": said, "shown": box, "otherwise": asdict(verdict)}
+    candidate = re.sub(r"(?<=[0-9]),(?=[0-9]{3})|[$€£¥%]", "", _right_side(box))
+    call = {"reference": str(right), "candidate": candidate, "shown": box, "otherwise": asdict(verdict)}
     return workers.Job(KIND, call, TIMEOUT, extracted=box)
 
 
@@ -90,14 +90,14 @@ def _judge_expression(reference: str, text: str) -> Verdict | workers.Job:
     if not readable or len(reference) > _MOST_CHARACTERS:
         return Verdict(False, None, "error", "the reference answer holds neither a number nor an expression")
     box = _last_box(text)
-    said = text[-_TAIL:].strip() if box is None else box
+    candidate = text[-_TAIL:].strip() if box is None else box
     if box is not None and len(box) > _MOST_CHARACTERS:
         return Verdict(False, box[:_MOST_CHARACTERS], "ok", "the answer is too long for an expression")
-    if not said:
+    if not candidate:
         return Verdict(False, None, "no_answer", "no answer in the reply")
-    if "".join(said.split()) == "".join(reference.split()):
-        return Verdict(True, said, "ok", "")
-    call = {"reference": reference, "said": said, "shown": said, "boxed": box is not None}
+    if "".join(candidate.split()) == "".join(reference.split()):
+        return Verdict(True, candidate, "ok", "")
+    call = {"reference": reference, "candidate": candidate, "shown": candidate, "boxed": box is not None}
     return workers.Job(KIND, call, TIMEOUT, extracted=box)
 
 
@@ -157,10 +157,10 @@ def _is_number(reference: str) -> bool:
         return re.search(r"[0-9]", reference) is not None and "\\" not in reference
     if "\\begin" in bare:
         return False
-    words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{3,}", bare) is not None
+    has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{3,}", bare) is not None
     if _OPERATED.search(bare) or _LETTERED.search(bare):
-        return words and "\\" not in bare  # prose with a calculation in it: its last number
-    return words or not _SEVERAL.search(bare)
+        return has_words and "\\" not in bare  # prose with a calculation in it: its last number
+    return has_words or not _SEVERAL.search(bare)
 
 
 def _bare(text: str) -> str:
@@ -189,28 +189,28 @@ def worker() -> Any:
 
 
 def compare(
-    reference: str, said: str, shown: str, boxed: bool = True, otherwise: Mapping[str, Any] | None = None
+    reference: str, candidate: str, shown: str, boxed: bool = True, otherwise: Mapping[str, Any] | None = None
 ) -> Verdict:
     """Are two expressions equal for math-verify? `otherwise`: the verdict where it cannot read the second."""
     from math_verify import verify
 
-    wanted, given = _members(reference), _members(said) if boxed else None
-    if wanted and given:
+    wanted, members = _members(reference), _members(candidate) if boxed else None
+    if wanted and members:
         # Two numbers in brackets are an interval to math-verify: (5,3) and (5,2), both empty, would be equal.
-        alike = wanted[0] == given[0] and len(wanted) == len(given)
-        parts = zip(wanted[1:], given[1:], strict=False)
+        alike = wanted[0] == members[0] and len(wanted) == len(members)
+        parts = zip(wanted[1:], members[1:], strict=False)
         correct = alike and all(verify(_read(a), _read(b), timeout_seconds=None) for a, b in parts)
         return Verdict(correct, shown, "ok", "" if correct else f"expected {reference}")
-    right, found = _read(reference), _read(said, boxed)
-    if otherwise is not None and (not found or isinstance(found[0], str)):
+    right, expressions = _read(reference), _read(candidate, boxed)
+    if otherwise is not None and (not expressions or isinstance(expressions[0], str)):
         return Verdict(**otherwise)
     if not right:
         return Verdict(False, None, "error", "the reference answer cannot be read as an expression")
-    if not found:
+    if not expressions:
         return Verdict(False, None, "no_answer", "no expression in the reply")
-    correct = bool(verify(right, found, timeout_seconds=None))
+    correct = bool(verify(right, expressions, timeout_seconds=None))
     correct = correct and not (wanted and str(right[0]) == "EmptySet")
-    shown = shown if boxed else str(found[-1])[:_MOST_CHARACTERS]
+    shown = shown if boxed else str(expressions[-1])[:_MOST_CHARACTERS]
     return Verdict(correct, shown, "ok", "" if correct else f"expected {reference}")
 
 
