@@ -34,7 +34,7 @@ def one_line(text: object, limit: int = 500) -> str:
 def visible_json(value: Any) -> str:
     """JSON in one line, what `visible` would replace as an escape: the value stays the same."""
     written = json.dumps(value, ensure_ascii=False)
-    return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], written)
+    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], written)
 
 
 def cut(text: str, limit: int = LONGEST) -> str:
@@ -72,7 +72,7 @@ def _tenths(fraction: float) -> float:
 
 
 def percent(value: float | None) -> str:
-    """0.6125 -> "61.3%"."""
+    """0.6125 -> "61.3%"; "n/a" for what is not a finite number."""
     number = finite(value)
     return "n/a" if number is None else f"{_tenths(number):.1f}%"
 

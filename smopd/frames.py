@@ -12,7 +12,7 @@ def table(rows: list[dict[str, Any]]) -> Any:
 
 
 def messages(system: str, turns: list[dict[str, Any]]) -> list[dict[str, str]]:
-    found = [{"role": "system", "content": system}] if system else []
+    chat = [{"role": "system", "content": system}] if system else []
     for turn in turns:
-        found += [{"role": "user", "content": turn["user"]}, {"role": "assistant", "content": turn["reply"]}]
-    return found
+        chat += [{"role": "user", "content": turn["user"]}, {"role": "assistant", "content": turn["reply"]}]
+    return chat

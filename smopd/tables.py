@@ -88,11 +88,11 @@ class Table:
     def markdown(self) -> str:
         columns = range(len(self.heads))
         lines = [self.heads, ["---" if self.is_words(i) else "---:" for i in columns]]
-        made = [_pipes([markdown(head) for head in lines[0]]), _pipes(lines[1])]
+        rendered = [_pipes([markdown(head) for head in lines[0]]), _pipes(lines[1])]
         for group, row in self.grouped():
-            made += [_pipes([f"**{markdown(group)}**", *[""] * (len(self.heads) - 1)])] if group else []
-            made.append(_pipes([markdown(row.label), *(markdown(cell_text(cell)) for cell in row.cells)]))
-        return "\n".join(made)
+            rendered += [_pipes([f"**{markdown(group)}**", *[""] * (len(self.heads) - 1)])] if group else []
+            rendered.append(_pipes([markdown(row.label), *(markdown(cell_text(cell)) for cell in row.cells)]))
+        return "\n".join(rendered)
 
     def latex(self, *comments: str) -> str:
         """A file for \\input: comments, then one tabular, no wider than the line."""
@@ -118,17 +118,17 @@ class Table:
 
         look: dict[str, Any] = {"title": Text(visible(self.title)) if self.title else None}
         look |= {"box": box.SIMPLE_HEAD} if self.heads else {"box": None, "pad_edge": False}
-        made = RichTable(title_justify="left", header_style="bold", show_header=bool(self.heads), **look)
+        table = RichTable(title_justify="left", header_style="bold", show_header=bool(self.heads), **look)
         for i, head in enumerate(self.heads or [""] * (1 + len(self.rows[0].cells))):
             left = self.is_words(i) or not self.heads
-            made.add_column(
+            table.add_column(
                 Text(visible(head)), justify="left" if left else "right", no_wrap=not i and not self.heads
             )
         for group, row in self.grouped():
             if group:
-                made.add_row(Text(visible(group), style="bold"))
-            made.add_row(Text(visible(row.label)), *map(_rich_cell, row.cells))
-        return made
+                table.add_row(Text(visible(group), style="bold"))
+            table.add_row(Text(visible(row.label)), *map(_rich_cell, row.cells))
+        return table
 
     __rich__ = terminal
 
@@ -144,7 +144,7 @@ def cell_text(cell: Cell) -> str:
 def markdown(text: object) -> str:
     """Text of unknown origin on one line of Markdown, also inside a table."""
     plain = " ".join(visible(str(text)).split())
-    return _TAG.sub(lambda found: html.escape(found[0]), _MARKED.sub(r"\\\g<0>", plain))
+    return _TAG.sub(lambda match: html.escape(match[0]), _MARKED.sub(r"\\\g<0>", plain))
 
 
 def _pipes(cells: Sequence[str]) -> str:
@@ -177,10 +177,10 @@ def _latex_part(part: Part) -> str:
     if isinstance(part, str):  # a blank at either end is kept: the text stands between numbers
         inner = latex(part)
         return f"{' ' * part.startswith(' ')}{inner}{' ' * (bool(inner) and part.endswith(' '))}"
-    found = re.fullmatch(r"(< )?([+-]?)([\d,.]+)(%?)", part.text)
-    if not found:
+    match = re.fullmatch(r"(< )?([+-]?)([\d,.]+)(%?)", part.text)
+    if not match:
         return latex(part.text)
-    less, sign, digits, unit = found.groups()
+    less, sign, digits, unit = match.groups()
     digits = digits.replace(",", "{,}")  # no blank after a comma between digits
     return f"${'<' if less else ''}{sign}{digits}${latex(unit)}"
 

@@ -181,37 +181,37 @@ def clauses(sentence: str, connectives_only: bool = False) -> list[str]:
         cuts = cuts or set(_cuts(_PLACED, sentence))
     kept = [0]
     for cut in sorted(cuts):
-        if _long_enough(sentence[kept[-1] : cut]) and _long_enough(sentence[cut:]):
+        if _is_long_enough(sentence[kept[-1] : cut]) and _is_long_enough(sentence[cut:]):
             kept.append(cut)
     return [piece for a, b in pairwise([*kept, len(sentence)]) if (piece := sentence[a:b].strip())]
 
 
-def _long_enough(piece: str) -> bool:
-    words = re.findall(r"[\w$][\w'.,-]*", piece)
-    leads = words and words[0].lower() in ("and", "after", "for", "if", "that", "which")
-    return len(words) >= (3 if leads else 2)
+def _is_long_enough(piece: str) -> bool:
+    tokens = re.findall(r"[\w$][\w'.,-]*", piece)
+    leads = tokens and tokens[0].lower() in ("and", "after", "for", "if", "that", "which")
+    return len(tokens) >= (3 if leads else 2)
 
 
 def _first_cut(sentence: str) -> list[int]:
     """Where the question begins after a condition: "If there are 3, how many ...?"."""
     spans, leading = whole_spans(sentence), _LEADING.match(sentence)
-    found = [leading.end()] if leading else []
+    cuts = [leading.end()] if leading else []
     for later in _LATER_ASK.finditer(sentence):
         # In "how long, in years, will it take" the question has begun before.
-        if not re.search(rf"\b{_ASK}\b", sentence[max([0, *found]) : later.start()], re.IGNORECASE):
-            found.append(later.end())
-    return [cut for cut in found if not any(a < cut < b for a, b in spans)]
+        if not re.search(rf"\b{_ASK}\b", sentence[max([0, *cuts]) : later.start()], re.IGNORECASE):
+            cuts.append(later.end())
+    return [cut for cut in cuts if not any(a < cut < b for a, b in spans)]
 
 
 def _cuts(marker: re.Pattern[str], sentence: str) -> list[int]:
-    spans, found = whole_spans(sentence), []
+    spans, cuts = whole_spans(sentence), []
     for m in marker.finditer(sentence):
         before = re.findall(r"[\w'$.%-]+|[\"”)\]]", sentence[: m.start()])
         after = [w.lower() for w in re.findall(r"[\w'$-]+", sentence[m.end() :])[:3]]
         inside = any(a < m.end() and m.start() < b for a, b in spans)
         if not inside and len(after) > 1 and _fits(before, after, sentence[: m.start()], sentence[m.end() :]):
-            found.append(m.end())
-    return found
+            cuts.append(m.end())
+    return cuts
 
 
 _PAIRED = re.compile(r"\b(?:both|either|neither|between)\b", re.IGNORECASE)

@@ -144,4 +144,4 @@ def tasks(split: str, seed: int) -> Iterator[Told]:
 
 
 def generate(split: str, count: int, seed: int = 0) -> list[Example]:
-    return [told.example for told in islice(tasks(split, seed), count)]
+    return [task.example for task in islice(tasks(split, seed), count)]

@@ -26,24 +26,26 @@ def normalise(text: str) -> str:
 
 def pieces(text: str) -> list[str]:
     """The goal and then the rest in order; a single piece where nothing can be split off."""
-    told = _joined(sentences(normalise(text)))
-    if not told:
+    statements = _join_short_sentences(sentences(normalise(text)))
+    if not statements:
         return []
-    if len(told) == 1:
-        found, first = _split(told[0], connectives_only=False)
-        return [found[first], *found[:first], *found[first + 1 :]]
-    asked = [i for i, text in enumerate(told) if text.endswith("?") and not _COURTESY.fullmatch(text)]
-    requests = [i for i, sentence in enumerate(told) if asks(sentence)]
-    asked, requests = ([i for i in some if not _FURTHER.match(told[i])] or some for some in (asked, requests))
-    goal = (asked[-1:] or requests[:1] or [len(told) - 1])[0]
-    if len(told) >= FEW:
-        return [told[goal], *told[:goal], *told[goal + 1 :]]
+    if len(statements) == 1:
+        parts, first = _split(statements[0], connectives_only=False)
+        return [parts[first], *parts[:first], *parts[first + 1 :]]
+    asked = [i for i, text in enumerate(statements) if text.endswith("?") and not _COURTESY.fullmatch(text)]
+    requests = [i for i, sentence in enumerate(statements) if asks(sentence)]
+    asked, requests = (
+        [i for i in some if not _FURTHER.match(statements[i])] or some for some in (asked, requests)
+    )
+    goal = (asked[-1:] or requests[:1] or [len(statements) - 1])[0]
+    if len(statements) >= FEW:
+        return [statements[goal], *statements[:goal], *statements[goal + 1 :]]
     rest: list[str] = []
-    for i, sentence in enumerate(told):
-        found, first = _split(sentence, connectives_only=True, goal=i == goal)
+    for i, sentence in enumerate(statements):
+        parts, first = _split(sentence, connectives_only=True, goal=i == goal)
         if i == goal:
-            ahead = found.pop(first)
-        rest += found
+            ahead = parts.pop(first)
+        rest += parts
     return [ahead, *rest]
 
 
@@ -51,20 +53,20 @@ def shard(text: str) -> tuple[str, ...] | str:
     """The shards of a request by rule, or the reason why there are none, by which requests are counted."""
     if len(normalise(text)) > LONGEST:
         return f"over {LONGEST} characters"
-    if len(found := pieces(text)) < 2:
+    if len(shards := pieces(text)) < 2:
         return "fewer than two shards"
-    problem = check_shards(text, found)
-    return problem.split(":")[0] if problem else tuple(found)
+    problem = check_shards(text, shards)
+    return problem.split(":")[0] if problem else tuple(shards)
 
 
 def by_rule(texts: Sequence[str]) -> list[tuple[str, ...] | str]:
     return [shard(text) for text in texts]
 
 
-def _joined(told: list[str]) -> list[str]:
+def _join_short_sentences(statements: list[str]) -> list[str]:
     """A sentence of one word ("Hello!") goes with the next one, or the one before where it is the last."""
     out: list[str] = []
-    for sentence in told:
+    for sentence in statements:
         if out and (len(out[-1].split()) < 2 or len(sentence.split()) < 2):
             out[-1] += f" {sentence}"
         else:
@@ -89,24 +91,24 @@ _ONE = re.compile(r"(?:has|is|was|does|doesn't|hasn't|isn't|wasn't|\w+[^su\W]s)"
 
 def _split(sentence: str, connectives_only: bool, goal: bool = True) -> tuple[list[str], int]:
     """The clauses of one sentence, each as a turn that can stand alone, and which of them is the goal."""
-    found = clauses(sentence, connectives_only)
-    if len(found) < 2:
-        return found, 0
-    free = [not i or found[i - 1].endswith(",") for i in range(len(found))]
-    joined = [not free[i] and _RELATIVE.match(piece) is not None for i, piece in enumerate(found)]
-    found = [piece.rstrip(",;: ") for piece in found]
+    parts = clauses(sentence, connectives_only)
+    if len(parts) < 2:
+        return parts, 0
+    free = [not i or parts[i - 1].endswith(",") for i in range(len(parts))]
+    joined = [not free[i] and _RELATIVE.match(piece) is not None for i, piece in enumerate(parts)]
+    parts = [piece.rstrip(",;: ") for piece in parts]
     end = "?" if sentence.endswith("?") else ""  # it belongs to the goal, wherever that stood
-    found[-1] = found[-1].rstrip("? ") if end else found[-1]
-    asking = [asks(piece) and (free[i] or not _SUBORDINATE.match(piece)) for i, piece in enumerate(found)]
+    parts[-1] = parts[-1].rstrip("? ") if end else parts[-1]
+    asking = [asks(piece) and (free[i] or not _SUBORDINATE.match(piece)) for i, piece in enumerate(parts)]
     first = asking.index(True) if goal and True in asking else 0
     if first:  # in front nothing stands before it that it could be joined to
-        found[first] = re.sub(r"^(?:and\s+then|and|then|so)\s+(?=\w)", "", found[first], flags=re.IGNORECASE)
-    told = [_led(piece, found[i - 1]) if joined[i] else piece for i, piece in enumerate(found)]
-    told[first] += end
-    return told, first
+        parts[first] = re.sub(r"^(?:and\s+then|and|then|so)\s+(?=\w)", "", parts[first], flags=re.IGNORECASE)
+    turns = [_add_antecedent(piece, parts[i - 1]) if joined[i] else piece for i, piece in enumerate(parts)]
+    turns[first] += end
+    return turns, first
 
 
-def _led(piece: str, before: str) -> str:
+def _add_antecedent(piece: str, before: str) -> str:
     """A relative clause with what it is about: "who swim" alone is no turn, "the ones who swim" is."""
     word = piece.split()[1].lower()
     noun = before.split()[-1].rstrip(".,\"'")
@@ -139,23 +141,23 @@ def words(text: str) -> list[str]:
 
 def names(text: str) -> set[str]:
     """Capitalised words that don't begin a sentence, in lower case, without the possessive."""
-    found = set()
+    capitalised = set()
     for sentence in sentences(normalise(text)):
         first = True
         for m in re.finditer(r"[^\W\d_][\w'’-]*", sentence):
             if m[0][0].isupper() and not first and m[0] not in ("I", "I'm", "I'd", "I've", "I'll"):
-                found.add(re.sub(r"['’]s?$", "", m[0]).lower())
+                capitalised.add(re.sub(r"['’]s?$", "", m[0]).lower())
             first = m.end() < len(sentence) and sentence[m.end() : m.end() + 1] in (":", '"')
-    return found - WORDS["function_words"].keys()
+    return capitalised - WORDS["function_words"].keys()
 
 
-def _verbatim(text: str) -> list[str]:
+def _find_verbatim(text: str) -> list[str]:
     """Quoted strings and code identifiers: these must not change in any letter."""
     quoted = [text[a + 1 : b - 1] for a, b in whole_spans(text) if text[a] in "\"'`“‘"]
-    told = [q.strip("` ").rstrip(".,?!") for q in quoted if len(q) <= 200]
+    strings = [q.strip("` ").rstrip(".,?!") for q in quoted if len(q) <= 200]
     # No identifier is longer; in a word of 40,000 letters the expression would look from every letter on.
     runs = (run[0] for run in re.finditer(r"[\w.]+", text) if len(run[0]) <= 200)
-    return told + [code for run in runs for code in _CODE.findall(run)]
+    return strings + [code for run in runs for code in _CODE.findall(run)]
 
 
 def _stem(word: str) -> str:
@@ -169,24 +171,24 @@ def check_shards(full: str, shards: Sequence[str], most_new: float = 0.0, goal: 
     Numbers, names, quoted strings and code identifiers of the request must all occur in the shards; numbers
     and names in the shards must come from it, and so must all but a share `most_new` of the other words.
     """
-    full, told = normalise(full), normalise(" ".join(shards))
-    have, wanted = numbers(told), numbers(full)
+    full, joined = normalise(full), normalise(" ".join(shards))
+    have, wanted = numbers(joined), numbers(full)
     if lost := sorted(n for n in wanted if n not in have):
         return f"a number is lost: {', '.join(lost[:3])}"
-    plain = told.lower().replace("’", "'")
+    plain = joined.lower().replace("’", "'")
     if lost := sorted(n for n in names(full) if n not in plain):
         return f"a name is lost: {', '.join(lost[:3])}"
-    if lost := [v for v in _verbatim(" ".join(sentences(full))) if normalise(v) not in told]:
+    if lost := [v for v in _find_verbatim(" ".join(sentences(full))) if normalise(v) not in joined]:
         return f"a quoted text or identifier is lost: {lost[0][:60]}"
     if added := sorted(n for n in have if n not in wanted and n != "1"):  # "one" is a pronoun too
         return f"a number is added: {', '.join(added[:3])}"
     known = {_stem(w) for w in words(full)}
-    said = [w for w in words(told) if w not in WORDS["function_words"] and w not in _COUNTED]
-    new = sorted({w for w in said if _stem(w) not in known})
+    content_words = [w for w in words(joined) if w not in WORDS["function_words"] and w not in _COUNTED]
+    new = sorted({w for w in content_words if _stem(w) not in known})
     named = {name for s in shards for name in names(s)}
     if added := [w for w in new if w in named]:
         return f"a name is added: {', '.join(added[:3])}"
-    if len(new) > most_new * max(1, len(set(said))):
+    if len(new) > most_new * max(1, len(set(content_words))):
         return f"words are added: {', '.join(new[:5])}"
     if goal and (not shards or not asks(shards[0])) and any(asks(s) for s in sentences(full)):
         return "the goal does not come first"

@@ -29,16 +29,16 @@ class ResidentPeak:
         self.way = "VmHWM"
         try:
             CLEAR.write_text("5")  # sets the high-water mark down to what is resident now
-            self._before = _resident("VmRSS")
+            self._before = _read_resident("VmRSS")
         except (OSError, AttributeError):  # the system cannot, or does not tell
             self.way = "ru_maxrss"
-            self._before = _resident(self.way)
+            self._before = _read_resident(self.way)
 
     def read(self) -> float:
-        return max(0.0, _resident(self.way) - self._before)
+        return max(0.0, _read_resident(self.way) - self._before)
 
 
-def _resident(way: str) -> float:
+def _read_resident(way: str) -> float:
     if way == "ru_maxrss":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (MB if sys.platform == "darwin" else 1024)
     line: Any = re.search(rf"^{way}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
@@ -58,7 +58,7 @@ def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[d
         del result
         gc.collect()
         if on_cuda:
-            took, peak, result = _on_cuda(work, device)
+            took, peak, result = _time_on_cuda(work, device)
         else:
             resident, began = ResidentPeak(), time.perf_counter()
             result = work()
@@ -69,7 +69,7 @@ def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[d
     return {**times, "peak_mb": median(peaks)}, result
 
 
-def _on_cuda(work: Callable[[], Any], device: torch.device) -> tuple[float, float, Any]:
+def _time_on_cuda(work: Callable[[], Any], device: torch.device) -> tuple[float, float, Any]:
     free_cache()
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

@@ -60,7 +60,7 @@ def collect() -> Facts:
         available=available,
         shared_memory=machine.shared_memory(),
         versions=machine.package_versions(),
-        unfit=tuple(_unfit()),
+        unfit=tuple(_find_unfit_packages()),
         torch_cuda=torch.version.cuda,
         driver=driver,
         driver_cuda=driver_cuda,
@@ -89,7 +89,7 @@ def scoring_choices(device: torch.device) -> dict[str, str]:
     return {"attention": passes.row_attention(body, device), "head": head}
 
 
-def _unfit() -> list[str]:
+def _find_unfit_packages() -> list[str]:
     """Installed packages that are outside of the range smopd asks for."""
     lines, installed = [], machine.package_versions()
     for wanted in map(Requirement, requires("smopd") or []):

@@ -49,8 +49,8 @@ def self_test(device: torch.device, track: Track = quiet) -> list[Check]:
     checks = [Check("a greedy reply, tokens that differ", differing, 0.0)]
     for dtype, bounds in BOUNDS.items():
         with track(f"self-test: scoring in {dtype}"):
-            exact, exact_gradient = _scored(rollouts, torch.device("cpu"), dtype, PLAIN, double=True)
-            loss, gradient = _scored(rollouts, device, dtype, FAST)
+            exact, exact_gradient = _score_rollouts(rollouts, torch.device("cpu"), dtype, PLAIN, double=True)
+            loss, gradient = _score_rollouts(rollouts, device, dtype, FAST)
         distance = (gradient - exact_gradient).norm() / exact_gradient.norm()
         checks.append(Check(f"{dtype}: loss", abs(loss - exact) / abs(exact), bounds["loss"]))
         checks.append(Check(f"{dtype}: gradient", distance.item(), bounds["gradient"]))
@@ -77,7 +77,7 @@ def _rollouts(config: Config, device: torch.device) -> tuple[list[Rollout], floa
     return [Rollout(c.example, (c,), (right,)) for c in played[0]], float(differing)
 
 
-def _scored(
+def _score_rollouts(
     rollouts: list[Rollout], device: torch.device, dtype: str, path: ScoringPath, double: bool = False
 ) -> tuple[float, torch.Tensor]:
     """Loss and gradient (float64, on the CPU) of one scoring step."""

@@ -109,8 +109,8 @@ def markdown(report: dict[str, Any], command: str = "smopd doctor --speed") -> s
     on, settings = report["machine"], report["settings"]
     where = on["cpu"] if on["device"] == "cpu" else f"{on['gpu']}, driver {on['driver']}, CUDA {on['cuda']}"
     versions = ", ".join(f"{name} {on[name]}" for name in LIBRARIES if on[name])
-    given = f"--size {settings['size']} --dtype {settings['dtype']} --reps {report['reps']}"
-    lines = [f"`{command} {given}` on {where} ({versions}):", ""]
+    options = f"--size {settings['size']} --dtype {settings['dtype']} --reps {report['reps']}"
+    lines = [f"`{command} {options}` on {where} ({versions}):", ""]
     lines.append(_table(HEADINGS, [_cells(row, report["results"]) for row in report["results"]]))
     if report["precision"]:
         kind = f"{settings['dtype']} hidden states and weights"

@@ -213,12 +213,12 @@ class SpeedBench:
         if kind == "stock":
             engine: Engine = StockEngine(model, list(self.renderer.end_ids), self.size.conversations)
         else:
-            words = [f"engine.kind={kind}", f"model.dtype={str(self.dtype).removeprefix('torch.')}"]
+            overrides = [f"engine.kind={kind}", f"model.dtype={str(self.dtype).removeprefix('torch.')}"]
             if kind == "vllm":
                 path = save_model(model, Path(folder))
-                words += [f"model.path={path}", "engine.max_length=8192", "engine.memory=0.5"]
+                overrides += [f"model.path={path}", "engine.max_length=8192", "engine.memory=0.5"]
                 model = model.cpu()
-            config = load_config(None, words)
+            config = load_config(None, overrides)
             engine = make_engine(config, self.renderer, self.size.conversations, Path(folder), model)
         self.opened.callback(engine.close)
         reply, examples, calls = self.size.reply, self.examples, count()
@@ -241,13 +241,13 @@ class SpeedBench:
             weight_Vd = torch.randn(self.size.vocabulary, width, generator=g) / width**0.5
             rounded = [t.to(self.device, self.dtype) for t in (student_Nd, teacher_Nd, weight_Vd)]
             tokens_N = torch.zeros(rows, dtype=torch.long, device=self.device)
-            truth, slope = _with_gradient("plain", [t.double() for t in rounded], tokens_N)
+            truth, slope = _differentiate("plain", [t.double() for t in rounded], tokens_N)
             for name, missing in head_variants(self.device).items():
                 row: dict[str, Any] = {"name": name, "divergence": truth.item()}
                 if missing:
                     yield row | {"skipped": missing}
                     continue
-                value, gradient = _with_gradient(name, rounded, tokens_N)
+                value, gradient = _differentiate(name, rounded, tokens_N)
                 row["value_error"] = ((value - truth).abs() / truth).item()
                 yield row | {"gradient_error": ((gradient - slope).norm() / slope.norm()).item()}
 
@@ -259,7 +259,7 @@ def save_model(model: PreTrainedModel, folder: Path) -> Path:
     return folder
 
 
-def _with_gradient(name: str, inputs: list[Tensor], tokens_N: Tensor) -> tuple[Tensor, Tensor]:
+def _differentiate(name: str, inputs: list[Tensor], tokens_N: Tensor) -> tuple[Tensor, Tensor]:
     """Mean divergence and its gradient by the student's rows, in float64."""
     student_Nd = inputs[0].clone().requires_grad_()
     loss = mean_divergence(name, student_Nd, inputs[1], inputs[2], tokens_N)

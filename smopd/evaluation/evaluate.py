@@ -99,8 +99,8 @@ def judge(conversations: Sequence[Conversation], run: int = 0) -> list[Outcome]:
 def expected_so_far(conversation: Conversation) -> dict[int, tuple[Example, str]]:
     """Turns whose right reply is known, with what they are judged by: the task as told up to there."""
     turns = conversation.turns if conversation.view in ("sharded", "teacher") else []
-    told = [told_so_far(conversation.example, number) for number in range(len(turns))]
-    return {number: (example, turns[number].text) for number, example in enumerate(told) if example}
+    examples = [told_so_far(conversation.example, number) for number in range(len(turns))]
+    return {number: (example, turns[number].text) for number, example in enumerate(examples) if example}
 
 
 def told_so_far(example: Example, turn: int) -> Example | None:

@@ -24,8 +24,8 @@ class Evaluation(dict[str, Any]):
 
     def conversations(self, view: str | None = None) -> Any:
         """Every conversation with its verdict, a row each: a DataFrame (without pandas, a list of dicts)."""
-        found = [o for o in load_outcomes(self.path) if view in (None, o.view)]
-        return table([{**vars(o), "messages": messages(o.system, o.turns)} for o in found])
+        outcomes = [o for o in load_outcomes(self.path) if view in (None, o.view)]
+        return table([{**vars(o), "messages": messages(o.system, o.turns)} for o in outcomes])
 
     def compare(self, before: "Evaluation | str | Path") -> dict[str, Any]:
         """The change since another evaluation, by view and paired by item: difference, interval, p."""

@@ -137,7 +137,7 @@ def compare_evaluations(a: Path, b: Path) -> dict[str, Any]:
     views = [v for v in dict.fromkeys(o.view for o in before) if any(o.view == v for o in after)]
     if not views:
         raise UserError(f"{a} and {b}: no view was played in both")
-    result: dict[str, Any] = {"a": str(a), "b": str(b), "views": {}, "warnings": _unlike(a, b)}
+    result: dict[str, Any] = {"a": str(a), "b": str(b), "views": {}, "warnings": _list_differences(a, b)}
     for view in views:
         first, second = ([o for o in rows if o.view == view] for rows in (before, after))
         shared = {o.id for o in first} & {o.id for o in second}
@@ -156,7 +156,7 @@ def compare_evaluations(a: Path, b: Path) -> dict[str, Any]:
     return result
 
 
-def _unlike(a: Path, b: Path) -> list[str]:
+def _list_differences(a: Path, b: Path) -> list[str]:
     first, second = (flatten(conditions(load_identity(folder))) for folder in (a, b))
     # The name of the file says nothing that the hash of its examples does not.
     names = [name for name in first if name in second and name != "data" and first[name] != second[name]]

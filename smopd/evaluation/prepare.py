@@ -19,14 +19,14 @@ def prepared_examples(config: Config, split: Literal["train", "eval"]) -> list[E
     limit = config.data.train_limit if split == "train" else config.eval.limit
     examples = scorable(load_examples(name, limit or None), name)
     used = {example.task for example in examples}
-    given = {name: prompt for name, prompt in config.prompts.model_dump().items() if prompt}
+    prompts = {name: prompt for name, prompt in config.prompts.model_dump().items() if prompt}
     for task in tasks.built_in().values():
         if task.name in used:
             task.require()
-        prompt, place = given.get(task.name), task.placeholder
+        prompt, place = prompts.get(task.name), task.placeholder
         if prompt and place and place.name not in prompt:
             unseen = "or the model would never see them"
             raise UserError(f"prompts.{task.name}: must contain {place.name}, {unseen}")
     return [
-        replace(e, system=tasks.fill(given[e.task], e.answer)) if e.task in given else e for e in examples
+        replace(e, system=tasks.fill(prompts[e.task], e.answer)) if e.task in prompts else e for e in examples
     ]

@@ -167,8 +167,8 @@ def identity(config: Config, examples: Sequence[Example], adapter: Path | None) 
     user = {"model": config.user.model, "temperature": config.user.temperature}
     teacher = {}
     if "teacher" in config.eval.views:
-        own = teacher_file(adapter)
-        teacher = {"teacher": {"weights": file_digest(own) if own else None, "clean": clean_form(config)}}
+        path = teacher_file(adapter)
+        teacher = {"teacher": {"weights": file_digest(path) if path else None, "clean": clean_form(config)}}
     return {
         "model": config.engine.model or config.model.path if endpoint else config.model.path,
         "weights": None if endpoint else weights_digest(config),

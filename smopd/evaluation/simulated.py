@@ -166,7 +166,7 @@ class SimulatedUser:
         if state.kind == "answer":
             task = tasks.find(conversation.example.task)
             prompt = _EXTRACT.format(form=task.answer_form if task else "", reply=reply)
-            copied = self._ask(state, "extract", prompt, 0.0, EXTRACTED, lambda a: _copied(a, reply))
+            copied = self._ask(state, "extract", prompt, 0.0, EXTRACTED, lambda a: _keep_if_copied(a, reply))
             state.extracted = copied or reply
 
     def _ask(
@@ -198,7 +198,7 @@ def _parse_object(text: str) -> dict[str, Any]:
     return parsed if isinstance(parsed, dict) else {}
 
 
-def _copied(answer: dict[str, Any], reply: str) -> str | None:
+def _keep_if_copied(answer: dict[str, Any], reply: str) -> str | None:
     """The extracted answer, if it really stands in the reply: an extractor must not solve the task."""
     text = answer.get("answer")
     plain = " ".join(text.split()) if isinstance(text, str) else ""

@@ -80,7 +80,7 @@ def bootstrap(values: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
     Draws of equal values have no width, though the items are still only so many: then it is Wilson's.
     """
     shares = np.asarray(values, dtype=float)
-    means = _resampled(shares)
+    means = _bootstrap_means(shares)
     if means is None or np.ptp(shares) == 0:
         return wilson(float(shares.sum()), len(shares), level)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -93,7 +93,7 @@ def paired_bootstrap(before: ArrayLike, after: ArrayLike, level: float = LEVEL) 
     Where every item changed by as much, draws have no width: then both are those of `paired`.
     """
     changes = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
-    means = _resampled(changes)
+    means = _bootstrap_means(changes)
     if means is None:
         return -1.0, 1.0, 1.0
     if np.ptp(changes) < ROUNDING:
@@ -106,7 +106,7 @@ def paired_bootstrap(before: ArrayLike, after: ArrayLike, level: float = LEVEL) 
     return float(low), float(high), min(1.0, 2 * (tail + 1) / (DRAWS + 1))
 
 
-def _resampled(values: np.ndarray) -> np.ndarray | None:
+def _bootstrap_means(values: np.ndarray) -> np.ndarray | None:
     """Means of DRAWS samples, or None. The number of items alone decides the draws, so pairs stay pairs."""
     if len(values) < 2:
         return np.full(DRAWS, values[0]) if len(values) else None

@@ -92,7 +92,7 @@ class EvaluationFolder:
         self._held = True
 
     def outcomes(self) -> list[Outcome]:
-        return _parse(self._file, self._whole().decode("utf-8", "replace"))
+        return _parse(self._file, self._read_complete_groups().decode("utf-8", "replace"))
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Append one group, and see it on disk before anything else. The first one makes the folder."""
@@ -105,7 +105,7 @@ class EvaluationFolder:
             if not (self.path / "evaluation.json").exists():
                 files.write_json(self.path / "evaluation.json", self.identity)
             if not self._mended and self._file.exists():
-                os.truncate(self._file, len(self._whole()))
+                os.truncate(self._file, len(self._read_complete_groups()))
             self._mended = True
             with self._file.open("ab") as file:
                 file.write(_lines(outcomes).encode())
@@ -119,7 +119,7 @@ class EvaluationFolder:
         files.write_text(self._file, _lines(outcomes))
         files.write_json(self.path / "summary.json", summary)
 
-    def _whole(self) -> bytes:
+    def _read_complete_groups(self) -> bytes:
         """The groups, without what a crash tore."""
         raw = self._file.read_bytes() if self._file.exists() else b""
         return raw[: raw.rfind(b"\n\n") + 2] if b"\n\n" in raw else b""

@@ -114,8 +114,8 @@ class TypicalChat:
         return played
 
 
-def _text(name: str, words: float) -> str:
-    return " ".join([name] + ["word"] * (round(words) - 1))
+def _text(name: str, word_count: float) -> str:
+    return " ".join([name] + ["word"] * (round(word_count) - 1))
 
 
 def pack(sequences: Pairs, row_tokens: int, attention: Attention = "segments") -> Packed:
@@ -128,7 +128,7 @@ def pack(sequences: Pairs, row_tokens: int, attention: Attention = "segments") -
         subtree_end = layout([whole[k] for k in chosen])[2]
         length = len(subtree_end)
         if attention == "segments":
-            pairs, paths = _attended(segments_of(subtree_end))
+            pairs, paths = _count_attended(segments_of(subtree_end))
         elif attention == "flex":  # keys and values once, and no mask
             length = bucket(length)
             pairs, paths = 0, length
@@ -138,7 +138,7 @@ def pack(sequences: Pairs, row_tokens: int, attention: Attention = "segments") -
     return total
 
 
-def _attended(segments: Sequence[Segment]) -> tuple[int, int]:
+def _count_attended(segments: Sequence[Segment]) -> tuple[int, int]:
     """Pairs and paths of a row: see `Packed`."""
     pairs = paths = 0
     for segment in segments:

@@ -60,7 +60,7 @@ class ResourcePlan:
 
     @property
     def step(self) -> float:
-        """Seconds."""
+        """Seconds of one training step, all parts together."""
         return sum(self.seconds.values())
 
 

@@ -73,7 +73,7 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
         if chosen.any():  # not where edges are so near each other that no token lies between them
             means = _means(chosen, agreement=agrees, divergence=divergence)
             by_entropy.append(
-                {"count": means.pop("count"), **_rounded({"low": first, "high": last}), **means}
+                {"count": means.pop("count"), **_round_values({"low": first, "high": last}), **means}
             )
     gaps = (one["count"] * abs(one["student"] - one["teacher"]) for one in bins)
     shares: dict[str, Any] = {
@@ -90,12 +90,12 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
         for part, chosen in (("kept", kept), ("dropped", ~kept)):
             shares[f"{name}_{part}"] = column[chosen].mean() if chosen.any() else None
     shares["clipped"] = tokens["clipped"].mean()
-    return _rounded(shares) | {"bins": bins, "by_entropy": by_entropy}
+    return _round_values(shares) | {"bins": bins, "by_entropy": by_entropy}
 
 
 def _means(chosen: np.ndarray, **columns: np.ndarray) -> dict[str, Any]:
     """How many tokens are chosen, and the mean of each column over them."""
-    return _rounded({"count": int(chosen.sum()), **{k: v[chosen].mean() for k, v in columns.items()}})
+    return _round_values({"count": int(chosen.sum()), **{k: v[chosen].mean() for k, v in columns.items()}})
 
 
 def auroc(score: np.ndarray, event: np.ndarray, weight: np.ndarray | None = None) -> float:
@@ -122,10 +122,10 @@ def auroc_interval(
     return auroc(score, event), float(low), float(high)
 
 
-def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+def _round_values(values: dict[str, Any]) -> dict[str, Any]:
     """Six digits, and None for what is no number: results are JSON."""
 
-    def rounded(value: Any) -> Any:
+    def round_value(value: Any) -> Any:
         return value if value is None or isinstance(value, int) else finite(float(f"{value:.6g}"))
 
-    return {name: rounded(value) for name, value in values.items()}
+    return {name: round_value(value) for name, value in values.items()}

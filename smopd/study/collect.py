@@ -106,21 +106,21 @@ class _Reader:
             *(model, arm, axes, seed, source),
             right={view: self._counts(outcomes, view, False) for view in views} | self._turns(outcomes),
             right_any={view: self._counts(outcomes, view, True) for view in views},
-            curves={name: [_short(row.get(name)) for row in metrics] for name in curve_names(metrics)},
+            curves={name: [_round_finite(row.get(name)) for row in metrics] for name in curve_names(metrics)},
             tokens=calibration(load_tokens(place)) if run.token_files else None,
             gradients=run.gradients,
-            seconds=_short(sum(row["seconds/step"] for row in timings)) if timings else None,
+            seconds=_round_finite(sum(row["seconds/step"] for row in timings)) if timings else None,
         )
 
     def _counts(self, outcomes: Sequence[Outcome], view: str, any_turn: bool) -> str:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for outcome in outcomes:
             if outcome.view == view:
-                found[outcome.id] += outcome.any_correct if any_turn else outcome.correct
-        self.items = self.items or list(found)
-        if set(found) != set(self.items):
+                counts[outcome.id] += outcome.any_correct if any_turn else outcome.correct
+        self.items = self.items or list(counts)
+        if set(counts) != set(self.items):
             raise UserError(f"{self.root}: the cells of the study have not played the same items")
-        return encode([found[item] for item in self.items])
+        return encode([counts[item] for item in self.items])
 
     def _turns(self, outcomes: Sequence[Outcome]) -> dict[str, str]:
         """How many middle replies of each item were right; nothing where that is not known of every item."""
@@ -150,8 +150,8 @@ def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], sourc
         raise UserError(f"{source}: {what}")
     verdicts = iter(verify_all([(examples[o.id], turn["reply"]) for o in played for turn in o.turns]))
     places = [(o, n) for o in played for n, turn in enumerate(o.turns) if "right" in turn]
-    told = [(told_so_far(examples[o.id], n) or examples[o.id], o.turns[n]["reply"]) for o, n in places]
-    right = {(o.key, n): verdict.correct for (o, n), verdict in zip(places, verify_all(told), strict=True)}
+    pairs = [(told_so_far(examples[o.id], n) or examples[o.id], o.turns[n]["reply"]) for o, n in places]
+    right = {(o.key, n): verdict.correct for (o, n), verdict in zip(places, verify_all(pairs), strict=True)}
     fresh = []
     for outcome in outcomes:
         if outcome.view != "simulated":
@@ -166,5 +166,5 @@ def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], sourc
     return fresh
 
 
-def _short(value: float | None) -> float | None:
+def _round_finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")

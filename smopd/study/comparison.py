@@ -84,10 +84,10 @@ def family(comparisons: Sequence[Comparison]) -> list[Comparison]:
     decided = ((one, one.clustered if one.spreadless else None) for one in comparisons)
     p_values = [over_items.p if over_items else one.welch.p_two_sided for one, over_items in decided]
     size, adjusted = sum(not isnan(p) for p in p_values), statistics.holm(p_values)
-    return [_judged(one, p, max(size, 1)) for one, p in zip(comparisons, adjusted, strict=True)]
+    return [_judge(one, p, max(size, 1)) for one, p in zip(comparisons, adjusted, strict=True)]
 
 
-def _judged(one: Comparison, p: float, size: int) -> Comparison:
+def _judge(one: Comparison, p: float, size: int) -> Comparison:
     """With its verdict and sentence, which says why where a small p was not enough."""
     verdict: Verdict = "inside run-to-run variation"
     reason = ""

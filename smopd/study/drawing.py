@@ -141,30 +141,33 @@ class Plot:
         row, reference = self.printed(spot, arm), PAPERS_OWN[0]
         return row.effect(view, reference) if row and self.results.reference == reference else None
 
-    def add(self, name: str, found: Spread) -> None:
-        ends = zip(("mean", "low", "high"), found, strict=False)
+    def add(self, name: str, estimate: Spread) -> None:
+        ends = zip(("mean", "low", "high"), estimate, strict=False)
         self.numbers.extend((f"{name}/{end}", value) for end, value in ends if value is not None)
 
     def mean_point(
-        self, axes: Axes, name: str, found: Spread, at: float, colour: str, marker: str, size: float = 5,
+        self, axes: Axes, name: str, estimate: Spread, at: float, colour: str, marker: str, size: float = 5,
         upright: bool = False,
     ) -> float:  # fmt: skip
         """Draw a mean with its whisker, if any, hollow for a single seed; returns the far end of it."""
-        x, y = (at, found.mean) if upright else (found.mean, at)
-        end = found.mean
-        if found.low is not None and found.high is not None:
+        x, y = (at, estimate.mean) if upright else (estimate.mean, at)
+        end = estimate.mean
+        if estimate.low is not None and estimate.high is not None:
             # Lines of several arms may cross; a bar may have the colour of its whisker.
-            ink, error = colour if upright else INK, [[found.mean - found.low], [found.high - found.mean]]
+            ink, error = (
+                colour if upright else INK,
+                [[estimate.mean - estimate.low], [estimate.high - estimate.mean]],
+            )
             errors: Any = {"yerr" if upright else "xerr": error}
             axes.errorbar(x, y, **errors, fmt="none", ecolor=ink, elinewidth=0.9, capsize=2, zorder=2.5)
-            end, self.whisker = found.high, True
-        elif found.seeds == 1:
+            end, self.whisker = estimate.high, True
+        elif estimate.seeds == 1:
             self.single = True
         else:
             self.agreeing = True
-        fill = "white" if found.seeds == 1 else colour
+        fill = "white" if estimate.seeds == 1 else colour
         axes.plot(x, y, marker=marker, ms=size, mfc=fill, mec=colour, mew=1.1, ls="none", zorder=3)
-        self.add(name, found)
+        self.add(name, estimate)
         return end
 
     def paper_point(

@@ -28,13 +28,13 @@ FROM_ABOVE_ZERO = "The axis does not begin at zero."
 
 def make_figures(results: Results) -> list[Figure]:
     """Every figure that the results can support, the schematic of the method first."""
-    made = [ablation(results), effects(results), cross_scale(results), seeds(results)]
-    made += [axis_figure(results, setting) for setting in results.axes]
-    drawn = [figure for figure in made if figure is not None]
+    figures = [ablation(results), effects(results), cross_scale(results), seeds(results)]
+    figures += [axis_figure(results, setting) for setting in results.axes]
+    drawn = [figure for figure in figures if figure is not None]
     return [schematic(), *drawn, *training_figures(results)]
 
 
-def _stacked(rows: Sequence[str], views: Sequence[str], height: float) -> Iterator[tuple[str, str, float]]:
+def _place_rows(rows: Sequence[str], views: Sequence[str], height: float) -> Iterator[tuple[str, str, float]]:
     """Every arm and view with its place: an arm's views lie one below the other around its row."""
     for row, arm in enumerate(rows):
         for place, view in enumerate(views):
@@ -51,28 +51,28 @@ def ablation(results: Results) -> Figure | None:
     thick = 0.84 / len(views)
 
     def panel(axes: Axes, spot: GridPoint) -> None:
-        for arm, view, y in _stacked(names, views, thick):
+        for arm, view, y in _place_rows(names, views, thick):
             untrained = arm == "base" and spot.model in based
             cells, colour = [based[spot.model]] if untrained else plot.cells(spot, arm), plot.colours[arm]
-            found, name = spread(plot.percents(cells, view)), spot.number(arm, view)
-            if found is None:
+            estimate, name = spread(plot.percents(cells, view)), spot.number(arm, view)
+            if estimate is None:
                 continue
-            end = found.mean
-            axes.barh(y, found.mean, thick * 0.92, lw=0, **plot.bar_style(colour, view))
+            end = estimate.mean
+            axes.barh(y, estimate.mean, thick * 0.92, lw=0, **plot.bar_style(colour, view))
             if arm == "base":  # it has no seeds, so its bar needs no point that says how many there were
-                plot.add(name, found)
+                plot.add(name, estimate)
             else:
-                end = plot.mean_point(axes, name, found, y, colour, "o", 3.2)
+                end = plot.mean_point(axes, name, estimate, y, colour, "o", 3.2)
             value = plot.printed_accuracy(spot, arm, view)
             plot.paper_point(axes, name, value, y + 0.28 * thick)
-            text = percent(found.mean / 100).removesuffix("%")  # rounded as the tables round
+            text = percent(estimate.mean / 100).removesuffix("%")  # rounded as the tables round
             note(axes, text, (min(max(end, value or 0), 103), y), (6, 0), va="center")
         name_rows(axes, names, "accuracy, %", words(spot.label, 40, 2))
         axes.set(xlim=(0, 114), xticks=range(0, 101, 25))
 
     keys = [Patch(lw=0, label=view.upper(), **plot.bar_style(MUTED, view)) for view in views]
     height = max(2.4, 1.1 + len(names) * (0.16 * len(views) + 0.12))
-    caption = f"Share of correct answers by arm in {_listed(views)}."
+    caption = f"Share of correct answers by arm in {_join_views(views)}."
     return plot.figure("ablation", "Accuracy by arm", caption, plot.spots, panel, height, keys, sharey=True)
 
 
@@ -87,14 +87,14 @@ def effects(results: Results) -> Figure | None:
 
     def panel(axes: Axes, spot: GridPoint) -> None:
         axes.axvline(0, color=MUTED, lw=0.9)
-        for arm, view, y in _stacked(arms, views, step):
-            found, name = plot.delta(spot, arm, view), spot.number(arm, view, "delta")
-            if found is None:
+        for arm, view, y in _place_rows(arms, views, step):
+            delta, name = plot.delta(spot, arm, view), spot.number(arm, view, "delta")
+            if delta is None:
                 continue
             marker, pale = looks[view]
-            plot.mean_point(axes, name, found, y, tint(plot.colours[arm], pale), marker)
-            text = points(found.mean / 100).replace("-", "\u2212")  # the minus that the axes have
-            shown = note(axes, text, (found.mean, y), (0, 4.5), ha="center", fontsize=6.5)
+            plot.mean_point(axes, name, delta, y, tint(plot.colours[arm], pale), marker)
+            text = points(delta.mean / 100).replace("-", "\u2212")  # the minus that the axes have
+            shown = note(axes, text, (delta.mean, y), (0, 4.5), ha="center", fontsize=6.5)
             # The zero line must not run through it.
             shown.set_bbox({"fc": "white", "ec": "none", "pad": 0.3})
             plot.paper_point(axes, name, plot.printed_delta(spot, arm, view), y + 0.3 * step)
@@ -126,11 +126,11 @@ def cross_scale(results: Results) -> Figure | None:
             shift = (place - (len(arms) - 1) / 2) * min(0.16, 0.7 / len(arms))
             line, colour = [], plot.colours[arm]
             for spot in (s for s in places if s.point == point):
-                found, x = plot.delta(spot, arm, view), models.index(spot.model) + shift
-                if found is not None:
-                    line.append((x, found.mean))
+                delta, x = plot.delta(spot, arm, view), models.index(spot.model) + shift
+                if delta is not None:
+                    line.append((x, delta.mean))
                     name = spot.number(arm, view, "delta")
-                    plot.mean_point(axes, name, found, x, colour, plot.shapes[arm], upright=True)
+                    plot.mean_point(axes, name, delta, x, colour, plot.shapes[arm], upright=True)
                     plot.paper_point(axes, name, plot.printed_delta(spot, arm, view), x + 0.05, upright=True)
             if line:
                 axes.plot(*zip(*line, strict=True), color=tint(colour, 0.5), lw=0.9, zorder=1)
@@ -217,14 +217,14 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
         shift = (arms.index(arm) - (len(arms) - 1) / 2) * near
         for spot in group:
             seeds, name = plot.percents(plot.cells(spot, arm), view), spot.number(arm, view)
-            found, x = spread(seeds), positions[values.index(spot.point[setting])] + shift
-            if found is None:
+            estimate, x = spread(seeds), positions[values.index(spot.point[setting])] + shift
+            if estimate is None:
                 continue
-            path.append((x, found.mean))
-            if found.seeds > 1:
+            path.append((x, estimate.mean))
+            if estimate.seeds > 1:
                 small: dict[str, Any] = {"marker": ".", "ms": 3.5, "mew": 0, "ls": "none", "zorder": 2}
                 axes.plot([x + 0.4 * near] * len(seeds), seeds, color=colour, **small)
-            plot.mean_point(axes, name, found, x, colour, marker, 4.6, upright=True)
+            plot.mean_point(axes, name, estimate, x, colour, marker, 4.6, upright=True)
             plot.paper_point(axes, name, plot.printed_accuracy(spot, arm, view), x + beside, upright=True)
         if path:
             axes.plot(*zip(*path, strict=True), color=colour, ls=dashes, lw=1.2, zorder=1.5)
@@ -246,7 +246,7 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
             named = [arm] * (len(arms) > 1 or not together) + [view.upper()] * together
             keys.append(dot(marker, colour, ", ".join(named)))
     name, what = ("steps", "training steps") if setting == "train.steps" else (f"axis-{setting}", setting)
-    caption = f"Accuracy in {_listed(results.views)} against {setting}; small dots are single seeds."
+    caption = f"Accuracy in {_join_views(results.views)} against {setting}; small dots are single seeds."
     shown = [(group, part) for group in groups for part in parts]
     form: dict[str, Any] = {"ylabel": "accuracy, %", "sharey": True}
     lead = f"{caption} {FROM_ABOVE_ZERO}"
@@ -266,7 +266,7 @@ def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
     return (places if nearest > CLOSE * (max(places) - min(places)) else even), labels
 
 
-def _listed(views: Sequence[str]) -> str:
-    """ "FULL and SHARDED"."""
+def _join_views(views: Sequence[str]) -> str:
+    """Upper case, joined as in a sentence: "FULL, SHARDED and TEACHER"."""
     names = [view.upper() for view in views]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

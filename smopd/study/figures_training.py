@@ -54,8 +54,8 @@ class Line(NamedTuple):
 def training_figures(results: Results) -> list[Figure]:
     """Curves, then calibration, then gradients; of each one for what shares a figure."""
     shared = _lines(Plot(results))
-    made = [draw(Plot(results), *one) for draw in (_curves, _calibration, _gradients) for one in shared]
-    return [figure for figure in made if figure is not None]
+    figures = [draw(Plot(results), *one) for draw in (_curves, _calibration, _gradients) for one in shared]
+    return [figure for figure in figures if figure is not None]
 
 
 def _lines(plot: Plot) -> list[tuple[GridPoint, list[Line]]]:
@@ -86,7 +86,7 @@ def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
     ordered = [key for metric in METRICS for key in logged if key.partition("/")[0] == metric]
     data: dict[str, dict[str, np.ndarray]] = {}
     for key in dict.fromkeys([*ordered, *logged]):
-        stacked = {line.name: _stacked(line.cells, key) for line in lines}
+        stacked = {line.name: _stack_seeds(line.cells, key) for line in lines}
         data[key] = {name: rows for name, rows in stacked.items() if len(rows)}
     metrics = [key for key, by in data.items() if by][:PANELS]
     if not metrics:
@@ -101,7 +101,7 @@ def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
             if rows is None:
                 continue
             smooth = np.array([smoothed(row, window) for row in rows])
-            mean, low, high = (_over_seeds(f, smooth) for f in (np.nanmean, np.nanmin, np.nanmax))
+            mean, low, high = (_reduce_over_seeds(f, smooth) for f in (np.nanmean, np.nanmin, np.nanmax))
             steps = np.arange(1, len(mean) + 1)
             if banded and len(rows) > 1:
                 axes.fill_between(steps, low, high, color=line.colour, alpha=0.16, lw=0)
@@ -128,7 +128,7 @@ def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
     return plot.figure(name, title, caption, metrics, panel, size, keys, in_key=5, sharex=True)
 
 
-def _stacked(cells: Sequence[Cell], key: str) -> np.ndarray:
+def _stack_seeds(cells: Sequence[Cell], key: str) -> np.ndarray:
     """[seeds, steps] of one metric, NaN where there is no value, without seeds that have none at all."""
     rows = [np.array([finite(v) for v in cell.curves.get(key, [])], dtype=float) for cell in cells]
     length = max(map(len, rows), default=0)
@@ -143,7 +143,7 @@ def smoothed(row: np.ndarray, window: int) -> np.ndarray:
     return np.array([np.nanmean(p) if np.isfinite(p).any() else np.nan for p in pieces])
 
 
-def _over_seeds(of: Any, rows: np.ndarray) -> np.ndarray:
+def _reduce_over_seeds(of: Any, rows: np.ndarray) -> np.ndarray:
     return np.array([of(column) if np.isfinite(column).any() else np.nan for column in rows.T])
 
 
@@ -187,18 +187,18 @@ def _calibration(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
 
     def area(axes: Axes) -> None:
         for row, line in enumerate(lines):
-            found, name = spread(line.known("tokens", "auroc")), line.number("auroc")
-            if found is None:
+            estimate, name = spread(line.known("tokens", "auroc")), line.number("auroc")
+            if estimate is None:
                 continue
             only = next(
                 c.tokens for c in line.cells if c.tokens and finite(c.tokens.get("auroc")) is not None
             )
             low, high = (finite(only.get(f"auroc_{end}")) for end in ("low", "high"))
-            if found.seeds == 1 and low is not None and high is not None:  # over rollouts of the run
+            if estimate.seeds == 1 and low is not None and high is not None:  # over rollouts of the run
                 axes.plot([low, high], [row, row], color=line.colour, lw=0.9, marker="|", ms=5)
                 plot.numbers.extend([(f"{name}/low", low), (f"{name}/high", high)])
-            plot.mean_point(axes, name, found, row, line.colour, line.marker)
-            note(axes, f"{found.mean:.2f}", (found.mean, row), (0, 5), ha="center")
+            plot.mean_point(axes, name, estimate, row, line.colour, line.marker)
+            note(axes, f"{estimate.mean:.2f}", (estimate.mean, row), (0, 5), ha="center")
         axes.axvline(0.5, color=MUTED, lw=0.8, ls=":")
         axes.margins(x=0.14)
         name_rows(axes, [line.name for line in lines], "AUROC", "entropy finds disagreement")
@@ -261,11 +261,11 @@ def _gradients(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
 
     def panel(axes: Axes, key: str) -> None:
         for row, line in enumerate(lines):
-            found = spread(line.known("gradients", key))
-            if found is not None and key in SHARES:
-                share(axes, row, line, key, found.mean)
-            elif found is not None:
-                plot.mean_point(axes, line.number(key), found, row, line.colour, "o")
+            estimate = spread(line.known("gradients", key))
+            if estimate is not None and key in SHARES:
+                share(axes, row, line, key, estimate.mean)
+            elif estimate is not None:
+                plot.mean_point(axes, line.number(key), estimate, row, line.colour, "o")
         if key in SHARES:
             name_rows(axes, names, "%", SHARES[key])
             axes.set(xlim=(0, 113), xticks=(0, 50, 100))

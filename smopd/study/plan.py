@@ -109,9 +109,9 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
             )
         raise UserError(f"{name}: no such study {'file' if path.suffix else 'or file'}{shipped}")
     tree = read_toml(path, name)
-    given = dict(map(parse_override, overrides))
-    if given and isinstance(tree.get("set", {}), dict):
-        tree |= {"set": flatten(tree.get("set", {})) | given}
+    parsed_overrides = dict(map(parse_override, overrides))
+    if parsed_overrides and isinstance(tree.get("set", {}), dict):
+        tree |= {"set": flatten(tree.get("set", {})) | parsed_overrides}
     return parse_study({"name": stem} | tree, name)
 
 
@@ -183,7 +183,7 @@ def _check_grid(cells: list[PlannedCell], source: str) -> None:
             raise UserError(f"{source}: {key}: {values}; {alike}")
 
 
-def _known(method: str) -> bool:
+def _method_exists(method: str) -> bool:
     try:
         find_method(method)
     except ValueError:
@@ -232,7 +232,7 @@ class _Reader:
         """Complain of a setting, which may be of any of the arms' methods."""
         rows = self.tree.get("arms", [])
         names = [row.get("method") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-        trees = [config_class(name) for name in names if isinstance(name, str) and _known(name)]
+        trees = [config_class(name) for name in names if isinstance(name, str) and _method_exists(name)]
         tree = next((tree for tree in trees if key in leaves(tree)), Config)
         self.problems += check(tree, nest({key: value}), f"{self.source}: {where}")
 
@@ -270,7 +270,7 @@ class _Reader:
                 self.complain(f"{where}: name = {name!r}: {why}")
             if value is not None and not isinstance(value, str):
                 self.complain(f"{where}: {kind} = {value!r}: expected a string")
-            elif kind == "method" and value is not None and not _known(value):
+            elif kind == "method" and value is not None and not _method_exists(value):
                 self.complain(
                     f"{where}: method = {value!r}: unknown{choices(value, list(METHODS), 'methods')}"
                 )

@@ -87,12 +87,12 @@ def detectable(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[
 
 def sentence(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[Options]) -> str:
     """What a design can detect, in words."""
-    found = detectable(items, seeds, power=power, **options)
+    smallest = detectable(items, seeds, power=power, **options)
     design = f"With {items} items and {'1 seed' if seeds == 1 else f'{seeds} seeds'} an arm"
     level = f"(power {power:.0%}, two-sided {100 * options.get('alpha', ALPHA):g}%)"
-    if found > 1:
+    if smallest > 1:
         return f"{design} no difference can be detected {level}"
-    text = f"{design} you can detect {round_up(found)} points {level}"
+    text = f"{design} you can detect {round_up(smallest)} points {level}"
     return f"{text}, for these two runs only: run-to-run variation is not covered" if seeds == 1 else text
 
 

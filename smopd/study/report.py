@@ -92,12 +92,12 @@ class Document:
     @cached_property
     def numbers(self) -> list[TableNumber]:
         """Every number of every table, once."""
-        found: dict[str, TableNumber] = {}
+        by_id: dict[str, TableNumber] = {}
         for table in self.tables:
             for number in table.numbers():
-                if found.setdefault(number.id, number) != number:
+                if by_id.setdefault(number.id, number) != number:
                     raise AssertionError(f"two numbers have the id {number.id}")
-        return list(found.values())
+        return list(by_id.values())
 
     @cached_property
     def runs(self) -> list[Cell]:
@@ -154,7 +154,7 @@ class Document:
 
 def short(text: str) -> str:
     """Hashes cut to twelve digits."""
-    return _HASH.sub(lambda found: found[0][:12], text)
+    return _HASH.sub(lambda match: match[0][:12], text)
 
 
 def ranges(places: Iterable[int]) -> str:
@@ -259,8 +259,8 @@ def make_document(results: Results) -> Document:
 
     effects = TableBuilder(results).effects
     # The forms name missing cells themselves.
-    words = verdict_lines(replace(results, missing=[]), effects), comparison_sentences(results, effects)
-    return Document(results, make_tables(results, effects), make_figures(results), *words)
+    texts = verdict_lines(replace(results, missing=[]), effects), comparison_sentences(results, effects)
+    return Document(results, make_tables(results, effects), make_figures(results), *texts)
 
 
 def render_files(document: Document) -> dict[str, bytes]:
@@ -279,7 +279,7 @@ def write_study_report(results: Results, out: Path, track: Track = quiet) -> lis
         files = render_files(make_document(results))
     for path, content in files.items():
         write_bytes(out / path, content)
-    for path in _left_over(out, files):
+    for path in _find_leftovers(out, files):
         (out / path).unlink()
     return [out / path for path in files]
 
@@ -287,17 +287,17 @@ def write_study_report(results: Results, out: Path, track: Track = quiet) -> lis
 def audit_report(out: Path, fresh: Results) -> list[str]:
     """Where the report on disk differs from what `fresh` gives: number by number, then byte by byte."""
     files = render_files(make_document(fresh))
-    found = _numbers_differ(out / "report.json", files["report.json"])
+    problems = _numbers_differ(out / "report.json", files["report.json"])
     for path, content in files.items():
         try:
             there = (out / path).read_bytes()
         except FileNotFoundError:
-            found.append(f"{path}: missing")
+            problems.append(f"{path}: missing")
         except OSError as error:
-            found.append(f"{path}: cannot be read: {error}")
+            problems.append(f"{path}: cannot be read: {error}")
         else:
-            found += [f"{path}: {_first_difference(there, content)}"] if there != content else []
-    return found + [f"{path}: not part of this report" for path in _left_over(out, files)]
+            problems += [f"{path}: {_first_difference(there, content)}"] if there != content else []
+    return problems + [f"{path}: not part of this report" for path in _find_leftovers(out, files)]
 
 
 def _numbers_differ(path: Path, recomputed: bytes) -> list[str]:
@@ -307,14 +307,14 @@ def _numbers_differ(path: Path, recomputed: bytes) -> list[str]:
         return []  # named as missing among the files
     except (ValueError, KeyError, TypeError) as error:
         return [f"{path.name}: holds no numbers that can be read: {error!r}"]
-    new, found = _numbers(json.loads(recomputed)), []
+    new, problems = _numbers(json.loads(recomputed)), []
     for name in dict.fromkeys([*old, *new]):
         was, now = old.get(name), new.get(name)
         if was is None or now is None or was[0] != now[0] or not _same(was[1], now[1]):
             runs = dict.fromkeys(folder for number in (was, now) if number for folder in number[2])
             there, here = (f"{n[0]} ({n[1]})" if n else "no such number" for n in (was, now))
-            found.append(f"{name}: the report has {there}, recomputed {here}; from {', '.join(runs)}")
-    return found
+            problems.append(f"{name}: the report has {there}, recomputed {here}; from {', '.join(runs)}")
+    return problems
 
 
 def _numbers(report: Any) -> dict[str, tuple[str, Any, list[str]]]:
@@ -331,14 +331,14 @@ def _first_difference(there: bytes, wanted: bytes) -> str:
     try:
         lines, expected = there.decode().split("\n"), wanted.decode().split("\n")
     except UnicodeDecodeError:
-        place = _unlike_from(there, wanted)
+        place = _find_first_mismatch(there, wanted)
         return f"differs from byte {place} on ({len(there):,} bytes, recomputed {len(wanted):,})"
-    number = _unlike_from(lines, expected)
+    number = _find_first_mismatch(lines, expected)
     was, now = (text[number] if number < len(text) else None for text in (lines, expected))
     return f"differs from line {number + 1} on: {_excerpt(was, now)}, recomputed {_excerpt(now, was)}"
 
 
-def _unlike_from(a: Sequence[Any], b: Sequence[Any]) -> int:
+def _find_first_mismatch(a: Sequence[Any], b: Sequence[Any]) -> int:
     pairs = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
@@ -347,11 +347,11 @@ def _excerpt(line: str | None, other: str | None) -> str:
     """A line around its first difference from another, so that a long one stays readable."""
     if line is None:
         return "the file has ended"
-    start = _unlike_from(line, other or "")
+    start = _find_first_mismatch(line, other or "")
     return repr("…" * (start > 60) + line[max(0, start - 60) : start + 60] + "…" * (len(line) > start + 60))
 
 
-def _left_over(out: Path, files: dict[str, bytes]) -> list[str]:
+def _find_leftovers(out: Path, files: dict[str, bytes]) -> list[str]:
     """Figures and tables in the report's two folders that this report does not have."""
     there = sorted(path for kind in OWNED for path in out.glob(kind) if path.is_file())
     return [name for name in (path.relative_to(out).as_posix() for path in there) if name not in files]

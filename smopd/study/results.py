@@ -86,8 +86,8 @@ class Results:
 
     def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
         """The seeds of one point of the grid, in order of the seed."""
-        found = [c for c in self.cells if (c.model, c.arm) == (model, arm) and axes in (None, c.axes)]
-        return sorted(found, key=lambda c: c.seed or 0)
+        cells = [c for c in self.cells if (c.model, c.arm) == (model, arm) and axes in (None, c.axes)]
+        return sorted(cells, key=lambda c: c.seed or 0)
 
     def points(self) -> list[dict[str, Any]]:
         """Every combination of the axes' values; one empty combination where there are no axes."""
@@ -129,7 +129,7 @@ def json_by_rows(tree: dict[str, Any], rows: Sequence[str]) -> str:
 
 
 def load_results(path: Path) -> Results:
-    """What `save_results` wrote."""
+    """Results as `save_results` wrote them; a UserError for a file of another shape."""
     plain = read_json(path)
     later = {"rules", "middle"}  # which files of earlier versions lack
     wanted = {f.name for f in fields(Results)} - later

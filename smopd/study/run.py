@@ -156,14 +156,14 @@ class Scheduler:
         """Until every job is done or has failed. Ctrl-C stops the running ones, which save what they have."""
         try:
             with interruptible():
-                self._until_done(report)
+                self._run_until_done(report)
         except KeyboardInterrupt:
             self._stop()
             raise
         finally:
             self.folder.save_status(self.jobs)
 
-    def _until_done(self, report: Callable[["Scheduler"], None]) -> None:
+    def _run_until_done(self, report: Callable[["Scheduler"], None]) -> None:
         waiting, reported = [job for job in self.jobs if not job.done], 0.0
         while waiting or self.running:
             for slot in range(self.width):

@@ -48,12 +48,12 @@ class StudyTable(Table):
 
 
 def study_table(
-    name: str, section: str, title: str, caption: str, heads: Sequence[str], rows: Sequence[Row], *words: int,
-    fold: bool = False,
+    name: str, section: str, title: str, caption: str, heads: Sequence[str], rows: Sequence[Row],
+    *text_columns: int, fold: bool = False,
 ) -> StudyTable:  # fmt: skip
-    """`words`: the columns that hold words."""
+    """`text_columns`: the columns that hold words, not numbers."""
     texts = {"name": name, "section": section, "title": title, "caption": caption}
-    return StudyTable(heads=heads, rows=rows, words=words, fold=fold, **texts)
+    return StudyTable(heads=heads, rows=rows, words=text_columns, fold=fold, **texts)
 
 
 class Place(NamedTuple):
@@ -100,11 +100,11 @@ def mean_entry(path: tuple[object, ...], values: Sequence[tuple[Cell, float]], s
 def point_label(axes: dict[str, Any]) -> str:
     """{"train.steps": 40} -> "train.steps = 40"."""
 
-    def shown(value: Any) -> str:  # quoted where it would read like two
+    def show(value: Any) -> str:  # quoted where it would read like two
         simple = isinstance(value, str) and not set(value) & set(',="')
         return value if simple else json.dumps(value, ensure_ascii=False)
 
-    return ", ".join(f"{name} = {shown(value)}" for name, value in axes.items())
+    return ", ".join(f"{name} = {show(value)}" for name, value in axes.items())
 
 
 class TableBuilder:
@@ -122,17 +122,17 @@ class TableBuilder:
         self.treatments = [place for place in self.places if place.arm != results.reference]
         self.single = len(results.models) * len(self.axes_of) == 1
         self.has_gap = {"full", "sharded"} <= set(results.views)
-        self.effects = {view: self._compared(view) for view in results.views} if effects is None else effects
+        self.effects = {view: self._compare(view) for view in results.views} if effects is None else effects
 
-    def _compared(self, view: str) -> dict[Place, Comparison]:
-        found = {}
+    def _compare(self, view: str) -> dict[Place, Comparison]:
+        comparisons = {}
         for place in self.treatments:
             a, b = self.matrices(place, view)
             if len(a) and len(b):
                 if a.shape[1] < 2:  # a spread over items needs two of them
                     a, b = a.mean(axis=1), b.mean(axis=1)
-                found[place] = compare(a, b, names=(place.arm, self.results.reference))
-        return dict(zip(found, family(list(found.values())), strict=True))
+                comparisons[place] = compare(a, b, names=(place.arm, self.results.reference))
+        return dict(zip(comparisons, family(list(comparisons.values())), strict=True))
 
     def matrices(self, place: Place, view: str) -> list[np.ndarray]:
         """[seeds, items] of an arm and of the reference."""

@@ -156,7 +156,7 @@ def item_tests(make: TableBuilder, view: str) -> StudyTable:
 
 def _tests(
     make: TableBuilder, view: str, entries: Callable[[Comparison, Origin], list[Entry]], kind: str,
-    caption: str, heads: tuple[str, ...], *words: int,
+    caption: str, heads: tuple[str, ...], *text_columns: int,
 ) -> StudyTable:  # fmt: skip
     """A row for every arm but the reference; one without a result says so."""
     rows, name = [], f"{kind}-{slug(view)}"
@@ -165,7 +165,7 @@ def _tests(
         shown = entries(effect, make.compared(name, place, view)) if effect else [EMPTY] * len(heads)
         rows.append(Row(place.arm, [*shown, make.judged(place, view)], make.group(place)))
     title, heads = f"{view.upper()}: over {kind}", ("arm", *heads, "verdict")
-    return study_table(name, "Tests", title, caption, heads, rows, *words, len(heads) - 1)
+    return study_table(name, "Tests", title, caption, heads, rows, *text_columns, len(heads) - 1)
 
 
 def per_seed(make: TableBuilder) -> StudyTable:
@@ -213,7 +213,7 @@ def paper_table(make: TableBuilder) -> StudyTable:
     r, rows = make.results, []
     for place in make.places:
         cells = make.cells(place)
-        for printed in _printed(make, place) if cells else ():
+        for printed in _find_paper_rows(make, place) if cells else ():
             where = ", ".join(dict.fromkeys(filter(None, (printed.table, printed.label, printed.column))))
             source = f"{printed.model.upper()}, {printed.steps} steps: {where}"
             for view, ours in zip(r.views, make.accuracies(make.path("paper", place), cells), strict=False):
@@ -244,7 +244,7 @@ def paper_table(make: TableBuilder) -> StudyTable:
     )
 
 
-def _printed(make: TableBuilder, place: Place) -> list[PaperRow]:
+def _find_paper_rows(make: TableBuilder, place: Place) -> list[PaperRow]:
     """The paper's rows of an arm: of the same model, or of each where it does not have ours."""
     study, axes = make.results.paper, make.axes_of[place.point]
     varied = (v for name, v in axes.items() if name.split(".")[-1] == "steps" and isinstance(v, int))
@@ -274,7 +274,7 @@ def calibration_tables(make: TableBuilder) -> list[StudyTable]:
     title, heads = "Tokens by the student's probability of them", ("probability", *BINS.values())
     bins = study_table("bins", "Tokens", title, "", heads, rows, fold=True)
     rows = []
-    for place, logs in _logged(make, "tokens"):
+    for place, logs in _collect_logs(make, "tokens"):
         path = make.path("calibration", place)
         low, high = (end[:1] for end in _means(path, logs, ("auroc_low", "auroc_high")))
         interval = EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]")
@@ -286,16 +286,16 @@ def calibration_tables(make: TableBuilder) -> list[StudyTable]:
 def gradient_table(make: TableBuilder) -> StudyTable:
     rows = [
         Row(place.arm, _means(make.path("gradients", place), logs, GRADIENTS), make.group(place))
-        for place, logs in _logged(make, "gradients")
+        for place, logs in _collect_logs(make, "gradients")
     ]
     caption = "The gradient of the middle turns, split into that of the kept and of the dropped tokens."
     caption, heads = f"{caption} Mean ± sd over seeds.", ("arm", *GRADIENTS.values())
     return study_table("gradients", "Gradients", "What the mask drops", caption, heads, rows)
 
 
-def _logged(make: TableBuilder, log: str) -> list[tuple[Place, Logs]]:
-    found = [(p, [(c, getattr(c, log)) for c in make.cells(p) if getattr(c, log)]) for p in make.places]
-    return [(place, logs) for place, logs in found if logs]
+def _collect_logs(make: TableBuilder, log: str) -> list[tuple[Place, Logs]]:
+    logged = [(p, [(c, getattr(c, log)) for c in make.cells(p) if getattr(c, log)]) for p in make.places]
+    return [(place, logs) for place, logs in logged if logs]
 
 
 def _means(path: tuple[object, ...], logs: Logs, columns: Iterable[str]) -> list[Entry]:
@@ -309,7 +309,7 @@ def _means(path: tuple[object, ...], logs: Logs, columns: Iterable[str]) -> list
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
     """What the study found in plain sentences: gains, losses, what may be chance, single seeds, power."""
     make, lines = TableBuilder(results, effects), []
-    words = {
+    phrases = {
         "gain": f"gain over {results.reference}",
         "loss": f"loss against {results.reference}",
         "inside run-to-run variation": f"inside run-to-run variation of {results.reference}",
@@ -318,11 +318,11 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
     }
     for view in make.views:
         for verdict in VERDICTS:
-            those = [(p, found) for p, found in make.effects[view].items() if found.verdict == verdict]
+            those = [(p, effect) for p, effect in make.effects[view].items() if effect.verdict == verdict]
             short = len(those) > MANY and verdict not in ("gain", "loss")  # the table has the rest
-            some = [_brief(make, place, found, short) for place, found in those]
-            lines += [f"{view.upper()}, {words[verdict]}: {'; '.join(some)}."] if some else []
-    lines += [line for view in make.views if (line := _changed(make, view))]
+            some = [_describe_effect(make, place, effect, short) for place, effect in those]
+            lines += [f"{view.upper()}, {phrases[verdict]}: {'; '.join(some)}."] if some else []
+    lines += [line for view in make.views if (line := _describe_changes(make, view))]
     if not any(make.effects.values()) and len(results.arms) > 1:
         lines.append(f"No arm has been compared with {results.reference}.")
     lines += [f"No result yet: {'; '.join(results.missing)}."] if results.missing else []
@@ -339,53 +339,55 @@ def comparison_sentences(results: Results, effects: Effects | None = None) -> li
     """One sentence a comparison, primary view first."""
     make, lines = TableBuilder(results, effects), []
     for view in make.views:
-        for place, found in make.effects[view].items():
+        for place, effect in make.effects[view].items():
             where = "" if make.single else f"{place.where}, "
-            lines.append(f"{where}{view.upper()}: {found.sentence}.")
+            lines.append(f"{where}{view.upper()}: {effect.sentence}.")
     return lines
 
 
 def _family(make: TableBuilder, view: str) -> str:
-    size = max((found.family for found in make.effects[view].values()), default=0)
+    size = max((effect.family for effect in make.effects[view].values()), default=0)
     return "this one comparison" if size == 1 else f"all {size} comparisons of this view"
 
 
-def _changed(make: TableBuilder, view: str) -> str:
+def _describe_changes(make: TableBuilder, view: str) -> str:
     """What training changed: an arm alone, or the least and the most of several."""
-    found = {place: change for place in make.places if (change := make.change(place, view))}
-    ends = sorted(found, key=lambda place: found[place].delta)
-    told = []
+    changes = {place: change for place in make.places if (change := make.change(place, view))}
+    ends = sorted(changes, key=lambda place: changes[place].delta)
+    parts = []
     for place in ends if len(ends) < 2 else (ends[0], ends[-1]):
-        low, high = (points(end) for end in (found[place].low, found[place].high))
+        low, high = (points(end) for end in (changes[place].low, changes[place].high))
         name = f"{place.arm}{'' if make.single else f' ({place.where})'}"
-        told.append(f"{points(found[place].delta)} points [{low}, {high}] ({name})")
-    return f"{view.upper()}, against the model before training: {' to '.join(told)}." if told else ""
+        parts.append(f"{points(changes[place].delta)} points [{low}, {high}] ({name})")
+    return f"{view.upper()}, against the model before training: {' to '.join(parts)}." if parts else ""
 
 
-def _brief(make: TableBuilder, place: Place, found: Comparison, short: bool) -> str:
-    text = f"{place.arm}{'' if make.single else f' ({place.where})'} {points(found.delta)}"
+def _describe_effect(make: TableBuilder, place: Place, effect: Comparison, short: bool) -> str:
+    text = f"{place.arm}{'' if make.single else f' ({place.where})'} {points(effect.delta)}"
     if short:
         return text
-    interval = f" [{points(found.clustered.low)}, {points(found.clustered.high)}]" if found.clustered else ""
-    test = "" if math.isnan(found.p_adjusted) else f", adjusted p {p_value(found.p_adjusted)}"
+    interval = (
+        f" [{points(effect.clustered.low)}, {points(effect.clustered.high)}]" if effect.clustered else ""
+    )
+    test = "" if math.isnan(effect.p_adjusted) else f", adjusted p {p_value(effect.p_adjusted)}"
     return f"{text} points{interval}{test}"
 
 
 def _design(make: TableBuilder, view: str, places: list[Place]) -> tuple[Design | None, int, list[Cell]]:
     """Root mean squares of the comparisons' spreads, the fewest seeds of an arm, and their runs."""
-    found, seeds = [], []
+    designs, seeds = [], []
     cells: dict[str, Cell] = {}
     for place in places:
         effect = make.effects[view].get(place)
         if effect and effect.clustered and min(effect.seeds) > 1:
-            found.append(design(*make.matrices(place, view)))
+            designs.append(design(*make.matrices(place, view)))
             seeds.append(min(effect.seeds))
             runs = make.compared("", place, view).cells
             cells |= {cell.source.folder: cell for cell in runs}
-    if not found:
+    if not designs:
         return None, 0, []
-    typical = np.sqrt(np.mean([(d.seed_sd**2, d.discordance**2, d.noise**2) for d in found], axis=0))
-    return Design(found[0].items, *typical.tolist()), min(seeds), list(cells.values())
+    typical = np.sqrt(np.mean([(d.seed_sd**2, d.discordance**2, d.noise**2) for d in designs], axis=0))
+    return Design(designs[0].items, *typical.tolist()), min(seeds), list(cells.values())
 
 
 def _unsigned(share: float) -> str:

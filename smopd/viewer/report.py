@@ -260,7 +260,7 @@ def curve_point(values: Iterable[Any]) -> float | None:
 
 
 def render_report(data: ReportData) -> str:
-    run, groups = metric_columns(data.metrics), [data.accuracies, *(found.accuracies for found in data.more)]
+    run, groups = metric_columns(data.metrics), [data.accuracies, *(group.accuracies for group in data.more)]
     bars = [_bars(accuracies) for accuracies in groups]
     script = read_script((*CHARTS, "report"))
     hashed = b64encode(sha256(script.encode()).digest()).decode()

@@ -90,8 +90,8 @@ class EvaluationGroup:
             change = against(*([o for o in some if o.view == view] for some in (before, after)))
             if change["n"]:
                 changes.append(compare(f"{view.upper()}: base against trained", change))
-        told = telling(before, after)
-        pairs = [ConversationPair(was, now, answer_text(was.task, was.answer)) for was, now, _ in told]
+        examples = telling(before, after)
+        pairs = [ConversationPair(was, now, answer_text(was.task, was.answer)) for was, now, _ in examples]
         return Measured(self.heading, accuracies, changes, pairs, notes)
 
 
@@ -104,10 +104,12 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup],
     groups = [group for group in by_conditions.values() if group.finished]
     groups.sort(key=lambda group: BASE not in group.sides or len(group.sides) < 2)
     conditions = [flatten(group.evaluations[0].conditions) for group in groups]
-    for group, own in zip(groups, conditions, strict=True):
-        unlike = [key for key in own if any(other.get(key) != own[key] for other in conditions)]
+    for group, values in zip(groups, conditions, strict=True):
+        unlike = [key for key in values if any(other.get(key) != values[key] for other in conditions)]
         named = [key for key in unlike if not key.startswith(NOT_IN_HEADING)]
-        group.heading = ", ".join([str(own.get("data", "")), *(f"{k} = {json.dumps(own[k])}" for k in named)])
+        group.heading = ", ".join(
+            [str(values.get("data", "")), *(f"{k} = {json.dumps(values[k])}" for k in named)]
+        )
     unfinished = [e for e in evaluations if e.summary is None]
     return groups, [*gone, *(Gone(e.where, e.side, e.settings) for e in unfinished)]
 
@@ -183,14 +185,17 @@ def audit(run: Path, track: Track = quiet) -> list[str]:
         return audit_studies(run, track)
     folder = Run(run)
     problems = []
-    for found in (e for e in folder.evaluated()[0] if e.summary is not None):
+    for evaluation in (e for e in folder.evaluated()[0] if e.summary is not None):
         # Rules and verifiers as they were asked for; every example of the data, whatever the limit was.
-        same = [*found.settings, f"data.eval={json.dumps(found.identity['data'])}", "eval.limit=0"]
+        same = [*evaluation.settings, f"data.eval={json.dumps(evaluation.identity['data'])}", "eval.limit=0"]
         prepared = prepared_examples(folder.config_with(same), "eval")
-        with track(f"verifying the replies in {found.folder}"):
-            outcomes = rejudged(load_outcomes(found.folder), {e.id: e for e in prepared}, found.folder)
+        with track(f"verifying the replies in {evaluation.folder}"):
+            outcomes = rejudged(
+                load_outcomes(evaluation.folder), {e.id: e for e in prepared}, evaluation.folder
+            )
         problems += [
-            f"{found.folder / 'summary.json'}: {line}" for line in _unlike(found.summary, summarise(outcomes))
+            f"{evaluation.folder / 'summary.json'}: {line}"
+            for line in _list_differences(evaluation.summary, summarise(outcomes))
         ]
     page = run / "report.html"
     if not page.exists():
@@ -200,10 +205,10 @@ def audit(run: Path, track: Track = quiet) -> list[str]:
     return problems
 
 
-def _unlike(stored: object, fresh: object, place: str = "") -> list[str]:
+def _list_differences(stored: object, fresh: object, place: str = "") -> list[str]:
     if isinstance(fresh, dict):
         there = stored if isinstance(stored, dict) else {}
-        parts = (_unlike(there.get(key), fresh[key], f"{place}.{key}".strip(".")) for key in fresh)
+        parts = (_list_differences(there.get(key), fresh[key], f"{place}.{key}".strip(".")) for key in fresh)
         return [line for part in parts for line in part]
     same = stored == fresh
     if isinstance(stored, float) and isinstance(fresh, float):

@@ -37,8 +37,8 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     console.print()
     verdicts = []
     for name, side in (("before", pair.before), ("after", pair.after)):
-        word, found = report.verdict_words(side)
-        answer = visible(cut(f", {found}expected {cut(pair.expected, LABEL)}", 2 * LABEL))
+        word, extracted = report.verdict_words(side)
+        answer = visible(cut(f", {extracted}expected {cut(pair.expected, LABEL)}", 2 * LABEL))
         judged = (word, "bold green" if side.correct else "bold red")
         verdicts.append(Text.assemble(f"{name}: ", judged, answer, overflow="fold"))
     side_by_side(console, verdicts)
@@ -101,8 +101,8 @@ def _views_table(summary: dict[str, Any]) -> Table:
     return Table(heads=["view", *names, "at any turn", *(["turn accuracy"] if turns else [])], rows=rows)
 
 
-def _share(found: dict[str, Any], name: str = "accuracy", ends: str = "") -> str:
-    return f"{percent(found[name])} {interval(found[f'{ends}low'], found[f'{ends}high'])}"
+def _share(metrics: dict[str, Any], name: str = "accuracy", ends: str = "") -> str:
+    return f"{percent(metrics[name])} {interval(metrics[f'{ends}low'], metrics[f'{ends}high'])}"
 
 
 def _breakdown_table(views: dict[str, Any]) -> Table:
@@ -138,5 +138,5 @@ def side_by_side(console: Console, cells: Sequence[RenderableType], least: int =
 
 def said(name: str, text: str | None, style: str = "") -> Text:
     """Who says what, with nothing in it that a terminal would obey."""
-    words = "(no such turn)" if text is None else visible(cut(text)) or "(empty)"
-    return Text.assemble((f"{name}\n", "dim italic"), (words, style), overflow="fold")
+    body = "(no such turn)" if text is None else visible(cut(text)) or "(empty)"
+    return Text.assemble((f"{name}\n", "dim italic"), (body, style), overflow="fold")

@@ -29,28 +29,28 @@ RAMP = ("", "white on #203548", "white on #264b69", "white on #29567a", "white o
 LONGEST = 2000  # characters of a message shown
 
 
-def status(run: Path, told: dict[str, Any] | None = None) -> dict[str, Any]:
-    """How far a run is, in numbers; `told`: what was read of it already."""
-    told = told or read_run(run)
-    seconds = [s for s in told["metrics"].get("seconds/step", []) if s is not None][-RECENT:]
-    sampled = [n for n in told["metrics"].get("tokens/sampled", []) if n is not None][-RECENT:]
+def status(run: Path, run_data: dict[str, Any] | None = None) -> dict[str, Any]:
+    """How far a run is, in numbers; `run_data`: what `read_run` gave, if it was read already."""
+    run_data = run_data or read_run(run)
+    seconds = [s for s in run_data["metrics"].get("seconds/step", []) if s is not None][-RECENT:]
+    sampled = [n for n in run_data["metrics"].get("tokens/sampled", []) if n is not None][-RECENT:]
     each = sum(seconds) / len(seconds) if seconds else None
-    left = max(0, told["steps"] - told["done"])
+    left = max(0, run_data["steps"] - run_data["done"])
     return {
-        "run": told["name"], "model": told["model"], "method": told["method"], "step": told["done"],
-        "steps": told["steps"], "working": Run(run).working,
+        "run": run_data["name"], "model": run_data["model"], "method": run_data["method"],
+        "step": run_data["done"], "steps": run_data["steps"], "working": Run(run).working,
         "seconds_a_step": each, "seconds_left": each * left if each is not None else None,
         "tokens_a_second": sum(sampled) / sum(seconds) if seconds and sum(seconds) else None,
-        "last": {name: values[-1] for name, values in told["metrics"].items() if values},
-        "evaluations": told["evaluations"], "warnings": [w["message"] for w in told["warnings"]],
+        "last": {name: values[-1] for name, values in run_data["metrics"].items() if values},
+        "evaluations": run_data["evaluations"], "warnings": [w["message"] for w in run_data["warnings"]],
     }  # fmt: skip
 
 
 def frame(run: Path, width: int) -> RenderableType:
-    told = read_run(run)
-    now = status(run, told)
+    run_data = read_run(run)
+    now = status(run, run_data)
     heading = Text(visible(f"{now['run']}: {now['model']}, {now['method']}"), style="bold")
-    parts: list[RenderableType] = [heading, _progress(now, width), _curves(told, width)]
+    parts: list[RenderableType] = [heading, _progress(now, width), _curves(run_data, width)]
     parts += [Text(visible(cut(f"warning: {line}", 300)), style="yellow") for line in now["warnings"][-3:]]
     newest = max(Run(run).rollout_files, default=None)
     shown = next(iter(rollouts_of(run, newest)), None) if newest else None
@@ -89,11 +89,13 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     return drawn
 
 
-def _curves(told: dict[str, Any], width: int) -> RenderableType:
+def _curves(run_data: dict[str, Any], width: int) -> RenderableType:
     table = Table.grid(padding=(0, 2))
-    series = {name: values for name, values in told["metrics"].items() if name.split("/")[0] in CURVES}
-    for metric in dict.fromkeys(row["metric"] for row in told["evaluations"]):
-        series[f"eval {metric}"] = [row["value"] for row in told["evaluations"] if row["metric"] == metric]
+    series = {name: values for name, values in run_data["metrics"].items() if name.split("/")[0] in CURVES}
+    for metric in dict.fromkeys(row["metric"] for row in run_data["evaluations"]):
+        series[f"eval {metric}"] = [
+            row["value"] for row in run_data["evaluations"] if row["metric"] == metric
+        ]
     order = {name: place for place, name in enumerate(CURVES)}  # evaluations come before them
     for name in sorted(series, key=lambda name: (order.get(name.split("/")[0], -1), "/" in name))[:12]:
         if known := [v for v in series[name] if v is not None]:

@@ -99,6 +99,6 @@ def _texts(path: Path, task: str, out: HeldOut) -> list[str]:
 
 def _docstring(prompt: str) -> str:
     """What a HumanEval prompt says in words: its last docstring up to the examples."""
-    found = re.findall(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'', prompt, re.DOTALL)
-    text = "".join(found[-1]) if found else prompt
+    docstrings = re.findall(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'', prompt, re.DOTALL)
+    text = "".join(docstrings[-1]) if docstrings else prompt
     return re.split(r">>>|\n\s*(?:for example|examples?)\b", text, maxsplit=1, flags=re.IGNORECASE)[0]

@@ -65,9 +65,9 @@ def answer_of(task: Task, value: Any, where: str) -> dict[str, Any]:
 def shard_pairs(rows: Mapping[str, Example], sharder: Sharder) -> tuple[list[Example], list[dict[str, str]]]:
     """(examples, what was dropped: where and why)."""
     examples, dropped = [], []
-    for where, found in zip(rows, sharder([row.full for row in rows.values()]), strict=True):
-        if isinstance(found, str):
-            dropped.append({"where": where, "reason": found})
+    for where, result in zip(rows, sharder([row.full for row in rows.values()]), strict=True):
+        if isinstance(result, str):
+            dropped.append({"where": where, "reason": result})
         else:
-            examples.append(replace(rows[where], shards=found))
+            examples.append(replace(rows[where], shards=result))
     return examples, dropped

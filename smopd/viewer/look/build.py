@@ -61,9 +61,9 @@ def discover(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
             raise UserError(f"{path}: no such folder; expected {expected}")
         if _is_run(path):
             runs.append(path)
-        elif own := study_folders(path):
-            studies += own
-            runs += [run for study in own for run in study_runs(study)]
+        elif folder_studies := study_folders(path):
+            studies += folder_studies
+            runs += [run for study in folder_studies for run in study_runs(study)]
         else:
             inside = [p for p in sorted(chain(path.glob("*"), path.glob("*/*"))) if p.is_dir() and _is_run(p)]
             inside = [p for p in inside if not any(other in p.parents for other in inside)]
@@ -129,8 +129,8 @@ def _read(
 def _source_row(source: ConversationSource, runs: list[dict[str, Any]]) -> dict[str, Any]:
     views = source.summary.get("views", {})
     intervals = {view: [v[name] for name in ("accuracy", "low", "high")] for view, v in views.items()}
-    told = {name: getattr(source, name) for name in ("run", "kind", "name", "data", "step")}
-    return {"key": _key(source, runs), **told, "views": intervals}
+    fields = {name: getattr(source, name) for name in ("run", "kind", "name", "data", "step")}
+    return {"key": _key(source, runs), **fields, "views": intervals}
 
 
 def _key(source: ConversationSource, runs: list[dict[str, Any]]) -> str:
@@ -156,8 +156,8 @@ class _Rows:
     """The list of conversations, a column each; words that come often are told by their number."""
 
     def __init__(self) -> None:
-        self.words: dict[str, dict[str, int]] = {"view": {}, "task": {}, "status": {}}
-        self.told: dict[str, list[Any]] = {}
+        self.codes: dict[str, dict[str, int]] = {"view": {}, "task": {}, "status": {}}
+        self.values: dict[str, list[Any]] = {}
         self.logged: dict[int, list[str]] = {}  # ids that have a token log, by source
 
     def add(self, source: int, shown: Shown, number: int, place: int) -> None:
@@ -170,13 +170,13 @@ class _Rows:
             "tokens": shown.tokens, "logged": int(bool(shown.parts)), "right": sum(known),
             "known": len(known), "pack": number, "place": place,
         }  # fmt: skip
-        for name, words in self.words.items():
-            row[name] = words.setdefault(getattr(shown, name), len(words))
+        for name, codes in self.codes.items():
+            row[name] = codes.setdefault(getattr(shown, name), len(codes))
         for name, value in row.items():
-            self.told.setdefault(name, []).append(value)
+            self.values.setdefault(name, []).append(value)
 
     def columns(self) -> dict[str, Any]:
-        return {**self.told, "words": {name: list(words) for name, words in self.words.items()}}
+        return {**self.values, "words": {name: list(codes) for name, codes in self.codes.items()}}
 
 
 def _summaries(

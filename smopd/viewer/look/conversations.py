@@ -77,8 +77,8 @@ class Shown:
 
     def text(self) -> str:
         """What a search looks through."""
-        said = [part for turn in self.turns for part in (turn["user"], turn["reply"])]
-        return "\n".join([self.id, *said])[:LONGEST_TEXT]
+        messages = [part for turn in self.turns for part in (turn["user"], turn["reply"])]
+        return "\n".join([self.id, *messages])[:LONGEST_TEXT]
 
     def packed(self) -> bytes:
         """Its record: JSON, then the columns of all its parts."""
@@ -116,34 +116,34 @@ def _cut(value: Any) -> Any:
 
 
 def _summary(part: Part) -> dict[str, Any]:
-    values, told = part.values, {"term": part.term, "count": len(part.values["token"])}
+    values, summary = part.values, {"term": part.term, "count": len(part.values["token"])}
     if part.weight is None:
-        return told
+        return summary
     delta = np.abs(values["student_logp"].astype(float) - values["teacher_logp"]).mean()
-    return {**told, "weight": float(part.weight), "delta": float(delta)}
+    return {**summary, "weight": float(part.weight), "delta": float(delta)}
 
 
 def _columns(parts: list[Part], pieces: _Pieces) -> Iterator[np.ndarray]:
     """Two-byte columns, then one-byte ones, in the order that the page reads them."""
 
-    def joined(name: str) -> np.ndarray:
+    def join(name: str) -> np.ndarray:
         return np.concatenate([part.values[name] for part in parts])
 
-    yield pieces.number(joined("token"))
-    yield fixed(joined("entropy"))
-    yield fixed(-joined("student_logp"))
+    yield pieces.number(join("token"))
+    yield fixed(join("entropy"))
+    yield fixed(-join("student_logp"))
     trained = "teacher_logp" in parts[0].values
     if trained:
-        yield fixed(joined("teacher_entropy"))
-        yield fixed(-joined("teacher_logp"))
-        yield fixed(joined("divergence"))
+        yield fixed(join("teacher_entropy"))
+        yield fixed(-join("teacher_logp"))
+        yield fixed(join("divergence"))
     for model in parts[0].others:
         yield pieces.number(np.concatenate([part.others[model].ids for part in parts]))
         yield fixed(-np.concatenate([part.others[model].logps for part in parts]))
     for model in parts[0].others:
         yield np.concatenate([part.others[model].counts for part in parts]).astype(np.uint8)
     if trained:
-        yield (joined("kept").astype(np.uint8) + 2 * joined("clipped").astype(np.uint8)).astype(np.uint8)
+        yield (join("kept").astype(np.uint8) + 2 * join("clipped").astype(np.uint8)).astype(np.uint8)
 
 
 def evaluated(folder: Path) -> Iterator[Shown]:
@@ -211,7 +211,7 @@ Parts = dict[int, list[Part]]
 
 
 def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]]:
-    found: dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]] = {}
+    by_conversation: dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         log = evaluation_tokens.read(path, "numpy")
         values = dict(log.values)
@@ -220,21 +220,21 @@ def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, M
         for first, last in _segments(values, ("conversation", "turn")):
             part = Part("", None, *_piece(values, rows, first, last))
             key = (log.view, log.run, log.ids[int(values["conversation"][first])])
-            found.setdefault(key, ({}, log.pieces))[0][int(values["turn"][first])] = [part]
-    return found
+            by_conversation.setdefault(key, ({}, log.pieces))[0][int(values["turn"][first])] = [part]
+    return by_conversation
 
 
 def _training_parts(path: Path) -> tuple[dict[tuple[int, str], Parts], Mapping[int, str]]:
     log = training_tokens.read(path, "numpy")
     values = log.values
     rows = {model: Likely.of(others) for model, others in log.others.items()}
-    found: dict[tuple[int, str], Parts] = {}
+    by_rollout: dict[tuple[int, str], Parts] = {}
     for first, last in _segments(values, ("rollout", "view", "turn", "part")):
         view, term = log.views[int(values["view"][first])], log.terms[int(values["part"][first])]
         part = Part(term, float(values["weight"][first]), *_piece(values, rows, first, last))
-        of_rollout = found.setdefault((int(values["rollout"][first]), view), {})
+        of_rollout = by_rollout.setdefault((int(values["rollout"][first]), view), {})
         of_rollout.setdefault(int(values["turn"][first]), []).append(part)
-    return found, log.pieces
+    return by_rollout, log.pieces
 
 
 def _segments(values: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Iterator[tuple[int, int]]:

@@ -33,16 +33,16 @@ def script(name: str, content: bytes) -> bytes:
 
 def json_bytes(value: Any) -> bytes:
     """JSON in which every text is visible: neither control characters nor marks that reorder text."""
-    return json.dumps(_shown(value), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+    return json.dumps(_sanitize(value), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _shown(value: Any) -> Any:
+def _sanitize(value: Any) -> Any:
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):
-        return {visible(str(key)): _shown(item) for key, item in value.items()}
+        return {visible(str(key)): _sanitize(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_shown(item) for item in value]
+        return [_sanitize(item) for item in value]
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value

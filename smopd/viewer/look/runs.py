@@ -30,7 +30,7 @@ class ConversationSource:
 def sources_of(number: int, run: Path) -> list[ConversationSource]:
     """The finished evaluations of a run, those of the untrained model first, and its training."""
     folder = Run(run)
-    found = [
+    sources = [
         ConversationSource(
             number, "before" if e.side == BASE else "after",
             "base" if e.where == "eval" else e.where.removeprefix("eval/"),
@@ -39,10 +39,10 @@ def sources_of(number: int, run: Path) -> list[ConversationSource]:
         )
         for e in folder.evaluated()[0] if e.summary is not None
     ]  # fmt: skip
-    found.sort(key=lambda source: source.kind != "before")
+    sources.sort(key=lambda source: source.kind != "before")
     if folder.rollout_files:
-        found.append(ConversationSource(number, "training", "training", run))
-    return found
+        sources.append(ConversationSource(number, "training", "training", run))
+    return sources
 
 
 def read_run(run: Path) -> dict[str, Any]:
@@ -62,18 +62,18 @@ def read_run(run: Path) -> dict[str, Any]:
         "steps": config.train.steps,
         "done": done,
         "rollouts": config.train.rollouts,
-        "ended": _ended(folder, done, rows),
+        "ended": _describe_end(folder, done, rows),
         "settings": {k: v if isinstance(v, plain) else str(v) for k, v in settings.items()},
         "step": [row["step"] for row in rows],
         "metrics": {name: [curve_point([row.get(name)]) for row in rows] for name in names},
         "evaluations": folder.training_evaluations,
         "starts": folder.starts,
-        "warnings": [*warned, *_unjudged(rows)],
+        "warnings": [*warned, *_collect_unjudged_warnings(rows)],
         "checkpoints": [step_of(checkpoint) for checkpoint in folder.checkpoints],
     }
 
 
-def _ended(run: Run, done: int, rows: list[dict[str, Any]]) -> str:
+def _describe_end(run: Run, done: int, rows: list[dict[str, Any]]) -> str:
     """In a sentence, how far the run came and why it ended there."""
     steps, patience = run.config.train.steps, run.config.train.patience
     if run.working:
@@ -90,7 +90,7 @@ def _ended(run: Run, done: int, rows: list[dict[str, Any]]) -> str:
     return f"It was stopped after step {done} of {steps}; run the same command to resume."
 
 
-def _unjudged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _collect_unjudged_warnings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the metrics themselves complain of."""
     counts = {s: sum(row.get(f"verdict/{s}") or 0 for row in rows) for s in ("timeout", "error")}
     message = "{} replies in training were not judged: {}".format

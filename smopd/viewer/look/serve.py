@@ -16,7 +16,7 @@ HOST = "127.0.0.1"
 class _Handler(SimpleHTTPRequestHandler):
     """Files of one folder, to pages of this very server: a foreign site that resolves to us gets nothing."""
 
-    def log_message(self, *words: Any) -> None:
+    def log_message(self, *args: Any) -> None:
         """Nobody wants a line for every file."""
 
     def do_GET(self) -> None:

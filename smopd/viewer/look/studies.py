@@ -53,15 +53,15 @@ def _arm(
     effect = make.effects[view].get(place)
     spread = _cells(make.results, cells, view, folder, numbers)
     label = ", ".join(part for part in (place.arm, make.group(place)) if part)
-    found = {"arm": label, "reference": place.arm == make.results.reference, **spread, "flips": []}
+    payload = {"arm": label, "reference": place.arm == make.results.reference, **spread, "flips": []}
     if effect:
         clustered = effect.clustered
-        found |= {
+        payload |= {
             "verdict": effect.verdict, "difference": effect.delta, "p": effect.p_adjusted,
             "low_difference": clustered.low if clustered else None,
             "high_difference": clustered.high if clustered else None, "flips": _flips(make, place, view),
         }  # fmt: skip
-    return found
+    return payload
 
 
 def _base(results: Results, cell: Cell, view: str, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def _cells(
 
 def _flips(make: TableBuilder, place: Place, view: str) -> list[dict[str, Any]]:
     """Items whose share of right runs changes most against the reference."""
-    own, reference = (matrix.mean(axis=0) for matrix in make.matrices(place, view))
-    change = own - reference
+    treatment, reference = (matrix.mean(axis=0) for matrix in make.matrices(place, view))
+    change = treatment - reference
     order = [k for k in np.argsort(-np.abs(change), kind="stable") if abs(change[k]) >= 0.5][:FLIPS]
     items = make.results.items
-    return [{"id": items[k], "from": float(reference[k]), "to": float(own[k])} for k in order]
+    return [{"id": items[k], "from": float(reference[k]), "to": float(treatment[k])} for k in order]

@@ -61,7 +61,7 @@ def improved(
         "rows": rows,
         "parts": sum(1 for row in rows if row["only"]),
         "facts": [*_facts(old, new), *_training(run)],
-        "how": _how(run["method"]),
+        "how": _describe_method(run["method"]),
         "examples": [
             {
                 "id": was.id,
@@ -109,14 +109,14 @@ def _row(
     what: str, view: str, only: dict[str, Any], old: list[Outcome], new: list[Outcome], level: float
 ) -> dict[str, Any]:
     change = against(old, new, level=level)
-    told = ("n", "gained", "lost", "difference", "low", "high")
+    keys = ("n", "gained", "lost", "difference", "low", "high")
     sides = [accuracy(scores(some))["accuracy"] for some in (old, new)]
     clear = "better" if change["low"] > 0 else "worse" if change["high"] < 0 else "unclear"
     if only and clear == "unclear" and change["difference"] < 0 and against(old, new)["high"] < 0:
         clear = "perhaps"
     return {
         "what": what, "view": view, "only": only, "before": sides[0], "after": sides[1],
-        **{name: change[name] for name in told}, "clear": clear,
+        **{name: change[name] for name in keys}, "clear": clear,
     }  # fmt: skip
 
 
@@ -133,14 +133,14 @@ def _sentence(rows: Sequence[dict[str, Any]]) -> str:
 def _facts(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[str]:
     """What else changed in the replies."""
 
-    def told(some: Sequence[Outcome]) -> tuple[float, float, float]:
+    def measure(some: Sequence[Outcome]) -> tuple[float, float, float]:
         turns = [turn for o in some for turn in o.turns]
         cut = sum(turn["stop"] == "length" for turn in turns)
         silent = sum(o.status == "no_answer" for o in some)
         tokens = sum(turn["tokens"] or 0 for turn in turns)
         return tokens / max(1, len(turns)), cut / max(1, len(turns)), silent / max(1, len(some))
 
-    a, b = told(old), told(new)
+    a, b = measure(old), measure(new)
     return [
         f"A reply had {a[0]:.1f} tokens on average before, {b[0]:.1f} after.",
         f"Replies cut at the token limit: {percent(a[1])} before, {percent(b[1])} after.",
@@ -183,7 +183,7 @@ def telling(
     return [(was[i], now[i], why) for i, why in chosen]
 
 
-def _how(name: str) -> str:
+def _describe_method(name: str) -> str:
     """What training did, in plain words: for a method without a teacher, what its declaration says."""
     try:
         method = find_method(name)
