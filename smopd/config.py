@@ -61,7 +61,7 @@ class Tree(Settings):
 
     @field_validator("method")
     @classmethod
-    def _declared(cls, name: str) -> str:
+    def _check_method(cls, name: str) -> str:
         if name in METHODS:
             return name
         if in_file(name) is None:
@@ -116,13 +116,13 @@ def load_config(
             sets.append(nest(dict([parse_override(text)])))
         except UserError as error:
             sets.append(str(error))
-    given = {key: value for one in sets if isinstance(one, dict) for key, value in flatten(one).items()}
-    switched = method if method is not None else given.get("method")
+    updates = {key: value for one in sets if isinstance(one, dict) for key, value in flatten(one).items()}
+    switched = method if method is not None else updates.get("method")
     chosen = file.get("method", Config().method) if switched is None else switched
     known = isinstance(chosen, str) and not check(Config, {"method": chosen}, "")
     tree = config_class(chosen) if known else Config
     if switched is not None and known:  # a table of another method's settings goes with that method
-        file = _without_foreign(file, tree)
+        file = _drop_foreign(file, tree)
     explain = partial(_explain, chosen)
     problems = check(tree, file, source, explain)
     if known and in_file(chosen):
@@ -132,13 +132,15 @@ def load_config(
     problems += check(tree, {"method": method}, "--method") if method is not None else []
     for one in sets:
         problems += [one] if isinstance(one, str) else check(tree, one, "--set", explain)
-    if method is not None and given.get("method", method) != method:
-        problems.append(f"--set method={given['method']}: contradicts --method {method}; give one of them")
+    if method is not None and updates.get("method", method) != method:
+        problems.append(f"--set method={updates['method']}: contradicts --method {method}; give one of them")
     if problems:
         raise UserError("\n".join(dict.fromkeys(problems)))
     if switched is not None:  # a switch is meant to switch: it wins over what a file spells out
-        return tree.model_validate(nest(flatten(file) | _switched(chosen, tree) | {"method": chosen} | given))
-    return tree.model_validate(nest(find_method(chosen).settings | flatten(file) | given))
+        return tree.model_validate(
+            nest(flatten(file) | _switch_method(chosen, tree) | {"method": chosen} | updates)
+        )
+    return tree.model_validate(nest(find_method(chosen).settings | flatten(file) | updates))
 
 
 def _explain(method: str, key: str, value: Any) -> str:
@@ -154,7 +156,7 @@ def _explain(method: str, key: str, value: Any) -> str:
     return explain_name(name, value, lambda other, shown: f"{other}={shown}")
 
 
-def _switched(method: str, tree: type[Config]) -> dict[str, Any]:
+def _switch_method(method: str, tree: type[Config]) -> dict[str, Any]:
     """A method's settings, and the defaults of what only other methods set in the table of methods; what they
     set elsewhere (`teacher.decay`) is the recipe's.
     """
@@ -164,7 +166,7 @@ def _switched(method: str, tree: type[Config]) -> dict[str, Any]:
     return {key: defaults[key] for key in others} | find_method(method).settings
 
 
-def _without_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]:
+def _drop_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]:
     """A recipe without the table of its own method, where the chosen one has other settings: a key of the
     same name means something else there.
     """
@@ -176,10 +178,10 @@ def _without_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]
 
 def settings_hash(config: Config) -> str:
     """A hash of the settings a run must keep; defaults are left out, so later additions change nothing."""
-    given = flatten(config.model_dump(exclude_defaults=True))
+    values = flatten(config.model_dump(exclude_defaults=True))
     if file := in_file(config.method):
-        given["method file"] = file_text_digest(file)
-    return hash_values({k: v for k, v in given.items() if not k.startswith(MAY_CHANGE)})
+        values["method file"] = file_text_digest(file)
+    return hash_values({k: v for k, v in values.items() if not k.startswith(MAY_CHANGE)})
 
 
 def describe() -> Iterator[tuple[str, Any, str]]:

@@ -102,10 +102,10 @@ def check(
         lines: dict[str, str] = {}  # by key: a list with three bad items is one complaint
         for problem in error.errors(include_url=False):
             path = [part for part in problem["loc"] if isinstance(part, str)]  # without the index into a list
-            key, value = _dotted(path), functools.reduce(operator.getitem, path, tree)
+            key, value = _join_path(path), functools.reduce(operator.getitem, path, tree)
             if problem["type"] == "extra_forbidden":
                 for unknown in _paths(path, value):
-                    name = _dotted(unknown)
+                    name = _join_path(unknown)
                     known = explain(name, functools.reduce(operator.getitem, unknown, tree))
                     known = known or f"unknown key '{name}'{_proposal(model, unknown)}"
                     lines[name] = f"{source}: {known}"
@@ -118,8 +118,8 @@ def check(
                 guess = ""
                 if problem["type"] == "literal_error" and isinstance(wrong := problem["input"], str):
                     names = re.findall(r"'(\w[\w-]*)'", problem["ctx"]["expected"])
-                    guess = _nearest(wrong, names) if names else ""
-                expected = f"expected {_expected(model, key)}{guess}"
+                    guess = _suggest_nearest(wrong, names) if names else ""
+                expected = f"expected {_describe_expected(model, key)}{guess}"
                 lines.setdefault(key, f"{source}: {key} = {_show(value)}: {expected}")
         return list(lines.values())
     return []
@@ -127,16 +127,16 @@ def check(
 
 def choices(name: str, names: list[str], what: str) -> str:
     """The rest of a complaint about a name that is none of a few: the nearest one, and all of them."""
-    return f"{_nearest(name, names) or '.'} The {what} are {', '.join(names)}"
+    return f"{_suggest_nearest(name, names) or '.'} The {what} are {', '.join(names)}"
 
 
-def _nearest(name: str, names: list[str]) -> str:
+def _suggest_nearest(name: str, names: list[str]) -> str:
     """A question about the likeliest of some names, empty where none is like it."""
     best = max(names, key=lambda candidate: _likeness(name, candidate))
     return f"; did you mean '{best}'?" if _likeness(name, best) > 0.5 else ""
 
 
-def _dotted(path: list[str]) -> str:
+def _join_path(path: list[str]) -> str:
     return ".".join(part if re.fullmatch(r"[\w-]+", part) else json.dumps(part) for part in path)
 
 
@@ -149,11 +149,11 @@ def _paths(path: list[str], value: Any) -> list[list[str]]:
 
 def _likeness(name: str, candidate: str) -> float:
     """Spelling, but initials (learning_rate, lr) and whole words (max_steps, steps) are nearly the same."""
-    words, others = name.lower().split("_"), candidate.lower().split("_")
-    if words == others:
+    name_parts, others = name.lower().split("_"), candidate.lower().split("_")
+    if name_parts == others:
         return 1.0
-    initials = ["".join(word[:1] for word in parts) for parts in (words, others) if len(parts) > 1]
-    if name in others or candidate in words or name in initials or candidate in initials:
+    initials = ["".join(word[:1] for word in parts) for parts in (name_parts, others) if len(parts) > 1]
+    if name in others or candidate in name_parts or name in initials or candidate in initials:
         return 0.9
     ratio = SequenceMatcher(None, name.lower(), candidate.lower()).ratio()
     begins = name and candidate and (name.startswith(candidate) or candidate.startswith(name))
@@ -176,7 +176,7 @@ def _proposal(model: type[BaseModel], path: list[str]) -> str:
     return f"; the tables are {', '.join(_tables(model))}"
 
 
-def _expected(model: type[BaseModel], key: str) -> str:
+def _describe_expected(model: type[BaseModel], key: str) -> str:
     fields = leaves(model)
     if key not in fields:  # a single value where a table belongs
         return f"a table with the keys {', '.join(_tables(model)[key].model_fields)}"

@@ -178,38 +178,38 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
 def _problem(value: Any, shape: Any) -> tuple[str, str] | None:
     """(place inside the value, what is wrong there), None if nothing is."""
     if isinstance(shape, tuple):
-        found = [_problem(value, one) for one in shape]
-        return None if None in found else next((one for one in found if one and one[0]), found[0])
+        problems = [_problem(value, one) for one in shape]
+        return None if None in problems else next((one for one in problems if one and one[0]), problems[0])
     if shape is None:
-        return None if value is None else _unlike(value, type(None))
+        return None if value is None else _describe_mismatch(value, type(None))
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return _unlike(value, list)
-        return _first((f".{number}", item, shape[0]) for number, item in enumerate(value, 1))
+            return _describe_mismatch(value, list)
+        return _find_first_problem((f".{number}", item, shape[0]) for number, item in enumerate(value, 1))
     if isinstance(shape, Mapping):
         if not isinstance(value, dict):
-            return _unlike(value, dict)
+            return _describe_mismatch(value, dict)
         if str in shape:
-            return _first((f".{key}", item, shape[str]) for key, item in value.items())
+            return _find_first_problem((f".{key}", item, shape[str]) for key, item in value.items())
         missing = [key for key in shape if not key.endswith("?") and key not in value]
         if missing:
             return f".{missing[0]}", "missing"
         known = ((key.rstrip("?"), inner) for key, inner in shape.items())
-        return _first((f".{key}", value[key], inner) for key, inner in known if key in value)
+        return _find_first_problem((f".{key}", value[key], inner) for key, inner in known if key in value)
     if isinstance(value, bool) and shape in (int, float):
-        return _unlike(value, shape)
+        return _describe_mismatch(value, shape)
     fits = isinstance(value, (int, float) if shape is float else shape)
-    return None if fits else _unlike(value, shape)
+    return None if fits else _describe_mismatch(value, shape)
 
 
-def _first(parts: Any) -> tuple[str, str] | None:
+def _find_first_problem(parts: Any) -> tuple[str, str] | None:
     for place, value, shape in parts:
         if (problem := _problem(value, shape)) is not None:
             return f"{place}{problem[0]}", problem[1]
     return None
 
 
-def _unlike(value: Any, shape: Any) -> tuple[str, str]:
+def _describe_mismatch(value: Any, shape: Any) -> tuple[str, str]:
     return "", f"expected {NAMES[shape]}, found {NAMES.get(type(value), type(value).__name__)}"
 
 

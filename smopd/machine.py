@@ -92,7 +92,7 @@ def shared_memory() -> int | None:
 
 
 def has_c_compiler() -> bool:
-    """Triton calls one."""
+    """Triton calls one to build the launchers of its kernels."""
     return any(shutil.which(name) for name in (os.environ.get("CC") or "cc", "gcc", "clang"))
 
 

@@ -44,7 +44,7 @@ def minus(text: str) -> Markup:
 def _templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("smopd", "viewer/templates"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=_escaped,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=_escape,
     )  # fmt: skip
     templates.filters |= {
         "text": _text,
@@ -66,5 +66,5 @@ def _text(value: object, limit: int = LABEL) -> Markup:
     return Markup(html_text(value, limit))
 
 
-def _escaped(value: object) -> Markup:
+def _escape(value: object) -> Markup:
     return value if isinstance(value, Markup) else Markup(esc(value))

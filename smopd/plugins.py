@@ -43,7 +43,7 @@ def load_python(path: Path) -> ModuleType:
         raise UserError(f"{path}:{line}: not valid Python: {error.msg}") from None
     except (Exception, SystemExit) as error:
         place = _place(_frames(error)[-1]) if _frames(error) else f"{path}:1"
-        raise UserError(f"{place}: {_told(error)}") from None
+        raise UserError(f"{place}: {_describe_error(error)}") from None
     _loaded[file, digest] = module
     return module
 
@@ -70,8 +70,8 @@ def unexpected(value: Any, expected: str) -> Unexpected:
 
 
 @contextmanager
-def calling(part: Any, words: Callable[[], str], made_at: str = "") -> Iterator[None]:
-    """Names the part of a method that fails inside, with its file and line; `words` says which part it is.
+def calling(part: Any, describe: Callable[[], str], made_at: str = "") -> Iterator[None]:
+    """Names the part of a method that fails inside, with its file and line; `describe` says which part it is.
 
     `made_at`: where the user's file made what holds the part, for a part of this package. An exception that
     no file of the user's has to do with stays as it is, and so do out of memory and UserErrors.
@@ -79,17 +79,17 @@ def calling(part: Any, words: Callable[[], str], made_at: str = "") -> Iterator[
     try:
         yield
     except PartError as error:
-        raise error.within(words(), place_of(part) or made_at) from error.__cause__
+        raise error.within(describe(), place_of(part) or made_at) from error.__cause__
     except UserError:
         raise
     except Exception as error:
         frames = [] if isinstance(error, Unexpected) else _frames(error)
         place = _place(frames[-1]) if frames else place_of(part) or made_at
         if isinstance(error, Unexpected):
-            raise PartError(place, words(), str(error)) from None
+            raise PartError(place, describe(), str(error)) from None
         if is_out_of_memory(error) or not place:
             raise
-        raise PartError(place, words(), _told(error)) from error
+        raise PartError(place, describe(), _describe_error(error)) from error
 
 
 def place_of(part: Any) -> str:
@@ -116,9 +116,9 @@ def require(fine: bool, what: str, value: Any, expected: str) -> None:
         raise ValueError(f"{what} is {describe_value(value)}, expected {expected}")
 
 
-def check_word(what: str, word: Any, words: tuple[str, ...]) -> None:
-    if word not in words:
-        raise ValueError(f"{what} = {word!r}{choices(str(word), list(words), 'known ones')}")
+def check_word(what: str, word: Any, allowed: tuple[str, ...]) -> None:
+    if word not in allowed:
+        raise ValueError(f"{what} = {word!r}{choices(str(word), list(allowed), 'known ones')}")
 
 
 def check_function(what: str, part: Any, *arguments: str) -> None:
@@ -161,7 +161,7 @@ def _place(frame: traceback.FrameSummary) -> str:
     return f"{_shown[frame.filename]}:{frame.lineno}"
 
 
-def _told(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """An error's kind and message, and the lines of the user's own on the way to it."""
-    said = f"{type(error).__name__}: {error}".split("\n\n")[0].rstrip(": ")
-    return "\n  ".join([said, *(f"{_place(f)}, in {f.name}: {f.line}" for f in _frames(error))])
+    headline = f"{type(error).__name__}: {error}".split("\n\n")[0].rstrip(": ")
+    return "\n  ".join([headline, *(f"{_place(f)}, in {f.name}: {f.line}" for f in _frames(error))])

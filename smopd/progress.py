@@ -31,8 +31,8 @@ class Progress:
     def __enter__(self) -> "Progress":
         if console.is_terminal:
             # Eighty columns hold all of it; a squeezed number tells nobody anything.
-            words = ("{task.description}", "{task.fields[note]}")
-            what, note = (TextColumn(text, markup=False) for text in words)
+            templates = ("{task.description}", "{task.fields[note]}")
+            what, note = (TextColumn(text, markup=False) for text in templates)
             left = (TextColumn("ETA"), TimeRemainingColumn()) if self.eta else ()
             columns = (what, BarColumn(bar_width=10), MofNCompleteColumn(), *left, note)
             self._bar = RichProgress(*columns, console=console)

@@ -30,7 +30,7 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _listed(cls, value: Any, info: ValidationInfo) -> Any:
+    def _split_list(cls, value: Any, info: ValidationInfo) -> Any:
         """Words for a list: one, or several with commas between them."""
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, str) and value and get_origin(field.annotation) is list:
@@ -39,7 +39,7 @@ class Section(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _sane(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_bounds(cls, value: Any, info: ValidationInfo) -> Any:
         most = LARGEST_SEED if info.field_name == "seed" else LARGEST
         if type(value) is int and value > most:  # loops and sums over it would have no end
             raise ValueError(f"expected a whole number of at most {most:,}")
@@ -122,7 +122,7 @@ class EngineSettings(Section):
 
     @field_validator("kind")
     @classmethod
-    def _known(cls, kind: str) -> str:
+    def _check_engine_kind(cls, kind: str) -> str:
         if kind in ENGINES or kind.endswith(".py"):
             return kind
         kinds = ", ".join(ENGINES)

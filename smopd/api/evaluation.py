@@ -37,13 +37,13 @@ def evaluate(
     default the run's own. `base`: the run's model before training. `out`: by default a folder in the run, or
     under runs/. Of several processes the first one plays; all of them get its result.
     """
-    given = {"eval.views": list(views) if views else None, "eval.limit": limit}
-    given |= flatten(settings or {}) | more
-    call = TrainingCall(model, None, tokenizer, {k: v for k, v in given.items() if v is not None}, None)
+    requested = {"eval.views": list(views) if views else None, "eval.limit": limit}
+    requested |= flatten(settings or {}) | more
+    call = TrainingCall(model, None, tokenizer, {k: v for k, v in requested.items() if v is not None}, None)
     if base and not call.run:
         raise UserError("base: names the model of a run before training; the first argument is no run")
     config = call.config()
-    if examples is None and call.run and _given(config.data.train) and not _given(config.data.eval):
+    if examples is None and call.run and _is_input(config.data.train) and not _is_input(config.data.eval):
         raise UserError(f"{call.run}: was given no examples for evaluation (eval=); pass some")
     if examples is not None or verifier is not None:
         _add(call, config, config.data.eval if examples is None else examples, verifier)
@@ -103,5 +103,5 @@ def _folder(call: TrainingCall, config: Config, adapter: Path | None, base: bool
     return evaluation_folder(call.run, BASE if base or not adapter else adapter.name, mark)
 
 
-def _given(name: str) -> bool:
+def _is_input(name: str) -> bool:
     return Path(name).parent.name == INPUTS

@@ -83,8 +83,8 @@ def judged_examples(
     """The examples by split, as ones of the verifier's task if it has one; `known`: the task that judges what
     names none, or `every` example, where no verifier is passed.
     """
-    given = {split: rereadable(part, split) for split, part in rows.items() if part is not None}
-    plain = any(plain_answers(part) or _were_plain(part) for part in given.values())
+    sources = {split: rereadable(part, split) for split, part in rows.items() if part is not None}
+    plain = any(plain_answers(part) or _had_plain_answers(part) for part in sources.values())
     judges = judges_of(verifier, plain) if verifier is not None else None
     if judges is None and known and plain and len(known.fields) != 1:
         needs = f"the verifier of {known.name} was made for answers that are objects"
@@ -93,9 +93,9 @@ def judged_examples(
     fields = judges.fields if judges else known.fields if known else ()
     every = judges.every if judges else every
     field = fields[0] if fields else FIELD
-    with _known(judges):
-        found = {split: as_examples(part, split, task, field, every) for split, part in given.items()}
-    return found, judges
+    with _register_temporarily(judges):
+        examples = {split: as_examples(part, split, task, field, every) for split, part in sources.items()}
+    return examples, judges
 
 
 def verifier_facts(file: Path) -> str:
@@ -105,13 +105,13 @@ def verifier_facts(file: Path) -> str:
     return file.read_text(encoding="utf-8").partition('"""\n\n')[0]
 
 
-def _were_plain(part: Any) -> bool:
+def _had_plain_answers(part: Any) -> bool:
     """Whether examples that a folder keeps had plain answers when they were passed."""
     return isinstance(part, str | Path) and PLAIN in verifier_facts(Path(part).parent / "verifier.py")
 
 
 @contextmanager
-def _known(judges: Judges | None) -> Iterator[None]:
+def _register_temporarily(judges: Judges | None) -> Iterator[None]:
     """The tasks of functions that are not in a file yet, for the reader of examples, which judges none."""
     functions, fields = (judges.functions, judges.fields) if judges else ({}, ())
     for name in functions:
@@ -135,7 +135,7 @@ def materialize_inputs(out: Path, inputs: Inputs, processes: "Processes") -> Ite
     """
     folder = out / INPUTS
     begun = any((out / name).exists() for name in BEGUN)
-    made = [p for p in (folder, *folder.parents) if not p.exists()]
+    missing_folders = [p for p in (folder, *folder.parents) if not p.exists()]
     new: list[Path] = []
     try:
         processes.on_first(lambda: _write(folder, inputs, begun, new))
@@ -150,7 +150,7 @@ def materialize_inputs(out: Path, inputs: Inputs, processes: "Processes") -> Ite
         if processes.first and (begun or not any((out / name).exists() for name in BEGUN)):
             for path in new:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-            for path in made:
+            for path in missing_folders:
                 with suppress(OSError):
                     path.rmdir()
         raise
@@ -182,11 +182,11 @@ def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
 def weights_hash(model: Any) -> str:
     import torch
 
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        hasher.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
 
 
 def model_settings(model: Any, tokenizer: Any) -> dict[str, Any]:

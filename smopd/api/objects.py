@@ -59,20 +59,20 @@ class Judges:
 
 def judges_of(verifier: Function | Sequence[Function], plain: bool) -> Judges:
     """What `verifier=` means; `plain`: the examples' answers are plain values, not objects."""
-    given: list[Any] = list(verifier) if isinstance(verifier, list | tuple) else [verifier]
-    for function in given:
+    verifiers: list[Any] = list(verifier) if isinstance(verifier, list | tuple) else [verifier]
+    for function in verifiers:
         if not callable(function):
-            found = type(function).__name__
+            kind = type(function).__name__
             expected = "expected a function of (answer, reply) that returns True, False or None"
-            raise UserError(f"verifier: {expected}, found {found}")
-    marks = {mark["task"]: mark for f in given if (mark := own.marks(f))}
-    if len(given) > 1 and len(marks) < len(given):
+            raise UserError(f"verifier: {expected}, found {kind}")
+    marks = {mark["task"]: mark for f in verifiers if (mark := own.marks(f))}
+    if len(verifiers) > 1 and len(marks) < len(verifiers):
         raise UserError("verifier: of several functions each needs its task: mark them @smopd.verifier(TASK)")
     if marks:
-        functions = dict(zip(marks, given, strict=True))
+        functions = dict(zip(marks, verifiers, strict=True))
         wanted = marks[next(iter(marks))]["answer"] if len(marks) == 1 else ()
         return Judges(functions, tuple(wanted), False, _verifier_file(functions, marks, "", ""))
-    (function,) = given
+    (function,) = verifiers
     task = re.sub(r"[^\w.-]+", "", getattr(function, "__name__", "")).replace("lambda", "") or "given"
     task = f"own-{task}" if task in tasks.built_in() else task
     fields = (FIELD,) if plain else ()
@@ -160,8 +160,8 @@ class Source:
             self._define(value.__name__, value)
             return value.__name__
         if is_dataclass(value):
-            words = [f"{f.name}={self.expression(getattr(value, f.name))}" for f in fields(value) if f.init]
-            return f"{self.expression(type(value))}({', '.join(words)})"
+            args = [f"{f.name}={self.expression(getattr(value, f.name))}" for f in fields(value) if f.init]
+            return f"{self.expression(type(value))}({', '.join(args)})"
         if isinstance(value, dict):
             return "{" + ", ".join(f"{k!r}: {self.expression(v)}" for k, v in value.items()) + "}"
         if isinstance(value, set) and value:  # in an order that does not change
@@ -184,7 +184,7 @@ class Source:
         if isinstance(value, ModuleType):
             self._imports.append(_import_module(value, name))
         elif home := _importable_from(value):
-            self._imports.append(f"from {home} import {value.__name__}" + _renamed(value, name))
+            self._imports.append(f"from {home} import {value.__name__}" + _format_alias(value, name))
         elif isinstance(value, FunctionType | type) and value.__name__ == name:
             self._definitions.append(self._definition(name, value))
         else:
@@ -198,7 +198,7 @@ class Source:
             raise NoSourceError(f"{name} uses variables of the function around it")
         try:
             text = textwrap.dedent(inspect.getsource(value)).strip("\n")
-            looked_up = set(_looked_up(compile(text, "<source>", "exec", dont_inherit=True)))
+            looked_up = set(_find_global_names(compile(text, "<source>", "exec", dont_inherit=True)))
         except (OSError, TypeError, SyntaxError):
             raise NoSourceError(f"the text of {name} is not at hand") from None
         module = getattr(value, "__globals__", None) or vars(sys.modules[value.__module__])
@@ -208,16 +208,16 @@ class Source:
         return text
 
 
-def _looked_up(code: CodeType) -> Iterator[str]:
+def _find_global_names(code: CodeType) -> Iterator[str]:
     for step in dis.get_instructions(code):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield str(step.argval)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _looked_up(constant)
+            yield from _find_global_names(constant)
 
 
-def _installed(module: ModuleType) -> bool:
+def _is_installed(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:
         return module.__name__ in sys.builtin_module_names
@@ -227,13 +227,13 @@ def _installed(module: ModuleType) -> bool:
 def _import_module(module: ModuleType, name: str) -> str:
     if module.__name__ == "__main__" or sys.modules.get(module.__name__) is not module:
         raise NoSourceError(f"the module {module.__name__} cannot be imported elsewhere")
-    file, text = getattr(module, "__file__", None), f"import {module.__name__}" + _renamed(module, name)
-    if _installed(module) or not file:
+    file, text = getattr(module, "__file__", None), f"import {module.__name__}" + _format_alias(module, name)
+    if _is_installed(module) or not file:
         return text
     return f"{text}  # a module of yours, its text had the hash {file_text_digest(Path(file))}"
 
 
-def _renamed(value: Any, name: str) -> str:
+def _format_alias(value: Any, name: str) -> str:
     return "" if value.__name__ == name else f" as {name}"
 
 
@@ -241,6 +241,6 @@ def _importable_from(value: Any) -> str:
     """The installed module from which any process can import a function or class; empty for the user's."""
     module = sys.modules.get(getattr(value, "__module__", None) or "")
     name = getattr(value, "__qualname__", ".")
-    if module is None or "." in name or not _installed(module) or getattr(module, name, None) is not value:
+    if module is None or "." in name or not _is_installed(module) or getattr(module, name, None) is not value:
         return ""
     return module.__name__

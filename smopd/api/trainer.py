@@ -65,10 +65,10 @@ class SMOPDConfig:
     hub_model_id: str | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
-    def __new__(cls, **given: Any) -> "SMOPDConfig":
+    def __new__(cls, **arguments: Any) -> "SMOPDConfig":
         """Point from a name that is no field to what it is called here; the rest is `__init__`'s."""
-        for name in sorted(set(given) - set(cls.__dataclass_fields__)):
-            if explained := explain_name(name, given[name], _as_field):
+        for name in sorted(set(arguments) - set(cls.__dataclass_fields__)):
+            if explained := explain_name(name, arguments[name], _as_field):
                 raise UserError(explained)
         return super().__new__(cls)
 
@@ -219,7 +219,7 @@ class SMOPDTrainer:
         """Write the trained adapter, in PEFT's format, with tokenizer and model card."""
         from smopd.training.processes import Processes
 
-        run = self._trained("save_model")
+        run = self._require_run("save_model")
         return Processes().on_first(lambda: _save(run, Path(output_dir or run.path)))
 
     def push_to_hub(
@@ -228,11 +228,11 @@ class SMOPDTrainer:
         """Upload what `save_model` writes to the Hugging Face hub; the commit's address."""
         from smopd.training.processes import Processes
 
-        run = self._trained("push_to_hub")
+        run = self._require_run("push_to_hub")
         name = repo_id or self.args.hub_model_id or run.path.name
         return Processes().on_first(lambda: _push(run, name, private, token))
 
-    def _trained(self, verb: str) -> Run:
+    def _require_run(self, verb: str) -> Run:
         if self.run is None:
             advice = "call train() first, which goes on with a run too"
             raise UserError(f"{verb}: nothing is trained yet; {advice}")
@@ -242,16 +242,16 @@ class SMOPDTrainer:
         settings = {**self.args.settings(), **self._lora}
         named = isinstance(self._model, str | Path)
         if named and self.processing_class is not None:
-            self._same_tokenizer(TrainingCall(self._model, None, None, settings, None))
+            self._check_tokenizer(TrainingCall(self._model, None, None, settings, None))
         tokenizer = None if named else self.processing_class
         return TrainingCall(self._model, self.args.method, tokenizer, settings, self.args.output_dir)
 
-    def _same_tokenizer(self, call: TrainingCall) -> None:
+    def _check_tokenizer(self, call: TrainingCall) -> None:
         """A model that is named comes with its tokenizer; another one would not be kept with the run."""
         from smopd.models import load_renderer
 
-        ours, given = load_renderer(call.config(trial=True)).tokenizer, self.processing_class
-        if ours.chat_template != given.chat_template or ours.get_vocab() != given.get_vocab():
+        ours, passed = load_renderer(call.config(trial=True)).tokenizer, self.processing_class
+        if ours.chat_template != passed.chat_template or ours.get_vocab() != passed.get_vocab():
             advice = "load the model too and pass both, so that the run keeps them"
             raise UserError(f"processing_class: is not the tokenizer of {self._model}; {advice}")
 
@@ -299,12 +299,12 @@ def _lora(config: "LoraConfig | None") -> dict[str, Any]:
 
     ours = {"r": "lora.r", "lora_alpha": "lora.alpha", "lora_dropout": "lora.dropout"}
     passed = {"target_modules", "task_type", "peft_type", "inference_mode", "base_model_name_or_path", *ours}
-    usual, given = LoraConfig().to_dict(), config.to_dict()
-    more = [k for k, v in given.items() if k not in passed and k in usual and v != usual[k]]
+    usual, requested = LoraConfig().to_dict(), config.to_dict()
+    more = [k for k, v in requested.items() if k not in passed and k in usual and v != usual[k]]
     if more or not isinstance(config, LoraConfig):
         only = "smopd trains plain LoRA adapters"
         raise UserError(f"peft_config: {only}; it has no {', '.join(more) or type(config)}")
-    settings = {key: given[name] for name, key in ours.items()}
+    settings = {key: requested[name] for name, key in ours.items()}
     if targets := config.target_modules:
         settings["lora.targets"] = [targets] if isinstance(targets, str) else sorted(targets)
     return settings

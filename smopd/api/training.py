@@ -48,8 +48,8 @@ def train(
     for name, value in more.items():
         if explained := explain_name(name, value, lambda key, shown: f"**{{{key!r}: {shown!r}}}"):
             raise UserError(explained)
-    given = {"train.steps": steps, "seed": seed, **flatten(settings or {}), **more}
-    call = TrainingCall(model, method, tokenizer, {k: v for k, v in given.items() if v is not None}, out)
+    requested = {"train.steps": steps, "seed": seed, **flatten(settings or {}), **more}
+    call = TrainingCall(model, method, tokenizer, {k: v for k, v in requested.items() if v is not None}, out)
     return run_training(call, {"train": train, "eval": eval}, verifier, _OnStep(on_step), progress)
 
 

@@ -18,8 +18,8 @@ class Changed:
     terms: tuple[str, ...]  # empty: all of them
 
     def __call__(self, settings: Any) -> "Plan":
-        given = self.plan(settings)
-        names = [term.name for term in given.terms]
+        base_plan = self.plan(settings)
+        names = [term.name for term in base_plan.terms]
         if unknown := [name for name in self.terms if name not in names]:
             raise UserError(f"variant: no term {unknown[0]!r}; the method's terms are {', '.join(names)}")
         chosen = self.terms or names
@@ -28,8 +28,8 @@ class Changed:
             from smopd.scoring import row_loss
 
             parts["loss"] = row_loss(parts["loss"])
-        terms = tuple(replace(t, **parts) if t.name in chosen else t for t in given.terms)
-        return replace(given, terms=terms)
+        terms = tuple(replace(t, **parts) if t.name in chosen else t for t in base_plan.terms)
+        return replace(base_plan, terms=terms)
 
 
 def variant(
@@ -42,11 +42,11 @@ def variant(
     if isinstance(method, str) and method not in METHODS and not method.endswith(".py"):
         raise UserError(f"variant: unknown method {method!r}; the methods are {', '.join(METHODS)}")
     base = method if isinstance(method, Method) else find_method(method)
-    given = {"loss": loss, "tokens": tokens, "cap": cap, "turns": turns, "teacher": teacher}
-    parts = {key: part for key, part in given.items() if part is not None}
+    replacements = {"loss": loss, "tokens": tokens, "cap": cap, "turns": turns, "teacher": teacher}
+    parts = {key: part for key, part in replacements.items() if part is not None}
     if not parts:
-        raise UserError(f"variant: change a part: {', '.join(given)}")
+        raise UserError(f"variant: change a part: {', '.join(replacements)}")
     title = f"{base.title}, with parts of yours: {', '.join(parts)}"
     plan = Changed(base.plan, parts, tuple(terms))
-    own = name or f"{base.name}-variant"
-    return Method(own, title, base.summary, base.paper, base.section, plan, dict(base.settings))
+    variant_name = name or f"{base.name}-variant"
+    return Method(variant_name, title, base.summary, base.paper, base.section, plan, dict(base.settings))

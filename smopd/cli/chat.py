@@ -54,7 +54,7 @@ def chat(
       smopd chat Qwen/Qwen3-1.7B --set eval.temperature=0.7 --set model.dtype=bfloat16
       smopd chat gpt-4.1-mini --engine openai --url https://api.openai.com
     """
-    given = {
+    option_settings = {
         "engine.kind": engine, "engine.servers": url or None, "engine.model": served_model,
         "data.eval": data, "data.verifiers": verifiers or None,
     }  # fmt: skip
@@ -62,14 +62,14 @@ def chat(
         raise UserError("--system: a task has its own system prompt; leave out --system or --task")
     if data is not None and task is None:
         raise UserError("--data: names where a task is taken from; add --task ID")
-    found = resolve_target(target, given, set_, adapter)
-    if no_base and found.run is None:
+    resolved = resolve_target(target, option_settings, set_, adapter)
+    if no_base and resolved.run is None:
         raise UserError(f"--no-base: {target} is no run folder: it answers alone")
     permit(allow_unsandboxed)
     with ExitStack() as stack:
         screen = _Screen(as_json)
-        example = _example(found, task, system or "")
-        talk, facts = _open(stack, found, no_base, example, screen)
+        example = _example(resolved, task, system or "")
+        talk, facts = _open(stack, resolved, no_base, example, screen)
         if task is not None:
             with _stoppable(screen):
                 _play(talk, screen)
@@ -149,7 +149,7 @@ class _Screen:
         return track(f"{name} is writing") if progress.is_terminal else nullcontext()
 
 
-def _example(found: Target, task: str | None, system: str) -> "Example":
+def _example(resolved: Target, task: str | None, system: str) -> "Example":
     """The task that is played, or an empty one with a system prompt."""
     from smopd.data import Example
 
@@ -157,17 +157,17 @@ def _example(found: Target, task: str | None, system: str) -> "Example":
         return Example("chat", "", system, (), "", {})
     from smopd.evaluation.prepare import prepared_examples
 
-    examples = {e.id: e for e in prepared_examples(found.config, "eval")}
+    examples = {e.id: e for e in prepared_examples(resolved.config, "eval")}
     if task not in examples:
         near = get_close_matches(task, examples, 1)
         guess = f"did you mean {near[0]}? " if near else ""
         there = f"{guess}it has {len(examples)} tasks, the first is {next(iter(examples))}"
-        raise UserError(f"--task {task}: no such task in {found.config.data.eval}; {there}")
+        raise UserError(f"--task {task}: no such task in {resolved.config.data.eval}; {there}")
     return examples[task]
 
 
 def _open(
-    stack: ExitStack, found: Target, no_base: bool, example: "Example", screen: _Screen
+    stack: ExitStack, resolved: Target, no_base: bool, example: "Example", screen: _Screen
 ) -> "tuple[Talk, dict[str, Any]]":
     """The models, ready to answer, and what they are."""
     from smopd.models import resolve_adapter
@@ -176,16 +176,16 @@ def _open(
     from smopd.rollout.talk import Talk
     from smopd.settings import AUTO
 
-    config = found.config
+    config = resolved.config
     if config.engine.kind == AUTO:  # one conversation gains nothing from vLLM, and hf shares the weights
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})})
-    chosen, start = found.find_adapter(), config.model.adapter
+    chosen, start = resolved.find_adapter(), config.model.adapter
     players: dict[str, Player]
-    if found.run and chosen and not no_base:
+    if resolved.run and chosen and not no_base:
         before = resolve_adapter(start) if start else None
         players = stack.enter_context(base_and_trained(config, chosen, before, track))
     else:
-        name = "trained" if found.run else "model"
+        name = "trained" if resolved.run else "model"
         players = {name: stack.enter_context(evaluation_driver(config, chosen, track))}
     seed = ("eval" if example.shards else "chat", config.seed)
     facts = {"model": config.engine.model or config.model.path, "adapter": str(chosen) if chosen else None}

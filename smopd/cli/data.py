@@ -225,9 +225,9 @@ def _new(out: Path, *beside: str) -> None:
 
 def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> Any:
     """The model behind an endpoint as a sharder, None for the rules."""
-    for option, found, other in (("sharder", kind, "llm"), ("fallback", options["fallback"], "drop")):
-        if found not in ("rule", other):
-            raise UserError(f"--{option}: expected rule or {other}, found {found!r}")
+    for option, value, other in (("sharder", kind, "llm"), ("fallback", options["fallback"], "drop")):
+        if value not in ("rule", other):
+            raise UserError(f"--{option}: expected rule or {other}, found {value!r}")
     if kind == "rule":
         return None
     if not engine["servers"][0]:

@@ -60,12 +60,12 @@ def evaluate(
     engine.api_key_env=NAME for another).
     """
     chosen_views = [v.strip().lower() for v in views.split(",")] if views is not None else None
-    given = {
+    option_settings = {
         "engine.kind": engine, "engine.servers": url or None, "engine.model": served_model, "data.eval": data,
         "eval.views": chosen_views, "eval.limit": limit, "eval.runs": runs, "user.servers": user_url or None,
         "user.model": user_model, "data.verifiers": verifiers or None, "data.databases": databases,
     }  # fmt: skip
-    resolved = resolve_target(target, given, set_, adapter)
+    resolved = resolve_target(target, option_settings, set_, adapter)
     config, run = resolved.config, resolved.run
     if user_url and "simulated" not in config.eval.views:
         only = "only the view simulated has a model that plays the user"

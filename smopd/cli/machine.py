@@ -59,8 +59,8 @@ def doctor(
         say(f"written: {out}", err=True)
         return
     options = {"--size": size, "--reps": reps, "--dtype": dtype, "--only": only, "--out": out}
-    if given := [name for name, value in options.items() if value]:
-        raise UserError(f"{given[0]}: works with --speed only; add --speed")
+    if speed_options := [name for name, value in options.items() if value]:
+        raise UserError(f"{speed_options[0]}: works with --speed only; add --speed")
     from smopd.devices import default_device
     from smopd.doctor.facts import collect
     from smopd.doctor.report import text, to_json
@@ -113,8 +113,8 @@ def plan(
     configs = [load_config(recipe, set_ or []) for recipe in recipes]
     with late(f"planning {', '.join(recipes)}"):
         for config in configs:
-            given = (read_shape(model_config), str(model_config)) if model_config else None
-            shape, source = given or find_shape(config)
+            explicit = (read_shape(model_config), str(model_config)) if model_config else None
+            shape, source = explicit or find_shape(config)
             plans.append(make_plan(config, shape, device, gpus, mfu or MFU, middle, answer))
             sources.append(source)
     if as_json:

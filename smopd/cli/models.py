@@ -43,12 +43,12 @@ def build(
     from smopd.training.base import build_base
 
     with stoppable(f"; everything so far is saved in {out}. {GOES_ON}"):
-        made = build_base(out, set_ or [], track, training_note)
+        paths = build_base(out, set_ or [], track, training_note)
     if as_json:
-        emit(made)
+        emit(paths)
     else:
-        say(f"base: {made['model']}\nas it was before: {made['stock']}")
-        say(f"evaluate it: smopd eval {made['model']} --data everyday:eval")
+        say(f"base: {paths['model']}\nas it was before: {paths['stock']}")
+        say(f"evaluate it: smopd eval {paths['model']} --data everyday:eval")
 
 
 def export(
@@ -85,16 +85,16 @@ def export(
 
             with track(f"asking the hub about {push}"):
                 hub = check_hub(push)
-        made = write(source, folder, checkpoint, dtype, adapter_only, push, track)
+        result = write(source, folder, checkpoint, dtype, adapter_only, push, track)
         if push:
             incomplete = f" while uploading; {push} may be incomplete: the same command goes on"
             with stoppable(incomplete), track(f"uploading to {push}"):
-                made["url"] = upload(hub, push, folder, private)
+                result["url"] = upload(hub, push, folder, private)
         if out is None:
-            made["model"] = push
+            result["model"] = push
     if as_json:
-        emit(made)
+        emit(result)
         return
-    say(*([f"exported: {out}"] if out else []), *([f"pushed: {made['url']}"] if push else []))
+    say(*([f"exported: {out}"] if out else []), *([f"pushed: {result['url']}"] if push else []))
     if out and not adapter_only:
         say(f"evaluate it: smopd eval {out}")

@@ -74,7 +74,6 @@ def verb_with(*others: str) -> type[TyperGroup]:
 
 
 def permit(unsandboxed: bool) -> None:
-    """What --allow-unsandboxed does."""
     if unsandboxed:
         from smopd.verify.sandbox import permit_unsandboxed
 

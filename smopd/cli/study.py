@@ -73,13 +73,13 @@ def study(
     with folder.lock():
         folder.prepare()
         scheduler = Scheduler(folder, listed, jobs, retries)
-        with stoppable(lambda: _saved(folder, listed)):
+        with stoppable(lambda: _describe_saved(folder, listed)):
             _run(scheduler)
         with stoppable(" before the report was written; the same command writes it."):
             _finish(folder, listed, as_json)
 
 
-def _saved(folder: "StudyFolder", listed: list["StudyJob"]) -> str:
+def _describe_saved(folder: "StudyFolder", listed: list["StudyJob"]) -> str:
     counts = f"{sum(job.done for job in listed)} of {len(listed)} cells done"
     return f" with {counts}; everything is saved in {folder.path}. {GOES_ON}"
 
@@ -151,11 +151,13 @@ def list_studies(as_json: Json = False) -> None:
     """
     from smopd.study.plan import load_study, study_names
 
-    found = {name: load_study(name) for name in study_names()}
+    studies = {name: load_study(name) for name in study_names()}
     if as_json:
-        emit({name: {"title": s.title, "cells": len(s.cells), "about": s.about} for name, s in found.items()})
+        emit(
+            {name: {"title": s.title, "cells": len(s.cells), "about": s.about} for name, s in studies.items()}
+        )
         return
-    for name, s in found.items():
+    for name, s in studies.items():
         head = f"{name:<17} {len(s.cells):>3} cells  "
         say(fill(s.title, 80, initial_indent=head, subsequent_indent=" " * len(head)))
 
@@ -198,20 +200,20 @@ def calibration(run: Annotated[Path, Arg(help=LOGGED)], as_json: Json = False) -
     from smopd.study import calibration as tokens
 
     with late(f"reading {run / 'tokens'}"):
-        found = tokens.calibration(tokens.load_tokens(run))
-    if found is None:
+        stats = tokens.calibration(tokens.load_tokens(run))
+    if stats is None:
         raise UserError(f"{run}: the token log holds no middle reply")
     if as_json:
-        emit(found)
+        emit(stats)
         return
-    area, low, high = (_decimals(found[name]) for name in ("auroc", "auroc_low", "auroc_high"))
+    area, low, high = (_decimals(stats[name]) for name in ("auroc", "auroc_low", "auroc_high"))
     say(
-        f"{found['tokens']} tokens of middle replies, {found['rollouts']} rollouts; the clean teacher agrees "
-        f"with {found['agreement']:.1%}\nAUROC of entropy for disagreement: {area} [{low}, {high}]\n"
-        f"calibration error against the teacher: {_decimals(found['ece'])}\n\n"
+        f"{stats['tokens']} tokens of middle replies, {stats['rollouts']} rollouts; the clean teacher agrees "
+        f"with {stats['agreement']:.1%}\nAUROC of entropy for disagreement: {area} [{low}, {high}]\n"
+        f"calibration error against the teacher: {_decimals(stats['ece'])}\n\n"
         "entropy, nats      tokens  agreement  divergence"
     )
-    for row in found["by_entropy"]:
+    for row in stats["by_entropy"]:
         ends = f"{row['low']:7.4f} - {row['high']:6.4f}"
         say(f"{ends} {row['count']:8}  {row['agreement']:9.1%}  {row['divergence']:10.4f}")
 
@@ -237,17 +239,17 @@ def gradients(
     from smopd.study.gradients import gradient_shares
 
     require_writable(run / GRADIENTS)
-    found = gradient_shares(run, examples, checkpoint, track)
-    write_json(run / GRADIENTS, found)
+    shares = gradient_shares(run, examples, checkpoint, track)
+    write_json(run / GRADIENTS, shares)
     if as_json:
-        emit(found)
+        emit(shares)
         return
-    angle = "undefined" if found["cosine"] is None else f"{found['cosine']:.3f}"
+    angle = "undefined" if shares["cosine"] is None else f"{shares['cosine']:.3f}"
     say(
-        f"{found['checkpoint']}, {found['examples']} rollouts, {found['tokens']} middle tokens, "
-        f"keep {found['keep']}\ndropped: {found['tokens_dropped']:.1%} of the tokens, "
-        f"{found['divergence_dropped']:.1%} of the divergence, "
-        f"{found['norm_share_dropped']:.1%} of the gradient norm\n"
-        f"norms: kept {found['norm_kept']:.4g}, dropped {found['norm_dropped']:.4g}; "
+        f"{shares['checkpoint']}, {shares['examples']} rollouts, {shares['tokens']} middle tokens, "
+        f"keep {shares['keep']}\ndropped: {shares['tokens_dropped']:.1%} of the tokens, "
+        f"{shares['divergence_dropped']:.1%} of the divergence, "
+        f"{shares['norm_share_dropped']:.1%} of the gradient norm\n"
+        f"norms: kept {shares['norm_kept']:.4g}, dropped {shares['norm_dropped']:.4g}; "
         f"cosine between them {angle}"
     )

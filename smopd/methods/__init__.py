@@ -63,7 +63,7 @@ class Method:
         object.__setattr__(self, "made_at", making_at())
 
 
-def _declared() -> dict[str, Method]:
+def _collect_methods() -> dict[str, Method]:
     methods: dict[str, Method] = {}
     for module in sorted(info.name for info in pkgutil.iter_modules(__path__)):
         for method in import_module(f"{__name__}.{module}").METHODS:
@@ -72,7 +72,7 @@ def _declared() -> dict[str, Method]:
     return methods
 
 
-METHODS: dict[str, Method] = _declared()
+METHODS: dict[str, Method] = _collect_methods()
 DEFAULT = "entropy"  # SMOPD itself
 # The paper's own configurations; the first is what it compares the others with.
 PAPERS_OWN = [name for name, method in METHODS.items() if method.group == "paper"]
@@ -96,8 +96,8 @@ def find_method(name: str) -> Method:
     except UserError as error:
         raise ValueError(str(error)) from None
     if not isinstance(declared, list) or not declared or not all(isinstance(m, Method) for m in declared):
-        found = "" if declared is None else f"; METHODS is {describe_value(declared)}"
-        raise ValueError(f"{path} declares no METHODS, a list of smopd.methods.Method{found}")
+        actual = "" if declared is None else f"; METHODS is {describe_value(declared)}"
+        raise ValueError(f"{path} declares no METHODS, a list of smopd.methods.Method{actual}")
     names = [m.name for m in declared]
     if twice := [m for k, m in enumerate(declared) if m.name in names[:k]]:
         raise ValueError(f"{twice[0].made_at or path}: a second method with the name {twice[0].name!r}")

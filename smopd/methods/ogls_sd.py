@@ -38,7 +38,7 @@ def steered(s: Settings, replies: "parts.Replies", teacher: "parts.TeacherContex
 def plan(s: Settings) -> "parts.Plan":
     def by_outcome(reply: Reply, peers: Peers) -> "parts.Contexts":
         right = [*parts.attempts(reply, peers, correct=True), *parts.references(reply)]
-        wrong = parts.attempts(reply, peers, correct=False, own=True)
+        wrong = parts.attempts(reply, peers, correct=False, with_own=True)
         if not right or not wrong:
             return []
         shares = [moved(s, peers) / len(right)] * len(right) + [-moved(s, peers) / len(wrong)] * len(wrong)

@@ -16,8 +16,8 @@ class Settings(Section):
 
 def sibling(reply: Reply, peers: Peers) -> "parts.Contexts":
     """What `clean` shows, and the first right answer of another rollout; nothing where there is none."""
-    found = parts.attempts(reply, peers, correct=True)[:1]
-    return [(1.0, parts.hinted(reply, f"A correct solution is:\n{text}")) for text in found]
+    solutions = parts.attempts(reply, peers, correct=True)[:1]
+    return [(1.0, parts.hinted(reply, f"A correct solution is:\n{text}")) for text in solutions]
 
 
 def plan(s: Settings) -> "parts.Plan":

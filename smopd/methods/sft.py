@@ -15,9 +15,9 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    given = s.solutions == "reference"
+    use_references = s.solutions == "reference"
     return parts.Plan(
-        (Play("full", samples=1 if given else s.samples, reference=given),),
+        (Play("full", samples=1 if use_references else s.samples, reference=use_references),),
         (parts.Term("solutions", parts.judged(parts.full, True), None, scoring.sampled_nll(),
                     mean_over="all", per="batch"),),
     )  # fmt: skip

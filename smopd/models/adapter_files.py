@@ -52,14 +52,14 @@ def averaged_teacher(adapter: Path) -> Iterator[Path]:
 def read_adapter(folder: Path) -> tuple[LoraConfig, Tensors]:
     """Settings and tensors of an adapter whose files are whole: of a checkpoint, by its checksums."""
     if is_checkpoint(folder) and (problem := damage(folder)):
-        raise UserError(f"{folder}: damaged: {problem}\n{_instead(folder)}")
+        raise UserError(f"{folder}: damaged: {problem}\n{_suggest_alternative(folder)}")
     config, tensors = _read_config(folder), _read_tensors(folder)
     # Before PEFT makes room for the rank that the settings name.
     ranks = {config.r, *(config.rank_pattern or {}).values()}
     sizes = {tensor.shape[0] for name, tensor in tensors.items() if name.endswith(".lora_A.weight")}
     if sizes - ranks and not config.target_parameters:
-        said = f"{CONFIG} says rank {config.r}, a tensor of {WEIGHTS} has {max(sizes - ranks)}"
-        raise UserError(f"{folder}: {said}; {COPY}")
+        mismatch = f"{CONFIG} says rank {config.r}, a tensor of {WEIGHTS} has {max(sizes - ranks)}"
+        raise UserError(f"{folder}: {mismatch}; {COPY}")
     return config, tensors
 
 
@@ -150,7 +150,7 @@ def largest_rank(model: PeftModel) -> int:
     return max(rank for a in adapters for rank in (a.r, *a.rank_pattern.values()))
 
 
-def _instead(folder: Path) -> str:
+def _suggest_alternative(folder: Path) -> str:
     run = folder.parent.parent
     sound = [c for c in reversed(checkpoints(run)) if c != folder and damage(c) is None]
     if sound:

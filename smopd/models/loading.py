@@ -40,12 +40,12 @@ class ChatModel:
 def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatModel:
     """Load what `config.model` names; every failure says which setting to mend."""
     path, gguf = _source(config)
-    quantized = _quantized(config, device)
+    quantized = _quantization_options(config, device)
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     # cuDNN's attention makes a plan for every new shape, 20 to 40 ms each, and every turn has a new shape.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    with _failures_named(config):
+    with _explain_failures(config):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         dtype, attention = getattr(torch, config.model.dtype), config.model.attention
         settings = {"dtype": dtype, "attn_implementation": attention, "output_loading_info": True}
@@ -102,7 +102,7 @@ def load_renderer(config: Settings) -> Renderer:
     path, gguf = _source(config)
     from transformers import AutoConfig, AutoTokenizer
 
-    with _failures_named(config):
+    with _explain_failures(config):
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         generation = load_generation_config(config)
         model = AutoConfig.from_pretrained(path, **gguf, **NO_CODE)
@@ -115,7 +115,7 @@ def skeleton(config: Settings) -> PreTrainedModel:
     path, gguf = _source(config)
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    with _failures_named(config), torch.device("meta"):
+    with _explain_failures(config), torch.device("meta"):
         settings = AutoConfig.from_pretrained(path, **gguf, **NO_CODE)
         return AutoModelForCausalLM.from_config(settings, **NO_CODE)
 
@@ -220,7 +220,7 @@ def check_quantized(config: Settings) -> None:
         raise UserError(f"model.quantize: {kind} needs bitsandbytes: pip install 'smopd[quantized]'")
 
 
-def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
+def _quantization_options(config: Settings, device: torch.device | str) -> dict[str, Any]:
     check_quantized(config)
     if config.model.quantize == "none":
         return {}
@@ -234,7 +234,7 @@ def _quantized(config: Settings, device: torch.device | str) -> dict[str, Any]:
 
 
 @contextmanager
-def _failures_named(config: Settings) -> Iterator[None]:
+def _explain_failures(config: Settings) -> Iterator[None]:
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()

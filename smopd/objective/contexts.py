@@ -93,10 +93,12 @@ def references(reply: Reply) -> list[str]:
     return list(task.reference_replies(reply.example.answer))[:1] if task else []
 
 
-def attempts(reply: Reply, peers: Peers, correct: bool, own: bool = False) -> list[str]:
-    """Final replies of the same group that were judged so; with `own` that of the reply's own rollout."""
+def attempts(reply: Reply, peers: Peers, correct: bool, with_own: bool = False) -> list[str]:
+    """Final replies of the same group that were judged so; with `with_own` that of its own rollout too."""
     group = [r for r in peers.rollouts if group_of(r) == group_of(reply)]
-    chosen = [r for r in group if r.verdict and r.correct == correct and (own or r.sample != reply.sample)]
+    chosen = [
+        r for r in group if r.verdict and r.correct == correct and (with_own or r.sample != reply.sample)
+    ]
     return [rollout.conversations[0].final_text for rollout in chosen]
 
 

@@ -51,11 +51,11 @@ def try_parts(plan: Plan, steps: int, examples: Sequence[Example] = ()) -> None:
 def _try_loss(term: Term) -> None:
     rows = random_rows(1, auxiliary=3 if term.auxiliary else 0)
     before = rows.teacher.clone(), rows.tokens.clone()
-    found = row_values(term.loss, rows)
-    _check_finite(found)
+    values = row_values(term.loss, rows)
+    _check_finite(values)
     slope = None
-    if found.requires_grad:
-        (slope,) = torch.autograd.grad(found.sum(), rows.student, allow_unused=True)
+    if values.requires_grad:
+        (slope,) = torch.autograd.grad(values.sum(), rows.student, allow_unused=True)
     if slope is None:
         raise Unexpected("returned numbers without a gradient: make them of rows.student by torch")
     if not slope.isfinite().all():
@@ -63,7 +63,7 @@ def _try_loss(term: Term) -> None:
     if not torch.equal(before[0], rows.teacher) or not torch.equal(before[1], rows.tokens):
         raise Unexpected("changed the rows it was given; work on copies")
     some = Rows(*(None if column is None else column[:3] for column in rows))  # type: ignore[arg-type]
-    if not torch.allclose(row_values(term.loss, some), found[:3], rtol=1e-3, atol=1e-5):
+    if not torch.allclose(row_values(term.loss, some), values[:3], rtol=1e-3, atol=1e-5):
         raise Unexpected("gives a row another value when other rows are beside it: sum over the last axis")
 
 
@@ -84,7 +84,7 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
         decisions = decide(term, tokens) if term.needs_survey else [decide(term, [t])[0] for t in tokens]
         for k, decision in zip(numbers, decisions, strict=True):
             with term.calling("tokens"):
-                _check_finite(decision.weight, _lacking(plan, term))
+                _check_finite(decision.weight, _explain_missing(plan, term))
             stats[k, term.name] = replace(stats[k, term.name], weight=decision.weight)
         for number, rollout in enumerate(rollouts):
             chosen = wanted.get((number, term.name), [])
@@ -94,7 +94,7 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
                 term, [replies[k] for k in chosen], of_term, rollout.correct, torch.zeros(()), share
             )
             with term.calling("turns"):
-                _check_finite(loss.turn_weights, _lacking(plan, term))
+                _check_finite(loss.turn_weights, _explain_missing(plan, term))
 
 
 def _check_finite(values: torch.Tensor, lacking: str = "") -> None:
@@ -103,7 +103,7 @@ def _check_finite(values: torch.Tensor, lacking: str = "") -> None:
         raise Unexpected(f"returned {bad[0].item()} in {count}, expected finite ones{lacking}")
 
 
-def _lacking(plan: Plan, term: Term) -> str:
+def _explain_missing(plan: Plan, term: Term) -> str:
     reasons = [] if term.teacher else ["the term has no teacher"]
     reasons += [] if plan.grade else ["the plan has no grade, hence no advantages"]
     return f" ({'; '.join(reasons)})" if reasons else ""

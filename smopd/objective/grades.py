@@ -40,7 +40,7 @@ def group_centred(rollouts: Sequence[Rollout]) -> list[float]:
 def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
     """Every rollout with its advantage among the rollouts of its group, in their order."""
     advantages = [0.0] * len(rollouts)
-    for numbers in _by_group(rollouts):
+    for numbers in _group_indices(rollouts):
         with calling(grade, lambda: f"grade `{getattr(grade, '__name__', 'grade')}`"):
             values = _advantages(grade([rollouts[k] for k in numbers]), len(numbers))
         for number, advantage in zip(numbers, values, strict=True):
@@ -48,7 +48,7 @@ def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
     return graded(rollouts, advantages)
 
 
-def _by_group(played: Sequence[Reply | Rollout]) -> list[list[int]]:
+def _group_indices(played: Sequence[Reply | Rollout]) -> list[list[int]]:
     """The numbers of what belongs together."""
     groups: dict[Group, list[int]] = defaultdict(list)
     for number, one in enumerate(played):
@@ -75,7 +75,7 @@ def group_share(logps: str, slope: float) -> Weight:
 
     def over(replies: Sequence[Tokens]) -> list[Any]:
         weights: list[Any] = [None] * len(replies)
-        for group in _by_group([tokens.reply for tokens in replies]):
+        for group in _group_indices([tokens.reply for tokens in replies]):
             by_sample: dict[int, list[float]] = defaultdict(list)
             for k in group:
                 by_sample[replies[k].reply.sample] += getattr(replies[k], logps).tolist()
@@ -96,7 +96,7 @@ def group_advantage(reward: Callable[[Tokens], float], eps: float = 1e-6, unbias
 
     def over(replies: Sequence[Tokens]) -> list[Any]:
         weights: list[Any] = [None] * len(replies)
-        for group in _by_group([tokens.reply for tokens in replies]):
+        for group in _group_indices([tokens.reply for tokens in replies]):
             advantages = centred([reward(replies[k]) for k in group], eps=eps, unbiased=unbiased)
             for k, value in zip(group, advantages, strict=True):
                 weights[k] = torch.full_like(replies[k].entropy, value)

@@ -77,7 +77,7 @@ def term_loss(
         weights = checked_vector(term.turns(turns), len(stats)).to(stats[0].divergence)
     sums = []
     for turn_weight, reply in zip(weights, stats, strict=True):
-        carried = turn_weight * _carried(term, reply)
+        carried = turn_weight * _sum_kept_costs(term, reply)
         sums.append(carried / _divisor(term, reply.weight) if pool_share is None else carried)
     total = torch.stack(sums).mean() if pool_share is None else torch.stack(sums).sum() * pool_share
     return TermLoss(
@@ -90,7 +90,7 @@ def term_loss(
     )
 
 
-def _carried(term: Term, reply: TokenStats) -> torch.Tensor:
+def _sum_kept_costs(term: Term, reply: TokenStats) -> torch.Tensor:
     """The weighted sum of what counts of the kept tokens' costs."""
     assert reply.weight is not None, "decide comes before the loss"
     with term.calling("cap"):

@@ -9,7 +9,7 @@ from smopd.rollout.play import Reply
 from smopd.seeds import rng
 
 
-def _named(replies: Replies, name: str) -> Replies:
+def _set_name(replies: Replies, name: str) -> Replies:
     """The same under the name that a plan shows."""
     replies.__name__ = name
     return replies
@@ -21,7 +21,7 @@ def where(condition: Callable[[Reply], bool], name: str = "") -> Replies:
     def chosen(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
         return [reply for reply in replies if condition(reply)]
 
-    return _named(chosen, name or f"where({condition.__name__})")
+    return _set_name(chosen, name or f"where({condition.__name__})")
 
 
 every = where(lambda reply: True, "every")
@@ -42,7 +42,7 @@ def judged(replies: Replies, correct: bool) -> Replies:
     def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
         return [r for r in replies(candidates, moment) if r.verdict and r.verdict.correct == correct]
 
-    return _named(chosen, f"judged({replies.__name__}, {correct})")
+    return _set_name(chosen, f"judged({replies.__name__}, {correct})")
 
 
 def up_to_one_sampled(replies: Replies) -> Replies:
@@ -55,7 +55,7 @@ def up_to_one_sampled(replies: Replies) -> Replies:
         drawn = rng(*moment.draw, "turn", *eligible[0].draw).choice(range(len(eligible)))
         return eligible[: drawn + 1]
 
-    return _named(chosen, f"up_to_one_sampled({replies.__name__})")
+    return _set_name(chosen, f"up_to_one_sampled({replies.__name__})")
 
 
 def one_sampled(replies: Replies) -> Replies:
@@ -65,4 +65,4 @@ def one_sampled(replies: Replies) -> Replies:
     def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
         return list(up_to_drawn(candidates, moment))[-1:]
 
-    return _named(chosen, f"one_sampled({replies.__name__})")
+    return _set_name(chosen, f"one_sampled({replies.__name__})")

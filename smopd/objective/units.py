@@ -46,7 +46,7 @@ def units_of(
     units: list[Unit] = []
     wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
     for number, played in enumerate(rollouts):
-        chosen = {term.name: _chosen(term, played, moment) for term in plan.scored}
+        chosen = {term.name: _choose_replies(term, played, moment) for term in plan.scored}
         for reply in played:
             of_reply: list[Unit] = []
             for term in plan.scored if reply.tokens else ():
@@ -71,7 +71,7 @@ def units_of(
     return replies, units, wanted
 
 
-def _chosen(term: Term, played: Sequence[Reply], moment: Moment) -> set[tuple[str, int, str, int]]:
+def _choose_replies(term: Term, played: Sequence[Reply], moment: Moment) -> set[tuple[str, int, str, int]]:
     with term.calling("replies"):
         chosen = term.replies(played, moment)
         expected = "a list of replies out of those it was given"

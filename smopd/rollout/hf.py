@@ -90,7 +90,7 @@ class HFEngine(StockEngine):
             # Prompts with as much to compute share a batch: less padding. No reply depends on its batch.
             waiting = sorted(rows, key=lambda row: (len(row.prompt) - row.shared, len(row.prompt)))
             while waiting:
-                count = self._fitting(waiting, sampling)
+                count = self._count_fitting(waiting, sampling)
                 self._sample(waiting[:count], sampling)
                 waiting = waiting[count:]
         return [Sampled(tuple(row.ids), row.stop or Stop.LENGTH, tuple(row.logps)) for row in rows]
@@ -107,7 +107,7 @@ class HFEngine(StockEngine):
         shared = kept.shared_with(prompt) if kept else 0
         return _Row(list(prompt), uniforms(seed, sampling.max_tokens), session, kept, shared)
 
-    def _fitting(self, rows: list[_Row], sampling: Sampling) -> int:
+    def _count_fitting(self, rows: list[_Row], sampling: Sampling) -> int:
         if not self.limit:
             return min(self.batch, len(rows))
         count, longest = 1, len(rows[0].prompt)

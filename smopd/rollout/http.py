@@ -99,7 +99,7 @@ class Client:
             raise Unreachable(f"{url}: {self.shown(_reason(error))}") from None
         text = content.decode("utf-8", "replace").strip()
         if 200 <= status < 300:
-            return _decoded(text)
+            return _decode(text)
         reason = self.shown(_refusal(text) or httpx.codes.get_reason_phrase(status))
         if status >= 500 or status in (408, 409, 425, 429):
             raise Unreachable(f"{url}: {status}: {reason}", status, _seconds(headers.get("Retry-After")))
@@ -190,7 +190,7 @@ def _reason(error: BaseException) -> str:
     return str(reason) or type(reason).__name__
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     if not text:
         return None
     try:
@@ -201,7 +201,7 @@ def _decoded(text: str) -> Any:
 
 def _refusal(text: str) -> str:
     """What the server says of its refusal: the message inside the usual JSON, else the text."""
-    message = _decoded(text)
+    message = _decode(text)
     for key in ("error", "message", "detail"):
         if isinstance(message, dict) and message.get(key):
             message = message[key]

@@ -31,7 +31,7 @@ def refuse_too_long(renderer: Renderer, examples: Sequence[Example], views: Sequ
             texts = (example.system, *_user_turns(example, view))
             if example.id in too_long or sum(len(text.encode()) + 2 * MARKUP for text in texts) < limit:
                 continue
-            for turn, tokens in enumerate(_shortest(renderer, example, view), 1):
+            for turn, tokens in enumerate(_measure_shortest(renderer, example, view), 1):
                 if tokens >= limit:
                     where = f"example {example.id!r}, turn {turn} of {view.upper()}"
                     too_long[example.id] = f"{where}: {tokens:,} tokens before the reply"
@@ -47,7 +47,7 @@ def _user_turns(example: Example, view: View) -> tuple[str, ...]:
     return user_turns(example, "sharded" if view == "simulated" else view)
 
 
-def _shortest(renderer: Renderer, example: Example, view: View) -> Iterator[int]:
+def _measure_shortest(renderer: Renderer, example: Example, view: View) -> Iterator[int]:
     """Tokens before the reply of each turn, where earlier replies are empty."""
     if view == "teacher":
         for turn in range(len(example.shards)):

@@ -127,7 +127,7 @@ class ChatEndpoint:
             why = "the address redirects (http instead of https?), and the key is not sent on"
             return f"{why}; give the final one with --url"
         if status in (404, 405):
-            if served := self._served(server):
+            if served := self._list_models(server):
                 return f"it serves {one_line(', '.join(served[:10]))}: name one with --served-model"
             name = "--served-model the name under which it serves the model"
             return f"see that --url is the base URL of a chat endpoint and {name}"
@@ -135,7 +135,7 @@ class ChatEndpoint:
         options = "--set eval.temperature=T, --set eval.tokens=N or --set eval.middle_tokens=N"
         return f"{sent}; change what it refuses with --served-model, {options}"
 
-    def _served(self, server: Server) -> list[str]:
+    def _list_models(self, server: Server) -> list[str]:
         """The names a server lists, for a message; none if it does not answer at once."""
         try:
             return _names(self._client.request(f"{server.url}/v1/models", timeout=5.0)) or []
@@ -156,7 +156,7 @@ class ChatDriver:
     def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
         """Every example told in one view, the model's own replies in the history."""
         played = [self.open(e, view, seed) for e in examples]
-        with self._counting(played):
+        with self._warn_of_unreadable(played):
             self.endpoint.each(lambda c, cancellation: self._converse(c, seed, cancellation), played)
         return played
 
@@ -169,11 +169,11 @@ class ChatDriver:
     ) -> None:
         """What each user says next, and the reply to it. `last`: no further turn is expected."""
         todo = list(zip(played, users, seeds, last, strict=True))
-        with self._counting(played):
+        with self._warn_of_unreadable(played):
             self.endpoint.each(lambda turn, cancellation: self._turn(*turn, cancellation), todo)
 
     @contextmanager
-    def _counting(self, conversations: Sequence[Conversation]) -> Iterator[None]:
+    def _warn_of_unreadable(self, conversations: Sequence[Conversation]) -> Iterator[None]:
         self.endpoint.model()  # asked for here, once: the threads only read it
         before = self.endpoint.unreadable
         yield

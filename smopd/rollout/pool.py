@@ -98,7 +98,7 @@ class Pool(Generic[S]):
         """Look at every server once. UserError if one is set up wrongly, EngineLost if none answers."""
         self.each(probe)
         if not self.usable:
-            raise self._lost()
+            raise self._make_lost_error()
 
     def each(self, action: Callable[[S], object]) -> None:
         """Do something at every usable server, side by side; one that cannot be reached is set aside."""
@@ -163,7 +163,7 @@ class Pool(Generic[S]):
                 tried.clear()
                 rounds += 1
                 if rounds > self.retries:
-                    raise self._lost(reason, rounds)
+                    raise self._make_lost_error(reason, rounds)
                 cancellation.wait(self.backoff(rounds - 1, key))
 
     def set_aside(self, server: Server, epoch: int, error: Exception) -> None:
@@ -198,7 +198,7 @@ class Pool(Generic[S]):
                     server.trial = server.epoch if server.aside else -1
                     return server, server.epoch
                 if all(s.aside and s.strikes > self.retries + 1 for s in self.servers):
-                    raise self._lost()
+                    raise self._make_lost_error()
                 if not self._probe or not rested:
                     rests = [s.rests_until - now for s in untested if s not in rested]
                     self._changed.wait(min([LONGEST_WAIT, *rests]))
@@ -222,7 +222,7 @@ class Pool(Generic[S]):
             server.trial = -1
             self._changed.notify_all()
 
-    def _lost(self, why: str = "", tries: int = 0) -> EngineLost:
+    def _make_lost_error(self, why: str = "", tries: int = 0) -> EngineLost:
         urls = " or ".join(s.url for s in self.servers)
         count = f" in {tries} {'tries' if tries > 1 else 'try'}" if tries else ""
         reasons = "\n  ".join(dict.fromkeys([why] if why else [s.aside for s in self.servers if s.aside]))

@@ -68,8 +68,8 @@ class Talk:
         """Take the last message and its replies back; the message, None where there is none."""
         if not self.told:
             return None
-        *told, last = self.told
-        self._keep(len(told))
+        *earlier, last = self.told
+        self._keep(len(earlier))
         return last
 
     def reset(self) -> None:

@@ -115,7 +115,7 @@ class VLLMServers(Engine):
                         server.loaded = ""
                 continue
             reply = self._read(server, answer, model, prompt, sampling.max_tokens)
-            return reply, _cached(answer, len(prompt))
+            return reply, _read_cached_tokens(answer, len(prompt))
         problem = "loads the adapter and then does not know it; is this one server process?"
         raise Unreachable(f"{server.url}: {problem} (--api-server-count 1)")
 
@@ -154,11 +154,11 @@ class VLLMServers(Engine):
             except Rejected as error:
                 # The name is of these weights and no others: if the server knows it, it has what it needs.
                 if "already been loaded" not in error.message:
-                    raise self._not_loaded(server, error.message) from None
+                    raise self._make_load_error(server, error.message) from None
             except Unreachable as error:
                 # A 500 from a server that is well: vLLM's way of saying that the adapter does not fit.
-                if error.status == 500 and self._well(server):
-                    raise self._not_loaded(server, str(error)) from None
+                if error.status == 500 and self._is_healthy(server):
+                    raise self._make_load_error(server, str(error)) from None
                 # Before the lock is free: not every waiting thread has to find out.
                 self._pool.set_aside(server, epoch, error)
                 raise
@@ -214,17 +214,17 @@ class VLLMServers(Engine):
             served = f"its model {one_line(server.base)} has another tokenizer"
             raise UserError(f"{server.url}: {served} than model.path = {self._model}")
 
-    def _well(self, server: _Served) -> bool:
+    def _is_healthy(self, server: _Served) -> bool:
         try:
             self._call(server, "/health", timeout=PROBE_SECONDS)
         except (Rejected, Unreachable):
             return False
         return True
 
-    def _not_loaded(self, server: _Served, words: str) -> UserError:
+    def _make_load_error(self, server: _Served, reason: str) -> UserError:
         read = f"read {self._store.root} under this very path (engine.adapters names another folder)"
         needs = f"every server has to {read}, and to be started with\n  {self._command()}"
-        return UserError(f"{server.url}: does not load the adapter: {words}\n{needs}")
+        return UserError(f"{server.url}: does not load the adapter: {reason}\n{needs}")
 
     def _refusal(self, server: _Served, error: Rejected) -> UserError:
         hint, name = "", self._settings.api_key_env
@@ -244,7 +244,7 @@ class VLLMServers(Engine):
         return self._client.request(server.url + path, body, seconds, self._pool.cancellation)
 
 
-def _cached(answer: Any, most: int) -> int | None:
+def _read_cached_tokens(answer: Any, most: int) -> int | None:
     try:
         count = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
     except (KeyError, TypeError):

@@ -65,7 +65,7 @@ class VLLMEngine(Engine):
         os.environ.update(SETTINGS)
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
-        with _stdout_to_stderr(), _own_threads(), _own_random_state(), warnings.catch_warnings():
+        with _stdout_to_stderr(), _preserve_threads(), _preserve_random_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecations inside vLLM are not the user's
             vllm = _import_vllm()
             on_cpu = vllm.platforms.current_platform.is_cpu()
@@ -92,7 +92,7 @@ class VLLMEngine(Engine):
             asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
             make, fields = self._vllm.SamplingParams, self._replies.fields
             params = [make(**fields(sampling, seed), detokenize=False) for seed in seeds]
-            with _own_random_state():
+            with _preserve_random_state():
                 outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
         except BaseException as error:
             # What was asked for must not come back among the next replies.
@@ -105,12 +105,12 @@ class VLLMEngine(Engine):
         replies = []
         for prompt, output in zip(prompts, outputs, strict=True):
             assert output.prompt_token_ids == list(prompt), "a reply to another prompt"
-            (said,) = output.outputs
-            steps = zip(said.token_ids, said.logprobs, strict=True)
+            (completion,) = output.outputs
+            steps = zip(completion.token_ids, completion.logprobs, strict=True)
             logps = [of_step[token].logprob for token, of_step in steps]
             try:
-                limit, finish = sampling.max_tokens, said.finish_reason
-                replies.append(self._replies.read(said.token_ids, logps, finish, limit))
+                limit, finish = sampling.max_tokens, completion.finish_reason
+                replies.append(self._replies.read(completion.token_ids, logps, finish, limit))
             except UnusableReply as error:
                 raise UserError(f"vLLM gave a reply that cannot be used: {error}") from None
             self.usage.add(len(prompt), output.num_cached_tokens or 0)
@@ -197,7 +197,7 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def _own_threads() -> Iterator[None]:
+def _preserve_threads() -> Iterator[None]:
     """vLLM's CPU worker replaces torch.set_num_threads and sets what child processes load first."""
     set_num_threads, count = torch.set_num_threads, torch.get_num_threads()
     names = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LOCAL_WORLD_SIZE")
@@ -214,7 +214,7 @@ def _own_threads() -> Iterator[None]:
 
 
 @contextmanager
-def _own_random_state() -> Iterator[None]:
+def _preserve_random_state() -> Iterator[None]:
     """vLLM seeds and draws from the random states of the process, which are the trainer's."""
     python, numpy = random.getstate(), np.random.get_state()
     used = torch.cuda.is_available() and torch.cuda.is_initialized()
@@ -243,8 +243,8 @@ def _tensors_by_folder(llm: Any) -> dict[str, Tensors] | None:
 def _install(manager: Any, handed: dict[str, Tensors]) -> bool:
     """Put the subclass into its place. False where its parts are not those of vLLM 0.32."""
     reader: Any = manager._lora_model_cls
-    told = set(inspect.signature(reader.from_local_checkpoint).parameters)
-    if told - OF_FOLDERS != set(inspect.signature(reader.from_lora_tensors).parameters) - {"tensors"}:
+    parameters = set(inspect.signature(reader.from_local_checkpoint).parameters)
+    if parameters - OF_FOLDERS != set(inspect.signature(reader.from_lora_tensors).parameters) - {"tensors"}:
         return False
 
     class FromMemory(reader):

@@ -27,7 +27,7 @@ def refused(changed: Changes) -> list[str]:
     lines = []
     for key, (old, new) in changed.items():
         if key not in RECORDED:
-            lines.append(f"{key}: {_shown(old)} in the run folder, {_shown(new)} now")
+            lines.append(f"{key}: {_format_value(old)} in the run folder, {_format_value(new)} now")
         elif key == "train.steps" and new < old:
             lines.append(f"{key}: {old} in the run folder, {new} now: a run can be lengthened, not shortened")
     return lines
@@ -61,13 +61,13 @@ def lengthened_message(config: Config, before: int) -> str:
 
 def earlier_settings(config: Config, starts: Iterable[dict[str, Any]]) -> list[Config]:
     """The settings the run had before each recorded change, newest first."""
-    values, made = flatten(config.model_dump()), []
+    values, configs = flatten(config.model_dump()), []
     for row in reversed(list(starts)):
         if undone := {key: pair[0] for key, pair in row.get("changed", {}).items() if key in RECORDED}:
             values |= undone
-            made.append(type(config).model_validate(nest(values)))
-    return made
+            configs.append(type(config).model_validate(nest(values)))
+    return configs
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "nothing" if value is None else scalar(value)

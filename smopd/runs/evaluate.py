@@ -31,8 +31,8 @@ def evaluate_side(
     every respect.
     """
     wanted: dict[str, Any] = json.loads(json.dumps(identity(config, examples, adapter)))
-    place = out or _own_place(run, side, config, wanted)
-    if side == BASE and not place.exists() and (same := _elsewhere(run, wanted)):
+    place = out or _find_or_choose_folder(run, side, config, wanted)
+    if side == BASE and not place.exists() and (same := _find_elsewhere(run, wanted)):
         begin()
         log.info("the same evaluation of the base is in %s: taken over", same)
         _copy(same, place)
@@ -47,7 +47,7 @@ def evaluate_side(
     return place, summary, finished
 
 
-def _own_place(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
+def _find_or_choose_folder(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
     """Where in the run folder it stands already, finished or not, or else will stand."""
     for file in sorted(run.glob(f"{EVAL}/*/evaluation.json")):
         if load_identity(file.parent) == wanted:
@@ -55,7 +55,7 @@ def _own_place(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> 
     return evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
 
 
-def _elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
+def _find_elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
     """The same evaluation, finished, in a run beside this one or by itself."""
     for parent in dict.fromkeys((run.resolve().parent, Path("runs").resolve())):
         in_runs = sorted(parent.glob(f"*/{EVAL}/*/evaluation.json"))

@@ -57,19 +57,19 @@ class Gone:
 def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gone]]:
     """Every evaluation of the run, those in its folder first, and those gone from where they were."""
     rows = {row["of"]: row for row in read_rows(run, EVALUATED)}
-    found: dict[Path, Evaluated] = {}
+    evaluations: dict[Path, Evaluated] = {}
     gone = []
     for row in rows.values():
         folder, settings = run / row["folder"], tuple(row["settings"])
         known = load_identity(folder) if folder.is_dir() else {}
         if known and digest(known) == row["of"]:
             listed = (row["folder"], row["side"], known, load_summary(folder), settings)
-            found[folder.resolve()] = Evaluated(folder, *listed)
+            evaluations[folder.resolve()] = Evaluated(folder, *listed)
         else:
             gone.append(Gone(row["folder"], row["side"], settings))
     # A study keeps the evaluation of a base, which has no run, in eval/ itself.
     files = [*run.glob(f"{EVAL}/evaluation.json"), *sorted(run.glob(f"{EVAL}/*/evaluation.json"))]
-    unlisted = [file.parent for file in files if file.parent.resolve() not in found]
+    unlisted = [file.parent for file in files if file.parent.resolve() not in evaluations]
     sides = _sides(run, config) if unlisted else {}
     for folder in unlisted:
         known = load_identity(folder)
@@ -77,8 +77,8 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
         served = known.get("engine") == "openai"  # some endpoint's model, whatever its name is
         if side and not served and (side != BASE or known.get("model") == config.model.path):
             where = os.path.relpath(folder, run)
-            found[folder.resolve()] = Evaluated(folder, where, side, known, load_summary(folder))
-    inside = sorted(found.values(), key=lambda e: (not e.where.startswith(EVAL), e.where))
+            evaluations[folder.resolve()] = Evaluated(folder, where, side, known, load_summary(folder))
+    inside = sorted(evaluations.values(), key=lambda e: (not e.where.startswith(EVAL), e.where))
     return inside, gone
 
 
@@ -91,8 +91,8 @@ def evaluations_to_compare(before: Path, after: Path) -> tuple[Path, Path]:
     if not any(map(is_run, (before, after))):
         return before, after
     same = before.resolve() == after.resolve()
-    found = product(_finished(after), _finished(before, base=same))
-    named = [(a, load_identity(a), b, load_identity(b)) for b, a in found]
+    candidates = product(_find_finished(after), _find_finished(before, base=same))
+    named = [(a, load_identity(a), b, load_identity(b)) for b, a in candidates]
     pairs = [(a, b) for a, first, b, second in named if conditions(first) == conditions(second)]
     pairs += [(a, b) for a, first, b, second in named if first.get("examples") == second.get("examples")]
     if not pairs:
@@ -103,7 +103,7 @@ def evaluations_to_compare(before: Path, after: Path) -> tuple[Path, Path]:
     return pairs[0]
 
 
-def _finished(folder: Path, base: bool = False) -> list[Path]:
+def _find_finished(folder: Path, base: bool = False) -> list[Path]:
     """Finished evaluations of a run's base or of its checkpoints, newest first; else the folder itself."""
     if not is_run(folder):
         return [folder]
@@ -121,16 +121,16 @@ def eval_command(run: Path, settings: Sequence[str] = (), **replaced: str) -> st
     """The command line that evaluates base and newest checkpoint with these settings."""
     pairs = dict(setting.split("=", 1) for setting in settings)
     pairs |= {key.replace("__", "."): value for key, value in replaced.items()}
-    words = ["smopd", "eval", str(run)]
+    arguments = ["smopd", "eval", str(run)]
     for key, value in pairs.items():
         _, parsed = parse_override(f"{key}={value}")
         if key in OPTIONS:
-            words += [OPTIONS[key], str(parsed)]
+            arguments += [OPTIONS[key], str(parsed)]
         elif key == "eval.views" and isinstance(parsed, list):
-            words += ["--views", ",".join(map(str, parsed))]
+            arguments += ["--views", ",".join(map(str, parsed))]
         else:
-            words += ["--set", f"{key}={value}"]
-    return shlex.join(words)
+            arguments += ["--set", f"{key}={value}"]
+    return shlex.join(arguments)
 
 
 def slug(name: str, default: str = "eval") -> str:

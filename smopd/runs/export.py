@@ -61,8 +61,8 @@ def export(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     written = sorted(path.name for path in out.iterdir())
-    made = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
-    return {**made, "dtype": wanted or None, "files": written}
+    summary = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
+    return {**summary, "dtype": wanted or None, "files": written}
 
 
 def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> Callable[[Path], None]:
@@ -72,7 +72,7 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
     with track(f"loading {config.model.path}"):
         chat = load_model(config.model_copy(update={"model": config.model.model_copy(update=plain)}))
     with track(f"folding in {adapter}"):
-        model = _folded(chat.model, adapter).to(getattr(torch, wanted))
+        model = _fold(chat.model, adapter).to(getattr(torch, wanted))
     from transformers import GenerationConfig
 
     generation = load_generation_config(config) or GenerationConfig(eos_token_id=list(chat.renderer.end_ids))
@@ -116,7 +116,7 @@ def _config_of(adapter: Path) -> Config:
     return load_config(None, [f"model.path={json.dumps(base)}"])
 
 
-def _folded(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+def _fold(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     model: Any = load_adapter(base, adapter)
     try:
         return model.merge_and_unload(safe_merge=True)

@@ -39,13 +39,13 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
         f"**Licence**: the weights derive from `{base}`; its licence and terms of use apply to this model "
         "too. State them here before you publish it.",
     ]
-    found = _of_this(adapter, run, config) if run else []
+    evaluations = _select_evaluations(adapter, run, config) if run else []
     if run:
-        parts += _evaluations(found)
+        parts += _evaluations(evaluations)
     parts.append(_use(name, base, adapter, bool(dtype)))
     if run:
         parts.append(_training(config, adapter, Run(run)))
-    parts.append(_limits(bool(found)))
+    parts.append(_limits(bool(evaluations)))
     if run:
         parts.append(_settings(config, base))
     return "\n\n".join(parts) + "\n"
@@ -64,36 +64,36 @@ def _on_hub(base: str) -> bool:
     return not Path(base).expanduser().exists() and base != "pocket"
 
 
-def _of_this(adapter: Path, run: Path, config: Config) -> list[Evaluated]:
+def _select_evaluations(adapter: Path, run: Path, config: Config) -> list[Evaluated]:
     """The finished evaluations of the base and of the checkpoint that is exported."""
     digest = file_digest(adapter / WEIGHTS)
-    found = [e for e in evaluations_of(run, config)[0] if e.summary is not None]
-    return [e for e in found if e.side == BASE or e.identity.get("adapter") == digest]
+    finished = [e for e in evaluations_of(run, config)[0] if e.summary is not None]
+    return [e for e in finished if e.side == BASE or e.identity.get("adapter") == digest]
 
 
-def _evaluations(found: list[Evaluated]) -> list[str]:
-    if not found:
+def _evaluations(evaluations: list[Evaluated]) -> list[str]:
+    if not evaluations:
         return []
     rows = []
-    for e in found:
+    for e in evaluations:
         who, where = "base" if e.side == BASE else "this model", public(str(e.identity.get("data", "")))
         for view, v in (e.summary or {})["views"].items():
             counts = f"{interval(v['low'], v['high'])} | {v['correct']}/{v['total']}"
             if view != "teacher":
                 rows.append(f"| {who} | {where} | {view.upper()} | {percent(v['accuracy'])} | {counts} |")
     head = "| | data | view | accuracy | 95% interval | correct |\n|---|---|---|---|---|---|\n"
-    told = "FULL: the whole task in one message. SHARDED: the same task told over several turns."
+    legend = "FULL: the whole task in one message. SHARDED: the same task told over several turns."
     tables = head + "\n".join(sorted(dict.fromkeys(rows)))
-    changes = [line for base in found if base.side == BASE for line in _changes(base, found)]
+    changes = [line for base in evaluations if base.side == BASE for line in _changes(base, evaluations)]
     lines = "".join(f"\n- {line}" for line in dict.fromkeys(changes))
     paired = f"\n\nThe same tasks before and after, paired:\n{lines}" if lines else ""
-    return [f"## Evaluation\n\n{tables}\n\n{told}{paired}"]
+    return [f"## Evaluation\n\n{tables}\n\n{legend}{paired}"]
 
 
-def _changes(base: Evaluated, found: list[Evaluated]) -> list[str]:
+def _changes(base: Evaluated, evaluations: list[Evaluated]) -> list[str]:
     """From the base to this model, on the same data with the same settings."""
     lines = []
-    for trained in (e for e in found if e.side != BASE and e.conditions == base.conditions):
+    for trained in (e for e in evaluations if e.side != BASE and e.conditions == base.conditions):
         before, after = load_outcomes(base.folder), load_outcomes(trained.folder)
         for view in dict.fromkeys(o.view for o in before):
             change = against(*([o for o in rows if o.view == view] for rows in (before, after)))

@@ -26,21 +26,21 @@ def check_hub(repo: str) -> HfApi:
     if repo.count("/") != 1:
         raise UserError(f"--push {repo}: expected OWNER/NAME, such as me/pocket-trained")
     api = HfApi(library_name="smopd")
-    with _explained(repo, api):
+    with _explain_errors(repo, api):
         api.whoami()
     return api
 
 
 def push(api: HfApi, repo: str, folder: Path, private: bool = False) -> str:
     """Upload a folder as one model, made if there is none of that name; its address."""
-    with _explained(repo, api):
-        made = api.create_repo(repo, private=private or None, exist_ok=True)
+    with _explain_errors(repo, api):
+        url = api.create_repo(repo, private=private or None, exist_ok=True)
         api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Trained with smopd")
-    return str(made)
+    return str(url)
 
 
 @contextmanager
-def _explained(repo: str, api: HfApi) -> Iterator[None]:
+def _explain_errors(repo: str, api: HfApi) -> Iterator[None]:
     try:
         yield
     except hub.LocalTokenNotFoundError:

@@ -152,7 +152,7 @@ class Run:
         if not files:
             where = "anything" if step is None else f"step {step}"
             raise UserError(f"{self.path}: has no conversations of {where} (train.save_rollouts)")
-        rows = [row for file in files for row in _played(file)]
+        rows = [row for file in files for row in _read_conversations(file)]
         return table([row for row in rows if view is None or row["view"] == view])
 
     def evaluate(self, examples: Any = None, **how: Any) -> Evaluation:
@@ -206,7 +206,7 @@ class Run:
         return f"<table>{rows}</table>"
 
 
-def _played(file: Path) -> Iterator[Row]:
+def _read_conversations(file: Path) -> Iterator[Row]:
     """The conversations of one step's rollouts. The verdict is on the rollout: on its first view."""
     step = int(file.stem.removeprefix("step-"))
     for record in read_jsonl(file):
@@ -214,8 +214,8 @@ def _played(file: Path) -> Iterator[Row]:
         verdict = {"correct": record["correct"], "extracted": record["extracted"]}
         for view, turns in plays.items():
             place = {"step": step, "id": record["id"], "sample": record.get("sample", 0), "view": view}
-            told = {"messages": messages("", turns), "turns": turns}
-            yield {**place, **told, **verdict, "expected": record["expected"], "loss": record["loss"]}
+            conversation = {"messages": messages("", turns), "turns": turns}
+            yield {**place, **conversation, **verdict, "expected": record["expected"], "loss": record["loss"]}
             verdict = dict.fromkeys(verdict)
 
 

@@ -60,11 +60,11 @@ class Target:
 
 
 def resolve_target(
-    target: str, given: dict[str, Any], set_: Sequence[str] | None, adapter: str | None
+    target: str, option_settings: dict[str, Any], set_: Sequence[str] | None, adapter: str | None
 ) -> Target:
     """The settings of a target: a run's own, or a recipe's, with what options and --set say."""
     settings = list(set_ or [])
-    settings += [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+    settings += [f"{key}={json.dumps(value)}" for key, value in option_settings.items() if value is not None]
     overrides = list(settings)
     asked = load_config(None, overrides).engine
     endpoint = not traits_of(asked.kind).token_ids
@@ -79,19 +79,19 @@ def resolve_target(
         overrides[:0] = ["engine.kind=auto"]
         overrides.append(f"model.path={json.dumps(target)}")
     # An empty --served-model leaves the choice to the endpoint.
-    if endpoint and given.get("engine.model") is None and not asked.model:
+    if endpoint and option_settings.get("engine.model") is None and not asked.model:
         overrides.append(f"engine.model={json.dumps(target)}")
     config = load_config(named.recipe, overrides)
-    _check_options(config, given, adapter)
+    _check_options(config, option_settings, adapter)
     return Target(config, named.run, adapter, settings)
 
 
-def _check_options(config: Config, given: dict[str, Any], adapter: str | None) -> None:
+def _check_options(config: Config, option_settings: dict[str, Any], adapter: str | None) -> None:
     """An option that would be passed over in silence is an error."""
     kind, traits = config.engine.kind, traits_of(config.engine.kind)
-    if given.get("engine.servers") and not traits.remote:
+    if option_settings.get("engine.servers") and not traits.remote:
         raise UserError(f"--url: the engine {kind} has no servers; add --engine openai or --engine vllm-http")
-    if given.get("engine.model") is not None and traits.token_ids:
+    if option_settings.get("engine.model") is not None and traits.token_ids:
         only = "only openai takes a model by its name at an endpoint"
         raise UserError(f"--served-model: the engine is {kind}; {only}")
     if adapter and not traits.token_ids:

@@ -89,14 +89,14 @@ def token_columns(ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan)
                     rows[column].append(values.cpu())
     empty = [torch.zeros(0)]
     types = {**TYPES, VIEW: "uint8"}
-    made = {name: torch.cat(rows[name] or empty).to(getattr(torch, kind)) for name, kind in types.items()}
+    tensors = {name: torch.cat(rows[name] or empty).to(getattr(torch, kind)) for name, kind in types.items()}
     others = {}
     if rows["top_tokens"]:
         top_tokens, top_logps = torch.cat(rows["top_tokens"]), torch.cat(rows["top_logps"])
         for k, model in enumerate(MODELS):
-            others[model] = Others.of(made["token"], top_tokens[:, k], top_logps[:, k])
+            others[model] = Others.of(tensors["token"], top_tokens[:, k], top_logps[:, k])
     selecting = [term.name for term in plan.terms if term.selects]
-    return Columns(made, list(ids), terms, selecting, list(views), others)
+    return Columns(tensors, list(ids), terms, selecting, list(views), others)
 
 
 def teacher_contexts(

@@ -60,7 +60,7 @@ class RunFolder:
         if self.changed:  # first: it tells whose checkpoints are ours
             self.record_start({"changed": self.changed})
         if self.changed or not self.config_file.exists():
-            with self._writing(self.config_file):
+            with self._explain_write_errors(self.config_file):
                 write_text(self.config_file, to_toml(self.config))
         if "train.steps" in self.changed:
             before, _ = self.changed["train.steps"]
@@ -73,11 +73,11 @@ class RunFolder:
         if self._locked:
             yield
             return
-        made = [p for p in (self.path, *self.path.parents) if not p.exists()]
+        missing_folders = [p for p in (self.path, *self.path.parents) if not p.exists()]
         with ExitStack() as stack:
-            stack.callback(_remove_empty, made)
+            stack.callback(_remove_empty, missing_folders)
             try:
-                with self._writing(self.path / layout.LOCK):
+                with self._explain_write_errors(self.path / layout.LOCK):
                     works = stack.enter_context(locked(self.path / layout.LOCK))
             except Held as other:
                 what = f"another process works on this run ({other.holder})"
@@ -93,7 +93,7 @@ class RunFolder:
                 self._locked = False
 
     @contextmanager
-    def _writing(self, path: Path) -> Iterator[None]:
+    def _explain_write_errors(self, path: Path) -> Iterator[None]:
         """A write that fails (full, read-only, over quota) says where, why, and what is safe."""
         try:
             yield
@@ -125,12 +125,12 @@ class RunFolder:
         self._append(self.starts_file, row)
 
     def _append(self, path: Path, row: dict[str, Any]) -> None:
-        with self._writing(path):
+        with self._explain_write_errors(path):
             append_jsonl(path, row)
 
     def cut_metrics(self, step: int) -> None:
         """Go back to `step`: drop rows of steps that will be repeated, and what a crash left unfinished."""
-        with self._writing(self.path):
+        with self._explain_write_errors(self.path):
             for file in (self.metrics_file, self.timings_file, self.evaluations_file, self.warnings_file):
                 if file.exists():
                     kept = jsonl(row for row in read_jsonl(file, STEP) if row["step"] <= step)
@@ -152,7 +152,7 @@ class RunFolder:
 
     def record_evaluation(self, step: int, metric: str, value: float) -> None:
         others = [row for row in self.evaluations() if (row["step"], row["metric"]) != (step, metric)]
-        with self._writing(self.evaluations_file):
+        with self._explain_write_errors(self.evaluations_file):
             write_jsonl(self.evaluations_file, [*others, {"step": step, "metric": metric, "value": value}])
 
     def best(self, steps: set[int] | None = None) -> tuple[int, float] | None:
@@ -177,7 +177,7 @@ class RunFolder:
         """Write a checkpoint, unless a sound one is there, then `prune`. It is visible only when complete."""
         final = self.path / layout.CHECKPOINTS / f"step-{step:06d}"
         if not final.exists() or damage(final):
-            with self._writing(final):
+            with self._explain_write_errors(final):
                 checkpoint.write(final, step, model, optimizer, self.config)
             self._damaged.discard(final)
         self.prune(keep, step)
@@ -190,7 +190,7 @@ class RunFolder:
         best = self.best({step_of(c) for c in sound})
         for old in folders if sound else []:
             if old not in sound[-keep:] and not (best and step_of(old) == best[0]):
-                with self._writing(old):
+                with self._explain_write_errors(old):
                     checkpoint.discard(old)
 
     def soundest(self) -> Path | None:
@@ -221,13 +221,13 @@ class RunFolder:
 
     def save_rollouts(self, step: int, rows: list[dict[str, Any]]) -> None:
         path = layout.step_file(self.path, layout.ROLLOUTS, step, ".jsonl")
-        with self._writing(path):
+        with self._explain_write_errors(path):
             write_jsonl(path, rows)
 
     def save_tokens(self, step: int, columns: tokens.Columns, contexts: list[dict[str, Any]]) -> None:
         """The token statistics of one step, and what the teacher saw, a row a rollout."""
         path = layout.step_file(self.path, layout.TOKENS, step, ".safetensors")
-        with self._writing(path):
+        with self._explain_write_errors(path):
             write_jsonl(path.with_suffix(".contexts.jsonl"), contexts)
             tokens.write(path, columns)
 

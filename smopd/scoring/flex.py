@@ -55,14 +55,14 @@ def attend(
     scaling: float | None = None,
 ) -> torch.Tensor:
     """[1, H, L, D] of one packed row: compiled, except on the CPU, where only the forward pass exists."""
-    function: Any = flex_attention if query.device.type == "cpu" else _compiled()
+    function: Any = flex_attention if query.device.type == "cpu" else _compile()
     gqa = query.shape[1] != key.shape[1]
     output: torch.Tensor = function(query, key, value, block_mask=mask, scale=scaling, enable_gqa=gqa)
     return output
 
 
 @cache
-def _compiled() -> Any:
+def _compile() -> Any:
     return torch.compile(flex_attention)
 
 

@@ -157,16 +157,16 @@ class _Fused(torch.autograd.Function):
             extra = None if job.auxiliary is None else job.auxiliary[part]
             chunk = rows.Chunk(zs, zt, tokens[part], extra, (student[part], teacher[part]))
             # Before anybody writes over the logits.
-            highest = [_highest(z, tokens[part], job) for z in (zs, zt)] if job.alternatives else []
+            highest = [_find_highest(z, tokens[part], job) for z in (zs, zt)] if job.alternatives else []
             scored = job.score(chunk, job.losses, job.with_gradient)
             if highest:
                 ids, above = (torch.stack(both, 1) for both in zip(*highest, strict=True))
                 job.likeliest.append((ids, above + torch.stack(scored.shared[2:4], 1)[..., None]))
             for column, values in zip(columns, [*scored.values, *scored.shared], strict=True):
                 column[part] = values
-            moving = _moving(columns, part, pieces, job)
-            for gradient, made, moves in zip(gradients, scored.gradients, moving, strict=False):
-                _keep_gradient(gradient[part], made, moves, weight, zt)
+            moving = _select_moving(columns, part, pieces, job)
+            for gradient, chunk_gradient, moves in zip(gradients, scored.gradients, moving, strict=False):
+                _keep_gradient(gradient[part], chunk_gradient, moves, weight, zt)
         ctx.save_for_backward(*gradients)
         ctx.dtype = student.dtype
         ctx.mark_non_differentiable(*columns[losses:])
@@ -181,7 +181,7 @@ class _Fused(torch.autograd.Function):
         return sum(scaled[1:], start=scaled[0]).to(ctx.dtype), None, None, None, None
 
 
-def _highest(z_nV: torch.Tensor, tokens_n: torch.Tensor, job: _Job) -> tuple[torch.Tensor, torch.Tensor]:
+def _find_highest(z_nV: torch.Tensor, tokens_n: torch.Tensor, job: _Job) -> tuple[torch.Tensor, torch.Tensor]:
     """[n, k] ids of the highest uncapped logits (a soft cap keeps their order), and how far above the sampled
     token's each is when capped: with that token's log-probability it is its own.
     """
@@ -213,7 +213,7 @@ def _keep_gradient(
     out_nd.copy_(product if moves is None else torch.where(moves[:, None], product, 0))
 
 
-def _moving(
+def _select_moving(
     columns: list[torch.Tensor], part: slice, pieces: list[Piece], job: _Job
 ) -> Sequence[torch.Tensor | None]:
     """For each loss, which of the chunk's rows can move it (None: all); keeps the weights that were decided.

@@ -95,12 +95,12 @@ def gjs(beta: float = 0.5, temperature: float = 1.0, entry_cap: float | None = N
 def reverse_kl(
     temperature: float = 1.0, entry_cap: float | None = None, both_ways: bool = False
 ) -> Divergence:
-    """KL(student || teacher)."""
+    """KL(student || teacher), the mode-seeking direction."""
     return Divergence("rkl", temperature=temperature, entry_cap=entry_cap, both_ways=both_ways)
 
 
 def forward_kl(temperature: float = 1.0, entry_cap: float | None = None) -> Divergence:
-    """KL(teacher || student)."""
+    """KL(teacher || student), the mode-covering direction."""
     return Divergence("fkl", temperature=temperature, entry_cap=entry_cap)
 
 
@@ -123,7 +123,7 @@ def row_loss(function: Callable[[Rows], torch.Tensor]) -> FunctionLoss:
 @cache
 def sampled_nll() -> FunctionLoss:
     """-log s(y) of the sampled token. With the advantage as its weight it is a policy gradient."""
-    return FunctionLoss("nll", lambda rows: -_sampled(rows.student.log_softmax(-1), rows)[:, 0])
+    return FunctionLoss("nll", lambda rows: -_gather_sampled(rows.student.log_softmax(-1), rows)[:, 0])
 
 
 @cache
@@ -131,7 +131,7 @@ def sampled_kl() -> FunctionLoss:
     """t(y)/s(y) - log(t(y)/s(y)) - 1 of the sampled token: GRPO's estimate of KL(s||t), never negative."""
 
     def value(rows: Rows) -> torch.Tensor:
-        log_s, log_t = (_sampled(z.log_softmax(-1), rows)[:, 0] for z in (rows.student, rows.teacher))
+        log_s, log_t = (_gather_sampled(z.log_softmax(-1), rows)[:, 0] for z in (rows.student, rows.teacher))
         return (log_t - log_s).expm1() - (log_t - log_s)
 
     return FunctionLoss("sampled kl", value)
@@ -174,7 +174,7 @@ def hinge(margin: float) -> FunctionLoss:
 
     def value(rows: Rows) -> torch.Tensor:
         assert rows.auxiliary is not None, "a hinge needs a term with an auxiliary context"
-        log_s, log_t = (_sampled(z.log_softmax(-1), rows)[:, 0] for z in (rows.student, rows.teacher))
+        log_s, log_t = (_gather_sampled(z.log_softmax(-1), rows)[:, 0] for z in (rows.student, rows.teacher))
         nearer, farther = ((log_s - log_p).abs() for log_p in (log_t, rows.auxiliary[:, 0]))
         return (margin + nearer - farther).clamp_min(0)
 
@@ -210,7 +210,7 @@ def drkl(gamma: float = 0.5) -> FunctionLoss:
         sampled, pairs, others = rows.tokens[:, None], [], []
         for log_p in (rows.student.log_softmax(-1), rows.teacher.log_softmax(-1)):
             rest = log_p.scatter(-1, sampled, float("-inf")).logsumexp(-1, True)
-            pairs.append(torch.cat([_sampled(log_p, rows), rest], -1))
+            pairs.append(torch.cat([_gather_sampled(log_p, rows), rest], -1))
             others.append(log_p - rest)
         apart = _kl_terms(*others).scatter(-1, sampled, 0.0).sum(-1)
         return _kl_terms(*pairs).sum(-1) + gamma * apart
@@ -243,7 +243,7 @@ def random_rows(seed: int, count: int = 8, vocabulary: int = 4096, auxiliary: in
     return Rows(student.requires_grad_(), teacher, tokens, further)
 
 
-def _sampled(log_p: torch.Tensor, rows: Rows) -> torch.Tensor:
+def _gather_sampled(log_p: torch.Tensor, rows: Rows) -> torch.Tensor:
     return log_p.gather(-1, rows.tokens[:, None])
 
 

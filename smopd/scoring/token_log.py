@@ -35,14 +35,14 @@ class Others(NamedTuple):
     def of(cls, tokens_N: torch.Tensor, top_tokens_Nk: torch.Tensor, top_logps_Nk: torch.Tensor) -> Others:
         """Those of the k likeliest that were not sampled and are worth writing."""
         worth = (top_tokens_Nk != tokens_N[:, None]) & (top_logps_Nk >= LEAST)
-        found = worth.sum(1), top_tokens_Nk[worth], top_logps_Nk[worth]
+        columns = worth.sum(1), top_tokens_Nk[worth], top_logps_Nk[worth]
         kinds = (getattr(torch, kind) for kind in OTHERS.values())
-        return cls(*(part.to(kind) for part, kind in zip(found, kinds, strict=True)))
+        return cls(*(part.to(kind) for part, kind in zip(columns, kinds, strict=True)))
 
     def ids(self) -> list[int]:
         """The tokens that occur."""
-        found: list[int] = self.tokens.unique().tolist()
-        return found
+        ids: list[int] = self.tokens.unique().tolist()
+        return ids
 
 
 def write_tokens(
@@ -52,8 +52,8 @@ def write_tokens(
     from safetensors.torch import save
 
     tensors = {name: column.contiguous() for name, column in columns.items()}
-    for model, found in others.items():
-        tensors |= {f"{model}_others/{name}": part for name, part in found._asdict().items()}
+    for model, alternatives in others.items():
+        tensors |= {f"{model}_others/{name}": part for name, part in alternatives._asdict().items()}
     write_bytes(path, save(tensors, metadata={key: json.dumps(value) for key, value in names.items()}))
 
 

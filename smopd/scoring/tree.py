@@ -60,8 +60,8 @@ class PrefixTree:
         """The same row with padding up to `length` behind it, which sees itself and which nobody sees."""
         more = length - len(self.input_ids)
         ids, positions = (torch.nn.functional.pad(t, (0, more)) for t in (self.input_ids, self.position_ids))
-        own = torch.arange(length - more, length, device=self.subtree_end.device) + 1
-        return PrefixTree(ids, positions, torch.cat([self.subtree_end, own]), self.index)
+        padding_ends = torch.arange(length - more, length, device=self.subtree_end.device) + 1
+        return PrefixTree(ids, positions, torch.cat([self.subtree_end, padding_ends]), self.index)
 
     def segments(self) -> list[Segment]:
         """The row cut where branches begin and end; a segment's tokens all have the same last descendant."""
@@ -95,9 +95,9 @@ def layout(sequences: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, 
     # Nodes that get no further descendant, and where the row stood then.
     closed: list[tuple[np.ndarray, int]] = []
     length, path, previous = 0, nothing, nothing
-    for k in _sorted(arrays):
+    for k in _sort_indices(arrays):
         tokens = arrays[k]
-        common = _common(previous, tokens)
+        common = _common_prefix_length(previous, tokens)
         closed.append((path[common:], length))
         path = np.concatenate([path[:common], np.arange(length, length + len(tokens) - common)])
         ids.append(tokens[common:])
@@ -143,9 +143,9 @@ def rows_within(sequences: Sequence[Sequence[int]], budget: int) -> list[list[in
     packed tokens in all.
     """
     arrays = [np.asarray(s, dtype=np.int64) for s in sequences]
-    order = _sorted(arrays)
+    order = _sort_indices(arrays)
     lengths = [len(arrays[k]) for k in order]
-    new = [len(arrays[k]) - _common(arrays[before], arrays[k]) for before, k in pairwise(order)]
+    new = [len(arrays[k]) - _common_prefix_length(arrays[before], arrays[k]) for before, k in pairwise(order)]
     fewest = [0]  # packed tokens of the first n sequences
     last_row = [0]  # where the last row of that packing begins
     for n in range(1, len(order) + 1):
@@ -167,13 +167,13 @@ def rows_within(sequences: Sequence[Sequence[int]], budget: int) -> list[list[in
     return rows[::-1]
 
 
-def _sorted(arrays: list[np.ndarray]) -> list[int]:
+def _sort_indices(arrays: list[np.ndarray]) -> list[int]:
     """Indices in lexicographic order; big-endian bytes compare like the numbers they hold, in C."""
     keys = [a.astype(">i8").tobytes() for a in arrays]
     return sorted(range(len(arrays)), key=keys.__getitem__)
 
 
-def _common(a: np.ndarray, b: np.ndarray) -> int:
+def _common_prefix_length(a: np.ndarray, b: np.ndarray) -> int:
     shared = min(len(a), len(b))
     different = np.flatnonzero(a[:shared] != b[:shared])
     return int(different[0]) if len(different) else shared

@@ -77,11 +77,11 @@ class Guards:
 
     def look(self, step: int) -> None:
         rows, evaluations = self.folder.metrics(), self.folder.evaluations()
-        for cause, words in due(Watched(self.config, self.plan, rows, evaluations, self.examples)):
+        for cause, message in due(Watched(self.config, self.plan, rows, evaluations, self.examples)):
             if cause not in self.said:
                 self.said.add(cause)
-                log.warning("step %d: %s", step, words)
-                self.folder.record_warning({"step": step, "cause": cause, "warning": words})
+                log.warning("step %d: %s", step, message)
+                self.folder.record_warning({"step": step, "cause": cause, "warning": message})
 
 
 def due(watched: Watched) -> Iterator[Due]:
@@ -89,13 +89,13 @@ def due(watched: Watched) -> Iterator[Due]:
         yield from guard(watched)
 
 
-def _clipped(watched: Watched, steps: int = CLIPPED_STEPS, least: float = MOSTLY) -> Iterator[Due]:
+def _check_clipping(watched: Watched, steps: int = CLIPPED_STEPS, least: float = MOSTLY) -> Iterator[Due]:
     """Terms that had more than such a share over their cap in every one of the last steps."""
     for term in (term for term in watched.plan.scored if _drops(term.cap)):
         last = watched.values(f"clipped/{term.name}")[-steps:]
         if len(last) == steps and min(last) > least:
             share = f"{fmean(last):.0%} of the tokens of the term {term.name} are over its cap {term.cap}"
-            remedy = _uncapped(watched.config, term.name)
+            remedy = _suggest_uncapping(watched.config, term.name)
             yield f"clipped/{term.name}", f"{share} and get no gradient: {remedy}"
 
 
@@ -104,7 +104,7 @@ def _drops(cap: Cap) -> bool:
     return not cap.moves(torch.tensor([1.0, 1.0, 1e30])).all()
 
 
-def _uncapped(config: Config, term: str) -> str:
+def _suggest_uncapping(config: Config, term: str) -> str:
     """The settings with which the method's plan would leave the term's tokens their gradient."""
     helpful = []
     for name, value in _remedies(config, "clipped").items():
@@ -126,7 +126,7 @@ def _remedies(config: Config, cause: str) -> dict[str, Any]:
     return section.remedies.get(cause, {})
 
 
-def _unrewarded(watched: Watched) -> Iterator[Due]:
+def _check_rewards(watched: Watched) -> Iterator[Due]:
     judged = [row for row in watched.rows if row.get("outcome") is not None]
     last = len(judged)
     while last and judged[last - 1]["outcome"] == 0:
@@ -137,70 +137,70 @@ def _unrewarded(watched: Watched) -> Iterator[Due]:
     if len(zero) < ZERO_STEPS or total < ZERO_VERDICTS:
         return
     odd = ", ".join(f"{count} {status}" for status, count in counts.items() if count and status != "ok")
-    words = f"none of {total} final answers in {len(zero)} steps was right" + (f" ({odd})" if odd else "")
+    issue = f"none of {total} final answers in {len(zero)} steps was right" + (f" ({odd})" if odd else "")
     if last:
         best = max(row["outcome"] for row in judged[:last])
         way = "lower optim.lr, look at the clipped shares, and go back to an earlier checkpoint"
-        yield "no longer right", f"{words}, and up to {best:.0%} were before: {way}"
+        yield "no longer right", f"{issue}, and up to {best:.0%} were before: {way}"
     else:
         way = "read some in rollouts/; does the model solve FULL (smopd eval --views full), and do right"
         way += " answers verify (smopd data check)? else train on easier examples"
-        way = "; ".join([*(said for _, said in _clipped(watched, ZERO_STEPS, PARTLY)), way])
-        yield "never right", f"{words}: {way}"
+        way = "; ".join([*(advice for _, advice in _check_clipping(watched, ZERO_STEPS, PARTLY)), way])
+        yield "never right", f"{issue}: {way}"
 
 
-def _verifier_fails(watched: Watched) -> Iterator[Due]:
+def _check_verifier(watched: Watched) -> Iterator[Due]:
     counts = _verdict_counts(watched.rows[:2])
     total = sum(counts.values())
     if total >= FAILED_VERDICTS and total == sum(counts[status] for status in FAILED):
-        words = ", ".join(f"{counts[status]} {status}" for status in FAILED if counts[status])
+        statuses = ", ".join(f"{counts[status]} {status}" for status in FAILED if counts[status])
         way = "no reply counts as right, whatever it says; mend the verifier and start again"
-        yield "verifier fails", f"the verifier failed on all of the first {total} replies ({words}): {way}"
+        yield "verifier fails", f"the verifier failed on all of the first {total} replies ({statuses}): {way}"
 
 
-def _shrunk(watched: Watched) -> Iterator[Due]:
+def _check_shrinking(watched: Watched) -> Iterator[Due]:
     for term in watched.plan.scored:
         if ends := watched.ends(f"reply_tokens/{term.name}"):
             first, last = ends
             if first >= LEAST_TOKENS and last < SHRUNK * first:
-                words = f"replies of the term {term.name} fell from {first:.0f} to {last:.1f} tokens"
+                issue = f"replies of the term {term.name} fell from {first:.0f} to {last:.1f} tokens"
                 way = "read the last ones in rollouts/; if they say nothing, lower optim.lr or raise"
-                yield f"short/{term.name}", f"{words}: {way} teacher.decay and start again"
+                yield f"short/{term.name}", f"{issue}: {way} teacher.decay and start again"
 
 
-def _cut(watched: Watched) -> Iterator[Due]:
+def _check_token_limit(watched: Watched) -> Iterator[Due]:
     rows = watched.rows[-WINDOW:]
     long, ended = (sum(row.get(f"stop/{stop}") or 0 for row in rows) for stop in ("length", "end"))
     if len(rows) == WINDOW and long and long >= AT_LIMIT * (long + ended):
         limits = watched.config.rollout
-        words = f"{long / (long + ended):.0%} of the last {long + ended} replies were cut by the token limit"
+        issue = f"{long / (long + ended):.0%} of the last {long + ended} replies were cut by the token limit"
         way = f"raise rollout.middle_tokens ({limits.middle_tokens}) and rollout.answer_tokens"
-        yield "cut", f"{words}: {way} ({limits.answer_tokens}); if they run in circles, lower optim.lr"
+        yield "cut", f"{issue}: {way} ({limits.answer_tokens}); if they run in circles, lower optim.lr"
 
 
-def _loops(watched: Watched) -> Iterator[Due]:
+def _check_loops(watched: Watched) -> Iterator[Due]:
     rows = watched.rows[-WINDOW:]
     share = fmean([row.get("looping") or 0.0 for row in rows]) if len(rows) == WINDOW else 0.0
     if share >= LOOPING:
-        words = f"{share:.0%} of the replies of the last {WINDOW} steps say the same over and over"
+        issue = f"{share:.0%} of the replies of the last {WINDOW} steps say the same over and over"
         way = "lower optim.lr and go back to an earlier checkpoint; if the model does so untrained, lower"
-        yield "loops", f"{words}: {way} rollout.temperature"
+        yield "loops", f"{issue}: {way} rollout.temperature"
 
 
-def _entropy(watched: Watched) -> Iterator[Due]:
+def _check_entropy(watched: Watched) -> Iterator[Due]:
     for term in watched.plan.scored:
         if ends := watched.ends(f"entropy/{term.name}"):
             first, last = ends
-            words = f"the student's entropy in the term {term.name} went from {first:.3g} to {last:.3g} nats"
+            issue = f"the student's entropy in the term {term.name} went from {first:.3g} to {last:.3g} nats"
             if last < NO_ENTROPY and last < FADED * first:
                 way = "it samples one and the same reply: lower optim.lr or stop earlier"
-                yield f"certain/{term.name}", f"{words}: {way} (train.eval_every shows when)"
+                yield f"certain/{term.name}", f"{issue}: {way} (train.eval_every shows when)"
             if last > MUCH_ENTROPY and last > GREW * first:
                 way = "it is losing its language: lower optim.lr or optim.grad_clip"
-                yield f"uncertain/{term.name}", f"{words}: {way}, and go back to an earlier checkpoint"
+                yield f"uncertain/{term.name}", f"{issue}: {way}, and go back to an earlier checkpoint"
 
 
-def _full_falls(watched: Watched) -> Iterator[Due]:
+def _check_full(watched: Watched) -> Iterator[Due]:
     helpful = [f"objective.{name}" for name in _remedies(watched.config, "FULL")]
     way = f"give the whole task more weight ({', '.join(helpful)}), " if helpful else ""
     way += "lower optim.lr, or take an earlier checkpoint"
@@ -210,12 +210,12 @@ def _full_falls(watched: Watched) -> Iterator[Due]:
         return
     judged = [row for row in watched.rows if row.get("outcome/full") is not None]
     branch = [(row["outcome/full"], row.get("full_branch") or 0) for row in judged]
-    (first, n), (last, m) = _until_enough(branch), _until_enough(branch[::-1])
+    (first, n), (last, m) = _pool_first_verdicts(branch), _pool_first_verdicts(branch[::-1])
     if n and m and n + m <= sum(count for _, count in branch) and _fell(first, n, last, m, BRANCH_ERRORS):
         yield "FULL", f"answers to the whole task fell from {first:.0%} to {last:.0%} right: {way}"
 
 
-def _until_enough(rows: Sequence[tuple[float, int]]) -> tuple[float, int]:
+def _pool_first_verdicts(rows: Sequence[tuple[float, int]]) -> tuple[float, int]:
     """Share and number of the first verdicts, as soon as there are enough; 0 of 0 where there never are."""
     right = total = 0.0
     for share, count in rows:
@@ -237,5 +237,6 @@ def _verdict_counts(rows: Sequence[Row]) -> dict[str, int]:
 
 
 GUARDS: tuple[Callable[[Watched], Iterator[Due]], ...] = (
-    _clipped, _unrewarded, _verifier_fails, _shrunk, _cut, _loops, _entropy, _full_falls,
+    _check_clipping, _check_rewards, _check_verifier, _check_shrinking, _check_token_limit, _check_loops,
+    _check_entropy, _check_full,
 )  # fmt: skip

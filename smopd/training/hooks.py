@@ -20,7 +20,7 @@ class Hooks:
         """Before the first step of this start; model, optimizer and folder are ready."""
 
     def step_begin(self, step: int) -> None:
-        """Before a step."""
+        """Before a step; the first one of a run is 1."""
 
     def step_end(self, row: dict[str, Any]) -> None:
         """After a step, with its metrics."""

@@ -22,49 +22,57 @@ def explain(
     They should not where other verdicts would have given the step a gradient (groups that are all right or
     all wrong, no right answer to learn from), nor where conversations are cut short and longer ones follow.
     """
-    not_finite = {term.name: _not_finite(losses, term, finite) for term in plan.scored}
+    not_finite = {term.name: _describe_not_finite(losses, term, finite) for term in plan.scored}
     if any(not_finite.values()):
-        return _by_term({name: cause for name, cause in not_finite.items() if cause}), True
+        return _format_causes({name: cause for name, cause in not_finite.items() if cause}), True
     if not finite:
         return "every term's loss is finite, but the gradient is not", True
-    scored = {term.name: _scored(losses, term) for term in plan.scored}
-    moving = _moving(rollouts, scored, plan, moment)
-    missing = {t.name: _missing(rollouts, scored[t.name], t, plan, moment) for t in plan.scored}
+    scored = {term.name: _collect_scored(losses, term) for term in plan.scored}
+    moving = _find_moving(rollouts, scored, plan, moment)
+    missing = {t.name: _explain_missing(rollouts, scored[t.name], t, plan, moment) for t in plan.scored}
     for name in moving:
         if any(loss.terms[name].turn_weights.any() for loss in losses):
-            missing[name] = f"student and teacher agree on all {_kept(scored[name])} tokens that it keeps"
+            missing[name] = (
+                f"student and teacher agree on all {_count_kept(scored[name])} tokens that it keeps"
+            )
         else:
             missing[name] = "its turn weight is 0 for every reply"
-    cause = _by_term(missing)
+    cause = _format_causes(missing)
     if moving and any(play.turns for play in plan.plays):
         return cause, False
-    judged = any(_moving(_judged(rollouts, plan, k), scored, plan, moment) - moving for k in (0, 1))
+    judged = any(
+        _find_moving(_set_verdicts(rollouts, plan, k), scored, plan, moment) - moving for k in (0, 1)
+    )
     return cause, not judged
 
 
-def _by_term(causes: dict[str, str]) -> str:
+def _format_causes(causes: dict[str, str]) -> str:
     return "; ".join(f"term {name!r}: {cause}" for name, cause in causes.items())
 
 
-def _scored(losses: Sequence[RolloutLoss], term: Term) -> Scored:
+def _collect_scored(losses: Sequence[RolloutLoss], term: Term) -> Scored:
     return [pair for loss in losses for pair in loss.terms[term.name].scored()]
 
 
-def _kept(scored: Scored) -> int:
+def _count_kept(scored: Scored) -> int:
     return sum(int((stats.weight != 0).sum()) for _, stats in scored if stats.weight is not None)
 
 
-def _not_finite(losses: Sequence[RolloutLoss], term: Term, finite: bool) -> str:
+def _describe_not_finite(losses: Sequence[RolloutLoss], term: Term, finite: bool) -> str:
     """What of a term is no number; unless the sum is finite, infinity counts too (a cap makes it finite)."""
     for name, what in (("divergence", "loss"), ("weight", f"token weight ({part_name(term.tokens)})")):
-        columns = [column for _, s in _scored(losses, term) if (column := getattr(s, name)) is not None]
+        columns = [
+            column for _, s in _collect_scored(losses, term) if (column := getattr(s, name)) is not None
+        ]
         if bad := sum(int((c.isnan() if finite else ~c.isfinite()).sum()) for c in columns):
             return f"the {what} is not finite on {bad} of {sum(map(len, columns))} tokens"
     whole = all(loss.terms[term.name].value.isfinite() for loss in losses)
     return "" if whole else f"the turn weight ({part_name(term.turns)}) is not finite"
 
 
-def _missing(rollouts: Sequence[Rollout], scored: Scored, term: Term, plan: Plan, moment: Moment) -> str:
+def _explain_missing(
+    rollouts: Sequence[Rollout], scored: Scored, term: Term, plan: Plan, moment: Moment
+) -> str:
     """Which part of a term left nothing to learn from."""
     if not scored:
         chosen = [reply for r in rollouts for reply in term.replies(r.replies(), moment)]
@@ -73,7 +81,7 @@ def _missing(rollouts: Sequence[Rollout], scored: Scored, term: Term, plan: Plan
             return f"all of its {len(chosen)} replies are empty" if chosen else "no reply is chosen for it"
         parts = ", ".join(part_name(part) for part in (term.teacher, term.auxiliary) if part)
         return f"the teacher had no context for any of its {count} replies ({parts})"
-    if kept := _kept(scored):
+    if kept := _count_kept(scored):
         return f"all {kept} tokens that it keeps are over its cap {term.cap}"
     if plan.grade and not any(r.advantage for r in rollouts):
         return "all advantages are 0"
@@ -81,7 +89,9 @@ def _missing(rollouts: Sequence[Rollout], scored: Scored, term: Term, plan: Plan
     return f"the token weight kept none of {tokens} tokens ({part_name(term.tokens)})"
 
 
-def _moving(rollouts: Sequence[Rollout], scored: dict[str, Scored], plan: Plan, moment: Moment) -> set[str]:
+def _find_moving(
+    rollouts: Sequence[Rollout], scored: dict[str, Scored], plan: Plan, moment: Moment
+) -> set[str]:
     """The terms with a token that counts and is not over the cap, or with a reply that was not scored."""
     replies = [r.replies() for r in rollouts]
     _, _, wanted = units_of(replies, plan, moment, Peers(rollouts, moment.draw, moment.done))
@@ -95,7 +105,7 @@ def _moving(rollouts: Sequence[Rollout], scored: dict[str, Scored], plan: Plan, 
     return moving
 
 
-def _judged(rollouts: Sequence[Rollout], plan: Plan, right: int) -> list[Rollout]:
+def _set_verdicts(rollouts: Sequence[Rollout], plan: Plan, right: int) -> list[Rollout]:
     """The same, every other one of them right."""
     other = [
         replace(r, verdicts=tuple(v and replace(v, correct=number % 2 == right) for v in r.verdicts))

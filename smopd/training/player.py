@@ -67,11 +67,11 @@ class StepPlayer:
         """The step's examples: a fresh shuffle every epoch, batches running through it without a gap."""
         count, batch = len(self.examples), self.config.train.rollouts
         places = range((step - 1) * batch, step * batch)
-        return [self.examples[_shuffled(count, self.config.seed, p // count)[p % count]] for p in places]
+        return [self.examples[_shuffle_order(count, self.config.seed, p // count)[p % count]] for p in places]
 
 
 @lru_cache(maxsize=2)
-def _shuffled(count: int, seed: int, epoch: int) -> list[int]:
+def _shuffle_order(count: int, seed: int, epoch: int) -> list[int]:
     order = list(range(count))
     rng(seed, "order", epoch).shuffle(order)
     return order

@@ -60,7 +60,7 @@ def quickstart_run(
     """Base accuracy, training, accuracy after; each part is skipped when the folder already holds it."""
     check_training(config)
     examples = prepared_examples(config, "eval")
-    config = _with_some_tokens(resolve_engine(config))
+    config = _log_some_tokens(resolve_engine(config))
     run = folder.path
     base, trained = (evaluation_folder(run, side) for side in (BASE, TRAINED))
     with folder.lock():
@@ -74,7 +74,7 @@ def quickstart_run(
     return {"base": before, "trained": after}
 
 
-def _with_some_tokens(config: Config) -> Config:
+def _log_some_tokens(config: Config) -> Config:
     """With a token log of the first evaluated examples, so that the pages can show tokens."""
     if config.eval.save_tokens or config.engine.kind != "hf":
         return config

@@ -90,13 +90,15 @@ class StepScorer:
         step = _Step(Peers(all_rollouts, moment.draw, moment.done), moment, gradients)
         self.model.train()
         step.decided = self._look_ahead(rollouts, step)
-        local_losses = self._in_parts(rollouts, lambda part: self._backward_with_oom_retry(part, step))
+        local_losses = self._map_micro_batches(
+            rollouts, lambda part: self._backward_with_oom_retry(part, step)
+        )
         if self.aligned:
             sharding.reshard(self.model)
         self.processes.all_reduce([tensor for tensors in gradients.values() for tensor in tensors])
         return self.processes.gather(without_graph(local_losses)), gradients
 
-    def _in_parts(
+    def _map_micro_batches(
         self, rollouts: list[Rollout], work: Callable[[list[Rollout]], list[RolloutLoss]]
     ) -> list[RolloutLoss]:
         """Micro-batch by micro-batch; where weights are sharded every process makes as many calls."""
@@ -116,7 +118,7 @@ class StepScorer:
         if not self.plan.needs_survey:
             return Survey({}, divisors)
         with torch.no_grad():
-            local_losses = self._in_parts(rollouts, lambda part: self._score(part, step))
+            local_losses = self._map_micro_batches(rollouts, lambda part: self._score(part, step))
         all_losses = self.processes.gather(without_graph(local_losses))
         surveyed = survey([term for term in self.plan.scored if term.needs_survey], all_losses, step.moment)
         return Survey(surveyed.weights, {**surveyed.divisors, **divisors})

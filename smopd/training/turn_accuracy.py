@@ -47,7 +47,7 @@ class TurnAccuracy:
     def _teacher_verdicts(self, all_rollouts: Sequence[Rollout], step: int) -> list[bool]:
         """On the teacher's own replies to some middle turns of the step, sampled like the student's."""
         places = [(r.example, t, r.sample) for r in all_rollouts for t in range(len(r.example.shards) - 1)]
-        known = [(*place, told) for place in places if (told := told_so_far(*place[:2]))]
+        known = [(*place, partial) for place in places if (partial := told_so_far(*place[:2]))]
         draw = (self.config.seed, "teacher's turns", step)
         chosen = self.processes.share(rng(*draw).sample(known, min(TEACHER_REPLIES, len(known))))
         # Whatever samples the student's replies, the teacher is here, beside the weights that are trained.
@@ -56,7 +56,7 @@ class TurnAccuracy:
         driver = replace(self.driver, engine=engine, clean=self.plan.clean)
         with unsharded(self.model), teacher_weights(self.model, "ema"):
             replies = driver.answer_clean([(e, turn, sample) for e, turn, sample, _ in chosen], draw)
-        pairs = [(told, reply.text) for (*_, told), reply in zip(chosen, replies, strict=True)]
+        pairs = [(partial, reply.text) for (*_, partial), reply in zip(chosen, replies, strict=True)]
         return [verdict.correct for verdict in verify_all(pairs)]
 
 

@@ -114,6 +114,6 @@ def test_an_example_that_is_drawn_twice_makes_two_groups_and_grading_keeps_the_o
     peers = Peers(rollouts)
     for number, rollout in enumerate(rollouts):
         assert [r.sample // 3 for r in peers.siblings(rollout.replies()[0])] == [rollout.sample // 3] * 2
-        texts = attempts(rollout.replies()[0], peers, rollout.correct, own=True)
+        texts = attempts(rollout.replies()[0], peers, rollout.correct, with_own=True)
         group = rollouts[number // 3 * 3 :][:3]
         assert texts == [r.conversations[0].final_text for r in group if r.correct == rollout.correct]
