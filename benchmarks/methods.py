@@ -20,8 +20,8 @@ from benchmarks.measure import Case, Work, measure
 from smopd.config import load_config
 from smopd.machine import describe_cpu
 from smopd.methods import DEFAULT, METHODS
+from smopd.objective.scoring_requests import scoring_requests
 from smopd.objective.tokens import Moment
-from smopd.objective.units import units_of
 from smopd.rollout.play import Peers, Rollout
 from smopd.runs.writer import RunFolder
 from smopd.scoring.passes import body_and_head
@@ -101,8 +101,8 @@ def prepare(variant: str, settings: dict[str, Any]) -> Work:
 def _counts(trainer: Trainer, rollouts: list[Rollout], step: int) -> dict[str, float]:
     moment = Moment(step, RUN, (trainer.config.seed, step))
     replies = [rollout.replies() for rollout in rollouts]
-    _, units, _ = units_of(replies, trainer.plan, moment, Peers(rollouts, moment.draw, moment.done))
-    passes = 2 if trainer.plan.needs_survey else 1
+    _, units, _ = scoring_requests(replies, trainer.plan, moment, Peers(rollouts, moment.draw, moment.done))
+    passes = 2 if trainer.plan.needs_whole_step else 1
     return {
         "rollouts": len(rollouts),
         "sampled": sum(len(reply.tokens) for of_rollout in replies for reply in of_rollout),

@@ -28,8 +28,8 @@ from smopd.doctor.speed_parts import save_model
 from smopd.errors import UserError
 from smopd.methods.sdft import METHODS as SDFTS
 from smopd.models.adapters import student_parameters, teacher_parameters
+from smopd.objective.scoring_requests import scoring_requests
 from smopd.objective.tokens import Moment
-from smopd.objective.units import units_of
 from smopd.pocket import MODEL_DIR
 from smopd.rollout import Conversation, Rollout
 from smopd.rollout.play import Peers
@@ -112,7 +112,7 @@ def given_sequences(settings: Steps) -> list[Scored]:
     renderer, plan = load_renderer(MODEL_DIR), plan_of(training_config(settings))
     rollouts = [Rollout(c.example, (c,), (None,)) for c in given_conversations(settings)]
     moment = Moment(1, 1, (settings.seed, 1))
-    replies, units, _ = units_of([r.replies() for r in rollouts], plan, moment, Peers(rollouts))
+    replies, units, _ = scoring_requests([r.replies() for r in rollouts], plan, moment, Peers(rollouts))
     sequences = []
     for unit in units:
         reply, ((_, shown),) = replies[unit.reply], unit.contexts

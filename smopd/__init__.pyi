@@ -9,5 +9,5 @@ from smopd.data.reading import load_examples as load_examples
 from smopd.errors import UserError as UserError
 from smopd.methods import Method as Method
 from smopd.runs.run import Run as Run
-from smopd.verify.own import verifier as verifier
+from smopd.verify.custom import verifier as verifier
 from smopd.verify.verdict import Verdict as Verdict

@@ -74,7 +74,7 @@ def track(what: str, total: int = 0, done: int = 0, eta: bool = True) -> Iterato
 
 
 @contextmanager
-def late(what: str) -> Iterator[None]:
+def delayed_status(what: str) -> Iterator[None]:
     """Work that is mostly over at once: without a terminal it says what it is only after a second."""
     if console.is_terminal:
         with console.status(Text(what)):

@@ -28,7 +28,7 @@ from smopd import train as train_from_python
 from smopd.cli.main import main
 from smopd.config import Config, load_config
 from smopd.models import ChatModel, load_model
-from smopd.verify import own
+from smopd.verify import custom
 
 torch.set_num_threads(1)
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
@@ -72,7 +72,7 @@ def shared(name: str) -> Path:
 def forgotten() -> Iterator[None]:
     """Verifiers of one's own that a test loaded are not there for the next."""
     yield
-    own.unload_verifiers()
+    custom.unload_verifiers()
 
 
 @pytest.fixture(scope="session")

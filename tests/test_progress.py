@@ -82,7 +82,7 @@ def test_a_name_between_colons_is_no_picture(monkeypatch, terminal):
         screen.print("pocket:train:3")
     with progress.track("playing pocket:train:3", 2) as update:
         update(2)
-    with progress.late("reading pocket:train:3"):
+    with progress.delayed_status("reading pocket:train:3"):
         pass
     assert "\U0001f68b" not in out.getvalue()
     assert out.getvalue().count("pocket:train:3") >= 3

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.browser import Browser, browser, missing
 
 from smopd.files import read_jsonl
-from smopd.viewer.look.build import make_view
+from smopd.viewer.pages.build import make_view
 
 WIDE, PHONE = (1280, 860), (400, 800)
 OPEN = "document.querySelectorAll('.tokens .k').length"

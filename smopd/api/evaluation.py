@@ -14,7 +14,7 @@ from smopd.evaluation.finished import Evaluation
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, file_digest
 from smopd.runs.evaluations import BASE, evaluation_folder, slug
-from smopd.verify import load_verifiers, own, tasks
+from smopd.verify import custom, load_verifiers, tasks
 
 
 def evaluate(
@@ -59,7 +59,7 @@ def evaluate(
     adapter = resolve_adapter(wanted) if wanted else None
     processes = Processes()
     folder = processes.broadcast(Path(out) if out is not None else _folder(call, config, adapter, base))
-    own.unload_verifiers()
+    custom.unload_verifiers()
     with materialize_inputs(folder, call.inputs, processes) as files:
         if "data.verifiers" in files:
             files["data.verifiers"] = [files["data.verifiers"]]
@@ -79,11 +79,11 @@ def evaluate(
 
 def _add(call: TrainingCall, config: Config, rows: Any, verifier: Any) -> None:
     """Examples and verifier of this call, which the evaluation's folder keeps."""
-    own.unload_verifiers()
+    custom.unload_verifiers()
     known, every = None, False
     if verifier is None:
         load_verifiers(config.data.verifiers)
-        names = own.loaded_tasks()
+        names = custom.loaded_tasks()
         known = tasks.find(names[0]) if len(names) == 1 else None
         every = any(EVERY in verifier_facts(Path(file)) for file in config.data.verifiers)
     judged, judges = judged_examples({"eval": rows}, verifier, "eval", known, every and known is not None)

@@ -23,7 +23,7 @@ from smopd.files import digest, jsonl, write_text
 from smopd.methods import Method
 from smopd.plugins import register_in_memory_module
 from smopd.runs.layout import CONFIG
-from smopd.verify import own, tasks
+from smopd.verify import custom, tasks
 from smopd.verify.task import Task
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Inputs:
             self.held[name] = hold
 
     def add_verifier(self, judges: Judges) -> None:
-        hold = partial(own.keep_here, functions=judges.functions, fields=judges.fields)
+        hold = partial(custom.register_in_process, functions=judges.functions, fields=judges.fields)
         self.add("verifier.py", "data.verifiers", judges.file, hold)
         if judges.file.reason:
             limits = "it is called in this process, one reply at a time, without a limit of time or memory"

@@ -26,7 +26,7 @@ from smopd.data.columns import FIELD
 from smopd.errors import UserError
 from smopd.methods import Method
 from smopd.plugins import file_text_digest
-from smopd.verify import own, tasks
+from smopd.verify import custom, tasks
 
 Function = Callable[..., Any]
 # Said in the file of a verifier, and read there when a run is evaluated or goes on.
@@ -65,7 +65,7 @@ def judges_of(verifier: Function | Sequence[Function], plain: bool) -> Judges:
             kind = type(function).__name__
             expected = "expected a function of (answer, reply) that returns True, False or None"
             raise UserError(f"verifier: {expected}, found {kind}")
-    marks = {mark["task"]: mark for f in verifiers if (mark := own.marks(f))}
+    marks = {mark["task"]: mark for f in verifiers if (mark := custom.marks(f))}
     if len(verifiers) > 1 and len(marks) < len(verifiers):
         raise UserError("verifier: of several functions each needs its task: mark them @smopd.verifier(TASK)")
     if marks:
@@ -90,7 +90,7 @@ def _verifier_file(functions: dict[str, Function], marks: dict[str, Any], part: 
     def compose() -> str:
         source, last = Source(), []
         names = {task: source.expression(function) for task, function in functions.items()}
-        there = own.tasks_in(source.text())
+        there = custom.tasks_in(source.text())
         for number, (task, name) in enumerate(names.items()):
             if task not in there:
                 options = ", ".join(f"{k}={v!r}" for k, v in marks[task].items() if k != "task")
@@ -98,7 +98,7 @@ def _verifier_file(functions: dict[str, Function], marks: dict[str, Any], part: 
                 last.append(f"{mark}\n    return {name}(answer{part}, reply)")
         imported = ["from smopd.verify import verifier as _verifier"] if last else []
         text = source.text("\n\n\n".join([*imported, *last]))
-        if sorted(own.tasks_in(text)) != sorted(functions):
+        if sorted(custom.tasks_in(text)) != sorted(functions):
             raise NoSourceError("its text marks other functions than the one passed")
         return text
 

@@ -16,7 +16,7 @@ from smopd.runs.run import Run
 from smopd.runs.target import identify
 from smopd.trainer_names import explain_name
 from smopd.training.hooks import Hooks
-from smopd.verify import load_verifiers, own
+from smopd.verify import custom, load_verifiers
 
 OnStep = Callable[[dict[str, Any]], Any]
 
@@ -116,7 +116,7 @@ def run_training(
     if call.checkpoint:
         raise UserError(f"{call.checkpoint}: is a checkpoint; training goes on in its run folder, {call.run}")
     base = call.config(trial=True)
-    own.unload_verifiers()  # of an earlier call; a task may have another verifier now
+    custom.unload_verifiers()  # of an earlier call; a task may have another verifier now
     load_verifiers([f for f in base.data.verifiers if verifier is None or Path(f).parent.name != INPUTS])
     if verifier is not None and rows["train"] is None:
         rows = {**rows, "train": base.data.train}  # they become examples of its task
@@ -125,7 +125,7 @@ def run_training(
         call.inputs.add_verifier(judges)
     for split, part in examples.items():
         call.inputs.add_examples(split, part)
-    own.unload_verifiers()
+    custom.unload_verifiers()
 
     from smopd.runs.writer import RunFolder
     from smopd.training.loop import Stopped

@@ -205,7 +205,7 @@ def _play(talk: "Talk", screen: _Screen) -> None:
 
     from smopd.verify.verdict import describe_verdict
     from smopd.verify.verifiers import verify
-    from smopd.viewer.look.conversations import answer_text
+    from smopd.viewer.pages.conversations import answer_text
 
     right = answer_text(talk.example.task, talk.example.answer)
     verdicts = {name: verify(talk.example, side.final_text) for name, side in talk.sides.items()}

@@ -106,12 +106,12 @@ def plan(
     from smopd.planning.plan import MFU, make_plan
     from smopd.planning.report import markdown, table, text, to_json
     from smopd.planning.shapes import find_gpu, find_shape, read_shape
-    from smopd.progress import late
+    from smopd.progress import delayed_status
 
     device = find_gpu(gpu)
     plans, sources = [], []
     configs = [load_config(recipe, set_ or []) for recipe in recipes]
-    with late(f"planning {', '.join(recipes)}"):
+    with delayed_status(f"planning {', '.join(recipes)}"):
         for config in configs:
             explicit = (read_shape(model_config), str(model_config)) if model_config else None
             shape, source = explicit or find_shape(config)

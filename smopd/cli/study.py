@@ -196,10 +196,10 @@ def calibration(run: Annotated[Path, Arg(help=LOGGED)], as_json: Json = False) -
 
     Example: smopd study calibration runs/pocket-entropy-seed42
     """
-    from smopd.progress import late
+    from smopd.progress import delayed_status
     from smopd.study import calibration as tokens
 
-    with late(f"reading {run / 'tokens'}"):
+    with delayed_status(f"reading {run / 'tokens'}"):
         stats = tokens.calibration(tokens.load_tokens(run))
     if stats is None:
         raise UserError(f"{run}: the token log holds no middle reply")

@@ -36,13 +36,13 @@ def view(
       smopd view runs/qwen3 --serve --live 30
     """
     from smopd.progress import track
-    from smopd.viewer.look.build import make_view
+    from smopd.viewer.pages.build import make_view
 
     page = make_view(paths, out, live, track)
     if not serve and not live:
         emit({"view": str(page)}) if as_json else say(page.resolve().as_uri())
         return
-    from smopd.viewer.look.serve import keep_showing
+    from smopd.viewer.pages.serve import keep_showing
 
     def remake() -> None:
         try:
@@ -148,10 +148,10 @@ def _audit(path: Path, as_json: bool) -> None:
 
 
 def _report_run(path: Path, as_json: bool) -> None:
-    from smopd.progress import late
+    from smopd.progress import delayed_status
     from smopd.viewer.results import report_run
 
-    with late(f"reading {path}"):
+    with delayed_status(f"reading {path}"):
         page, data = report_run(path)
     if as_json:
         emit({"report": str(page), "missing": [one._asdict() for one in data.missing]})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from smopd.data.example import Example
 from smopd.errors import UserError
-from smopd.verify import own, tasks, verify_all
+from smopd.verify import custom, tasks, verify_all
 from smopd.verify.task import Replies
 from smopd.verify.verdict import FAILED, Verdict
 
@@ -23,7 +23,7 @@ def refuse_failing_verifiers(examples: Sequence[Example]) -> None:
     loaded for it. Verifiers of smopd's own are not tried.
     """
     for name, some in group_by_task(examples).items():
-        task = tasks.find(name) if name in own.loaded_tasks() else None
+        task = tasks.find(name) if name in custom.loaded_tasks() else None
         if task and (problem := _failure(some, task.reference_replies, tell=False)[0]):
             raise UserError(problem)
 

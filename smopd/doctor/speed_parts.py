@@ -30,7 +30,7 @@ from smopd.pocket import MODEL_DIR
 from smopd.rollout import Driver, Rollout, Sampling
 from smopd.rollout.assembly import make_engine
 from smopd.rollout.engine import Engine
-from smopd.rollout.stock import StockEngine
+from smopd.rollout.hf_generate import StockEngine
 from smopd.runs.writer import RunFolder
 from smopd.scoring import gjs, passes, plain, token_stats
 from smopd.training.loop import Trainer

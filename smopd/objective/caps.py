@@ -33,7 +33,7 @@ class Cap:
     def over(self, cost: torch.Tensor) -> torch.Tensor:
         return cost > self.limit
 
-    def moves(self, cost: torch.Tensor) -> torch.Tensor:
+    def has_gradient(self, cost: torch.Tensor) -> torch.Tensor:
         """Which tokens keep a gradient. A cost that is not a number does: it must be seen in the gradient."""
         return torch.ones_like(cost, dtype=torch.bool) if self.keeps_direction else ~self.over(cost)
 
@@ -48,7 +48,7 @@ class SoftCap(Cap):
     def apply(self, cost: torch.Tensor) -> torch.Tensor:
         return cost if self.limit == inf else self.limit * (cost / self.limit).log1p()
 
-    def moves(self, cost: torch.Tensor) -> torch.Tensor:
+    def has_gradient(self, cost: torch.Tensor) -> torch.Tensor:
         return torch.ones_like(cost, dtype=torch.bool)
 
 

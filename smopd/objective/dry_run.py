@@ -19,8 +19,8 @@ from smopd.lazy import torch
 from smopd.objective.grades import grade_groups
 from smopd.objective.loss import decide, term_loss
 from smopd.objective.plan import Plan, Term
+from smopd.objective.scoring_requests import scoring_requests
 from smopd.objective.tokens import Moment, Tokens
-from smopd.objective.units import units_of
 from smopd.plugins import Unexpected
 from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import Stop
@@ -72,7 +72,7 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
     # Without a grade there are no advantages: whoever reads them gets no number.
     rollouts = grade_groups(rollouts, plan.grade) if plan.grade else graded(rollouts, [nan] * len(rollouts))
     peers = Peers(rollouts, moment.draw, moment.done)
-    replies, units, wanted = units_of([r.replies() for r in rollouts], plan, moment, peers)
+    replies, units, wanted = scoring_requests([r.replies() for r in rollouts], plan, moment, peers)
     stats = {
         (unit.reply, term.name): _statistics(len(replies[unit.reply].tokens), term, len(unit.auxiliary[1]))
         for unit in units
@@ -81,7 +81,7 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
     for term in plan.scored:
         numbers = [k for k, name in stats if name == term.name]
         tokens = [Tokens(stats[k, term.name], replies[k], moment) for k in numbers]
-        decisions = decide(term, tokens) if term.needs_survey else [decide(term, [t])[0] for t in tokens]
+        decisions = decide(term, tokens) if term.needs_whole_step else [decide(term, [t])[0] for t in tokens]
         for k, decision in zip(numbers, decisions, strict=True):
             with term.calling("tokens"):
                 _check_finite(decision.weight, _explain_missing(plan, term))

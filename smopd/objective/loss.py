@@ -26,7 +26,7 @@ def decide(term: Term, replies: Sequence[Tokens]) -> list[Decision]:
     with term.calling("tokens"):
         weights = weights_of(term.tokens, replies)
     with term.calling("cap"):
-        moving = (checked_vector(term.cap.moves(t.divergence), len(t.divergence)) for t in replies)
+        moving = (checked_vector(term.cap.has_gradient(t.divergence), len(t.divergence)) for t in replies)
         return [Decision(w, (w != 0) & moves) for w, moves in zip(weights, moving, strict=True)]
 
 
@@ -122,14 +122,14 @@ def pool_of(term: Term, played: Reply | Rollout) -> Pool:
 
 
 @dataclass(frozen=True)
-class Survey:
+class StepStatistics:
     """What a first look at the whole step decided."""
 
     weights: Mapping[tuple[str, int, str, int, str], torch.Tensor]  # by `key_of` a reply, and term
     divisors: Mapping[tuple[str, Pool], float]  # by term and pool; one that is missing is 1
 
 
-def survey(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment) -> Survey:
+def step_statistics(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment) -> StepStatistics:
     """Decide for the terms that look at more than one reply, from statistics of the whole step."""
     weights: dict[tuple[str, int, str, int, str], torch.Tensor] = {}
     divisors: dict[tuple[str, Pool], float] = {}
@@ -142,7 +142,7 @@ def survey(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment: Moment)
             pools[pool_of(term, reply)].append(decision.weight.double())
         for pool, counted in pools.items() if term.per != "reply" else ():
             divisors[term.name, pool] = float(_divisor(term, torch.cat(counted)))
-    return Survey(weights, divisors)
+    return StepStatistics(weights, divisors)
 
 
 def key_of(reply: Reply) -> tuple[str, int, str, int]:

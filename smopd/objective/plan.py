@@ -84,7 +84,7 @@ class Term:
         if not isinstance(self.tokens, Weight):
             check_function(f"{here}tokens", self.tokens, "tokens")
         check_function(f"{here}turns", self.turns, "turns")
-        caps = all(callable(getattr(self.cap, name, None)) for name in ("apply", "over", "moves"))
+        caps = all(callable(getattr(self.cap, name, None)) for name in ("apply", "over", "has_gradient"))
         require(caps, f"{here}cap", self.cap, "a cap such as hard(0.5)")
         check_word(f"{here}mean_over", self.mean_over, get_args(MeanOver))
         check_word(f"{here}per", self.per, get_args(Per))
@@ -118,7 +118,7 @@ class Term:
         return as_weight(self.tokens).selects
 
     @property
-    def needs_survey(self) -> bool:
+    def needs_whole_step(self) -> bool:
         """Whether a token's weight depends on other replies of the step, so that all are scored first."""
         counts_weights = self.per != "reply" and self.mean_over in ("kept", "weight")
         return counts_weights or as_weight(self.tokens).scope == "batch"
@@ -161,9 +161,9 @@ class Plan:
         return tuple(term for term in self.terms if term.scale)
 
     @property
-    def needs_survey(self) -> bool:
+    def needs_whole_step(self) -> bool:
         """Whether the whole step is scored once without gradient first."""
-        return any(term.needs_survey for term in self.scored)
+        return any(term.needs_whole_step for term in self.scored)
 
     @property
     def samples(self) -> int:

@@ -11,8 +11,8 @@ from smopd.chat.views import View, user_turns
 from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.objective.plan import Plan
+from smopd.objective.scoring_requests import scoring_requests
 from smopd.objective.tokens import Moment
-from smopd.objective.units import units_of
 from smopd.planning.averages import Averages
 from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import Stop, traits_of
@@ -182,7 +182,7 @@ def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gp
     chat, steps, size = TypicalChat(lengths), config.train.steps, config.train.micro_batch
     # The rollouts of a group are of one example.
     examples = [chat.example(count, k // plan.samples) for k, count in enumerate(turns)]
-    load = Load(len(turns), passes=2 if plan.needs_survey else 1)
+    load = Load(len(turns), passes=2 if plan.needs_whole_step else 1)
     calls = list[SampledLoad]()
     first, *branches = plan.plays
     shares = {first: prod(1 - play.share for play in branches if play.instead)}
@@ -200,7 +200,7 @@ def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gp
             ]
         for start in range(0, len(turns), size):
             chosen = [rollout.replies() for rollout in rollouts[start : start + size]]
-            replies, units, _ = units_of(chosen, plan, Moment(steps, steps), Peers(rollouts))
+            replies, units, _ = scoring_requests(chosen, plan, Moment(steps, steps), Peers(rollouts))
             shown = []
             for unit in units:
                 reply, (_, further) = replies[unit.reply], unit.auxiliary

@@ -17,10 +17,10 @@ from torch.nn import Module
 from smopd.models.adapters import evaluating
 from smopd.rollout.buffers import GROWTH, padded_columns, padded_rows
 from smopd.rollout.engine import Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
+from smopd.rollout.hf_generate import StockEngine
 from smopd.rollout.kv import BatchCache, Kept, RowCache
 from smopd.rollout.sampler import pick, uniforms
 from smopd.rollout.static import LOOK, Capture, CudaGraphs, StaticSteps
-from smopd.rollout.stock import StockEngine
 from smopd.scoring import attention
 from smopd.scoring.passes import packable
 

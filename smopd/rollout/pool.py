@@ -62,7 +62,7 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url, self.in_flight = url, 0
-        self.aside = ""  # why no request goes there; empty while it is used
+        self.unavailable_reason = ""  # why no request goes there; empty while it is used
         self.epoch = 0  # counts how often it was set aside
         self.strikes = 0  # the same since its last good answer: the pauses grow with them
         self.rests_until = 0.0
@@ -92,7 +92,7 @@ class Pool(Generic[S]):
 
     @property
     def usable(self) -> list[S]:
-        return [server for server in self.servers if not server.aside]
+        return [server for server in self.servers if not server.unavailable_reason]
 
     def start(self, probe: Callable[[S], None]) -> None:
         """Look at every server once. UserError if one is set up wrongly, EngineLost if none answers."""
@@ -108,7 +108,7 @@ class Pool(Generic[S]):
             try:
                 action(server)
             except Unreachable as error:
-                self.set_aside(server, epoch, error)
+                self.mark_unavailable(server, epoch, error)
 
         self.cancellation = Cancellation()
         side_by_side(run, self.usable, len(self.servers), self.cancellation)
@@ -142,13 +142,13 @@ class Pool(Generic[S]):
             try:
                 result = send(server)
             except Unreachable as error:
-                self.set_aside(server, epoch, error)
+                self.mark_unavailable(server, epoch, error)
                 reason = str(error)
             else:
                 with self._changed:
                     server.strikes = 0
                     if server.epoch == epoch:
-                        server.aside = ""
+                        server.unavailable_reason = ""
                     if name:
                         self._homes[name] = server
                 return result
@@ -166,14 +166,14 @@ class Pool(Generic[S]):
                     raise self._make_lost_error(reason, rounds)
                 cancellation.wait(self.backoff(rounds - 1, key))
 
-    def set_aside(self, server: Server, epoch: int, error: Exception) -> None:
+    def mark_unavailable(self, server: Server, epoch: int, error: Exception) -> None:
         """Send nothing there until it has rested. A failure of an earlier `epoch` says nothing of it now."""
         with self._changed:
             if server.epoch != epoch:
                 return
-            if not server.aside:
+            if not server.unavailable_reason:
                 self._report("set aside: %s", error)
-            server.aside = str(error) or type(error).__name__
+            server.unavailable_reason = str(error) or type(error).__name__
             asked = min(getattr(error, "retry_after", None) or 0.0, LONGEST_PAUSE)
             server.rests_until = time.monotonic() + max(self.backoff(server.strikes, server.url), asked)
             server.strikes += 1
@@ -187,7 +187,7 @@ class Pool(Generic[S]):
         while not cancellation.is_set():
             with self._changed:
                 now = time.monotonic()
-                untested = [s for s in self.servers if s.aside and s.trial != s.epoch]
+                untested = [s for s in self.servers if s.unavailable_reason and s.trial != s.epoch]
                 rested = [s for s in untested if s.rests_until <= now]
                 usable = self.usable if self._probe else self.usable + rested
                 untried = [s for s in usable if s not in tried] or usable
@@ -195,9 +195,9 @@ class Pool(Generic[S]):
                 if free:
                     server = min(free, key=lambda s: s.in_flight - HOME * (s is home))
                     server.in_flight += 1
-                    server.trial = server.epoch if server.aside else -1
+                    server.trial = server.epoch if server.unavailable_reason else -1
                     return server, server.epoch
-                if all(s.aside and s.strikes > self.retries + 1 for s in self.servers):
+                if all(s.unavailable_reason and s.strikes > self.retries + 1 for s in self.servers):
                     raise self._make_lost_error()
                 if not self._probe or not rested:
                     rests = [s.rests_until - now for s in untested if s not in rested]
@@ -214,10 +214,10 @@ class Pool(Generic[S]):
         except Cancelled:  # the next call looks again
             pass
         except Exception as error:  # also one that came back set up wrongly: the others can do without it
-            self.set_aside(server, server.epoch, error)
+            self.mark_unavailable(server, server.epoch, error)
         else:
             self._report("back: %s", server.url)
-            server.aside = ""
+            server.unavailable_reason = ""
         with self._changed:
             server.trial = -1
             self._changed.notify_all()
@@ -225,7 +225,11 @@ class Pool(Generic[S]):
     def _make_lost_error(self, why: str = "", tries: int = 0) -> EngineLost:
         urls = " or ".join(s.url for s in self.servers)
         count = f" in {tries} {'tries' if tries > 1 else 'try'}" if tries else ""
-        reasons = "\n  ".join(dict.fromkeys([why] if why else [s.aside for s in self.servers if s.aside]))
+        reasons = "\n  ".join(
+            dict.fromkeys(
+                [why] if why else [s.unavailable_reason for s in self.servers if s.unavailable_reason]
+            )
+        )
         advice = (
             "nothing is wrong with the run: see that the servers run, then the same command continues it; "
             "for busy ones lower engine.concurrency or raise engine.timeout and engine.retries (--set)"

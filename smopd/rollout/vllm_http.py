@@ -144,8 +144,8 @@ class VLLMServers(Engine):
         with server.loading:
             if server.loaded == adapter.name:
                 return server.loads
-            if server.aside:  # the thread that held the lock before found out
-                raise Unreachable(server.aside)
+            if server.unavailable_reason:  # the thread that held the lock before found out
+                raise Unreachable(server.unavailable_reason)
             server.held.add(adapter.name)
             epoch = server.epoch
             where = {"lora_name": adapter.name, "lora_path": str(adapter.path)}
@@ -160,7 +160,7 @@ class VLLMServers(Engine):
                 if error.status == 500 and self._is_healthy(server):
                     raise self._make_load_error(server, str(error)) from None
                 # Before the lock is free: not every waiting thread has to find out.
-                self._pool.set_aside(server, epoch, error)
+                self._pool.mark_unavailable(server, epoch, error)
                 raise
             server.loaded = adapter.name
             server.loads += 1

@@ -27,7 +27,7 @@ from smopd.chat import Renderer
 from smopd.lazy import torch
 from smopd.objective.loss import RolloutLoss
 from smopd.objective.plan import Plan
-from smopd.objective.units import teacher_contexts as contexts_of
+from smopd.objective.scoring_requests import teacher_contexts as contexts_of
 from smopd.rollout.play import Peers
 from smopd.scoring.token_log import Framework, Others, read_tokens, write_tokens
 

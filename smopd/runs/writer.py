@@ -193,7 +193,7 @@ class RunFolder:
                 with self._explain_write_errors(old):
                     checkpoint.discard(old)
 
-    def soundest(self) -> Path | None:
+    def latest_valid_checkpoint(self) -> Path | None:
         """The newest undamaged checkpoint, None without any; an error if all are damaged."""
         problems: list[str] = []
         for folder in reversed(self.checkpoints()):
@@ -211,7 +211,7 @@ class RunFolder:
 
     def restore(self, model: PeftModel, optimizer: Optimizer, only: Path | None = None) -> int:
         """Load the newest undamaged checkpoint, or `only` the one given; its step, 0 without one."""
-        chosen = only or self.soundest()
+        chosen = only or self.latest_valid_checkpoint()
         if chosen is None:
             return 0
         if only and (problem := damage(only)):

@@ -234,7 +234,7 @@ def _select_moving(
             stats = [TokenStats(value, a, b, c, d, None, top, extra) for value in values]
             for k, decision in enumerate(job.decide(piece.reply, stats)):
                 job.weights[k].append(decision.weight.to(job.wide))
-                moving[k].append(decision.moves)
+                moving[k].append(decision.has_gradient)
         first = last
     # A chunk holds whole replies, or a part of one.
     whole = pieces[0].rows == pieces[0].length

@@ -45,7 +45,7 @@ class Decision(NamedTuple):
     """Which tokens of a reply carry loss: their weights, and which rows can have a gradient."""
 
     weight: torch.Tensor  # [n]; 0 for a token without loss
-    moves: torch.Tensor  # [n] bool; False where the weight is 0 or a cap leaves no gradient
+    has_gradient: torch.Tensor  # [n] bool; False where the weight is 0 or a cap leaves no gradient
 
 
 # Number of the reply, its statistics under each row loss (detached) -> a decision for each row loss.

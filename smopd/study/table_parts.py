@@ -187,7 +187,7 @@ class TableBuilder:
     def accuracy_heads(self) -> list[str]:
         return [*(f"{view.upper()}, %" for view in self.results.views), *(["gap"] if self.has_gap else [])]
 
-    def judged(self, place: Place, view: str) -> Entry:
+    def verdict_of(self, place: Place, view: str) -> Entry:
         """The verdict of a row, or why it has none."""
         if place.arm == self.results.reference:
             return ("reference",)
@@ -197,7 +197,7 @@ class TableBuilder:
 
     def difference(self, table: str, place: Place, view: str) -> list[Entry]:
         """Difference, clustered interval, Welch p, adjusted p, verdict."""
-        effect, verdict = self.effects[view].get(place), self.judged(place, view)
+        effect, verdict = self.effects[view].get(place), self.verdict_of(place, view)
         if not effect:
             return [EMPTY, EMPTY, EMPTY, EMPTY, verdict]
         origin, c = self.compared(table, place, view), effect.clustered

@@ -163,7 +163,7 @@ def _tests(
     for place in make.treatments if make.effects[view] else []:
         effect = make.effects[view].get(place)
         shown = entries(effect, make.compared(name, place, view)) if effect else [EMPTY] * len(heads)
-        rows.append(Row(place.arm, [*shown, make.judged(place, view)], make.group(place)))
+        rows.append(Row(place.arm, [*shown, make.verdict_of(place, view)], make.group(place)))
     title, heads = f"{view.upper()}: over {kind}", ("arm", *heads, "verdict")
     return study_table(name, "Tests", title, caption, heads, rows, *text_columns, len(heads) - 1)
 
@@ -228,7 +228,16 @@ def paper_table(make: TableBuilder) -> StudyTable:
                     apart = of.number("less-paper", effect.delta - theirs / 100, points)
                 paper = NONE if accuracy is None else f"{accuracy:.1f}"
                 papers = NONE if theirs is None else f"{theirs:+.1f}"
-                entries = (view.upper(), ours, paper, delta, papers, apart, make.judged(place, view), source)
+                entries = (
+                    view.upper(),
+                    ours,
+                    paper,
+                    delta,
+                    papers,
+                    apart,
+                    make.verdict_of(place, view),
+                    source,
+                )
                 rows.append(Row(place.arm, entries, make.group(place)))
     heads = (
         "arm", "view", "ours, %", "paper, %", "our difference", "paper's", "ours less paper's", "our verdict",

@@ -101,7 +101,7 @@ def _check_clipping(watched: Watched, steps: int = CLIPPED_STEPS, least: float =
 
 def _drops(cap: Cap) -> bool:
     """Whether a token over it has no gradient."""
-    return not cap.moves(torch.tensor([1.0, 1.0, 1e30])).all()
+    return not cap.has_gradient(torch.tensor([1.0, 1.0, 1e30])).all()
 
 
 def _suggest_uncapping(config: Config, term: str) -> str:

@@ -105,7 +105,7 @@ class Trainer:
 
     def _begin(self) -> Path | None:
         self.folder.begin()
-        return self.folder.soundest()
+        return self.folder.latest_valid_checkpoint()
 
     def train(self, report: Report | None = None, hooks: Hooks | None = None) -> None:
         """Run to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""

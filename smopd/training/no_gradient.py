@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from smopd.objective.loss import RolloutLoss, decide, key_of
 from smopd.objective.plan import Plan, Term, part_name
+from smopd.objective.scoring_requests import scoring_requests
 from smopd.objective.tokens import Moment, Tokens
-from smopd.objective.units import units_of
 from smopd.rollout.play import Peers, Reply, Rollout
 from smopd.scoring.stats import TokenStats
 from smopd.training.player import grade_groups
@@ -94,13 +94,15 @@ def _find_moving(
 ) -> set[str]:
     """The terms with a token that counts and is not over the cap, or with a reply that was not scored."""
     replies = [r.replies() for r in rollouts]
-    _, _, wanted = units_of(replies, plan, moment, Peers(rollouts, moment.draw, moment.done))
+    _, _, wanted = scoring_requests(replies, plan, moment, Peers(rollouts, moment.draw, moment.done))
     by_key = {key_of(reply): reply for of_rollout in replies for reply in of_rollout}
     moving = set()
     for term in plan.scored:
         tokens = [Tokens(stats, by_key[key_of(reply)], moment) for reply, stats in scored[term.name]]
         replies_now = sum(len(numbers) for (_, name), numbers in wanted.items() if name == term.name)
-        if replies_now > len(tokens) or any(d.moves.any() for d in (decide(term, tokens) if tokens else ())):
+        if replies_now > len(tokens) or any(
+            d.has_gradient.any() for d in (decide(term, tokens) if tokens else ())
+        ):
             moving.add(term.name)
     return moving
 

@@ -17,10 +17,10 @@ from peft import PeftModel
 from smopd.chat import Renderer
 from smopd.errors import UserError
 from smopd.models.adapters import teacher_weights
-from smopd.objective.loss import RolloutLoss, Survey, TermLoss, decide, key_of, pool_of, term_loss
+from smopd.objective.loss import RolloutLoss, StepStatistics, TermLoss, decide, key_of, pool_of, term_loss
 from smopd.objective.plan import Context, Plan, Term
+from smopd.objective.scoring_requests import ScoringRequest, scoring_requests
 from smopd.objective.tokens import Moment, Tokens
-from smopd.objective.units import Unit, units_of
 from smopd.plugins import calling
 from smopd.rollout.play import Peers, Reply, Rollout
 from smopd.scoring import kernel, passes, plain
@@ -58,7 +58,7 @@ def score(
     peers: Peers | None = None,
     row_tokens: int = 2048,
     path: ScoringPath = FAST,
-    decided: Survey | None = None,
+    decided: StepStatistics | None = None,
     alternatives: int = 0,
 ) -> list[RolloutLoss]:
     """The loss of each rollout of a micro-batch, with gradient to the student.
@@ -69,7 +69,7 @@ def score(
     body, weight = body_and_head(model)
     head = path.head(weight)
     everyone = peers or Peers(rollouts, moment.draw, moment.done)
-    replies, units, wanted = units_of([r.replies() for r in rollouts], plan, moment, everyone)
+    replies, units, wanted = scoring_requests([r.replies() for r in rollouts], plan, moment, everyone)
     micro_batch = _MicroBatch(model, body, head, renderer, replies, units, row_tokens, path)
     stats = micro_batch.statistics(plan, moment, decided, alternatives)
     zero = torch.zeros((), dtype=torch.float32, device=head.device)
@@ -100,12 +100,12 @@ class _MicroBatch:
     head: torch.Tensor
     renderer: Renderer
     replies: list[Reply]
-    units: list[Unit]
+    units: list[ScoringRequest]
     row_tokens: int
     path: ScoringPath
 
     def statistics(
-        self, plan: Plan, moment: Moment, decided: Survey | None, alternatives: int
+        self, plan: Plan, moment: Moment, decided: StepStatistics | None, alternatives: int
     ) -> dict[tuple[int, str], TokenStats]:
         """(reply, term) -> its statistics: a pass of the student, and one of each kind of teacher."""
         if not self.replies and not self.path.always:
@@ -124,7 +124,7 @@ class _MicroBatch:
             units = [self.units[k] for k in numbers]
 
             def decisions(
-                number: int, columns: Sequence[TokenStats], units: list[Unit] = units
+                number: int, columns: Sequence[TokenStats], units: list[ScoringRequest] = units
             ) -> list[Decision]:
                 reply, terms = self.replies[units[number].reply], units[number].terms
                 pairs = zip(terms, columns, strict=True)
@@ -198,15 +198,15 @@ class _MicroBatch:
         return self.path.reply_hidden(self.body, sequences, self.head.device, self.row_tokens)
 
 
-def _decision(term: Term, tokens: Tokens, decided: Survey | None) -> Decision:
+def _decision(term: Term, tokens: Tokens, decided: StepStatistics | None) -> Decision:
     """As the survey decided where the term looks at the whole step, else from this reply alone."""
-    if not term.needs_survey:
+    if not term.needs_whole_step:
         return decide(term, [tokens])[0]
     if decided is None:  # this is the survey: every token counts until all are known
         every = torch.ones_like(tokens.entropy)
         return Decision(every, every.bool())
     weight = decided.weights[*key_of(tokens.reply), term.name].to(tokens.entropy)
-    return Decision(weight, (weight != 0) & term.cap.moves(tokens.divergence))
+    return Decision(weight, (weight != 0) & term.cap.has_gradient(tokens.divergence))
 
 
 def sum_of(mixed: Sequence[tuple[float, torch.Tensor]]) -> torch.Tensor:

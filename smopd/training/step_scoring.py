@@ -16,10 +16,10 @@ from smopd.chat import Renderer
 from smopd.devices import free_cache
 from smopd.errors import UserError, is_out_of_memory
 from smopd.models.adapters import student_parameters
-from smopd.objective.loss import RolloutLoss, Survey, survey
+from smopd.objective.loss import RolloutLoss, StepStatistics, step_statistics
 from smopd.objective.plan import Plan
+from smopd.objective.scoring_requests import token_counts
 from smopd.objective.tokens import Moment
-from smopd.objective.units import token_counts
 from smopd.rollout.play import Peers, Rollout
 from smopd.settings import TrainSettings
 from smopd.training import sharding
@@ -42,7 +42,7 @@ class _Step:
     peers: Peers
     moment: Moment
     gradients: Gradients
-    decided: Survey | None = None
+    decided: StepStatistics | None = None
 
 
 class StepScorer:
@@ -107,21 +107,23 @@ class StepScorer:
         missing = self.processes.all_max(len(parts)) - len(parts) if self.aligned else 0
         return [loss for part in [*parts, *([] for _ in range(missing))] for loss in work(part)]
 
-    def _look_ahead(self, rollouts: list[Rollout], step: _Step) -> Survey | None:
+    def _look_ahead(self, rollouts: list[Rollout], step: _Step) -> StepStatistics | None:
         """What must be known of the whole step before any of it counts: divisors of means over a group or the
         step and, after scoring everything once without gradient, token weights that depend on all replies.
         """
-        if not any(term.per != "reply" or term.needs_survey for term in self.plan.scored):
+        if not any(term.per != "reply" or term.needs_whole_step for term in self.plan.scored):
             return None
         replies = [r.replies() for r in step.peers.rollouts]
         divisors = token_counts(replies, self.plan, step.moment, step.peers)
-        if not self.plan.needs_survey:
-            return Survey({}, divisors)
+        if not self.plan.needs_whole_step:
+            return StepStatistics({}, divisors)
         with torch.no_grad():
             local_losses = self._map_micro_batches(rollouts, lambda part: self._score(part, step))
         all_losses = self.processes.gather(without_graph(local_losses))
-        surveyed = survey([term for term in self.plan.scored if term.needs_survey], all_losses, step.moment)
-        return Survey(surveyed.weights, {**surveyed.divisors, **divisors})
+        surveyed = step_statistics(
+            [term for term in self.plan.scored if term.needs_whole_step], all_losses, step.moment
+        )
+        return StepStatistics(surveyed.weights, {**surveyed.divisors, **divisors})
 
     def _score(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
         alternatives = self.settings.alternatives if self.settings.save_tokens else 0

@@ -22,7 +22,7 @@ from smopd.formatting import LONGEST, finite, interval, p_value, percent, points
 from smopd.pages import Markup, render
 from smopd.tables import Cell, Row, Styled, Table
 from smopd.verify.verdict import describe_verdict
-from smopd.viewer.look.packing import CHARTS, json_bytes, read_app, read_script
+from smopd.viewer.pages.packing import CHARTS, json_bytes, read_app, read_script
 
 ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
 NEAR_ZERO = 0.05  # an accuracy of FULL below which there is nothing to distil

@@ -27,8 +27,8 @@ from smopd.runs.evaluations import BASE, TRAINED, Evaluated, Gone, eval_command,
 from smopd.study.collect import rejudged
 from smopd.study.report import audit_studies
 from smopd.tracking import Track, quiet
-from smopd.viewer.look.conversations import answer_text
-from smopd.viewer.look.summary import telling
+from smopd.viewer.pages.conversations import answer_text
+from smopd.viewer.pages.summary import select_examples
 from smopd.viewer.report import (
     Accuracy,
     ConversationPair,
@@ -90,7 +90,7 @@ class EvaluationGroup:
             change = against(*([o for o in some if o.view == view] for some in (before, after)))
             if change["n"]:
                 changes.append(compare(f"{view.upper()}: base against trained", change))
-        examples = telling(before, after)
+        examples = select_examples(before, after)
         pairs = [ConversationPair(was, now, answer_text(was.task, was.answer)) for was, now, _ in examples]
         return Measured(self.heading, accuracies, changes, pairs, notes)
 

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from smopd.formatting import cut, visible
 from smopd.runs import Run
-from smopd.viewer.look.conversations import Part, Shown, rollouts_of
-from smopd.viewer.look.runs import read_run
+from smopd.viewer.pages.conversations import Part, Shown, rollouts_of
+from smopd.viewer.pages.runs import read_run
 
 CURVES = ("loss", "outcome", "delta", "weight", "kept", "clipped", "entropy", "divergence", "grad_norm")
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -10,7 +10,7 @@ from support.runs import complaint
 from smopd.api.objects import judges_of, method_file
 from smopd.data import Example
 from smopd.methods import METHODS, Method
-from smopd.verify import load_verifiers, own, verify
+from smopd.verify import custom, load_verifiers, verify
 
 ONE = Example("1", "given", "", ("a", "b"), "ab", {"value": 3})
 
@@ -19,7 +19,7 @@ def as_number(answer, reply):
     return int(reply) == answer
 
 
-@own.verifier("second")
+@custom.verifier("second")
 def second(answer, reply):
     return True
 
@@ -28,7 +28,7 @@ def here_or_not(answer, reply):
     return str(os.getpid()) == reply if reply else None
 
 
-@own.verifier("ranked", answer=("rank",), timeout=9.0)
+@custom.verifier("ranked", answer=("rank",), timeout=9.0)
 def ranked(answer, reply):
     return reply == str(answer["rank"])
 
@@ -53,7 +53,7 @@ def loaded(judges, folder):
     file = folder / "verifier.py"
     file.write_text(judges.file.text)
     if judges.file.reason:
-        own.keep_here(file, judges.functions, judges.fields)
+        custom.register_in_process(file, judges.functions, judges.fields)
     load_verifiers([file])
     return file
 
@@ -106,7 +106,7 @@ def test_an_object_without_text_is_called_here_and_says_so_elsewhere(tmp_path):
     assert strict.calls == 3
     elsewhere = tmp_path / "elsewhere.py"
     elsewhere.write_text(file.read_text())
-    own.unload_verifiers()
+    custom.unload_verifiers()
     said = complaint([elsewhere], call=load_verifiers)
     assert "the verifier of this run is a Python object" in said
     assert "pass it again as verifier=" in said

@@ -81,12 +81,12 @@ def test_a_verifier_without_a_text_is_called_here_and_the_command_line_refuses(t
         train(tmp_path / "run", verifier=judge.right, steps=1, eval=EXAMPLES[:1])
         assert "it cannot be told whether it is the one this run began with" in caplog.text
     from smopd import evaluate
-    from smopd.verify import own
+    from smopd.verify import custom
 
     evaluate(run, verifier=judge.right, views=["full"], progress=False)  # on what the folder keeps
     assert len(answers) == 2 * tried + 3  # a run that goes on tries it again
     assert all(isinstance(answer, int) for answer in answers)  # as they were passed
-    own._here.clear()  # as in another process
+    custom._here.clear()  # as in another process
     code, _, err = smopd("eval", str(run.path))
     assert code == 2
     assert "pass it again as verifier=" in err

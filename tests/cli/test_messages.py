@@ -402,11 +402,11 @@ def test_an_evaluation_shows_itself_before_its_first_group_ends(smopd, monkeypat
 def test_quick_work_says_nothing_and_slow_work_does(monkeypatch):
     said = io.StringIO()
     monkeypatch.setattr(progress, "console", Console(file=said, force_terminal=False))
-    with progress.late("planning"):
+    with progress.delayed_status("planning"):
         pass
     assert said.getvalue() == ""
     monkeypatch.setattr(progress, "LATE", 0.01)
-    with progress.late("planning"):
+    with progress.delayed_status("planning"):
         deadline = time.monotonic() + 10
         while not said.getvalue() and time.monotonic() < deadline:
             time.sleep(0.01)

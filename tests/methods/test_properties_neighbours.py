@@ -13,7 +13,7 @@ from support.played import random_stats
 from smopd.config import load_config, plan_of
 from smopd.data import load_examples
 from smopd.objective import Moment, Tokens
-from smopd.objective.loss import survey
+from smopd.objective.loss import step_statistics
 from smopd.objective.tokens import weights_of
 from smopd.rollout import Reply
 from smopd.scoring import Rows, drkl, gjs, reverse_kl, sampled_kl
@@ -281,6 +281,6 @@ def test_a_survey_of_rlsta_sees_every_group_whole(monkeypatch):
     weights = []
     for micro_batch in (1, 100):
         scored = whole_loss(monkeypatch, make_scene(plan, 6), plan, MOMENT, micro_batch=micro_batch)
-        weights.append(survey([plan.terms[0]], scored, MOMENT).weights)
+        weights.append(step_statistics([plan.terms[0]], scored, MOMENT).weights)
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])

@@ -175,7 +175,7 @@ def test_a_plan_is_told_in_the_words_it_is_written_in():
 
 def test_what_needs_a_look_at_the_whole_step_first():
     def needs(**parts):
-        return Plan((Play(),), (Term("one", every, whole_task, reverse_kl(), **parts),)).needs_survey
+        return Plan((Play(),), (Term("one", every, whole_task, reverse_kl(), **parts),)).needs_whole_step
 
     assert not needs(tokens=top(entropy, 0.5))
     assert needs(tokens=batch(top(entropy, 0.5)))

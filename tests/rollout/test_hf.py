@@ -14,8 +14,8 @@ from smopd.chat import Renderer
 from smopd.data import load_examples
 from smopd.rollout import Driver, Sampling, Session, Stop
 from smopd.rollout.hf import HFEngine
+from smopd.rollout.hf_generate import StockEngine
 from smopd.rollout.kv import Kept
-from smopd.rollout.stock import StockEngine
 from smopd.seeds import derive
 
 SAMPLED = Sampling(temperature=1.0, max_tokens=24, top_p=0.95, top_k=20)

@@ -175,7 +175,7 @@ def test_damage_is_named_and_the_checkpoint_before_is_used(run, written, other, 
 
 def test_an_undamaged_run_warns_of_nothing(run, other, caplog):
     folder = RunFolder(run, CONFIG)
-    assert folder.soundest() == run / "checkpoints" / "step-000004"
+    assert folder.latest_valid_checkpoint() == run / "checkpoints" / "step-000004"
     assert not caplog.records
 
 

@@ -11,7 +11,7 @@ from support.runs import replies, rows, set_words
 from smopd import Run
 from smopd.config import load_config
 from smopd.runs.evaluations import eval_command, evaluations_of
-from smopd.viewer.look.runs import sources_of
+from smopd.viewer.pages.runs import sources_of
 from smopd.viewer.results import report_data
 
 

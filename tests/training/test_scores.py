@@ -220,7 +220,7 @@ def test_each_token_is_decided_once_and_kernel_and_loss_read_that(scene, monkeyp
     def counted(term, tokens):
         decided = original(term, tokens)
         calls.append((term.name, tokens[0].reply.example.id, tokens[0].reply.view, tokens[0].reply.turn))
-        flipped = [d._replace(weight=1 - d.weight, moves=d.weight == 0) for d in decided]
+        flipped = [d._replace(weight=1 - d.weight, has_gradient=d.weight == 0) for d in decided]
         return flipped if term.name == "middle" else decided
 
     losses = {}
@@ -353,7 +353,7 @@ BATCH_TERMS = [
 def test_a_batch_wide_choice_is_the_same_however_the_batch_is_cut(scene):
     model, renderer, rollouts = scene
     chosen = Plan((Play(),), tuple(replace(t) for t in BATCH_TERMS))
-    assert chosen.needs_survey
+    assert chosen.needs_whole_step
 
     def in_parts(size):
         scorer = StepScorer(model, renderer, chosen, TrainSettings(micro_batch=size), Processes())
@@ -384,7 +384,7 @@ def test_decide_is_what_a_plain_reading_of_the_parts_gives(scene):
         mask = stats.entropy >= torch.quantile(stats.entropy, 0.5)
         assert torch.equal(stats.weight, mask.double())
         assert torch.equal(again.weight, stats.weight)
-        assert torch.equal(again.moves, mask & (stats.divergence <= 0.05))
+        assert torch.equal(again.has_gradient, mask & (stats.divergence <= 0.05))
 
 
 @pytest.fixture(

@@ -136,7 +136,10 @@ def test_verify_imports_no_higher_package():
             ("torch", "sqlglot", "pydantic", "smopd.verify.tasks.actions", "smopd.data"),
         ),
         ("smopd.verify.sql.database", ("torch", "sympy", "pydantic", "smopd.verify.sandbox", "smopd.data")),
-        ("smopd.verify.own", ("torch", "sympy", "sqlglot", "pydantic", "smopd.verify.sandbox", "smopd.data")),
+        (
+            "smopd.verify.custom",
+            ("torch", "sympy", "sqlglot", "pydantic", "smopd.verify.sandbox", "smopd.data"),
+        ),
     ],
 )
 def test_a_worker_imports_only_what_its_kind_needs(module, absent):

@@ -26,7 +26,7 @@ SOURCE = textwrap.dedent("""
     def x(answer, reply):
         return Verdict(True, str(eval(reply, globals())), "ok", str(os.getpid()))
 """)
-KIND = Kind("smopd.verify.own", "x.py", SOURCE)
+KIND = Kind("smopd.verify.custom", "x.py", SOURCE)
 
 
 def job(expression: str, timeout: float = 30.0, memory_mb: int = 1024) -> Job:
@@ -141,7 +141,7 @@ def test_what_is_no_json_is_an_error_without_a_process() -> None:
 
 
 def test_a_process_that_cannot_start_is_an_error() -> None:
-    verdicts = ask_all([Job(Kind("smopd.verify.own", "x.py", "import nothing_like_it"), {}, 5.0)] * 2)
+    verdicts = ask_all([Job(Kind("smopd.verify.custom", "x.py", "import nothing_like_it"), {}, 5.0)] * 2)
     assert {v.status for v in verdicts} == {"error"}
     said = "ModuleNotFoundError: No module named 'nothing_like_it' (x.py, line 1: import nothing_like_it)"
     assert f"did not start: {said}" in verdicts[0].detail

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from smopd.errors import UserError
-from smopd.viewer.look.serve import keep_showing
+from smopd.viewer.pages.serve import keep_showing
 
 
 def asked(address, path="/", host=None):

@@ -18,7 +18,7 @@ ROLES = ["system", "user", "assistant", "tool"]
 
 
 @dataclass
-class Unit:
+class ScoringRequest:
     """One reply under one teacher, and the terms that want it: their row losses share both products.
 
     Units are equal that ask the same of the same models, whoever wants it.
@@ -35,20 +35,20 @@ class Unit:
         return tuple(term.loss for term in self.terms)
 
 
-def units_of(
+def scoring_requests(
     rollouts: Sequence[Sequence[Reply]], plan: Plan, moment: Moment, peers: Peers
-) -> tuple[list[Reply], list[Unit], dict[tuple[int, str], list[int]]]:
+) -> tuple[list[Reply], list[ScoringRequest], dict[tuple[int, str], list[int]]]:
     """The replies that some term wants, what is computed for them, and by (rollout, term) reply numbers.
 
     A rollout is given by its replies. Empty replies, and those a teacher has nothing to say of, are left out.
     """
     replies: list[Reply] = []
-    units: list[Unit] = []
+    units: list[ScoringRequest] = []
     wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
     for number, played in enumerate(rollouts):
         chosen = {term.name: _choose_replies(term, played, moment) for term in plan.scored}
         for reply in played:
-            of_reply: list[Unit] = []
+            of_reply: list[ScoringRequest] = []
             for term in plan.scored if reply.tokens else ():
                 if key_of(reply) not in chosen[term.name]:
                     continue
@@ -60,7 +60,7 @@ def units_of(
                     continue
                 weights = term.weights if term.teacher else NO_TEACHER
                 auxiliary = (term.auxiliary.weights if term.auxiliary else NO_TEACHER, more)
-                unit = Unit(len(replies), weights, contexts, auxiliary)
+                unit = ScoringRequest(len(replies), weights, contexts, auxiliary)
                 if unit not in of_reply:
                     of_reply.append(unit)
                 of_reply[of_reply.index(unit)].terms.append(term)
@@ -131,7 +131,7 @@ def token_counts(
     rollouts: Sequence[Sequence[Reply]], plan: Plan, moment: Moment, peers: Peers
 ) -> dict[tuple[str, Pool], float]:
     """By (term, pool), the divisors of terms that count all tokens of a group or of the step."""
-    replies, _, wanted = units_of(rollouts, plan, moment, peers)
+    replies, _, wanted = scoring_requests(rollouts, plan, moment, peers)
     counting = {t.name: t for t in plan.scored if t.per != "reply" and t.mean_over == "all"}
     counts: dict[tuple[str, Pool], float] = defaultdict(float)
     for (_, name), numbers in wanted.items():

@@ -19,7 +19,7 @@ from smopd.runs import tokens as training_tokens
 from smopd.runs.layout import TOKENS
 from smopd.scoring.token_log import Others
 from smopd.verify import tasks
-from smopd.viewer.look.packing import fixed, record
+from smopd.viewer.pages.packing import fixed, record
 
 # The most characters of a text and tokens of a reply that go into the pages; the files have all of it.
 LONGEST_TEXT, LONGEST_REPLY = 1_000_000, 50_000

@@ -17,11 +17,11 @@ from smopd.evaluation.statistics import paired
 from smopd.files import read_jsonl, write_jsonl
 from smopd.formatting import visible
 from smopd.runs.tokens import read
-from smopd.viewer.look.build import make_view
-from smopd.viewer.look.packing import SCALE, fixed, json_bytes
-from smopd.viewer.look.runs import ConversationSource
-from smopd.viewer.look.studies import study_payload
-from smopd.viewer.look.summary import improved
+from smopd.viewer.pages.build import make_view
+from smopd.viewer.pages.packing import SCALE, fixed, json_bytes
+from smopd.viewer.pages.runs import ConversationSource
+from smopd.viewer.pages.studies import study_payload
+from smopd.viewer.pages.summary import improved
 from smopd.viewer.report import notices
 
 

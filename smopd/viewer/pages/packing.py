@@ -74,5 +74,5 @@ def read_script(names: Sequence[str]) -> str:
 
 def read_app(names: Sequence[str], kind: str) -> str:
     """Files of one kind in app/, one after the other."""
-    folder = files("smopd.viewer.look") / "app"
+    folder = files("smopd.viewer.pages") / "app"
     return "\n".join((folder / f"{name}.{kind}").read_text(encoding="utf-8") for name in names)

@@ -18,7 +18,7 @@ from smopd.evaluation.statistics import LEVEL
 from smopd.evaluation.store import load_identity
 from smopd.formatting import percent, points
 from smopd.methods import find_method
-from smopd.viewer.look.runs import ConversationSource
+from smopd.viewer.pages.runs import ConversationSource
 from smopd.viewer.report import first_and_last, notices
 
 NAMES = {
@@ -74,7 +74,7 @@ def improved(
                 "was": was.correct,
                 "now": now.correct,
             }
-            for was, now, why in telling(old, new, logged)
+            for was, now, why in select_examples(old, new, logged)
         ],
     }
 
@@ -162,7 +162,7 @@ def _training(run: dict[str, Any]) -> list[str]:
     return lines
 
 
-def telling(
+def select_examples(
     old: Sequence[Outcome], new: Sequence[Outcome], logged: Collection[str] = ()
 ) -> list[tuple[Outcome, Outcome, str]]:
     """Conversations that show the change, before and after, and what they show: two that were gained, of two

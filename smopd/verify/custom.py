@@ -9,7 +9,7 @@
 A function gets the example's answer and the reply without its think blocks; it returns True or False (1 or
 0), None where the reply holds no answer, or a `Verdict`. It runs in a worker process, with the text the file
 had when it was loaded. It is the user's own code: nothing here keeps it from doing harm. A function without a
-text that a worker could run (`keep_here`) is called in this process: one call at a time, and without limits.
+text that a worker could run is called in this process (`register_in_process`), one call at a time, without limits.
 """
 
 import linecache
@@ -97,7 +97,9 @@ def marks(function: Callable[..., Any]) -> dict[str, Any] | None:
     return None
 
 
-def keep_here(file: Path, functions: Mapping[str, Callable[..., Any]], fields: Sequence[str]) -> None:
+def register_in_process(
+    file: Path, functions: Mapping[str, Callable[..., Any]], fields: Sequence[str]
+) -> None:
     """Have the tasks of a file judged by these functions of this process, whatever the file says."""
     marked = [_Marked(task, function, tuple(fields), 0, 0) for task, function in functions.items()]
     _here[str(file.expanduser().resolve())] = marked

@@ -22,12 +22,12 @@ from smopd.runs import is_run
 from smopd.study.collect import collect
 from smopd.study.run import StudyFolder, study_folders
 from smopd.tracking import Track, quiet
-from smopd.viewer.look import packing
-from smopd.viewer.look.conversations import Shown, evaluated, rollouts
-from smopd.viewer.look.packing import json_bytes, pack, script
-from smopd.viewer.look.runs import ConversationSource, read_run, sources_of
-from smopd.viewer.look.studies import study_payload, study_runs
-from smopd.viewer.look.summary import improved
+from smopd.viewer.pages import packing
+from smopd.viewer.pages.conversations import Shown, evaluated, rollouts
+from smopd.viewer.pages.packing import json_bytes, pack, script
+from smopd.viewer.pages.runs import ConversationSource, read_run, sources_of
+from smopd.viewer.pages.studies import study_payload, study_runs
+from smopd.viewer.pages.summary import improved
 
 FOLDER = "view"
 
