@@ -11,6 +11,8 @@ import re
 import sys
 from pathlib import Path
 
+from wrapping import wrap_markdown
+
 from smopd.files import write_text
 from smopd.study.report import Document, make_document, markdown_opening, markdown_tables, render_markdown
 from smopd.study.results import load_results
@@ -40,7 +42,7 @@ def make_page(folder: Path) -> tuple[str, dict[str, str]]:
         commands.append(f"smopd study {results.name} --jobs 2")
     reading = (folder / "reading.md").read_text(encoding="utf-8").strip()
     page = "\n\n".join([INTRO.format(commands="\n".join(commands)).strip(), reading, *parts])
-    return page + "\n", files
+    return wrap_markdown(page) + "\n", files
 
 
 def _brief(document: Document, place: str) -> str:

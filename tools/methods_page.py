@@ -7,6 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from wrapping import wrap_markdown
+
 from benchmarks.methods import COSTS
 from smopd.cli.methods import GROUPS
 from smopd.config import load_config, plan_of
@@ -78,7 +80,7 @@ def page() -> str:
     parts += _cost_table(cost)
     for group, chosen in groups.items():
         parts += [f"\n## {GROUPS[group]}", *map(_section, chosen)] if chosen else []
-    return "\n".join(parts) + "\n"
+    return wrap_markdown("\n".join(parts) + "\n")
 
 
 def _cost_table(cost: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@
 A function gets the example's answer and the reply without its think blocks; it returns True or False (1 or
 0), None where the reply holds no answer, or a `Verdict`. It runs in a worker process, with the text the file
 had when it was loaded. It is the user's own code: nothing here keeps it from doing harm. A function without a
-text that a worker could run is called in this process (`register_in_process`), one call at a time, without limits.
+text that a worker could run is called in this process (`register_in_process`), one at a time, without limits.
 """
 
 import linecache

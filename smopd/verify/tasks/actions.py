@@ -10,6 +10,12 @@ schema may not, and [] does not stand for an array that may be left out.
 
 It leaves out names as values, which BFCL takes for texts: `city=Rome` is wrong, and so is `x=true`. Only in a
 quoted call, or where the reference itself gives a variable's name for a value that is no text, a name passes.
+
+    system     Reply with a list of calls. Functions: [{"name": "get_weather", ...}]
+    user       What is the weather like?
+    user       I mean in Rome, tomorrow.
+    assistant  [get_weather(city="Rome", day="tomorrow")]
+    answer     {"calls": [{"get_weather": {"city": ["Rome"], "day": ["tomorrow"]}}]}
 """
 
 import json

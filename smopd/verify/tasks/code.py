@@ -5,6 +5,14 @@ An answer holds HumanEval's `test` with a `check(candidate)`, MBPP's `test_list`
 last block that defines the function, under whatever name where the right one is missing, since the shards may
 never tell it, and makes a program of it. It leaves out MBPP's `challenge_test_list`, and packages beyond the
 standard library.
+
+    user       Write a function for lists of numbers.
+    user       It should return the largest difference of two of them.
+    assistant  ```python
+               def spread(numbers):
+                   return max(numbers) - min(numbers)
+               ```
+    answer     {"test_list": ["assert spread([3, 9, 5]) == 6"]}
 """
 
 import ast

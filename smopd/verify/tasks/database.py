@@ -1,4 +1,11 @@
-"""The task database: a query in SQLite's SQL must give what a reference query gives (sql/database.py)."""
+"""The task database: a query in SQLite's SQL must give what a reference query gives (sql/database.py).
+
+system     Reply with one SQLite query. Tables: CREATE TABLE singer (name TEXT, age INTEGER)
+user       How many singers are there?
+user       Count only those over 30.
+assistant  SELECT COUNT(*) FROM singer WHERE age > 30
+answer     {"reference_sql": "SELECT count(*) FROM singer WHERE age > 30", "schema_sql": ..., "db_id": ...}
+"""
 
 from collections.abc import Callable
 from pathlib import Path

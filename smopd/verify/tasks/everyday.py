@@ -1,6 +1,13 @@
 """Everyday tasks whose replies state where a conversation has got to: a shopping list, a booking that is a
 function call, the total of a bill, a schedule. The state read of a reply is compared with the expected one as
 a whole, in any order; nothing is executed, and the time is linear.
+
+    user       I am making a shopping list. I need 4 apples.
+    assistant  4 apples
+    user       And 2 pears.
+    assistant  4 apples, 2 pears
+    user       Make that 5 apples.
+    assistant  5 apples, 2 pears                 <- every turn has a right reply: the state so far
 """
 
 import re

@@ -5,6 +5,13 @@ LiC takes: the number of the last box, otherwise the last number of the text. ma
 one side is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box like \boxed{2\cdot 3}.
 Finding an answer takes time linear in the reply, and no reply text raises. It leaves out expressions in plain
 prose (outside a box, dollars and the like).
+
+    user       How many apples are left?
+    assistant  I assume there were 10 and 3 were eaten: 7.
+    user       There were 7.
+    user       Two were eaten.
+    assistant  7 - 2 = 5, so 5 apples are left.
+    answer     {"value": "5"}
 """
 
 import logging

@@ -1,5 +1,9 @@
 """Tasks of Lost in Conversation whose examples are read while replies are not scored: describing a table in
 words, summarising documents.
+
+    user       Describe the table in one sentence.
+    user       Mention the winner first.
+    assistant  Ana won the race in 12.1 seconds, ahead of Ben.
 """
 
 from typing import Any
