@@ -34,16 +34,16 @@ def chat(
     url: options.Url = None,
     served_model: options.Served = None,
     adapter: options.Adapter = None,
-    no_base: Annotated[bool, Opt("--no-base", help="Of a run folder: only what was trained.")] = False,
+    no_base: Annotated[bool, Opt("--no-base", help="For a run: only the trained model.")] = False,
     task: Annotated[str | None, Opt(metavar="ID", help=_task_help)] = None,
     data: options.Data = None,
     verifiers: options.Verifiers = None,
-    system: Annotated[str | None, Opt(help="A system prompt; a task has its own.")] = None,
+    system: Annotated[str | None, Opt(help="System prompt; a task brings its own.")] = None,
     allow_unsandboxed: Unsandboxed = False,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Talk to a model. Of a run, the model before training and the trained one answer side by side.
+    """Chat with a model; for a run, base and trained answer side by side.
 
     One message a line, from the keyboard or a pipe; /help lists the commands. Replies are greedy unless
     eval.temperature is set, and as long as eval.tokens allows.

@@ -14,19 +14,19 @@ from smopd.formatting import one_line
 from smopd.printing import emit, say, show
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
-DataSet = Annotated[str, Arg(help="JSONL of ours, LiC's JSON, hf:OWNER/NAME or pocket:train.")]
-Verifiers = Annotated[list[Path] | None, Opt(help="Python file with verifiers of your own. May be repeated.")]
-Kind = Annotated[str, Opt(help="rule: no model needed; llm: a model behind --url splits, the rules check.")]
+DataSet = Annotated[str, Arg(help="smopd JSONL, LiC's JSON, hf:OWNER/NAME or pocket:train.")]
+Verifiers = Annotated[list[Path] | None, Opt(help="Python file with @verifier functions. May be repeated.")]
+Kind = Annotated[str, Opt(help="rule: no model needed; llm: a model behind --url splits, rules check.")]
 Url = Annotated[str, Opt(help="llm: base URL of an OpenAI-compatible endpoint, e.g. http://localhost:8000.")]
 Served = Annotated[str, Opt(help="llm: the served model's name; default the endpoint's first.")]
-KeyEnv = Annotated[str, Opt(help="llm: environment variable that holds the key.")]
-Concurrency = Annotated[int, Opt(min=1, help="llm: requests in flight.")]
-Tries = Annotated[int, Opt(min=1, help="llm: tries for one request, the reason of a failure told.")]
-Fallback = Annotated[str, Opt(help="llm: what becomes of a request after the last try, rule or drop.")]
+KeyEnv = Annotated[str, Opt(help="llm: environment variable that holds the API key.")]
+Concurrency = Annotated[int, Opt(min=1, help="llm: concurrent requests.")]
+Tries = Annotated[int, Opt(min=1, help="llm: attempts per request; each retry includes the failure reason.")]
+Fallback = Annotated[str, Opt(help="llm: what happens to a request after the last attempt: rule or drop.")]
 Cache = Annotated[Path | None, Opt(help="llm: file that keeps every result; default OUT.shards.jsonl.")]
-Evals = Annotated[list[str] | None, Opt("--eval", help="Evaluation file to keep clear of. May be repeated.")]
-Total = Annotated[int, Opt(min=0, help="How many examples, evenly over the domains; 0 = all there are.")]
-AnswerField = Annotated[str, Opt(help="Field of the answer: a number, '... #### n', any text, or an object.")]
+Evals = Annotated[list[str] | None, Opt("--eval", help="Evaluation file to exclude. May be repeated.")]
+Total = Annotated[int, Opt(min=0, help="Number of examples, evenly over the domains; 0 = all.")]
+AnswerField = Annotated[str, Opt(help="Answer field: a number, '... #### n', any text, or an object.")]
 _PROMPT = "System prompt; default the row's field 'system', else the task's own."
 DOMAINS = "math,actions,database,code"
 SHOWN = 20  # rows or problems printed
@@ -37,8 +37,8 @@ NOTHING = "; nothing was written"
 def data_pocket(
     out: Annotated[Path, Arg(help="JSONL file to write.")],
     split: Annotated[str, Opt(help="train or eval.")] = "train",
-    count: Annotated[int, Opt(min=1, max=1_000_000, help="How many examples.")] = 1000,
-    seed: Annotated[int, Opt(help="Another seed, other examples of the same split.")] = 0,
+    count: Annotated[int, Opt(min=1, max=1_000_000, help="Number of examples.")] = 1000,
+    seed: Annotated[int, Opt(help="Seed; another one gives other examples of the same split.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Write examples of the pocket world to a file.
@@ -62,8 +62,8 @@ def data_build(
     eval_: Evals = None,
     domains: Annotated[str, Opt(help=f"Which of {DOMAINS}.")] = DOMAINS,
     total: Total = 12165,
-    seed: Annotated[int, Opt(help="Which examples are chosen, and their order.")] = 0,
-    workers: Annotated[int, Opt(min=1, help="Reference programs run at once.")] = 2,
+    seed: Annotated[int, Opt(help="Seed for the choice and order of examples.")] = 0,
+    workers: Annotated[int, Opt(min=1, help="Reference programs to run in parallel.")] = 2,
     sharder: Kind = "rule",
     url: Url = "",
     served_model: Served = "",
@@ -74,7 +74,7 @@ def data_build(
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Build a training set over four domains from raw public files, clear of the evaluation sets.
+    """Build a training set over four domains from raw public files, without overlap with evaluation sets.
 
     Examples:
       smopd data build raw train.jsonl --eval lic_math.json --eval lic_database.json
@@ -168,12 +168,12 @@ def data_stats(
 def data_shard(
     pairs: Annotated[Path, Arg(help="JSONL (or JSON array) of questions and answers.")],
     out: Annotated[Path, Arg(help="JSONL file to write.")],
-    task: Annotated[str, Opt(help="math, actions, database, code, or a task of your own.")],
-    question: Annotated[str, Opt(help="Field of the question.")] = "question",
+    task: Annotated[str, Opt(help="math, actions, database, code, or your own task.")],
+    question: Annotated[str, Opt(help="Name of the question field.")] = "question",
     answer: AnswerField = "answer",
     system: Annotated[str | None, Opt(help=_PROMPT)] = None,
-    source: Annotated[str, Opt(help="What 'source' says; default the file's name.")] = "",
-    seed: Annotated[int, Opt(help="llm: another seed, other samples.")] = 0,
+    source: Annotated[str, Opt(help="Value of the field 'source'; default the file's name.")] = "",
+    seed: Annotated[int, Opt(help="llm: sampling seed.")] = 0,
     verifiers: Verifiers = None,
     sharder: Kind = "rule",
     url: Url = "",

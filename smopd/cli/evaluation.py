@@ -11,14 +11,14 @@ from smopd.errors import UserError
 from smopd.printing import emit, say, show
 from smopd.runs.target import Target, resolve_target
 
-TITLE = "Accuracy of a model, with intervals; compare two of them."
+TITLE = "Evaluate a model, with intervals; compare two evaluations."
 eval_app = typer.Typer(cls=verb_with("compare", "inspect"), add_completion=False, help=TITLE)
-_base_help = "Of a run folder: leave out its model as it was before training."
+_base_help = "For a run: do not evaluate its base model."
 _views_help = "Separated by commas: full, concat, sharded, recap, snowball, simulated, teacher."
 _runs_help = "Play everything N times; needs --set eval.temperature=1.0."
 _user_help = "simulated: base URL of the model that plays the user. May be repeated."
-_databases_help = "database: folder of .sqlite files; default: synthesised ones."
-_out_help = "Folder of the evaluation; default in the run folder (where the base always is) or under runs/."
+_databases_help = "database: folder of .sqlite files; default: generated databases."
+_out_help = "Folder of the evaluation; default in the run folder, or under runs/."
 Played = tuple[Path, dict[str, Any], bool]  # folder, summary, was it finished before
 
 
@@ -35,7 +35,7 @@ def evaluate(
     limit: Annotated[int | None, Opt(min=1, help="Only the first N examples.")] = None,
     runs: Annotated[int | None, Opt(min=1, help=_runs_help)] = None,
     user_url: Annotated[Texts, Opt(help=_user_help)] = None,
-    user_model: Annotated[str | None, Opt(help="simulated: that model's name at the endpoint.")] = None,
+    user_model: Annotated[str | None, Opt(help="simulated: name of the user model at its endpoint.")] = None,
     verifiers: options.Verifiers = None,
     databases: Annotated[str | None, Opt(help=_databases_help)] = None,
     out: Annotated[Path | None, Opt(help=_out_help)] = None,
@@ -43,7 +43,7 @@ def evaluate(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Accuracy of a model or a trained run, with 95% intervals and the paired comparison of the views.
+    """Evaluate a model or a run: accuracy with 95% intervals and a paired comparison of the views.
 
     Of a run, its model before training is evaluated too, on the same examples with the same settings, unless
     that is known already. Run the same command to resume a stopped one. To compare two finished ones: smopd
@@ -153,11 +153,11 @@ def _changes(before: Path, after: Path) -> dict[str, Any]:
 
 @eval_app.command()
 def compare(
-    a: Annotated[Path, Arg(help="Before: folder of a finished evaluation, or a run.")],
-    b: Annotated[Path, Arg(help="After: another one of the same data, or a run.")],
+    a: Annotated[Path, Arg(help="Before: folder of a finished evaluation, or of a run.")],
+    b: Annotated[Path, Arg(help="After: another evaluation on the same data, or a run.")],
     as_json: Json = False,
 ) -> None:
-    """Two finished evaluations, paired by item, on the items and views both have, whole and by task.
+    """Compare two finished evaluations, paired by item, overall and by task.
 
     A run stands for its newest evaluation on examples that the other has, too; before itself, for its base.
 
@@ -180,10 +180,10 @@ def compare(
 @eval_app.command()
 def inspect(
     evaluation: Annotated[Path, Arg(help="Folder of a finished evaluation.")],
-    out: Annotated[Path, Arg(help="The log: a file that ends in .eval or .json.")],
+    out: Annotated[Path, Arg(help="Log file to write; its name ends in .eval or .json.")],
     as_json: Json = False,
 ) -> None:
-    """A finished evaluation as a log of inspect_ai, to be read with its viewer: inspect view.
+    """Write a finished evaluation as an inspect_ai log, for `inspect view`.
 
     Example: smopd eval inspect runs/quickstart/eval/trained logs/trained.eval
     """

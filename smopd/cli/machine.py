@@ -9,20 +9,20 @@ from smopd.cli.options import Arg, Json, Opt, Set, finite
 from smopd.errors import UserError
 from smopd.printing import emit, say, show
 
-Speed = Opt("--speed", help="Measure every part of a training step here, instead.")
+Speed = Opt("--speed", help="Measure the speed of every part of a training step on this machine.")
 Size = Opt(help="With --speed: tiny, small or full; default: full on a GPU, else tiny.")
 Reps = Opt(min=1, help="With --speed: repetitions after a warm-up call; default: 5.")
 Dtype = Opt(help="With --speed: float32 or bfloat16; default: bfloat16 on a GPU.")
 Only = Opt(help="With --speed: only these parts, separated by commas.")
-Out = Opt(help="With --speed: the JSON file; default: bench-gpu.json.")
+Out = Opt(help="With --speed: JSON file to write; default: bench-gpu.json.")
 Recipes = Arg(metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table.")
 GpuName = Opt(help="h100, h200, a100-80, rtx-pro-6000, rtx4090, ... (a wrong name lists all).")
-Gpus = Opt(min=1, max=100_000, help="How many of them train: a process each.")
-ModelConfig = Opt(help="A transformers config.json, or its folder, in place of model.path's.")
-_mfu_help = "Share of the published rate that prefill and scoring reach."
+Gpus = Opt(min=1, max=100_000, help="Number of GPUs that train, one process each.")
+ModelConfig = Opt(help="A transformers config.json, or its folder, instead of model.path's.")
+_mfu_help = "Fraction of the published compute rate that prefill and scoring reach."
 _middle_help = "Mean tokens of a middle reply; default 75% of rollout.middle_tokens."
 _answer_help = "Mean tokens of an answer; default 35% of rollout.answer_tokens."
-Markdown = Opt("--markdown", help="A Markdown table, a row a recipe.")
+Markdown = Opt("--markdown", help="Print a Markdown table with a row per recipe.")
 
 
 def doctor(
@@ -34,7 +34,7 @@ def doctor(
     out: Annotated[Path | None, Out] = None,
     as_json: Json = False,
 ) -> None:
-    """Devices, versions, memory, the engine and kernels a run would use; a self-test; what to change.
+    """Check this machine: devices, versions, memory, what a run would use, a self-test, what to change.
 
     The self-test compares a scoring step and a greedy reply of the embedded model on this machine's device
     with the CPU. Exit code 1 when it fails.
@@ -93,7 +93,7 @@ def plan(
     as_markdown: Annotated[bool, Markdown] = False,
     as_json: Json = False,
 ) -> None:
-    """Memory, tokens, operations and minutes of a recipe on given GPUs; what to change if it does not fit.
+    """Plan a run: does it fit, how long does it take, and what to change.
 
     An estimate from shapes and published rates (docs/performance.md): nothing is downloaded or loaded.
 

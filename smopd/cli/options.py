@@ -14,7 +14,7 @@ from smopd.training.interrupt import Stopped
 GOES_ON = "Run the same command to resume."
 Arg, Opt = typer.Argument, typer.Option
 Texts = list[str] | None
-_unsandboxed_help = "Run model-written code without isolation where none can be had."
+_unsandboxed_help = "Run model-written code without a sandbox where none is available."
 _set_help = "Override a setting, e.g. optim.lr=1e-5. May be repeated."
 Set = Annotated[Texts, Opt("--set", metavar="KEY=VALUE", help=_set_help)]
 Json = Annotated[bool, Opt("--json", help="Print one JSON object on standard output.")]
@@ -29,8 +29,8 @@ Engine = Annotated[str | None, Opt(help=_engine_help)]
 Url = Annotated[Texts, Opt(help="Base URL of a server, for vllm-http and openai. May be repeated.")]
 Served = Annotated[str | None, Opt(help="openai: the model's name at the endpoint; default TARGET.")]
 Adapter = Annotated[str | None, Opt(help="A PEFT adapter, or a run folder whose newest checkpoint to use.")]
-Data = Annotated[str | None, Opt(help="JSONL of ours, LiC's JSON, hf:NAME, or pocket:eval[:N].")]
-Verifiers = Annotated[Texts, Opt(help="Your Python file with @verifier functions. May be repeated.")]
+Data = Annotated[str | None, Opt(help="smopd JSONL, LiC's JSON, hf:NAME, or pocket:eval[:N].")]
+Verifiers = Annotated[Texts, Opt(help="Python file with @verifier functions. May be repeated.")]
 
 
 @contextmanager

@@ -15,18 +15,18 @@ from smopd.runs.layout import GRADIENTS, METRICS
 if TYPE_CHECKING:
     from smopd.study.run import Scheduler, StudyFolder, StudyJob
 
-ABOUT = "A grid of runs, paired, with statistics; and its controls."
+ABOUT = "Run a grid of runs with statistics, and its controls."
 VERBS = verb_with("calibration", "gradients", "list", "power")
 study_app = typer.Typer(cls=VERBS, add_completion=False, help=ABOUT)
 STUDY = "A study file (TOML), or a shipped study (smopd study list)."
-OUT = "Folder; default runs/ and the study's place. Studies may share one."
-DRY_RUN = "Show the grid and what of it is done; run nothing."
-JOBS = "Cells run at the same time, each on a GPU of its own where there are some."
-RETRIES = "Further tries of a failed cell before it is given up for this time."
-COMMANDS = "Print the commands of the open cells, for a cluster's scheduler; run nothing."
+OUT = "Folder; default runs/PLACE, as the study says. Studies may share one."
+DRY_RUN = "Show the grid and its state; run nothing."
+JOBS = "Cells to run in parallel, each on its own GPU where there are several."
+RETRIES = "Retries of a failed cell."
+COMMANDS = "Print the commands of unfinished cells, for a cluster's scheduler; run nothing."
 CHECKPOINT = "A checkpoint of the run, e.g. step-000100; default the newest."
 LOGGED = "Run folder with a token log."
-SEED_SD = "Run-to-run sd of an arm's accuracy, in points."
+SEED_SD = "Run-to-run standard deviation of an arm's accuracy, in points."
 DISCORDANCE = "Spread over items of the difference of two arms, see docs/study.md."
 
 
@@ -41,8 +41,8 @@ def study(
     dry_run: Annotated[bool, Opt("--dry-run", help=DRY_RUN)] = False,
     as_json: Json = False,
 ) -> None:
-    """Run every cell of a study that is not finished yet, then write its report. The same command goes on
-    where it stopped.
+    """Run every cell of a study that is not finished yet, then write its report. Run the same command to
+    resume.
 
     Other verbs: smopd study list | power | calibration RUN | gradients RUN.
 
@@ -170,7 +170,7 @@ def power(
     discordance: Annotated[float, Opt(callback=finite, min=0, max=1, help=DISCORDANCE)] = 0.2,
     as_json: Json = False,
 ) -> None:
-    """How small a difference a design can find, with a power of 80% at a two-sided level of 5%.
+    """Say how small a difference a design can find, with 80% power at a two-sided level of 5%.
 
     Example: smopd study power --items 200 --seeds 3 --seed-sd 0.6
     """
@@ -225,7 +225,7 @@ def _decimals(value: float | None) -> str:
 @study_app.command()
 def gradients(
     run: Annotated[Path, Arg(help="Run folder.")],
-    examples: Annotated[int, Opt(min=1, help="Training examples rolled out for it.")] = 32,
+    examples: Annotated[int, Opt(min=1, help="Training examples to play.")] = 32,
     checkpoint: Annotated[str, Opt(help=CHECKPOINT)] = "",
     as_json: Json = False,
 ) -> None:

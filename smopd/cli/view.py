@@ -9,11 +9,11 @@ from smopd.cli.options import Arg, Json, Opt
 from smopd.errors import UserError
 from smopd.printing import console, emit, say, show
 
-_paths_help = "Run folders, a study, evaluations, or a folder of runs. Several are laid over each other."
+_paths_help = "Run folders, a study, evaluations, or a folder of runs. Several are compared."
 _out_help = "Folder of the pages; default view/ in the first folder."
-_serve_help = "Serve them at 127.0.0.1 until Ctrl-C, for a browser on another machine over ssh -L."
-_port_help = "Of --serve; 0: any that is free."
-_live_help = "Make them anew every so many seconds, until Ctrl-C; the open page follows."
+_serve_help = "Serve the pages on 127.0.0.1 until Ctrl-C, e.g. for a browser behind ssh -L."
+_port_help = "Port for --serve; 0 picks a free one."
+_live_help = "Rebuild the pages every N seconds until Ctrl-C; an open page reloads itself."
 _report_help = "Run folder, folder of a study, or a study's results.json."
 _audit_help = "Write nothing: recompute every number from the raw conversations and compare."
 
@@ -26,7 +26,7 @@ def view(
     live: Annotated[float, Opt(min=0, metavar="SECONDS", help=_live_help)] = 0,
     as_json: Json = False,
 ) -> None:
-    """Write pages to look at runs: every conversation, every token, curves, what improved and why.
+    """Write pages about runs: every conversation, every token, curves, what improved and why.
 
     They are plain files: open index.html in a browser, or copy the folder anywhere. No server, no network.
 
@@ -64,8 +64,8 @@ def view(
 
 def watch(
     run: Annotated[Path, Arg(metavar="RUN", help="Run folder.")],
-    every: Annotated[float, Opt(min=0.2, metavar="SECONDS", help="Between two looks.")] = 2,
-    once: Annotated[bool, Opt("--once", help="Look once and stop.")] = False,
+    every: Annotated[float, Opt(min=0.2, metavar="SECONDS", help="Seconds between updates.")] = 2,
+    once: Annotated[bool, Opt("--once", help="Print the current state once.")] = False,
     as_json: Json = False,
 ) -> None:
     """Watch a run while it trains: curves, the last conversation token by token, throughput, time left.
