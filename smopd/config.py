@@ -56,7 +56,7 @@ class Tree(Settings):
 
     prompts: Prompts = Field(default_factory=Prompts)
     rules: Rules = Field(default_factory=Rules)
-    method: str = Field(DEFAULT, description="a declared method, or a Python file of yours with one")
+    method: str = Field(DEFAULT, description="a method's name, or your own Python file")
     objective: Any = None
 
     @field_validator("method")

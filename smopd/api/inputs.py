@@ -66,7 +66,10 @@ class Inputs:
             "method.py", "method", written, partial(register_in_memory_module, names={"METHODS": [method]})
         )
         if written.reason:
-            log.warning("method: no text of it can be kept (%s): only this Python can go on", written.reason)
+            log.warning(
+                "method: no text of it can be kept (%s): only this Python process can resume the run",
+                written.reason,
+            )
 
     def add_examples(self, split: str, examples: list[Example]) -> None:
         self.texts[f"{split}.jsonl"] = jsonl(e.to_json() for e in examples)

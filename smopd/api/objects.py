@@ -230,7 +230,7 @@ def _import_module(module: ModuleType, name: str) -> str:
     file, text = getattr(module, "__file__", None), f"import {module.__name__}" + _format_alias(module, name)
     if _is_installed(module) or not file:
         return text
-    return f"{text}  # a module of yours, its text had the hash {file_text_digest(Path(file))}"
+    return f"{text}  # your own module; its text had the hash {file_text_digest(Path(file))}"
 
 
 def _format_alias(value: Any, name: str) -> str:

@@ -234,7 +234,7 @@ class SMOPDTrainer:
 
     def _require_run(self, verb: str) -> Run:
         if self.run is None:
-            advice = "call train() first, which goes on with a run too"
+            advice = "call train() first; it also resumes a run"
             raise UserError(f"{verb}: nothing is trained yet; {advice}")
         return self.run
 

@@ -72,7 +72,7 @@ class TrainingCall:
             self.inputs.add_model(model, tokenizer)
             self.name = str(getattr(model, "name_or_path", "")) or type(model).__name__
         if self.run and out is not None and Path(out) != self.run:
-            raise UserError(f"out: {self.run} is a run, which goes on in its own folder; leave out= away")
+            raise UserError(f"out: {self.run} is a run, which resumes in its own folder; drop out=")
         if isinstance(method, Method):
             self.inputs.add_method(method)
 
@@ -114,7 +114,7 @@ def run_training(
 ) -> Run:
     """Place what was passed, then train by the loop that every run is trained by."""
     if call.checkpoint:
-        raise UserError(f"{call.checkpoint}: is a checkpoint; training goes on in its run folder, {call.run}")
+        raise UserError(f"{call.checkpoint}: is a checkpoint; training resumes in its run folder, {call.run}")
     base = call.config(trial=True)
     custom.unload_verifiers()  # of an earlier call; a task may have another verifier now
     load_verifiers([f for f in base.data.verifiers if verifier is None or Path(f).parent.name != INPUTS])
@@ -144,7 +144,7 @@ def run_training(
         try:
             train_run(config, folder, track, note, hooks)
         except Stopped as stopped:
-            saved = f"everything is saved in {out}, and the same call goes on"
+            saved = f"everything is saved in {out}, and the same call resumes it"
             raise KeyboardInterrupt(f"stopped after step {stopped.step}; {saved}") from None
     return Run(out)
 

@@ -46,7 +46,7 @@ def variant(
     parts = {key: part for key, part in replacements.items() if part is not None}
     if not parts:
         raise UserError(f"variant: change a part: {', '.join(replacements)}")
-    title = f"{base.title}, with parts of yours: {', '.join(parts)}"
+    title = f"{base.title}, with your own parts: {', '.join(parts)}"
     plan = Changed(base.plan, parts, tuple(terms))
     variant_name = name or f"{base.name}-variant"
     return Method(variant_name, title, base.summary, base.paper, base.section, plan, dict(base.settings))

@@ -23,7 +23,7 @@ COLUMNS = 100  # from here on two replies stand beside each other
 _task_help = "Play this task of the data, shard by shard, and judge the last reply."
 COMMANDS = """  /clean   what they would say to all of your messages in one
   /undo    take the last message back
-  /reset   begin anew
+  /reset   start over
   /help    this list
   /quit    end (so does Ctrl-D); Ctrl-C stops a reply"""
 

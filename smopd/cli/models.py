@@ -87,7 +87,7 @@ def export(
                 hub = check_hub(push)
         result = write(source, folder, checkpoint, dtype, adapter_only, push, track)
         if push:
-            incomplete = f" while uploading; {push} may be incomplete: the same command goes on"
+            incomplete = f" while uploading; {push} may be incomplete: run the same command to resume"
             with stoppable(incomplete), track(f"uploading to {push}"):
                 result["url"] = upload(hub, push, folder, private)
         if out is None:

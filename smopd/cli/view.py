@@ -48,7 +48,7 @@ def view(
         try:
             make_view(paths, out, live)
         except UserError as error:  # a run that is just being written: the next look will do
-            say(f"not made anew: {error}", err=True)
+            say(f"not rebuilt: {error}", err=True)
 
     with keep_showing(page.parent, port if serve else None, remake if live else None, live) as shown:
         address, wait = shown

@@ -147,7 +147,7 @@ def load_outcomes(folder: Path) -> list[Outcome]:
     """The conversations of a finished evaluation."""
     if load_summary(folder) is None:
         begun = (folder / "evaluation.json").exists()
-        what = "is not finished: the command that began it goes on" if begun else "is no evaluation"
+        what = "is not finished: run the command that began it to resume" if begun else "is no evaluation"
         raise UserError(f"{folder}: {what} (no summary.json)")
     path = folder / "conversations.jsonl"
     return _parse(path, files.read_text(path))

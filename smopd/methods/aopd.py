@@ -11,7 +11,7 @@ from smopd.methods import Method, Play, Section, parts, scoring
 
 class Settings(Section):
     threshold: float = Field(0.0, ge=-1, le=1, description="T(y) - S(y) up to which forward KL steps in")
-    top_k: int = Field(32, ge=1, description="entries of the forward KL: the teacher's likeliest")
+    top_k: int = Field(32, ge=1, description="entries of the forward KL: the teacher's top k")
 
 
 def plan(s: Settings) -> "parts.Plan":

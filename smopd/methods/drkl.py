@@ -6,7 +6,7 @@ from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    gamma: float = Field(0.5, ge=0, description="what the divergence of all other tokens counts")
+    gamma: float = Field(0.5, ge=0, description="weight of the divergence on all other tokens")
 
 
 def plan(s: Settings) -> "parts.Plan":

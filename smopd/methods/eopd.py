@@ -12,8 +12,10 @@ from smopd.methods import Method, Play, Section, parts, scoring
 class Settings(Section):
     threshold: float = Field(0.8, ge=0, description="teacher's entropy in nats from which forward KL counts")
     alpha: float = Field(1.0, ge=0, description="scale of the forward KL; 0 = off")
-    top_k: int = Field(16, ge=1, description="entries of the forward KL: the teacher's likeliest")
-    clip: float = Field(0.2, gt=0, description="how far training over sampling probability may leave 1")
+    top_k: int = Field(16, ge=1, description="entries of the forward KL: the teacher's top k")
+    clip: float = Field(
+        0.2, gt=0, description="PPO clip range of the ratio of training to sampling probability"
+    )
 
 
 def plan(s: Settings) -> "parts.Plan":

@@ -8,7 +8,9 @@ from smopd.methods import Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    lam: float = Field(1.25, ge=0, description="how far along from reference to teacher; over 1 extrapolates")
+    lam: float = Field(
+        1.25, ge=0, description="position between reference (0) and teacher (1); above 1 extrapolates"
+    )
 
 
 def plan(s: Settings) -> "parts.Plan":

@@ -12,7 +12,7 @@ HINT = "Here is a reference solution to this task:\n"  # for right and wrong one
 
 
 class Settings(Section):
-    lam: float = Field(3.0, gt=0, description="how far the logits are moved, at the end of the ramp")
+    lam: float = Field(3.0, gt=0, description="steering strength of the logits, at the end of the ramp")
     ramp: float = Field(
         1 / 3, ge=0, le=1, description="share of the steps in which lam grows from 0",
         json_schema_extra=share_of_steps(),

@@ -9,7 +9,7 @@ from smopd.methods import Method, Play, Reply, Section, parts, scoring
 
 class Settings(Section):
     intervene: Literal["always", "failed"] = Field(
-        "always", description="on every turn, or not on an answer that was judged right"
+        "always", description="on every turn, or on all but correct answers"
     )
 
 

@@ -9,7 +9,7 @@ from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring
 
 class Settings(Section):
     samples: int = Field(8, ge=2, le=1024, description="rollouts of each example")
-    top_k: int = Field(100, ge=1, description="the student's likeliest entries; one more stands for the rest")
+    top_k: int = Field(100, ge=1, description="the student's top k entries; one more stands for the rest")
     beta: float = Field(0.5, gt=0, lt=1, description="teacher's share in the mixture")
     importance_cap: float = Field(2.0, gt=0, description="cap of training over sampling probability")
 

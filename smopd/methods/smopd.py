@@ -25,7 +25,7 @@ class Settings(Section):
     }
     keep: float = Field(0.8, gt=0, le=1, description="share of a middle reply's tokens kept; 1 = no mask")
     eta: float = Field(
-        0.0, ge=0, le=1, description="how far the final outcome moves a turn's weight; 0 = not at all"
+        0.0, ge=0, le=1, description="how strongly the final outcome scales a turn's weight; 0 = not at all"
     )
     ranking: Literal["entropy", "random", "divergence", "inverted", "soft-or"] = Field(
         "entropy",
@@ -38,7 +38,7 @@ class Settings(Section):
         0.5, ge=0, le=1, description="teacher's share in the middle turns' mixture (0.5 = JS)"
     )
     beta_final: float = Field(
-        1.0, ge=0, le=1, description="of answer and FULL losses: 1 = reverse KL, 0 = forward KL"
+        1.0, ge=0, le=1, description="GJS beta of the answer and FULL losses: 1 = reverse KL, 0 = forward KL"
     )
     clip: float = Field(
         0.5, gt=0, allow_inf_nan=True, description="cap of one token's divergence, in nats; inf = off"
@@ -48,8 +48,8 @@ class Settings(Section):
     )
     clip_mode: Literal["hard", "scale", "soft", "relative"] = Field(
         "hard",
-        description="above the cap no gradient, a shortened one (scale), ever less (soft); relative: hard, "
-        "at clip_times the median of the reply's tokens",
+        description="gradient above the cap: none (hard), of constant length (scale), decreasing (soft); "
+        "relative: hard, at clip_times the median of the reply's tokens",
     )
     rho: float = Field(0.2, ge=0, le=1, description="probability that an example also gets the FULL branch")
     full_branch: Literal["additive", "exclusive"] = Field(

@@ -7,7 +7,7 @@ from smopd.methods import Method, Play, Section, parts, scoring
 
 class Settings(Section):
     start: int = Field(1, ge=1, description="turns played at the very beginning")
-    every: int = Field(2, ge=1, description="steps until one more turn is played")
+    every: int = Field(2, ge=1, description="steps after which one more turn is played")
 
 
 def plan(s: Settings) -> "parts.Plan":

@@ -27,7 +27,7 @@ Tensors = dict[str, "torch.Tensor"]
 STUDENT = "default"  # the name under which PEFT saves without a subfolder
 CONFIG = "adapter_config.json"
 TEACHER_WEIGHTS = "teacher.safetensors"  # of a checkpoint: the same names as the student's
-COPY = "copy the adapter anew from where it was made"
+COPY = "copy the adapter again from where it was made"
 
 
 def resolve_adapter(path: str | Path) -> Path:

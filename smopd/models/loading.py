@@ -213,7 +213,7 @@ def check_quantized(config: Settings) -> None:
         advice = "name the model's folder or hub id in model.path"
         raise UserError(f"model.quantize: a GGUF file cannot be loaded in {kind}; {advice}")
     if config.rollout.merge:
-        raise UserError(f"rollout.merge: an adapter cannot be folded into weights in {kind}; {both}")
+        raise UserError(f"rollout.merge: an adapter cannot be merged into weights in {kind}; {both}")
     if config.train.shard:
         raise UserError(f"train.shard: weights in {kind} cannot be split among processes; {both}")
     if find_spec("bitsandbytes") is None:

@@ -43,7 +43,7 @@ def export(
     if dtype and dtype not in DTYPES:
         raise UserError(f"--dtype {dtype}: unknown; choose from {', '.join(DTYPES)}")
     if dtype and adapter_only:
-        raise UserError("--dtype: an adapter is written as it was trained; --dtype goes with a folded model")
+        raise UserError("--dtype: an adapter is written as it was trained; --dtype is for a merged model")
     require_writable(out)
     run, adapter = _find(source, checkpoint)
     config = Run(run).config if run else _config_of(adapter)
@@ -122,4 +122,4 @@ def _fold(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
         return model.merge_and_unload(safe_merge=True)
     except (ValueError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0]
-        raise UserError(f"{adapter}: the adapter cannot be folded into the model: {first}") from None
+        raise UserError(f"{adapter}: the adapter cannot be merged into the model: {first}") from None

@@ -28,7 +28,7 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
     head = f"library_name: {'transformers' if dtype else 'peft'}\npipeline_tag: text-generation\n"
     head += "tags: [smopd, self-distillation, multi-turn]\n" + (f"base_model: {base}\n" if hub else "")
     method = f" with smopd's method `{public(config.method)}`, seed {config.seed}" if run else ""
-    folded = f"The LoRA adapter is folded into the weights ({dtype})"
+    folded = f"The LoRA adapter is merged into the weights ({dtype})"
     kept = folded if dtype else "This is the LoRA adapter alone"
     parts = [
         f"---\n{head}---",

@@ -101,7 +101,7 @@ class RunFolder:
             where = getattr(error, "filename", None) or path
             why = getattr(error, "strerror", None) or str(error).rpartition("I/O error: ")[2]
             sound = next((c for c in reversed(self.checkpoints()) if damage(c) is None), None)
-            safe, then = "No checkpoint is complete yet", "begins anew"
+            safe, then = "No checkpoint is complete yet", "starts over"
             if sound:
                 safe, then = f"The last complete checkpoint (step {step_of(sound)}) is intact", "continues"
             advice = f"{safe}: once this is mended, the same command {then}."
@@ -205,7 +205,7 @@ class RunFolder:
             problems.append(f"{folder}: damaged: {problem}")
         if problems:
             listed = "\n  ".join([f"{self.path}: every checkpoint is damaged:", *problems])
-            advice = f"delete the folder {self.path / layout.CHECKPOINTS}, and the same command begins anew"
+            advice = f"delete the folder {self.path / layout.CHECKPOINTS}, and the same command starts over"
             raise UserError(f"{listed}\n{advice}; or choose another --out")
         return None
 

@@ -80,7 +80,7 @@ def compiler_there() -> bool:
 def works(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, width: int) -> bool:
     """Whether torch compiles here and gives what SDPA gives, in value and gradient; if not, a warning."""
     if not compiler_there():
-        log.warning("torch does not compile here: scoring goes on without flex_attention, slower")
+        log.warning("torch does not compile here: scoring continues without flex_attention, slower")
         return False
     try:
         error = max(
@@ -97,7 +97,7 @@ def works(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, w
         if error <= TOLERANCE[dtype]:
             return True
         reason = f"its result differs from SDPA's by {error:.2g}"
-    log.warning("flex_attention does not work here (%s): scoring goes on without it, slower", reason)
+    log.warning("flex_attention does not work here (%s): scoring continues without it, slower", reason)
     return False
 
 

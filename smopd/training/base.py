@@ -4,7 +4,7 @@
     OUT/run/      the fine-tuning, an ordinary run
     OUT/model/    the base: stock with the run's adapter folded in
 
-Every part is written whole, and the same call goes on where an earlier one stopped.
+Every part is written whole, and the same call resumes it where an earlier one stopped.
 """
 
 import json

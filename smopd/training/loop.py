@@ -265,8 +265,8 @@ class Trainer:
             raise UserError(
                 f"{most} steps in a row had no gradient (method {self.config.method}), the last of them step "
                 f"{self.step}: {self.cause}.\nTheir conversations, with their losses, are in "
-                f"{self.folder.path / 'rollouts'}. Mend that term's part in the method's file; if a loss is "
-                "not finite, lower optim.lr or set model.dtype to float32. Raise train.max_skipped to go on"
+                f"{self.folder.path / 'rollouts'}. Fix that term's part in the method's file; if a loss is "
+                "not finite, lower optim.lr or use model.dtype=float32. Raise train.max_skipped to continue"
             )
 
 

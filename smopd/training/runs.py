@@ -51,7 +51,7 @@ def train_run(
             trainer.train(lambda row: update(row["step"], note(row)), hooks)
         if trainer.monitor.enough():
             why = f"no better SHARDED in {config.train.patience} evaluations (train.patience)"
-            log.info("ended after step %d: %s; --set train.patience=0 goes on", trainer.step, why)
+            log.info("ended after step %d: %s; resume with --set train.patience=0", trainer.step, why)
 
 
 def quickstart_run(

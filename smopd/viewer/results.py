@@ -201,7 +201,7 @@ def audit(run: Path, track: Track = quiet) -> list[str]:
     if not page.exists():
         raise UserError(f"{run}: has no report to audit; make it with: smopd report {run}")
     if without_advice(read_text(page)) != without_advice(render_report(report_data(run))):
-        problems.append(f"{page}: is not what the run's files give; make it anew with: smopd report {run}")
+        problems.append(f"{page}: is not what the run's files give; write it again with: smopd report {run}")
     return problems
 
 

@@ -115,7 +115,7 @@ def test_the_saved_model_is_a_plain_adapter(trained, tmp_path):
     assert (out / "tokenizer.json").exists()
     card = (out / "README.md").read_text()
     assert "library_name: peft" in card
-    assert "folded" not in card
+    assert "merged into" not in card
     said = complaint(tmp_path / "x", call=trainer(tmp_path / "none").save_model)
     assert "nothing is trained yet" in said
 

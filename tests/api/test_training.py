@@ -56,7 +56,7 @@ def test_a_run_stopped_by_on_step_goes_on_as_if_undisturbed(apples, tmp_path):
     assert (seen, len(metrics(half.path))) == ([1], 1)
     whole = smopd.train(half, **QUIET)  # the folder is enough
     assert metrics(whole.path) == metrics(apples.path)
-    assert "is a run, which goes on in its own folder" in complaint(
+    assert "is a run, which resumes in its own folder" in complaint(
         half, out=tmp_path / "other", call=smopd.train
     )
 

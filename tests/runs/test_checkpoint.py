@@ -186,7 +186,7 @@ def test_nothing_sound_is_an_error_that_says_what_to_do(run, other):
         RunFolder(run, CONFIG).restore(other.model, other.optimizer)
     said = str(error.value)
     assert said.count("optimizer.json is missing") == 2
-    assert f"delete the folder {run / 'checkpoints'}, and the same command begins anew" in said
+    assert f"delete the folder {run / 'checkpoints'}, and the same command starts over" in said
     shutil.rmtree(run / "checkpoints")
     assert RunFolder(run, CONFIG).restore(other.model, other.optimizer) == 0
 

@@ -283,7 +283,7 @@ def test_a_write_that_fails_is_a_message_and_changes_nothing(folder, monkeypatch
         WRITES[what](folder)
     assert str(folder.path) in str(error.value)
     assert f"cannot be written: {os.strerror(number)}" in str(error.value)
-    assert "No checkpoint is complete yet: once this is mended, the same command begins anew" in str(
+    assert "No checkpoint is complete yet: once this is mended, the same command starts over" in str(
         error.value
     )
     assert {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()} == before

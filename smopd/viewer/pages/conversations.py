@@ -246,7 +246,7 @@ def _segments(values: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Itera
     ends = [0, *(np.flatnonzero(changes) + 1).tolist(), count] if count else []
     for first, last in pairwise(ends):
         if values["position"][first] != 0 or values["position"][last - 1] != last - first - 1:
-            raise UserError("a token log whose replies are not whole: make the run anew")
+            raise UserError("a token log with incomplete replies: run the training again")
         yield first, last
 
 
