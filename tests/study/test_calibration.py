@@ -39,8 +39,8 @@ def test_auroc_counts_pairs(rows):
         if not f
     ]
     total = sum(w for _, w in pairs)
-    found = auroc(score.astype(float), event, weight.astype(float))
-    assert np.isnan(found) if not total else found == pytest.approx(sum(x * w for x, w in pairs) / total)
+    area = auroc(score.astype(float), event, weight.astype(float))
+    assert np.isnan(area) if not total else area == pytest.approx(sum(x * w for x, w in pairs) / total)
 
 
 def test_auroc_is_mann_whitney():
@@ -76,21 +76,21 @@ def test_entropy_that_predicts_disagreement_and_entropy_that_misleads():
 
 def test_numbers_equal_plain_ones():
     tokens = make(1000, 5)
-    found = calibration(tokens)
+    summary = calibration(tokens)
     agrees = tokens["teacher_logp"] - tokens["student_logp"] >= np.log(0.5)
-    assert found["tokens"] == 1000
-    assert found["rollouts"] == 50
-    assert found["agreement"] == pytest.approx(agrees.mean(), rel=1e-5)
-    assert found["dropped"] == pytest.approx(1 - tokens["kept"].mean(), rel=1e-5)
+    assert summary["tokens"] == 1000
+    assert summary["rollouts"] == 50
+    assert summary["agreement"] == pytest.approx(agrees.mean(), rel=1e-5)
+    assert summary["dropped"] == pytest.approx(1 - tokens["kept"].mean(), rel=1e-5)
     s, t = np.exp(tokens["student_logp"]), np.exp(tokens["teacher_logp"])
     error = 0.0
-    for bin_ in found["bins"]:
-        own = (s >= bin_["low"]) & ((s < bin_["high"]) | (bin_["high"] == 1.0))
-        assert bin_["count"] == own.sum()
-        assert bin_["teacher"] == pytest.approx(t[own].mean(), rel=1e-5)
-        error += own.sum() * abs(s[own].mean() - t[own].mean()) / 1000
-    assert found["ece"] == pytest.approx(error, rel=1e-4)
-    assert sum(b["count"] for b in found["bins"]) == sum(b["count"] for b in found["by_entropy"]) == 1000
+    for bin_ in summary["bins"]:
+        in_bin = (s >= bin_["low"]) & ((s < bin_["high"]) | (bin_["high"] == 1.0))
+        assert bin_["count"] == in_bin.sum()
+        assert bin_["teacher"] == pytest.approx(t[in_bin].mean(), rel=1e-5)
+        error += in_bin.sum() * abs(s[in_bin].mean() - t[in_bin].mean()) / 1000
+    assert summary["ece"] == pytest.approx(error, rel=1e-4)
+    assert sum(b["count"] for b in summary["bins"]) == sum(b["count"] for b in summary["by_entropy"]) == 1000
 
 
 def test_degenerate_logs():
@@ -100,12 +100,12 @@ def test_degenerate_logs():
         "entropy": np.zeros(50),
         "kept": np.ones(50, bool),
     }
-    found = calibration(same)
-    assert found["agreement"] == 1.0
-    assert found["auroc"] is None  # nothing to tell apart
-    assert found["agreement_dropped"] is None
-    assert found["ece"] == pytest.approx(0)
-    assert [b["count"] for b in found["by_entropy"]] == [50]
+    summary = calibration(same)
+    assert summary["agreement"] == 1.0
+    assert summary["auroc"] is None  # nothing to tell apart
+    assert summary["agreement_dropped"] is None
+    assert summary["ece"] == pytest.approx(0)
+    assert [b["count"] for b in summary["by_entropy"]] == [50]
     assert calibration({name: column[:0] for name, column in tokens.items()}) is None
 
 

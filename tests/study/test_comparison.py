@@ -42,18 +42,18 @@ def test_the_paper_in_words() -> None:
 
 def test_fractions_and_percent_read_alike() -> None:
     fractions = [[x / 100 for x in row] for row in (ENTROPY, BASELINE)]
-    found, percent = compare(*fractions), compare(ENTROPY, BASELINE)
-    assert found.sentence == percent.sentence
-    assert found.delta == pytest.approx(percent.delta / 100)
+    fractional, percent = compare(*fractions), compare(ENTROPY, BASELINE)
+    assert fractional.sentence == percent.sentence
+    assert fractional.delta == pytest.approx(percent.delta / 100)
 
 
 @given(accuracies, accuracies)
 def test_numbers_of_accuracies(a: list[float], b: list[float]) -> None:
-    found = compare(a, b)
-    assert found.welch == pytest.approx(welch(a, b), nan_ok=True)
-    assert (found.welch_low, found.welch_high) == pytest.approx(welch_interval(a, b), nan_ok=True)
-    assert (found.mean_a, found.mean_b) == pytest.approx((np.mean(a), np.mean(b)))
-    assert (found.seeds, found.items, found.clustered, found.item_test) == (
+    comparison = compare(a, b)
+    assert comparison.welch == pytest.approx(welch(a, b), nan_ok=True)
+    assert (comparison.welch_low, comparison.welch_high) == pytest.approx(welch_interval(a, b), nan_ok=True)
+    assert (comparison.mean_a, comparison.mean_b) == pytest.approx((np.mean(a), np.mean(b)))
+    assert (comparison.seeds, comparison.items, comparison.clustered, comparison.item_test) == (
         (len(a), len(b)),
         None,
         None,
@@ -61,46 +61,46 @@ def test_numbers_of_accuracies(a: list[float], b: list[float]) -> None:
     )
     squares = sum((x - np.mean(side)) ** 2 for side in (a, b) for x in side)
     freedom = len(a) + len(b) - 2
-    assert found.run_to_run == pytest.approx((squares / freedom) ** 0.5 if freedom else nan, nan_ok=True)
+    assert comparison.run_to_run == pytest.approx((squares / freedom) ** 0.5 if freedom else nan, nan_ok=True)
     if min(len(a), len(b)) == 1:
-        assert found.verdict == "single seed"
-        assert "single seed" in found.sentence
-        assert isnan(found.p_adjusted)
+        assert comparison.verdict == "single seed"
+        assert "single seed" in comparison.sentence
+        assert isnan(comparison.p_adjusted)
     elif len({*a}) == len({*b}) == 1:
-        assert found.verdict == "no spread over seeds"
-        assert all(map(isnan, (found.p_adjusted, found.welch_low, found.welch_high)))
+        assert comparison.verdict == "no spread over seeds"
+        assert all(map(isnan, (comparison.p_adjusted, comparison.welch_low, comparison.welch_high)))
     else:
-        assert found.p_adjusted == found.welch.p_two_sided
-        clear = found.p_adjusted < 0.05 and abs(found.delta) > found.run_to_run
-        assert found.verdict == (
-            ("gain" if found.delta > 0 else "loss") if clear else "inside run-to-run variation"
+        assert comparison.p_adjusted == comparison.welch.p_two_sided
+        clear = comparison.p_adjusted < 0.05 and abs(comparison.delta) > comparison.run_to_run
+        assert comparison.verdict == (
+            ("gain" if comparison.delta > 0 else "loss") if clear else "inside run-to-run variation"
         )
-        assert found.verdict in found.sentence
+        assert comparison.verdict in comparison.sentence
     mirrored = {"gain": "loss", "loss": "gain"}
-    assert compare(b, a).verdict == mirrored.get(found.verdict, found.verdict)
+    assert compare(b, a).verdict == mirrored.get(comparison.verdict, comparison.verdict)
 
 
 def test_numbers_over_items() -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.random((3, 60)) < share for share in (0.9, 0.4))
-    found = compare(a, b, alpha=0.1)
-    assert (found.seeds, found.items, found.verdict) == ((3, 3), 60, "gain")
-    assert found.clustered == clustered(a, b, level=0.9)
-    assert found.item_test == item_test(a, b)
-    assert found.welch == welch(a.mean(axis=1), b.mean(axis=1))
-    assert "over seeds and items, 3 seeds each on 60 items" in found.sentence
+    comparison = compare(a, b, alpha=0.1)
+    assert (comparison.seeds, comparison.items, comparison.verdict) == ((3, 3), 60, "gain")
+    assert comparison.clustered == clustered(a, b, level=0.9)
+    assert comparison.item_test == item_test(a, b)
+    assert comparison.welch == welch(a.mean(axis=1), b.mean(axis=1))
+    assert "over seeds and items, 3 seeds each on 60 items" in comparison.sentence
     assert compare(a[:2], b).seeds == (2, 3)
     assert "2 and 3 seeds on 60 items" in compare(a[:2], b).sentence
 
 
 def test_a_single_seed_is_never_a_gain() -> None:
     for a, b in ((arm(90), arm(10)), (arm(90), arm(10, 10, 11)), (arm(90, 91), arm(10))):
-        found = compare(a, b)
-        assert found.verdict == "single seed"
-        assert found.sentence.endswith("single seed (it cannot be told from run-to-run variation)")
-        assert "over items alone" in found.sentence
-        assert found.item_test is not None
-        assert found.item_test.p < 1e-6
+        comparison = compare(a, b)
+        assert comparison.verdict == "single seed"
+        assert comparison.sentence.endswith("single seed (it cannot be told from run-to-run variation)")
+        assert "over items alone" in comparison.sentence
+        assert comparison.item_test is not None
+        assert comparison.item_test.p < 1e-6
     assert compare(arm(90), arm(10)).item_test.p == paired([False] * 80, [True] * 80).p  # type: ignore[union-attr]
     assert compare([90.0], [10.0]).sentence == (
         "a against b: +80.0 points, 1 seed each: single seed (it cannot be told from run-to-run variation)"
@@ -108,16 +108,16 @@ def test_a_single_seed_is_never_a_gain() -> None:
 
 
 def test_agreeing_seeds_do_not_make_a_gain_of_one_item() -> None:
-    found = compare(arm(61, 61), arm(60, 60))
-    assert isnan(found.welch.p_two_sided)
-    assert found.verdict == "inside run-to-run variation"
-    assert "(clustered)" in found.sentence
+    one_item = compare(arm(61, 61), arm(60, 60))
+    assert isnan(one_item.welch.p_two_sided)
+    assert one_item.verdict == "inside run-to-run variation"
+    assert "(clustered)" in one_item.sentence
     large = compare(arm(90, 90), arm(60, 60))  # with items the difference itself can be judged
     assert large.verdict == "gain"
     assert large.p_adjusted == large.clustered.p  # type: ignore[union-attr]
     alone = compare([0.90, 0.90], [0.60, 0.60])  # without them nothing can
-    said = "a against b: +30.0 points, 2 seeds each: no spread over seeds (nothing to judge by)"
-    assert alone.sentence == said
+    sentence = "a against b: +30.0 points, 2 seeds each: no spread over seeds (nothing to judge by)"
+    assert alone.sentence == sentence
     counted = compare([0.9, 0.8, 0.85], [0.60, 0.61, 0.62])
     assert [one.family for one in family([alone, counted])] == [1, 1]  # what has no test does not count
 
@@ -125,10 +125,10 @@ def test_agreeing_seeds_do_not_make_a_gain_of_one_item() -> None:
 def test_a_small_p_over_seeds_is_not_enough() -> None:
     # Every seed solves the same three of a hundred items more: clear over seeds, three against none over
     # items.
-    found = compare(arm(63, 63, 64), arm(60, 60, 60))
-    assert found.p_adjusted < 0.05
-    assert found.verdict == "inside run-to-run variation"
-    assert found.sentence.endswith("(the interval over seeds and items holds 0)")
+    comparison = compare(arm(63, 63, 64), arm(60, 60, 60))
+    assert comparison.p_adjusted < 0.05
+    assert comparison.verdict == "inside run-to-run variation"
+    assert comparison.sentence.endswith("(the interval over seeds and items holds 0)")
     many = compare([10.2, 11.0, 11.4, 12.0] * 10, [10.0, 10.6, 11.0, 11.6] * 10)
     assert many.p_adjusted < 0.05
     assert many.verdict == "inside run-to-run variation"
@@ -171,15 +171,15 @@ def test_equal_methods_are_called_different_in_one_of_twenty_at_most(
     rng = np.random.default_rng(items + seeds)
 
     def study() -> Comparison:
-        difficulty, found = rng.beta(0.6, 0.4, items), []
+        difficulty, arms = rng.beta(0.6, 0.4, items), []
         for _ in range(2):
             chance = (
                 difficulty
                 + rng.choice((-interaction, interaction), items)
                 + rng.normal(0, seed_sd, (seeds, 1))
             )
-            found.append((rng.random((seeds, items)) < chance).astype(float))
-        return compare(*found)
+            arms.append((rng.random((seeds, items)) < chance).astype(float))
+        return compare(*arms)
 
     verdicts = [study().verdict for _ in range(2_000)]
     called = sum(verdict in ("gain", "loss") for verdict in verdicts)

@@ -67,11 +67,11 @@ STUDIES: dict[str, dict[str, Any]] = {
 class Kept(Sheet):
     """A sheet that can be looked at after it was written."""
 
-    made: ClassVar[list["Kept"]] = []
+    instances: ClassVar[list["Kept"]] = []
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        Kept.made.append(self)
+        Kept.instances.append(self)
 
 
 def make(**settings: Any) -> Results:
@@ -94,22 +94,22 @@ def quick() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def drawn(quick: None) -> dict[str, tuple[list[Figure], list[Kept]]]:
     """Every study above with its figures and the sheets they were drawn on; the schematic by itself."""
-    found: dict[str, tuple[list[Figure], list[Kept]]] = {"schematic": ([schematic()], [])}
+    drawings: dict[str, tuple[list[Figure], list[Kept]]] = {"schematic": ([schematic()], [])}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "Sheet", Kept)
         for name in STUDIES:
-            Kept.made = []
+            Kept.instances = []
             first, *rest = make_figures(results(name))
             assert first is schematic()
-            found[name] = (rest, Kept.made)
-    return found
+            drawings[name] = (rest, Kept.instances)
+    return drawings
 
 
 def numbers(figure: Figure | None) -> dict[str, float]:
     assert figure is not None
-    found = dict(figure.numbers)
-    assert len(found) == len(figure.numbers)
-    return found
+    by_name = dict(figure.numbers)
+    assert len(by_name) == len(figure.numbers)
+    return by_name
 
 
 def accuracies(study: Results, model: str, arm: str, view: str, **axes: Any) -> np.ndarray:
@@ -157,31 +157,31 @@ def test_no_label_lies_on_another_or_leaves_the_sheet(drawn: Any, study: str) ->
             and text.get_visible()
             and (text.axes is None or text.axes.get_visible())
         ]
-        boxes = [(words, box) for words, box in boxes if box.width and _ticked(sheet, words, box)]
-        for i, (words, box) in enumerate(boxes):
+        boxes = [(label, box) for label, box in boxes if box.width and _ticked(sheet, label, box)]
+        for i, (label, box) in enumerate(boxes):
             inside = (
                 box.x0 > -1
                 and box.y0 > -1
                 and box.x1 < sheet.bbox.width + 1
                 and box.y1 < sheet.bbox.height + 1
             )
-            assert inside, f"{figure.name}: {words!r} leaves the sheet"
+            assert inside, f"{figure.name}: {label!r} leaves the sheet"
             for other, near in boxes[i + 1 :]:
                 wide, high = (
                     min(box.x1, near.x1) - max(box.x0, near.x0),
                     min(box.y1, near.y1) - max(box.y0, near.y0),
                 )
-                assert wide < 2 or high < 2, f"{figure.name}: {words!r} lies on {other!r}"
+                assert wide < 2 or high < 2, f"{figure.name}: {label!r} lies on {other!r}"
 
 
-def _ticked(sheet: Sheet, words: str, box: Any) -> bool:
+def _ticked(sheet: Sheet, label: str, box: Any) -> bool:
     """False for a tick label that is not drawn: outside the limits of its axis, or of an axis that shows
     none.
     """
     for axes in sheet.axes:
         for axis in (axes.xaxis, axes.yaxis):
             for tick in axis.get_major_ticks():
-                if tick.label1.get_text() == words and np.allclose(
+                if tick.label1.get_text() == label and np.allclose(
                     tick.label1.get_window_extent().bounds, box.bounds
                 ):
                     low, high = sorted(axis.get_view_interval())
@@ -218,13 +218,13 @@ def test_the_same_results_give_the_same_bytes_here_and_in_another_process(
 
 def test_drawing_in_threads_changes_nothing() -> None:
     study = make(chances=("baseline", "entropy"), measured=False)
-    alone, found = effects(study), []
-    threads = [threading.Thread(target=lambda: found.append(effects(study))) for _ in range(2)]
+    alone, threaded = effects(study), []
+    threads = [threading.Thread(target=lambda: threaded.append(effects(study))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [alone] * 2
+    assert threaded == [alone] * 2
 
 
 def test_figures_appear_exactly_when_the_data_support_them(drawn: Any) -> None:
@@ -239,26 +239,26 @@ def test_figures_appear_exactly_when_the_data_support_them(drawn: Any) -> None:
 
 def test_means_and_intervals_of_the_bars() -> None:
     study = make(chances=("baseline", "entropy"), seeds=FIVE, runs=3, measured=False)
-    found = numbers(ablation(study))
+    plotted = numbers(ablation(study))
     for arm in study.arms:
         for view in study.views:
             values = accuracies(study, "qwen3-1.7b", arm, view)
             low, high = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
-            drawn = [found[f"qwen3-1.7b/{arm}/{view}/{name}"] for name in ("mean", "low", "high")]
+            drawn = [plotted[f"qwen3-1.7b/{arm}/{view}/{name}"] for name in ("mean", "low", "high")]
             assert drawn == pytest.approx([values.mean(), low, high])
-    assert len(found) == 2 * 2 * 3 + 2  # and the base model's two
+    assert len(plotted) == 2 * 2 * 3 + 2  # and the base model's two
     assert "single seed" not in ablation(study).caption  # type: ignore[union-attr]
 
 
 def test_effects_have_the_interval_of_welch() -> None:
     study = make(chances=("baseline", "entropy", "outcome"), seeds=FIVE, measured=False)
-    found = numbers(effects(study))
+    plotted = numbers(effects(study))
     for arm in ("entropy", "outcome"):
         a, b = (accuracies(study, "qwen3-1.7b", name, "sharded") for name in (arm, "baseline"))
         interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
-        drawn = [found[f"qwen3-1.7b/{arm}/sharded/delta/{name}"] for name in ("mean", "low", "high")]
+        drawn = [plotted[f"qwen3-1.7b/{arm}/sharded/delta/{name}"] for name in ("mean", "low", "high")]
         assert drawn == pytest.approx([a.mean() - b.mean(), interval.low, interval.high])
-    assert not any("baseline" in name for name in found)
+    assert not any("baseline" in name for name in plotted)
 
 
 def test_single_seeds_have_no_interval_and_the_caption_says_so(drawn: Any) -> None:
@@ -311,7 +311,7 @@ def test_models_side_by_side(drawn: Any) -> None:
 def test_seeds_have_their_points_mean_and_sample_deviation(drawn: Any) -> None:
     study, figures = results("five"), {figure.name: numbers(figure) for figure in drawn["five"][0]}
     values = accuracies(study, "qwen3-1.7b", "entropy", "sharded")
-    found = {
+    plotted = {
         name.removeprefix("qwen3-1.7b/entropy/sharded/"): v
         for name, v in figures["seeds"].items()
         if "/entropy/" in name
@@ -319,20 +319,20 @@ def test_seeds_have_their_points_mean_and_sample_deviation(drawn: Any) -> None:
     expected = {"mean": values.mean(), "sd": values.std(ddof=1)} | {
         f"seed {s}": v for s, v in zip(FIVE, values, strict=True)
     }
-    assert found == pytest.approx(expected)
+    assert plotted == pytest.approx(expected)
     assert seeds(results("one")) is None
 
 
 def test_an_axis_is_drawn_point_by_point() -> None:
     axes = {"objective.keep": [0.5, 0.8], "train.lr": [1e-6, 1e-4]}
     study = make(chances=("entropy", "random mask", "third"), seeds=(1, 2), axes=axes, measured=False)
-    found = numbers(axis_figure(study, "objective.keep"))
+    plotted = numbers(axis_figure(study, "objective.keep"))
     for keep in (0.5, 0.8):
         for rate in (1e-6, 1e-4):
             values = accuracies(
                 study, "qwen3-1.7b", "third", "full", **{"objective.keep": keep, "train.lr": rate}
             )
-            assert found[
+            assert plotted[
                 f"qwen3-1.7b/objective.keep={keep}/train.lr={rate}/third/full/mean"
             ] == pytest.approx(values.mean())
     half = replace(study, cells=[cell for cell in study.cells if cell.axes["objective.keep"] == 0.5])
@@ -410,9 +410,15 @@ def test_what_is_missing_or_odd_does_not_stop_a_figure() -> None:
         gradients={"cosine": None},
     )
     cells[1] = replace(cells[1], tokens={"bins": [], "auroc": None}, curves={}, right={})
-    made = make_figures(replace(odd, cells=cells))
-    assert [figure.name for figure in made] == ["schematic", "ablation", "curves", "calibration", "gradients"]
-    for figure in made:
+    figures = make_figures(replace(odd, cells=cells))
+    assert [figure.name for figure in figures] == [
+        "schematic",
+        "ablation",
+        "curves",
+        "calibration",
+        "gradients",
+    ]
+    for figure in figures:
         ET.fromstring(figure.svg)
     nothing = replace(odd, cells=[], base=[], missing=["all"])
     assert [figure.name for figure in make_figures(nothing)] == ["schematic"]
@@ -425,8 +431,8 @@ def test_what_is_missing_or_odd_does_not_stop_a_figure() -> None:
 def test_a_whisker_of_no_width_is_drawn() -> None:
     study = make(chances=("baseline", "entropy"), seeds=(1, 2), items=10, measured=False)
     same = replace(study, cells=[replace(cell, right=study.cells[0].right) for cell in study.cells])
-    found = numbers(effects(same))
-    assert all(value == 0 for value in found.values())
+    plotted = numbers(effects(same))
+    assert all(value == 0 for value in plotted.values())
 
 
 def test_the_schematic_names_every_part() -> None:

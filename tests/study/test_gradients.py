@@ -19,8 +19,8 @@ def runs(tmp_path_factory):
 
 @pytest.mark.slow
 def test_shares_of_the_masks(runs):
-    found = {method: gradient_shares(path, examples=4) for method, path in runs.items()}
-    for shares in found.values():
+    shares_by_method = {method: gradient_shares(path, examples=4) for method, path in runs.items()}
+    for shares in shares_by_method.values():
         assert 0.1 < shares["tokens_dropped"] < 0.25
         assert shares["norm_share_dropped"] == pytest.approx(
             shares["norm_dropped"] / (shares["norm_dropped"] + shares["norm_kept"])
@@ -32,9 +32,12 @@ def test_shares_of_the_masks(runs):
         assert shares["keep"] == 0.8
     # What is dropped at low entropy (asked of a run without a mask) carries next to nothing; at high entropy
     # it carries much.
-    assert found["baseline"]["norm_share_dropped"] < 0.1
-    assert found["inverted-mask"]["norm_share_dropped"] > 0.2
-    assert found["baseline"]["divergence_dropped"] < found["inverted-mask"]["divergence_dropped"]
+    assert shares_by_method["baseline"]["norm_share_dropped"] < 0.1
+    assert shares_by_method["inverted-mask"]["norm_share_dropped"] > 0.2
+    assert (
+        shares_by_method["baseline"]["divergence_dropped"]
+        < shares_by_method["inverted-mask"]["divergence_dropped"]
+    )
 
 
 @pytest.mark.slow

@@ -14,13 +14,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[str, dict[str, str]]:
+def page_and_files() -> tuple[str, dict[str, str]]:
     return make_page(DOCS / "evidence")
 
 
 @pytest.mark.long
-def test_the_page_is_generated_and_its_reports_and_figures_are_there(made):
-    page, files = made
+def test_the_page_is_generated_and_its_reports_and_figures_are_there(page_and_files):
+    page, files = page_and_files
     assert page == (DOCS / "evidence.md").read_text(encoding="utf-8"), "run: make docs"
     for name, content in files.items():
         assert (DOCS / "evidence" / name).read_text(encoding="utf-8") == content, "run: make docs"

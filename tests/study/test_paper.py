@@ -175,11 +175,11 @@ def test_p_values_are_those_of_welch(arm: str) -> None:
     base, row = find("multi-seed", "4b", "baseline"), find("multi-seed", "4b", arm)
     assert base is not None
     assert row is not None
-    found = statistics.welch([run.sharded for run in row.runs], [run.sharded for run in base.runs])
-    assert round(found.p_two_sided, 3) == row.p_two_sided
-    assert round(found.p_one_sided, 4 if arm == "combined" else 3) == row.p_one_sided
+    welch_test = statistics.welch([run.sharded for run in row.runs], [run.sharded for run in base.runs])
+    assert round(welch_test.p_two_sided, 3) == row.p_two_sided
+    assert round(welch_test.p_one_sided, 4 if arm == "combined" else 3) == row.p_one_sided
     assert row.delta is not None
-    assert shows(row.delta, found.delta)
+    assert shows(row.delta, welch_test.delta)
 
 
 def test_lookups() -> None:
@@ -220,15 +220,15 @@ def tables(tex: str) -> dict[str, list[list[str]]]:
     """Table number -> the rows of its tabular, the heading first; tables are numbered in the order they
     appear.
     """
-    found = {}
+    rows_by_table = {}
     for number, body in enumerate(re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", tex, re.S), 1):
         inner = re.search(r"\\begin\{tabular\}\{.*?\}\n(.*?)\\end\{tabular\}", body, re.S)
         assert inner is not None
         lines = re.sub(r"\\(?:top|mid|bottom)rule", "", inner.group(1)).split(r"\\")
-        found[f"Table {number}"] = [
+        rows_by_table[f"Table {number}"] = [
             [clean(cell) for cell in line.split("&")] for line in lines if line.strip()
         ]
-    return found
+    return rows_by_table
 
 
 def number(text: str) -> float:
@@ -239,7 +239,7 @@ def printed(table: str, rows: list[list[str]]) -> dict[tuple[str, ...], float]:
     """(model or "", row label, field) -> number, for every number of a result table but the settings beta and
     eta.
     """
-    found: dict[tuple[str, ...], float] = {}
+    numbers: dict[tuple[str, ...], float] = {}
     heading, model = rows[0], ""
     for row in rows[1:]:
         if heading[0] == "Model" and heading[1] == "Config":
@@ -252,22 +252,22 @@ def printed(table: str, rows: list[list[str]]) -> dict[tuple[str, ...], float]:
             elif cell != "--":
                 field = HEADINGS.get(name) or f"sharded of {name}"
                 value, _, sd = cell.partition("±")
-                found[model.lower(), label, field] = number(value)
+                numbers[model.lower(), label, field] = number(value)
                 if sd:
-                    found[model.lower(), label, f"{field}_sd"] = number(sd)
-    return found
+                    numbers[model.lower(), label, f"{field}_sd"] = number(sd)
+    return numbers
 
 
 def held(table: str) -> dict[tuple[str, ...], float]:
     """The same from the data."""
-    found: dict[tuple[str, ...], float] = {}
+    numbers: dict[tuple[str, ...], float] = {}
     for row in ROWS:
         for name in NUMBERS:
             value = getattr(row, name)
             if row.table == table and value is not None and name not in row.in_text:
                 field = f"sharded of {row.column}" if row.column and name == "sharded" else name
-                found[row.model if table == "Table 3" else "", row.label, field] = value
-    return found
+                numbers[row.model if table == "Table 3" else "", row.label, field] = value
+    return numbers
 
 
 @pytest.fixture(scope="module")
@@ -294,11 +294,11 @@ def test_the_settings_of_the_ablation_are_those_of_the_methods(tex: str) -> None
 def test_the_runs_are_those_of_the_appendix(tex: str) -> None:
     heading, *rows = tables(tex)["Table 11"]
     assert heading == ["Config", "Seed", "FULL", "SHARDED"]
-    label, found = "", []
+    label, runs = "", []
     for name, seed, full, sharded in rows:
         label = name or label
-        found.append((label, int(seed), number(full), number(sharded)))
-    assert found == [
+        runs.append((label, int(seed), number(full), number(sharded)))
+    assert runs == [
         (row.label, run.seed, run.full, run.sharded) for row in paper_rows("multi-seed") for run in row.runs
     ]
 

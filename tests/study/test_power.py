@@ -37,13 +37,15 @@ class World:
         return {"seed_sd": seed_sd, "discordance": self.discordance, "noise": self.noise}
 
     def studies(self, seeds: int, items: int, effect: float, count: int) -> tuple[np.ndarray, np.ndarray]:
-        rng, found = np.random.default_rng([seeds, items]), []
+        rng, outcomes = np.random.default_rng([seeds, items]), []
         chances = rng.uniform(0.3, 0.6, (count, 1, items))
         for shift in (effect / 2, -effect / 2):
-            own = rng.choice((-self.interaction / 2, self.interaction / 2), (count, 1, items))
+            item_by_arm = rng.choice((-self.interaction / 2, self.interaction / 2), (count, 1, items))
             seed = rng.normal(0, self.level, (count, seeds, 1))
-            found.append((rng.random((count, seeds, items)) < chances + own + seed + shift).astype(float))
-        return found[0], found[1]
+            outcomes.append(
+                (rng.random((count, seeds, items)) < chances + item_by_arm + seed + shift).astype(float)
+            )
+        return outcomes[0], outcomes[1]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +64,8 @@ def test_power_at_the_detectable_effect(seeds: int, items: int, level: float, in
     spreads = world.spreads(items)
     effect = detectable(items, seeds, **spreads)
     a, b = world.studies(seeds, items, effect, STUDIES)
-    found = [clustered(x, y).p < 0.05 for x, y in zip(a, b, strict=True)]
-    assert np.mean(found) == pytest.approx(0.8, abs=0.04)  # 0.009 of it is the error of 2,000 studies
+    detected = [clustered(x, y).p < 0.05 for x, y in zip(a, b, strict=True)]
+    assert np.mean(detected) == pytest.approx(0.8, abs=0.04)  # 0.009 of it is the error of 2,000 studies
 
 
 def test_power_of_one_seed_and_of_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,10 +127,12 @@ def test_detectable_and_power_are_inverse_and_grow(
 def test_a_design_is_estimated_without_bias() -> None:
     world = World(0.03, 0.4)
     a, b = world.studies(4, 300, 0.05, 300)
-    found = [design(x, y) for x, y in zip(a, b, strict=True)]
-    assert {one.items for one in found} == {300}
+    designs = [design(x, y) for x, y in zip(a, b, strict=True)]
+    assert {one.items for one in designs} == {300}
     for name, value in world.spreads(300).items():
-        assert np.sqrt(np.mean([getattr(one, name) ** 2 for one in found])) == pytest.approx(value, rel=0.05)
+        assert np.sqrt(np.mean([getattr(one, name) ** 2 for one in designs])) == pytest.approx(
+            value, rel=0.05
+        )
 
 
 def test_a_design_needs_two_seeds_an_arm() -> None:
@@ -144,9 +148,9 @@ def test_without_noise_all_of_the_spread_is_noise() -> None:
 
 def test_sentences() -> None:
     text = sentence(200, 3, seed_sd=0.006, discordance=0.1)
-    found = 100 * detectable(200, 3, seed_sd=0.006, discordance=0.1)
+    points = 100 * detectable(200, 3, seed_sd=0.006, discordance=0.1)
     shown = float(text.split("detect ")[1].split()[0])
-    assert found <= shown < found + 0.1  # rounded up
+    assert points <= shown < points + 0.1  # rounded up
     assert (
         text == f"With 200 items and 3 seeds an arm you can detect {shown} points (power 80%, two-sided 5%)"
     )

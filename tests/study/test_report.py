@@ -251,9 +251,9 @@ def test_audit_finds_one_digit(tmp_path: Path, light: None) -> None:
     line = next(i for i, line in enumerate(text.split("\n")) if line.startswith("| entropy | 5 |"))
     place = text.index("± ", text.index("| entropy | 5 |")) + 2
     path.write_text(text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :])
-    (found,) = audit_report(tmp_path, results)
-    assert found.startswith(f"report.md: differs from line {line + 1} on: ")
-    assert "| entropy | 5 |" in found
+    (problem,) = audit_report(tmp_path, results)
+    assert problem.startswith(f"report.md: differs from line {line + 1} on: ")
+    assert "| entropy | 5 |" in problem
 
 
 def test_audit_finds_a_flipped_item(tmp_path: Path, light: None) -> None:
@@ -265,21 +265,21 @@ def test_audit_finds_a_flipped_item(tmp_path: Path, light: None) -> None:
     cells[place] = replace(
         cells[place], right=cells[place].right | {"sharded": ("1" if digits[0] == "0" else "0") + digits[1:]}
     )
-    found = audit_report(tmp_path, replace(results, cells=cells))
+    problems = audit_report(tmp_path, replace(results, cells=cells))
     folder = cells[place].source.folder
-    numbers = [line for line in found if ": the report has " in line]
+    numbers = [line for line in problems if ": the report has " in line]
     assert any(
         line.startswith("main/pocket/entropy/sharded/mean: the report has ") and folder in line
         for line in numbers
     )
-    own = [line for line in numbers if line.startswith("per-seed/")]
-    assert [line.split(":")[0] for line in own] == [
+    per_seed = [line for line in numbers if line.startswith("per-seed/")]
+    assert [line.split(":")[0] for line in per_seed] == [
         "per-seed/pocket/entropy/3/sharded/mean",
         "per-seed/pocket/entropy/3/gap/mean",
     ]
-    assert all(line.endswith(f"; from {folder}") for line in own)
+    assert all(line.endswith(f"; from {folder}") for line in per_seed)
     assert not any("/full/" in line for line in numbers)
-    assert any(line.startswith("report.json: differs from line ") for line in found)
+    assert any(line.startswith("report.json: differs from line ") for line in problems)
 
 
 def test_audit_names_what_is_missing_or_altered(tmp_path: Path, light: None) -> None:
@@ -295,8 +295,8 @@ def test_audit_names_what_is_missing_or_altered(tmp_path: Path, light: None) -> 
     ]
     for content in ("not JSON", "[]", '{"numbers": [1]}'):
         (tmp_path / "report.json").write_text(content)
-        found = audit_report(tmp_path, results)
-        assert found[0].startswith("report.json: holds no numbers that can be read")
+        problems = audit_report(tmp_path, results)
+        assert problems[0].startswith("report.json: holds no numbers that can be read")
     assert any(line == "index.html: missing" for line in audit_report(tmp_path / "nowhere", results))
 
 
@@ -308,10 +308,10 @@ def test_audit_finds_a_changed_number_in_the_json(tmp_path: Path, light: None) -
     changed, gone = whole["numbers"][5], whole["numbers"].pop(6)
     changed["value"] += 1e-6
     path.write_text(json.dumps(whole))
-    found = audit_report(tmp_path, results)
-    assert found[0].startswith(f"{changed['id']}: the report has {changed['text']} (")
-    assert found[1].startswith(f"{gone['id']}: the report has no such number, recomputed {gone['text']} (")
-    assert found[2].startswith("report.json: differs from line 1 on")
+    problems = audit_report(tmp_path, results)
+    assert problems[0].startswith(f"{changed['id']}: the report has {changed['text']} (")
+    assert problems[1].startswith(f"{gone['id']}: the report has no such number, recomputed {gone['text']} (")
+    assert problems[2].startswith("report.json: differs from line 1 on")
 
 
 def test_real_figures_agree_after_writing(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(smopd, smopd_p
     """Ctrl-C in the middle of a cell, the same command again; then nothing is left to do, and every number
     can be recomputed.
     """
-    words = ("study", "tiny.toml", "--out", "out", "--jobs", "2", "--json")
-    began = smopd_process(*words)
+    args = ("study", "tiny.toml", "--out", "out", "--jobs", "2", "--json")
+    began = smopd_process(*args)
     cells = [folder.cell(cell) for cell in folder.study.cells]
     deadline = time.monotonic() + 400
     while not any((cell / "metrics.jsonl").exists() for cell in cells):
@@ -79,7 +79,7 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(smopd, smopd_p
     rows = (first / "metrics.jsonl").read_text().splitlines()
 
     taken = len(_logged(tmp_path))
-    killed = smopd_process(*words)
+    killed = smopd_process(*args)
     while len(_logged(tmp_path)) == taken:
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -90,15 +90,15 @@ def test_a_grid_interrupted_and_resumed_then_reported_and_audited(smopd, smopd_p
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
-    again = smopd_process(*words)
+    again = smopd_process(*args)
     out, err = again.communicate(timeout=600)
     assert again.returncode == 0, err
-    found = json.loads(out)
-    assert found["done"] == 5
-    assert not found["failed"]
+    summary = json.loads(out)
+    assert summary["done"] == 5
+    assert not summary["failed"]
     assert all((cell / "eval" / "trained" / "summary.json").exists() for cell in cells)
     assert (first / "metrics.jsonl").read_text().splitlines()[: len(rows)] == rows
-    page = Path(tmp_path / found["report"]).read_text(encoding="utf-8")
+    page = Path(tmp_path / summary["report"]).read_text(encoding="utf-8")
     assert "Two arms, two seeds" in page
     assert "judged by math reader" in page
     assert (folder.study_path / "report" / "figures" / "ablation.pdf").read_bytes().startswith(b"%PDF")
@@ -130,11 +130,11 @@ def _free(lock: Path) -> bool:
 def _audit(smopd, folder: StudyFolder, cell: Path) -> None:
     assert audit(folder.path) == []
     identity = cell / "eval" / "trained" / "evaluation.json"
-    told = identity.read_text(encoding="utf-8")
-    identity.write_text(told.replace('"reader"', '"strict"'), encoding="utf-8")
+    original = identity.read_text(encoding="utf-8")
+    identity.write_text(original.replace('"reader"', '"strict"'), encoding="utf-8")
     with pytest.raises(UserError, match="was judged by other rules"):
         collect(folder)
-    identity.write_text(told, encoding="utf-8")
+    identity.write_text(original, encoding="utf-8")
     conversations = cell / "eval" / "trained" / "conversations.jsonl"
     kept = conversations.read_text(encoding="utf-8")
     lines = kept.splitlines(keepends=True)
@@ -245,9 +245,9 @@ def test_at_most_so_many_at_once_each_with_its_own_gpu(folder, scheduler, monkey
     jobs = [quick(folder, f"job{i}", code, FINISH) for i in range(4)]
     folder.path.mkdir()
     seen = []
-    made = scheduler(jobs, width=2)
+    job_scheduler = scheduler(jobs, width=2)
     monkeypatch.setattr("smopd.study.run.REPORT_EVERY", 0.0)
-    made.run(lambda s: seen.append(len(s.running)))
+    job_scheduler.run(lambda s: seen.append(len(s.running)))
     assert max(seen) == 2
     assert all(job.done for job in jobs)
     assert {(folder.path / f"job{i}.gpu").read_text() for i in range(4)} == {"4", "7"}
@@ -289,17 +289,17 @@ def test_time_left_counts_what_is_ahead(folder, scheduler, monkeypatch):
     jobs = [quick(folder, f"job{i}", FINISH) for i in range(5)]
     for job in jobs:
         job.steps = 10
-    made = scheduler(jobs, width=2)
-    assert time_left(made) is None
+    job_scheduler = scheduler(jobs, width=2)
+    assert time_left(job_scheduler) is None
     for job in jobs[:2]:
         job.finished.parent.mkdir(parents=True)
         job.finished.touch()
         job.attempts, job.seconds = 1, 60.0
-    assert time_left(made) == pytest.approx(3 * 60 / 2)
+    assert time_left(job_scheduler) == pytest.approx(3 * 60 / 2)
     jobs[2].error = "broken"
-    assert time_left(made) == pytest.approx(2 * 60 / 2)
+    assert time_left(job_scheduler) == pytest.approx(2 * 60 / 2)
     jobs[3].steps = jobs[4].steps = 20  # twice as long
-    assert time_left(made) == pytest.approx(2 * 120 / 2)
+    assert time_left(job_scheduler) == pytest.approx(2 * 120 / 2)
 
 
 def test_finished_work_is_found_again_by_its_settings(folder):

@@ -49,8 +49,8 @@ def two_arms(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_means_and_deviations_of_the_paper() -> None:
-    found = [f"{mean:.1f}±{sd:.1f}" for view in PAPER.values() for mean, sd in map(mean_sd, view.values())]
-    assert found == ["64.2±0.6", "65.8±0.3", "65.5±0.9", "78.2±0.6", "79.7±0.3", "78.5±0.9"]
+    cells = [f"{mean:.1f}±{sd:.1f}" for view in PAPER.values() for mean, sd in map(mean_sd, view.values())]
+    assert cells == ["64.2±0.6", "65.8±0.3", "65.5±0.9", "78.2±0.6", "79.7±0.3", "78.5±0.9"]
 
 
 def test_p_of_the_paper() -> None:
@@ -75,12 +75,12 @@ def test_mean_sd_against_numpy_and_without_spread() -> None:
 def test_welch_against_scipy_and_statsmodels(a: list[float], b: list[float]) -> None:
     if len(set(a)) == len(set(b)) == 1:
         return
-    found, theirs = welch(a, b), stats.ttest_ind(a, b, equal_var=False)
-    assert (found.t, found.df, found.p_two_sided) == pytest.approx(
+    ours, theirs = welch(a, b), stats.ttest_ind(a, b, equal_var=False)
+    assert (ours.t, ours.df, ours.p_two_sided) == pytest.approx(
         (theirs.statistic, theirs.df, theirs.pvalue), rel=1e-8
     )
     greater = stats.ttest_ind(a, b, equal_var=False, alternative="greater")
-    assert found.p_one_sided == pytest.approx(greater.pvalue, rel=1e-8)
+    assert ours.p_one_sided == pytest.approx(greater.pvalue, rel=1e-8)
     for level in (0.8, 0.95):
         assert welch_interval(a, b, level) == pytest.approx(
             tuple(theirs.confidence_interval(level)), rel=1e-8, abs=1e-9
@@ -95,16 +95,18 @@ def test_welch_under_swap_order_shift_and_scale(
 ) -> None:
     if len({*a}) == len({*b}) == 1:  # no test
         return
-    found, swapped = welch(a, b), welch(b, a)
-    assert (swapped.delta, swapped.t) == pytest.approx((-found.delta, -found.t))
-    assert (swapped.df, swapped.p_two_sided) == pytest.approx((found.df, found.p_two_sided))
-    assert swapped.p_one_sided == pytest.approx(1 - found.p_one_sided)
-    assert welch(sorted(a), sorted(b, reverse=True)) == pytest.approx(found, rel=1e-7, abs=1e-12)
-    assert welch([x + shift for x in a], [x + shift for x in b]) == pytest.approx(found, rel=1e-7, abs=1e-12)
+    original, swapped = welch(a, b), welch(b, a)
+    assert (swapped.delta, swapped.t) == pytest.approx((-original.delta, -original.t))
+    assert (swapped.df, swapped.p_two_sided) == pytest.approx((original.df, original.p_two_sided))
+    assert swapped.p_one_sided == pytest.approx(1 - original.p_one_sided)
+    assert welch(sorted(a), sorted(b, reverse=True)) == pytest.approx(original, rel=1e-7, abs=1e-12)
+    assert welch([x + shift for x in a], [x + shift for x in b]) == pytest.approx(
+        original, rel=1e-7, abs=1e-12
+    )
     scaled = welch([x * scale for x in a], [x * scale for x in b])
-    assert scaled == pytest.approx((found.delta * scale, *found[1:]), rel=1e-7, abs=1e-12)
+    assert scaled == pytest.approx((original.delta * scale, *original[1:]), rel=1e-7, abs=1e-12)
     low, high = welch_interval(a, b)
-    assert (low <= 0 <= high) == (found.p_two_sided >= 0.05)
+    assert (low <= 0 <= high) == (original.p_two_sided >= 0.05)
 
 
 def test_welch_at_its_edges() -> None:
@@ -158,10 +160,10 @@ def test_welch_error_rates_and_coverage(
     seeds: int, sd_a: float, sd_b: float, two_sided: float, one_sided: float
 ) -> None:
     a, b = normal_studies(seeds, sd_a, sd_b, 0.02, 2 * STUDIES)
-    found = [welch(x - 0.02, y) for x, y in zip(a, b, strict=True)]
+    tests = [welch(x - 0.02, y) for x, y in zip(a, b, strict=True)]
     # Monte Carlo error of 4,000 studies is 0.35 points; three of them.
-    assert 100 * np.mean([w.p_two_sided < 0.05 for w in found]) == pytest.approx(two_sided, abs=1.05)
-    assert 100 * np.mean([w.p_one_sided < 0.05 for w in found]) == pytest.approx(one_sided, abs=1.05)
+    assert 100 * np.mean([w.p_two_sided < 0.05 for w in tests]) == pytest.approx(two_sided, abs=1.05)
+    assert 100 * np.mean([w.p_one_sided < 0.05 for w in tests]) == pytest.approx(one_sided, abs=1.05)
     bounds = np.array([welch_interval(x, y) for x, y in zip(a, b, strict=True)])
     assert 0.93 <= np.mean((bounds[:, 0] <= 0.02) & (bounds[:, 1] >= 0.02)) <= 0.97
 
@@ -171,15 +173,15 @@ def test_welch_error_rates_and_coverage(
 
 @given(st.lists(st.one_of(st.just(nan), st.floats(0, 1)), max_size=8), st.integers(0, 1000))
 def test_holm_by_its_definition_and_in_any_order(p_values: list[float], shuffle: int) -> None:
-    found, ranked = holm(p_values), sorted(p for p in p_values if not isnan(p))
-    for p, adjusted in zip(p_values, found, strict=True):
+    all_adjusted, ranked = holm(p_values), sorted(p for p in p_values if not isnan(p))
+    for p, adjusted in zip(p_values, all_adjusted, strict=True):
         least = max(
             (min(1.0, (len(ranked) - rank) * q) for rank, q in enumerate(ranked) if q <= p), default=nan
         )
         assert adjusted == pytest.approx(least, nan_ok=True)
     order = np.random.default_rng(shuffle).permutation(len(p_values))
-    assert holm([p_values[i] for i in order]) == pytest.approx([found[i] for i in order], nan_ok=True)
-    assert all(p <= q <= 1 for p, q in zip(p_values, found, strict=True) if not isnan(p))
+    assert holm([p_values[i] for i in order]) == pytest.approx([all_adjusted[i] for i in order], nan_ok=True)
+    assert all(p <= q <= 1 for p, q in zip(p_values, all_adjusted, strict=True) if not isnan(p))
 
 
 def test_holm_against_statsmodels() -> None:
@@ -204,27 +206,27 @@ def test_holm_known_values_and_nonsense() -> None:
 @given(two_arms())
 def test_item_test_against_scipy_and_statsmodels(pair: tuple[np.ndarray, np.ndarray]) -> None:
     a, b = pair
-    found, change = item_test(a, b), a.mean(axis=0) - b.mean(axis=0)
+    result, change = item_test(a, b), a.mean(axis=0) - b.mean(axis=0)
     ahead, behind = int((change > 1e-9).sum()), int((change < -1e-9).sum())
-    assert (found.gained, found.lost) == (ahead, behind)
-    assert found.difference == pytest.approx(a.mean() - b.mean())
-    assert found.p == pytest.approx(stats.binomtest(ahead, ahead + behind).pvalue if ahead + behind else 1.0)
+    assert (result.gained, result.lost) == (ahead, behind)
+    assert result.difference == pytest.approx(a.mean() - b.mean())
+    assert result.p == pytest.approx(stats.binomtest(ahead, ahead + behind).pvalue if ahead + behind else 1.0)
     if len(a) == len(b) == 1:
-        assert found.p == pytest.approx(min(1.0, mcnemar([[0, ahead], [behind, 0]], exact=True).pvalue))
+        assert result.p == pytest.approx(min(1.0, mcnemar([[0, ahead], [behind, 0]], exact=True).pvalue))
         theirs = paired(list(b[0] > 0), list(a[0] > 0))
-        assert (found.low, found.high, found.difference) == pytest.approx(
+        assert (result.low, result.high, result.difference) == pytest.approx(
             (theirs.low, theirs.high, theirs.difference)
         )
-        assert found.test == "exact McNemar"
+        assert result.test == "exact McNemar"
     else:
-        assert (found.low, found.high) == paired_bootstrap(b.mean(axis=0), a.mean(axis=0))[:2]
-        assert "sign test" in found.test
+        assert (result.low, result.high) == paired_bootstrap(b.mean(axis=0), a.mean(axis=0))[:2]
+        assert "sign test" in result.test
 
 
 def test_item_test_of_one_seed_of_shares_is_not_mcnemar() -> None:
-    found = item_test([[0.1 + 0.2, 0.5, 1.0]], [[0.3, 0.25, 0.0]])
-    assert (found.gained, found.lost, found.p) == (2, 0, 0.5)  # 0.1 + 0.2 is 0.3
-    assert found.test == "exact sign test, bootstrap interval"
+    result = item_test([[0.1 + 0.2, 0.5, 1.0]], [[0.3, 0.25, 0.0]])
+    assert (result.gained, result.lost, result.p) == (2, 0, 0.5)  # 0.1 + 0.2 is 0.3
+    assert result.test == "exact sign test, bootstrap interval"
 
 
 # Over seeds and items
@@ -233,26 +235,26 @@ def test_item_test_of_one_seed_of_shares_is_not_mcnemar() -> None:
 def test_components_against_loops_and_an_analysis_of_variance() -> None:
     rng = np.random.default_rng(3)
     a, b = (rng.random((seeds, 7)).round(2) for seeds in (3, 4))
-    found, squares = components(a, b), []
+    parts, squares = components(a, b), []
     for arm in (a, b):
         rows = [{"y": y, "seed": s, "item": i} for (s, i), y in np.ndenumerate(arm)]
         data = {key: [row[key] for row in rows] for key in ("y", "seed", "item")}
         squares.append(anova_lm(formula.ols("y ~ C(seed) + C(item)", data).fit())["mean_sq"])
     # A mean square over seeds is `items` times the variance of their means.
-    assert (found.seeds_a, found.seeds_b) == pytest.approx(
+    assert (parts.seeds_a, parts.seeds_b) == pytest.approx(
         (squares[0]["C(seed)"] / 21, squares[1]["C(seed)"] / 28)
     )
-    assert (found.noise_a, found.noise_b) == pytest.approx(
+    assert (parts.noise_a, parts.noise_b) == pytest.approx(
         (squares[0]["Residual"] / 21, squares[1]["Residual"] / 28)
     )
     changes = [sum(a[:, i]) / 3 - sum(b[:, i]) / 4 for i in range(7)]
-    assert found.items == pytest.approx(sum((c - sum(changes) / 7) ** 2 for c in changes) / 6 / 7)
+    assert parts.items == pytest.approx(sum((c - sum(changes) / 7) ** 2 for c in changes) / 6 / 7)
 
 
 def test_clustered_is_made_of_its_components() -> None:
     rng = np.random.default_rng(4)
     a, b = ((rng.random((seeds, 50)) < 0.6).astype(float) for seeds in (3, 5))
-    part, found = components(a, b), clustered(a, b, level=0.9)
+    part, estimate = components(a, b), clustered(a, b, level=0.9)
     total = part.seeds_a + part.seeds_b + part.items - part.noise_a - part.noise_b
     assert total > part.items / 2
     df = total**2 / (
@@ -262,25 +264,27 @@ def test_clustered_is_made_of_its_components() -> None:
         + part.noise_a**2 / 98
         + part.noise_b**2 / 196
     )
-    assert (found.delta, found.se, found.df) == pytest.approx((a.mean() - b.mean(), total**0.5, df))
-    assert (found.low, found.high) == pytest.approx(stats.t.interval(0.9, df, found.delta, found.se))
-    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.delta) / found.se, df))
-    assert found.seeds_counted
+    assert (estimate.delta, estimate.se, estimate.df) == pytest.approx((a.mean() - b.mean(), total**0.5, df))
+    assert (estimate.low, estimate.high) == pytest.approx(
+        stats.t.interval(0.9, df, estimate.delta, estimate.se)
+    )
+    assert estimate.p == pytest.approx(2 * stats.t.sf(abs(estimate.delta) / estimate.se, df))
+    assert estimate.seeds_counted
 
 
 def test_a_fixed_reference_adds_nothing_but_its_items() -> None:
     rng = np.random.default_rng(6)
     a, b = ((rng.random((seeds, 60)) < 0.5).astype(float) for seeds in (4, 1))
-    part, found = components(a, b, fixed=True), clustered(a, b, fixed=True)
-    own = components(a, a)  # the parts of an arm are its own, whatever it is compared with
-    assert (part.seeds_a, part.noise_a) == pytest.approx((own.seeds_a, own.noise_a))
+    part, estimate = components(a, b, fixed=True), clustered(a, b, fixed=True)
+    against_itself = components(a, a)  # the parts of an arm are its own, whatever it is compared with
+    assert (part.seeds_a, part.noise_a) == pytest.approx((against_itself.seeds_a, against_itself.noise_a))
     assert (part.seeds_b, part.noise_b) == (0, 0)
     differences = a.mean(axis=0) - b[0]
     assert part.items == pytest.approx(differences.var(ddof=1) / 60)
     total = part.seeds_a + part.items - part.noise_a
     df = total**2 / (part.seeds_a**2 / 3 + part.items**2 / 59 + part.noise_a**2 / (3 * 59))
-    assert (found.delta, found.se, found.df) == pytest.approx((differences.mean(), total**0.5, df))
-    assert found.seeds_counted
+    assert (estimate.delta, estimate.se, estimate.df) == pytest.approx((differences.mean(), total**0.5, df))
+    assert estimate.seeds_counted
     assert clustered(a[:1], b, fixed=True) == clustered(a[:1], b)  # one seed: the items alone
     with pytest.raises(ValueError, match="one row, found 4"):
         clustered(b, a, fixed=True)
@@ -288,37 +292,37 @@ def test_a_fixed_reference_adds_nothing_but_its_items() -> None:
 
 def test_an_interval_ends_where_differences_end() -> None:
     a, b = np.repeat([[1.0], [1.0], [0.0]], 40, axis=1), np.zeros((3, 40))
-    found = clustered(a, b)
-    free = stats.t.interval(0.95, found.df, found.delta, found.se)
+    estimate = clustered(a, b)
+    free = stats.t.interval(0.95, estimate.df, estimate.delta, estimate.se)
     assert free[0] < 0
     assert free[1] > 1
-    assert (found.low, found.high) == pytest.approx((free[0], 1))
+    assert (estimate.low, estimate.high) == pytest.approx((free[0], 1))
     assert (clustered(b, a).low, clustered(b, a).high) == pytest.approx((-1, -free[0]))
 
 
 @given(two_arms(), st.integers(0, 1000))
 def test_clustered_under_permutation_and_swap(pair: tuple[np.ndarray, np.ndarray], shuffle: int) -> None:
     a, b = pair
-    rng, found = np.random.default_rng(shuffle), clustered(a, b)
+    rng, original = np.random.default_rng(shuffle), clustered(a, b)
     items = rng.permutation(a.shape[1])
     again = clustered(rng.permutation(a)[:, items], rng.permutation(b)[:, items])
-    assert again == pytest.approx(found, rel=1e-7, abs=1e-12)
+    assert again == pytest.approx(original, rel=1e-7, abs=1e-12)
     swapped = clustered(b, a)
-    assert (-swapped.delta, -swapped.high, -swapped.low) == pytest.approx(found[:3], rel=1e-7, abs=1e-12)
-    assert swapped[3:] == pytest.approx(found[3:], rel=1e-7, abs=1e-12)
-    assert found.low <= found.delta <= found.high
-    assert found.se >= 1 / (a.shape[1] + 2) - 1e-15
-    assert 0 < found.df <= len(a) + len(b) + a.shape[1] - 3
-    assert found.seeds_counted == (min(len(a), len(b)) > 1)
+    assert (-swapped.delta, -swapped.high, -swapped.low) == pytest.approx(original[:3], rel=1e-7, abs=1e-12)
+    assert swapped[3:] == pytest.approx(original[3:], rel=1e-7, abs=1e-12)
+    assert original.low <= original.delta <= original.high
+    assert original.se >= 1 / (a.shape[1] + 2) - 1e-15
+    assert 0 < original.df <= len(a) + len(b) + a.shape[1] - 3
+    assert original.seeds_counted == (min(len(a), len(b)) > 1)
 
 
 def test_a_single_seed_is_judged_over_items_alone() -> None:
     rng = np.random.default_rng(5)
     a, b = ((rng.random((seeds, 80)) < 0.7).astype(float) for seeds in (1, 3))
-    found, theirs = clustered(a, b), stats.ttest_rel(a[0], b.mean(axis=0))
-    assert (found.p, found.df) == pytest.approx((theirs.pvalue, 79))
-    assert (found.low, found.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
-    assert not found.seeds_counted
+    ours, theirs = clustered(a, b), stats.ttest_rel(a[0], b.mean(axis=0))
+    assert (ours.p, ours.df) == pytest.approx((theirs.pvalue, 79))
+    assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
+    assert not ours.seeds_counted
 
 
 def test_a_difference_of_one_item_is_never_clear_and_no_interval_is_without_width() -> None:
@@ -336,7 +340,7 @@ def test_a_difference_of_one_item_is_never_clear_and_no_interval_is_without_widt
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "words"),
+    ("a", "b", "message"),
     [
         ([1, 0], [0, 1], "seeds, items"),
         ([[1, 0]], [[1, 0, 1]], "same items"),
@@ -346,9 +350,9 @@ def test_a_difference_of_one_item_is_never_clear_and_no_interval_is_without_widt
         ([[1, 0], [1]], [[1, 0]], "every row"),
     ],
 )
-def test_arms_that_cannot_be_compared(a: Any, b: Any, words: str) -> None:
+def test_arms_that_cannot_be_compared(a: Any, b: Any, message: str) -> None:
     for function in (clustered, item_test):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             function(a, b)
 
 
@@ -377,15 +381,15 @@ class World:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Two arrays [studies, seeds, items]."""
         rng = np.random.default_rng(items + seeds)
-        shared, found = rng.standard_normal((count, 1, items)), []
+        shared, outcomes = rng.standard_normal((count, 1, items)), []
         for quantiles in self.quantiles:
-            own = rng.standard_normal((count, 1, items))
-            place = stats.norm.cdf(correlation**0.5 * shared + (1 - correlation) ** 0.5 * own)
+            independent = rng.standard_normal((count, 1, items))
+            place = stats.norm.cdf(correlation**0.5 * shared + (1 - correlation) ** 0.5 * independent)
             level = quantiles[(place * len(quantiles)).astype(int)] + self.sd * rng.standard_normal(
                 (count, seeds, 1)
             )
-            found.append((rng.random((count, seeds, items)) < expit(level)).astype(float))
-        return found[0], found[1]
+            outcomes.append((rng.random((count, seeds, items)) < expit(level)).astype(float))
+        return outcomes[0], outcomes[1]
 
 
 # Accuracies of treatment and reference, how alike the items are (a small sum of the Beta's parameters is very
@@ -404,15 +408,15 @@ def test_clustered_coverage_and_error_rate(seeds: int, items: int) -> None:
     at = [(3, 100), (3, 200), (3, 400), (5, 100), (5, 200), (5, 400)].index((seeds, items))
     for world in (World(*WORLDS[(2 * at + k) % len(WORLDS)]) for k in range(2)):
         a, b = world.studies(seeds, items, STUDIES)
-        found = [clustered(x, y) for x, y in zip(a, b, strict=True)]
-        inside = np.array([c.low <= world.delta <= c.high for c in found])
+        estimates = [clustered(x, y) for x, y in zip(a, b, strict=True)]
+        inside = np.array([c.low <= world.delta <= c.high for c in estimates])
         # With 20,000 studies all lie between 94.8 and 96.4%; the error of 2,000 is half a point.
         assert 0.93 <= inside.mean() <= 0.97
         if world.delta == 0:
-            assert 0.03 <= np.mean([c.p < 0.05 for c in found]) <= 0.06
+            assert 0.03 <= np.mean([c.p < 0.05 for c in estimates]) <= 0.06
         # Nothing but the floors pulls the estimate away from the true variance.
         true = np.var(a.mean(axis=(1, 2)) - b.mean(axis=(1, 2)))
-        assert 0.93 <= np.mean([c.se**2 for c in found]) / true <= 1.15
+        assert 0.93 <= np.mean([c.se**2 for c in estimates]) / true <= 1.15
 
 
 @pytest.mark.parametrize(("seeds", "items", "world"), [(3, 200, 1), (5, 100, 3), (3, 100, 7), (5, 200, 5)])
@@ -421,8 +425,8 @@ def test_coverage_against_a_fixed_reference(seeds: int, items: int, world: int) 
     trained, untrained = World(*WORLDS[world]), World(*WORLDS[world][:3], 0.0)
     a, b = (w.studies(seeds, items, STUDIES)[side] for side, w in enumerate((trained, untrained)))
     truth = trained.means[0] - untrained.means[1]
-    found = [clustered(x, y[:1], fixed=True) for x, y in zip(a, b, strict=True)]
-    assert 0.93 <= np.mean([c.low <= truth <= c.high for c in found]) <= 0.98
+    estimates = [clustered(x, y[:1], fixed=True) for x, y in zip(a, b, strict=True)]
+    assert 0.93 <= np.mean([c.low <= truth <= c.high for c in estimates]) <= 0.98
 
 
 @settings(max_examples=20)

@@ -31,11 +31,11 @@ ARMS = dict(
 
 def numbers(results: Results) -> dict[str, TableNumber]:
     """Every number by its id, which must not name two."""
-    found: dict[str, TableNumber] = {}
+    by_id: dict[str, TableNumber] = {}
     for table in make_tables(results):
         for number in table.numbers():
-            assert found.setdefault(number.id, number) == number
-    return found
+            assert by_id.setdefault(number.id, number) == number
+    return by_id
 
 
 def named(results: Results) -> dict[str, StudyTable]:
@@ -52,10 +52,10 @@ def folders(cells: list[Cell]) -> tuple[str, ...]:
 
 def check(results: Results) -> None:
     """Accuracies, gaps, tests and intervals of every arm, computed anew."""
-    found = numbers(results)
+    by_id = numbers(results)
     assert all(
         set(n.sources) <= set(folders([*results.base, *results.cells])) and n.sources
-        for n in found.values()
+        for n in by_id.values()
         if n.value
     )
     for model in results.models:
@@ -65,26 +65,26 @@ def check(results: Results) -> None:
             ) * bool(point)
             for arm in results.arms:
                 cells = [c for c in results.cells if (c.model, c.axes, c.arm) == (model, point, arm)]
-                own = f"{where}{arm}/"
-                assert found[f"main/{own}seeds"].value == len(cells)
+                arm_path = f"{where}{arm}/"
+                assert by_id[f"main/{arm_path}seeds"].value == len(cells)
                 for view in results.views if cells else ():
                     means = scores(cells, view, results.runs).mean(axis=1)
                     same(
-                        found[f"main/{own}{view}/mean"],
+                        by_id[f"main/{arm_path}{view}/mean"],
                         means.mean(),
                         f"{100 * means.mean():.1f}",
                         folders(cells),
                     )
                     if len(cells) > 1:
                         same(
-                            found[f"main/{own}{view}/sd"],
+                            by_id[f"main/{arm_path}{view}/sd"],
                             means.std(ddof=1),
                             f"{100 * means.std(ddof=1):.1f}",
                             folders(cells),
                         )
                     for cell, mean in zip(cells, means, strict=True):
                         same(
-                            found[f"per-seed/{own}{cell.seed}/{view}/mean"],
+                            by_id[f"per-seed/{arm_path}{cell.seed}/{view}/mean"],
                             mean,
                             f"{100 * mean:.1f}",
                             folders([cell]),
@@ -94,7 +94,7 @@ def check(results: Results) -> None:
                         scores(cells, view, results.runs).mean(axis=1) for view in ("full", "sharded")
                     )
                     same(
-                        found[f"main/{own}gap/mean"],
+                        by_id[f"main/{arm_path}gap/mean"],
                         (full - sharded).mean(),
                         f"{100 * (full - sharded).mean():.1f}",
                         folders(cells),
@@ -103,11 +103,11 @@ def check(results: Results) -> None:
                     c for c in results.cells if (c.model, c.axes, c.arm) == (model, point, results.reference)
                 ]
                 if arm != results.reference and cells and reference:
-                    check_tests(results, found, own, cells, reference)
+                    check_tests(results, by_id, arm_path, cells, reference)
 
 
 def check_tests(
-    results: Results, found: dict[str, TableNumber], own: str, cells: list[Cell], reference: list[Cell]
+    results: Results, by_id: dict[str, TableNumber], arm_path: str, cells: list[Cell], reference: list[Cell]
 ) -> None:
     primary = "sharded" if "sharded" in results.views else results.views[0]
     for view in results.views:
@@ -116,34 +116,34 @@ def check_tests(
         delta = a.mean() - b.mean()
         for table in (effects, f"seeds-{view}"):
             same(
-                found[f"{table}/{own}{view}/delta"],
+                by_id[f"{table}/{arm_path}{view}/delta"],
                 delta,
                 f"{100 * delta:+.1f}",
                 folders([*cells, *reference]),
             )
         ahead = int((a.mean(axis=0) > b.mean(axis=0) + 1e-9).sum())
         behind = int((b.mean(axis=0) > a.mean(axis=0) + 1e-9).sum())
-        assert found[f"items-{view}/{own}{view}/became-right"].value == ahead
-        assert found[f"items-{view}/{own}{view}/became-wrong"].value == behind
+        assert by_id[f"items-{view}/{arm_path}{view}/became-right"].value == ahead
+        assert by_id[f"items-{view}/{arm_path}{view}/became-wrong"].value == behind
         exact = stats.binomtest(ahead, ahead + behind).pvalue if ahead + behind else 1.0
-        assert found[f"items-{view}/{own}{view}/p"].value == pytest.approx(exact)
-        p = found[f"{effects}/{own}{view}/p"]
+        assert by_id[f"items-{view}/{arm_path}{view}/p"].value == pytest.approx(exact)
+        p = by_id[f"{effects}/{arm_path}{view}/p"]
         if min(len(a), len(b)) < 2:
             assert (p.value, p.text) == (None, "n/a")
             continue
         welch = stats.ttest_ind(a.mean(axis=1), b.mean(axis=1), equal_var=False)
         above = stats.ttest_ind(a.mean(axis=1), b.mean(axis=1), equal_var=False, alternative="greater")
-        test = f"seeds-{view}/{own}{view}/"
+        test = f"seeds-{view}/{arm_path}{view}/"
         for key, value in (
             ("t", welch.statistic),
             ("df", welch.df),
             ("p", welch.pvalue),
             ("p-one-sided", above.pvalue),
         ):
-            assert found[test + key].value == pytest.approx(value)
+            assert by_id[test + key].value == pytest.approx(value)
         assert p.value == pytest.approx(welch.pvalue)
         low, high = welch.confidence_interval(0.95)
-        assert (found[test + "low"].value, found[test + "high"].value) == (
+        assert (by_id[test + "low"].value, by_id[test + "high"].value) == (
             pytest.approx(low),
             pytest.approx(high),
         )
@@ -151,7 +151,7 @@ def check_tests(
             ((len(a) - 1) * a.mean(axis=1).var(ddof=1) + (len(b) - 1) * b.mean(axis=1).var(ddof=1))
             / (len(a) + len(b) - 2)
         )
-        assert found[test + "run-to-run"].value == pytest.approx(pooled)
+        assert by_id[test + "run-to-run"].value == pytest.approx(pooled)
 
 
 def same(number: TableNumber, value: float, text: str, sources: tuple[str, ...]) -> None:
@@ -192,11 +192,11 @@ def test_adjusted_p_is_holms_over_the_whole_family() -> None:
     results = study(
         ARMS, models=["m", "n"], axes={"x": [1, 2]}, missing=[("g", seed) for seed in (2, 3, 4, 5)]
     )
-    found = numbers(results)
+    by_id = numbers(results)
     for view, table in (("sharded", "main"), ("full", "effects-full")):
         raw = {
             i.removesuffix("/p"): n.value
-            for i, n in found.items()
+            for i, n in by_id.items()
             if i.startswith(table) and i.endswith(f"/{view}/p")
         }
         known = sorted((p, name) for name, p in raw.items() if p is not None)
@@ -204,27 +204,27 @@ def test_adjusted_p_is_holms_over_the_whole_family() -> None:
         reached = 0.0
         for rank, (p, name) in enumerate(known):
             reached = max(reached, min(1.0, p * (len(known) - rank)))
-            assert found[f"{name}/p-holm"].value == pytest.approx(reached)
+            assert by_id[f"{name}/p-holm"].value == pytest.approx(reached)
     assert "all 24 comparisons" in named(results)["main"].caption
 
 
 def test_clustered_interval_and_power_are_there() -> None:
     results = study(ARMS)
-    found, effects = numbers(results), TableBuilder(results).effects
+    by_id, effects = numbers(results), TableBuilder(results).effects
     for place, one in effects["sharded"].items():
         path = f"main/pocket/{place.arm}/sharded/"
         assert one.clustered is not None
-        assert (found[path + "low"].value, found[path + "high"].value) == (
+        assert (by_id[path + "low"].value, by_id[path + "high"].value) == (
             one.clustered.low,
             one.clustered.high,
         )
     for view in results.views:
-        assert found[f"power/pocket/{view}/seeds"].value == 5
+        assert by_id[f"power/pocket/{view}/seeds"].value == 5
         alone, corrected = (
-            found[f"power/pocket/{view}/detectable{end}"].value or 0 for end in ("", "-family")
+            by_id[f"power/pocket/{view}/detectable{end}"].value or 0 for end in ("", "-family")
         )
         assert 0 < alone < corrected
-        assert found[f"power/pocket/{view}/seed-sd"].value == pytest.approx(
+        assert by_id[f"power/pocket/{view}/seed-sd"].value == pytest.approx(
             np.sqrt(np.mean([(one.sd_a**2 + one.sd_b**2) / 2 for one in effects[view].values()]))
         )
     lines = verdict_lines(results)
@@ -249,7 +249,7 @@ def test_base_model_is_the_first_row_and_outside_the_family() -> None:
 
 def test_what_training_changed() -> None:
     results = study(ARMS, missing=[("b", seed) for seed in (2, 3, 4, 5)])
-    found, table = numbers(results), named(results)["changes"]
+    by_id, table = numbers(results), named(results)["changes"]
     assert [row.label for row in table.rows] == results.arms
     deltas = {}
     for arm in results.arms:
@@ -257,7 +257,7 @@ def test_what_training_changed() -> None:
         for view in results.views:
             a, base = (scores(some, view) for some in (cells, results.base))
             delta, low, high = (
-                found[f"changes/pocket/{arm}/{view}/{end}"] for end in ("delta", "low", "high")
+                by_id[f"changes/pocket/{arm}/{view}/{end}"] for end in ("delta", "low", "high")
             )
             same(
                 delta,
@@ -277,8 +277,8 @@ def test_what_training_changed() -> None:
 
 
 def test_an_arm_called_base_is_not_the_base_model() -> None:
-    found = numbers(study({"base": 0.5, "x": 0.6}))
-    assert found["base/pocket/full/mean"] != found["main/pocket/base/full/mean"]
+    by_id = numbers(study({"base": 0.5, "x": 0.6}))
+    assert by_id["base/pocket/full/mean"] != by_id["main/pocket/base/full/mean"]
 
 
 def test_single_seeds_are_labelled_wherever_a_difference_stands() -> None:
@@ -304,7 +304,7 @@ def test_missing_cells_are_named() -> None:
 
 def test_measurements_are_means_over_seeds() -> None:
     results = study(ARMS, measured=True)
-    found = numbers(results)
+    by_id = numbers(results)
     for arm in results.arms:
         cells = results.group("pocket", arm)
         for table, key, values in (
@@ -313,11 +313,11 @@ def test_measurements_are_means_over_seeds() -> None:
             ("gradients", "cosine", [c.gradients["cosine"] for c in cells if c.gradients]),
             ("bins", "0.3-0.4/teacher", [c.tokens["bins"][3]["teacher"] for c in cells if c.tokens]),
         ):
-            mean, sd = (found[f"{table}/pocket/{arm}/{key}/{end}"] for end in ("mean", "sd"))
+            mean, sd = (by_id[f"{table}/pocket/{arm}/{key}/{end}"] for end in ("mean", "sd"))
             assert mean.value == pytest.approx(np.mean(values))
             assert sd.value == pytest.approx(np.std(values, ddof=1))
             assert mean.sources == folders(cells)
-        assert f"calibration/pocket/{arm}/divergence_dropped/mean" not in found
+        assert f"calibration/pocket/{arm}/divergence_dropped/mean" not in by_id
     shown = [plain(value) for value in (0.12345, 1234.5, 0.00012345, 0.0, float("nan"))]
     assert shown == ["0.123", "1,234", "0.00012", "0.000", "n/a"]
 
@@ -325,7 +325,7 @@ def test_measurements_are_means_over_seeds() -> None:
 def test_beside_the_paper() -> None:
     arms = {"baseline": 0.5, "entropy": 0.6, "combined": 0.5, "own": 0.5}
     results = study(arms, models=["Qwen/Qwen3-4B"], paper="multi-seed")
-    table, found = named(results)["paper"], numbers(results)
+    table, by_id = named(results)["paper"], numbers(results)
     assert [row.label for row in table.rows] == ["baseline"] * 2 + ["entropy"] * 2 + [
         "combined"
     ] * 2  # the paper has no "own"
@@ -333,7 +333,7 @@ def test_beside_the_paper() -> None:
     assert printed["entropy", "SHARDED"] == ("65.8", "+1.7", "4B, 100 steps: Table 5, +entropy")
     assert printed["entropy", "FULL"][1] == "+1.5"  # of the printed accuracies, 79.7 less 78.2
     path = "paper/Qwen%2FQwen3-4B/entropy/sharded/"
-    apart, ours = found[path + "4b-100/less-paper"], found[path + "delta"]
+    apart, ours = by_id[path + "4b-100/less-paper"], by_id[path + "delta"]
     assert apart.value == pytest.approx((ours.value or 0) - 0.017)
     assert {part for row in table.rows for part in row.cells[6] if row.label == "entropy"} <= set(VERDICTS)
     assert "paper" not in named(study(arms))
@@ -383,14 +383,14 @@ def test_only_a_gain_is_called_one(data: Any) -> None:
         chances, seeds=seeds, missing=missing, items=20, axes=axes, number=data.draw(st.integers(0, 99))
     )
     effects = TableBuilder(results).effects
-    for view, found in effects.items():
+    for view, by_place in effects.items():
         shown = [
             line
             for line in verdict_lines(results)
             if line.startswith(view.upper()) and "power" not in line and "before training" not in line
         ]
         shown += [line for line in comparison_sentences(results) if f"{view.upper()}:" in line]
-        for place, one in found.items():
+        for place, one in by_place.items():
             label = f"{place.arm} (pocket, {place.point})" if axes else f"{place.arm} "
             for line in shown:
                 if label in line or (f"{place.arm} against" in line and place.point in line):
