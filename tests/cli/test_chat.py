@@ -18,9 +18,9 @@ ENDPOINT = ("chat", "tiny", "--engine", "openai", "--url")
 def pipe(smopd, monkeypatch):
     """Chat with these lines on standard input."""
 
-    def call(*words: str, lines: tuple[str, ...] = ()) -> tuple[int, str, str]:
+    def call(*args: str, lines: tuple[str, ...] = ()) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-        return smopd(*words)
+        return smopd(*args)
 
     return call
 
@@ -33,7 +33,7 @@ def typed(smopd, monkeypatch):
         def isatty(self) -> bool:
             return True
 
-    def call(*words: str, lines: tuple = ()) -> tuple[int, str, str]:
+    def call(*args: str, lines: tuple = ()) -> tuple[int, str, str]:
         waiting = list(lines)
 
         def read() -> str:
@@ -44,7 +44,7 @@ def typed(smopd, monkeypatch):
 
         monkeypatch.setattr("sys.stdin", Keyboard())
         monkeypatch.setattr("builtins.input", read)
-        return smopd(*words)
+        return smopd(*args)
 
     return call
 
@@ -167,7 +167,7 @@ def test_a_refusal_is_said_and_a_typed_conversation_goes_on(typed, pipe, chat_se
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "message"),
     [
         (["pocket", "--task", "nosuch"], "--task nosuch: no such task in pocket:eval"),
         (["pocket", "--data", "pocket:eval:3"], "add --task ID"),
@@ -178,10 +178,10 @@ def test_a_refusal_is_said_and_a_typed_conversation_goes_on(typed, pipe, chat_se
         (["pocket", "--adapter", "nosuch"], "neither a PEFT adapter"),
     ],
 )
-def test_mistakes_are_named(pipe, words, told):
-    code, out, err = pipe("chat", *words)
+def test_mistakes_are_named(pipe, args, message):
+    code, out, err = pipe("chat", *args)
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
     assert "Traceback" not in err
 
 
@@ -191,8 +191,8 @@ def test_a_verifier_that_only_says_no_is_not_told_as_no_answer(pipe, tmp_path):
     )
     row = {"id": "a", "task": "strict", "shards": ["How many?", "3."], "full": "3. How many?"}
     (tmp_path / "d.jsonl").write_text(json.dumps(row | {"answer": {"value": 3}}) + "\n")
-    words = ("chat", "pocket", "--data", "d.jsonl", "--verifiers", "own.py", "--task", "a")
-    code, out, err = pipe(*words, "--set", "eval.tokens=4", lines=())
+    args = ("chat", "pocket", "--data", "d.jsonl", "--verifiers", "own.py", "--task", "a")
+    code, out, err = pipe(*args, "--set", "eval.tokens=4", lines=())
     assert code == 0, err
     assert "wrong, expected 3" in out + err
     assert "no answer found" not in out + err

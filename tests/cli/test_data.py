@@ -53,8 +53,8 @@ def test_shard_with_fields_and_a_system_of_ones_own(smopd, tmp_path):
     code, out, err = smopd("data", "shard", "in.json", "o.jsonl", "--task", "actions", *fields, "--json")
     assert code == 0, err
     assert json.loads(out) == {"file": "o.jsonl", "examples": 1, "dropped": []}
-    (found,) = load_examples("o.jsonl")
-    assert (found.id, found.system, found.source) == ("5", 'Use {"name": "f"}', "us")
+    (example,) = load_examples("o.jsonl")
+    assert (example.id, example.system, example.source) == ("5", 'Use {"name": "f"}', "us")
 
 
 def test_a_task_of_ones_own(smopd, tmp_path, pairs):
@@ -84,7 +84,7 @@ def test_a_task_of_ones_own(smopd, tmp_path, pairs):
 
 
 @pytest.mark.parametrize(
-    ("rows", "words", "said"),
+    ("rows", "args", "message"),
     [
         (["{oops"], [], "in.jsonl, line 1: not valid JSON"),
         ([{"question": "a"}], [], "in.jsonl, line 1, field 'answer': missing"),
@@ -118,11 +118,11 @@ def test_a_task_of_ones_own(smopd, tmp_path, pairs):
         (ROWS, ["--task", "summary"], "--task: expected math, actions, database, code"),
     ],
 )
-def test_bad_pairs_are_named_and_nothing_is_written(smopd, tmp_path, rows, words, said):
+def test_bad_pairs_are_named_and_nothing_is_written(smopd, tmp_path, rows, args, message):
     write(tmp_path / "in.jsonl", rows)
-    code, out, err = smopd("data", "shard", "in.jsonl", "o.jsonl", "--task", "math", *words)
+    code, out, err = smopd("data", "shard", "in.jsonl", "o.jsonl", "--task", "math", *args)
     assert code == 2
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
     assert out == ""
     assert not (tmp_path / "o.jsonl").exists()
@@ -132,8 +132,8 @@ def test_shard_by_a_model(smopd, chat_server, pairs, tmp_path):
     good = ["How many does he have?", "Tom has 3 apples.", "Ana gives him 4."]
     server = chat_server(lambda body, headers: said(json.dumps(good)))
     model = ("--sharder", "llm", "--url", server.url, "--served-model", "m", "--tries", "1")
-    words = ("data", "shard", "in.jsonl", "o.jsonl", "--task", "math", *model, "--json")
-    code, out, err = smopd(*words)
+    args = ("data", "shard", "in.jsonl", "o.jsonl", "--task", "math", *model, "--json")
+    code, out, err = smopd(*args)
     assert code == 0, err
     assert json.loads(out)["sharder"] == {
         "from the cache": 0,
@@ -145,7 +145,7 @@ def test_shard_by_a_model(smopd, chat_server, pairs, tmp_path):
     asked = len(server.requests)
     assert asked == 3
     (tmp_path / "o.jsonl").unlink()
-    assert json.loads(smopd(*words)[1])["sharder"]["from the cache"] == 3
+    assert json.loads(smopd(*args)[1])["sharder"]["from the cache"] == 3
     assert len(server.requests) == asked
 
 
@@ -171,13 +171,13 @@ def test_stats(smopd, tmp_path):
     assert code == 0
     assert "Shards per example" in out
     assert "█" in out
-    told = json.loads(smopd("data", "stats", "pocket:eval:40", "--plot", "a.svg", "--json")[1])
-    assert (told["examples"], told["plot"]) == (40, "a.svg")
+    stats = json.loads(smopd("data", "stats", "pocket:eval:40", "--plot", "a.svg", "--json")[1])
+    assert (stats["examples"], stats["plot"]) == (40, "a.svg")
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
     assert smopd("data", "stats", "pocket:eval:40", "--plot", "a.html")[0] == 0
     assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
-    for words, wrong in ((["--plot", "a.svg"], "a.svg: exists"), (["--plot", "a.png"], "--plot: expected")):
-        code, _, err = smopd("data", "stats", "pocket:eval:40", *words)
+    for args, wrong in ((["--plot", "a.svg"], "a.svg: exists"), (["--plot", "a.png"], "--plot: expected")):
+        code, _, err = smopd("data", "stats", "pocket:eval:40", *args)
         assert code == 2
         assert wrong in err
 
@@ -196,9 +196,9 @@ def raw(tmp_path):
 def test_build(smopd, raw, tmp_path):
     code, out, err = smopd("data", "build", "raw", "train.jsonl", "--domains", "math", "--json")
     assert code == 0, err
-    told = json.loads(out)
-    assert told["examples"] == 2
-    assert told["domains"]["math"]["rejected"] == {"fewer than two shards": 1}
+    summary = json.loads(out)
+    assert summary["examples"] == 2
+    assert summary["domains"]["math"]["rejected"] == {"fewer than two shards": 1}
     assert [e.task for e in load_examples("train.jsonl")] == ["math", "math"]
     assert (tmp_path / "train.jsonl.card.md").exists()
     code, _, err = smopd("data", "build", "raw", "train.jsonl", "--domains", "math")
@@ -210,17 +210,17 @@ def test_build(smopd, raw, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         ([], "BFCL_v4_simple_python.json: missing; it comes from github.com/ShishirPatil/gorilla"),
         (["--domains", "math,poetry"], "--domains: poetry"),
         (["--domains", "math", "--eval", "nosuch.json"], "nosuch.json: no such data file"),
     ],
 )
-def test_a_build_that_cannot_be_writes_nothing(smopd, raw, tmp_path, words, said):
-    code, out, err = smopd("data", "build", "raw", "train.jsonl", *words)
+def test_a_build_that_cannot_be_writes_nothing(smopd, raw, tmp_path, args, message):
+    code, out, err = smopd("data", "build", "raw", "train.jsonl", *args)
     assert code == 2
-    assert said in err
+    assert message in err
     assert out == ""
     assert not list(tmp_path.glob("train.jsonl*"))
     assert smopd("data", "build", "nowhere", "train.jsonl")[0] == 2
@@ -246,8 +246,8 @@ def test_a_model_shards_a_build_and_the_card_counts_it(smopd, chat_server, raw, 
         "--url", server.url,
                            "--served-model", "m", "--fallback", "drop", "--tries", "2", "--json")  # fmt: skip
     assert code == 0, err
-    told = json.loads(out)
-    assert told["sharder"] == {"kind": "llm", "by the model": 1, "dropped": 2, "from the cache": 0}
+    summary = json.loads(out)
+    assert summary["sharder"] == {"kind": "llm", "by the model": 1, "dropped": 2, "from the cache": 0}
     assert "Sharder: llm (" in (tmp_path / "t.jsonl.card.md").read_text()
 
 

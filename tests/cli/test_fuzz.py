@@ -74,14 +74,14 @@ def command(draw: Random) -> list[str]:
     if kind < 0.85:
         verb = draw.choice(["quickstart --dry-run", "train pocket --dry-run", "train qwen3-1.7b --dry-run",
                             "study study.toml --dry-run", "eval ./nothere", "plan pocket"])  # fmt: skip
-        words = verb.split()
-        if draw.random() < 0.3 and words[0] in ("quickstart", "train"):
-            words += ["--method", draw.choice([*METHODS, *TEXTS])]
+        args = verb.split()
+        if draw.random() < 0.3 and args[0] in ("quickstart", "train"):
+            args += ["--method", draw.choice([*METHODS, *TEXTS])]
         for _ in range(draw.choice((1, 1, 2, 4))):
-            words += ["--set", setting(draw, KEYS)]
-        return words
-    given = draw.choice([NUMBERS, [text for text in TEXTS if text.strip() and "\0" not in text]])
-    return [word.replace("{}", draw.choice(given)) for word in draw.choice(OPTIONS).split()]
+            args += ["--set", setting(draw, KEYS)]
+        return args
+    values = draw.choice([NUMBERS, [text for text in TEXTS if text.strip() and "\0" not in text]])
+    return [word.replace("{}", draw.choice(values)) for word in draw.choice(OPTIONS).split()]
 
 
 @pytest.fixture(scope="module")
@@ -106,31 +106,31 @@ def test_damaged_files_and_settings_end_with_a_message(smopd, seeds, tmp_path, m
             place = tmp_path / str(case)
             shutil.copytree(seeds, place)
             monkeypatch.chdir(place)
-            words = command(Random(f"smopd fuzz {case}"))
+            args = command(Random(f"smopd fuzz {case}"))
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
-                code, _, err = smopd(*words)
+                code, _, err = smopd(*args)
             except BaseException as error:
-                raise AssertionError(f"case {case}: smopd {words}: {error!r}") from error
+                raise AssertionError(f"case {case}: smopd {args}: {error!r}") from error
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
-            assert code in ((0, 1, 2) if "--audit" in words else (0, 2)), f"case {case}: {words}: {err}"
-            assert "Traceback" not in err, f"case {case}: {words}: {err}"
-            assert code == 0 or err.strip(), f"case {case}: {words}: ended with {code} and no word"
+            assert code in ((0, 1, 2) if "--audit" in args else (0, 2)), f"case {case}: {args}: {err}"
+            assert "Traceback" not in err, f"case {case}: {args}: {err}"
+            assert code == 0 or err.strip(), f"case {case}: {args}: ended with {code} and no word"
             shutil.rmtree(place)
     finally:
         signal.signal(signal.SIGPROF, before)
 
 
-@pytest.mark.parametrize("words", [
+@pytest.mark.parametrize("command_line", [
     "data check data.jsonl --verifiers own.py --against data.json", "data stats data.json --plot out.html",
     "data shard pairs.jsonl out.jsonl --task math", "data build raw built.jsonl --domains math",
     "train recipe.toml --dry-run", "study study.toml --dry-run", "report results.json --out out",
     "report run", "eval compare run/eval/base run/eval/trained", "study calibration run",
 ])  # fmt: skip
-def test_the_same_files_are_taken_where_they_are_sound(smopd, seeds, tmp_path, monkeypatch, words):
+def test_the_same_files_are_taken_where_they_are_sound(smopd, seeds, tmp_path, monkeypatch, command_line):
     """Otherwise the damaged ones might never be looked at."""
     shutil.copytree(seeds, tmp_path / "sound")
     monkeypatch.chdir(tmp_path / "sound")
-    code, _, err = smopd(*words.split())
+    code, _, err = smopd(*command_line.split())
     assert code == 0, err

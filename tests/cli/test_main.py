@@ -35,7 +35,7 @@ def test_help_has_an_example(smopd, verb):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["train", "pocket", "--set", "optim.learning_rate=1"], "did you mean 'optim.lr'?"),
         (["train", "pocket", "--set", "optim.lr=fast"], "optim.lr"),
@@ -70,7 +70,7 @@ def test_help_has_an_example(smopd, verb):
         (["data", "pocket", "x.jsonl", "--split", "test"], "--split"),
     ],
 )
-def test_bad_input_is_a_message_exit_2_and_nothing_overwritten(smopd, tmp_path, words, said):
+def test_bad_input_is_a_message_exit_2_and_nothing_overwritten(smopd, tmp_path, args, message):
     good = load_examples("pocket:train:1")[0].to_json()
     (tmp_path / "broken.toml").write_text("method = \n")
     (tmp_path / "bad.jsonl").write_text(json.dumps(good) + "\n{oops\n")
@@ -78,9 +78,9 @@ def test_bad_input_is_a_message_exit_2_and_nothing_overwritten(smopd, tmp_path, 
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "keep.txt").write_text("mine")
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    code, out, err = smopd(*words)
+    code, out, err = smopd(*args)
     assert code == 2, err
-    assert said in err
+    assert message in err
     assert out == ""
     assert "Traceback" not in err
     assert all(p.read_bytes() == content for p, content in before.items())
@@ -146,9 +146,9 @@ def test_eval_prints_a_table(smopd):
 
 
 def test_the_teacher_answers_beside_the_student(smopd):
-    words = ("eval", "pocket", "--data", "everyday@bill:eval:2", "--views", "sharded,teacher",
+    args = ("eval", "pocket", "--data", "everyday@bill:eval:2", "--views", "sharded,teacher",
              *set_words(["eval.tokens=8", "eval.middle_tokens=8", "eval.clean=goal-last"]))  # fmt: skip
-    code, out, err = smopd(*words)
+    code, out, err = smopd(*args)
     assert code == 0, err
     for shown in (
         "TEACHER",
@@ -158,7 +158,7 @@ def test_the_teacher_answers_beside_the_student(smopd):
         "the first of them last",
     ):
         assert shown in " ".join(out.split())
-    summary = json.loads(smopd(*words, "--json")[1])
+    summary = json.loads(smopd(*args, "--json")[1])
     assert summary["teacher"] == {"weights": "model", "clean": "goal-last"}
     assert "middle_turns" in summary["views"]["teacher"]
 
@@ -170,15 +170,15 @@ def test_a_verifier_that_fails_is_no_bad_model(smopd, tmp_path):
     )
     row = {"id": "a", "task": "broken", "system": "s", "shards": ["How?", "So."], "full": "How? So."}
     (tmp_path / "d.jsonl").write_text(json.dumps(row | {"answer": {"value": "x"}}) + "\n")
-    own = ("--verifiers", "own.py")
-    said = "NameError: name 'oops' is not defined (own.py, line 6: return oops)"
-    code, _, err = smopd("data", "check", "d.jsonl", *own)
+    verifiers_option = ("--verifiers", "own.py")
+    message = "NameError: name 'oops' is not defined (own.py, line 6: return oops)"
+    code, _, err = smopd("data", "check", "d.jsonl", *verifiers_option)
     assert code == 2
     assert "task 'broken': the verifier failed on every one of 5 replies" in err
-    assert said in err
-    code, out, err = smopd("eval", "pocket", "--data", "d.jsonl", *own, "--set", "eval.tokens=4")
+    assert message in err
+    code, out, err = smopd("eval", "pocket", "--data", "d.jsonl", *verifiers_option, "--set", "eval.tokens=4")
     assert code == 0, err
-    assert said in " ".join(out.split())
+    assert message in " ".join(out.split())
     assert "FULL: counted as not correct: 1 error" in out
     # A second process has a log of its own: the first failure is told there too.
     training = ("train", "pocket", "--out", "r", *FAST, "--set", "data.train=d.jsonl", "--set",
@@ -200,10 +200,10 @@ def test_a_verifier_that_fails_is_no_bad_model(smopd, tmp_path):
 def test_the_rule_is_a_setting_and_is_named_in_the_result(smopd):
     named = []
     for rule in ("reader", "strict"):
-        words = ("eval", "pocket", "--limit", "2", "--set", f"rules.math={rule}")
-        summary = json.loads(smopd(*words, "--json")[1])
+        args = ("eval", "pocket", "--limit", "2", "--set", f"rules.math={rule}")
+        summary = json.loads(smopd(*args, "--json")[1])
         named.append(summary["rules"]["math"])
-        assert f"math {rule}" in smopd(*words)[1]
+        assert f"math {rule}" in smopd(*args)[1]
         identity = json.loads((Path(summary["folder"]) / "evaluation.json").read_text())
         assert identity["rules"]["math"] == rule
     assert named == ["reader", "strict"]
@@ -213,12 +213,12 @@ def test_the_rule_is_a_setting_and_is_named_in_the_result(smopd):
 
 
 def test_data_verbs(smopd):
-    made = json.loads(smopd("data", "pocket", "d.jsonl", "--count", "5", "--split", "eval", "--json")[1])
-    assert made["examples"] == 5
+    summary = json.loads(smopd("data", "pocket", "d.jsonl", "--count", "5", "--split", "eval", "--json")[1])
+    assert summary["examples"] == 5
     assert load_examples("d.jsonl") == load_examples("pocket:eval:5")
-    found = json.loads(smopd("data", "check", "d.jsonl", "--json")[1])
-    assert found["examples"] == 5
-    assert sum(found["shards"].values()) == 5
+    report = json.loads(smopd("data", "check", "d.jsonl", "--json")[1])
+    assert report["examples"] == 5
+    assert sum(report["shards"].values()) == 5
 
 
 def test_methods(smopd):
@@ -243,8 +243,8 @@ def test_version(smopd):
 @pytest.mark.slow
 def test_quickstart_small(smopd, tmp_path):
     """The whole job on few examples; twice, since the second must only show what is there."""
-    words = ["quickstart", "--out", "q", "--set", "data.eval=pocket:eval:12", *FAST]
-    code, out, err = smopd(*words)
+    args = ["quickstart", "--out", "q", "--set", "data.eval=pocket:eval:12", *FAST]
+    code, out, err = smopd(*args)
     assert code == 0, err
     assert str((tmp_path / "q" / "report.html").resolve()) in out.replace("\n", "")
     assert "smopd train qwen3-1.7b" in out
@@ -252,7 +252,7 @@ def test_quickstart_small(smopd, tmp_path):
     assert page.count("SHARDED") > 3
     logged = [read(file).ids for file in (tmp_path / "q").glob("eval/*/tokens/*.safetensors")]
     assert [len(ids) for ids in logged] == [LOGGED] * 4  # FULL and SHARDED, before and after
-    code, out, err = smopd(*words, "--json")
+    code, out, err = smopd(*args, "--json")
     assert code == 0, err
     shown = json.loads(out)
     assert shown["base"]["views"]["sharded"]["total"] == 12
@@ -273,13 +273,13 @@ def test_quickstart_small(smopd, tmp_path):
 
 
 def test_power_of_a_design(smopd):
-    words = ("study", "power", "--items", "200", "--seeds", "3", "--seed-sd", "0.6")
-    code, out, _ = smopd(*words)
+    args = ("study", "power", "--items", "200", "--seeds", "3", "--seed-sd", "0.6")
+    code, out, _ = smopd(*args)
     assert code == 0
     assert out.startswith("With 200 items and 3 seeds an arm you can detect ")
-    points = json.loads(smopd(*words, "--json")[1])["points"]
-    assert points < json.loads(smopd(*words, "--json", "--seed-sd", "2")[1])["points"]
-    assert points > json.loads(smopd(*words, "--json", "--items", "800")[1])["points"]
+    points = json.loads(smopd(*args, "--json")[1])["points"]
+    assert points < json.loads(smopd(*args, "--json", "--seed-sd", "2")[1])["points"]
+    assert points > json.loads(smopd(*args, "--json", "--items", "800")[1])["points"]
 
 
 @pytest.mark.parametrize("task", ["database", "code"])
@@ -305,12 +305,12 @@ def test_an_evaluation_killed_again_and_again_gives_the_numbers_of_an_undisturbe
     smopd, smopd_process, tmp_path, caplog
 ):
     """kill -9, at random instants, of the command line itself."""
-    words = ["eval", "pocket", "--data", "pocket:eval:6", "--set", "eval.batch=1"]
+    args = ["eval", "pocket", "--data", "pocket:eval:6", "--set", "eval.batch=1"]
     file = tmp_path / "part" / "conversations.jsonl"
     draw = Random(7)
     for _ in range(2):
         before = file.stat().st_size if file.exists() else 0
-        process = smopd_process(*words, "--out", "part")
+        process = smopd_process(*args, "--out", "part")
         while process.poll() is None and (file.stat().st_size if file.exists() else 0) <= before:
             time.sleep(0.01)
         time.sleep(draw.uniform(0, 0.2))
@@ -320,7 +320,7 @@ def test_an_evaluation_killed_again_and_again_gives_the_numbers_of_an_undisturbe
     for name in ("part", "whole"):
         caplog.clear()
         with caplog.at_level(logging.INFO, "smopd"):
-            code, _, err = smopd(*words, "--out", name)
+            code, _, err = smopd(*args, "--out", name)
         assert code == 0, err
         assert ("continuing part after" in caplog.text) == (name == "part")
     for name in ("summary.json", "conversations.jsonl"):
@@ -333,8 +333,8 @@ SHORT = ("--set", "rollout.answer_tokens=8", "--set", "rollout.middle_tokens=8",
 
 def test_a_run_folder_is_enough_to_go_on_and_to_compare(smopd, tmp_path):
     for name, seed in (("one", 1), ("two", 2)):
-        words = ("train", "pocket", "--out", name, *FAST, *SHORT, "--set", f"seed={seed}")
-        assert smopd(*words)[0] == 0
+        args = ("train", "pocket", "--out", name, *FAST, *SHORT, "--set", f"seed={seed}")
+        assert smopd(*args)[0] == 0
     code, out, err = smopd("train", "one", "--set", "train.steps=3")  # lengthened
     assert code == 0, err
     assert "step-000003" in out
@@ -352,34 +352,34 @@ def test_a_run_folder_is_enough_to_go_on_and_to_compare(smopd, tmp_path):
         assert smopd("eval", name, "--out", f"{name}-eval")[0] == 0
     code, out, err = smopd("eval", "compare", "one", "two", "--json")
     assert code == 0, err
-    found = json.loads(out)
-    assert [Path(found[side]).resolve().name for side in "ab"] == ["one-eval", "two-eval"]
-    assert found["views"]["full"]["change"]["n"] == 3
+    comparison = json.loads(out)
+    assert [Path(comparison[side]).resolve().name for side in "ab"] == ["one-eval", "two-eval"]
+    assert comparison["views"]["full"]["change"]["n"] == 3
     mixed = json.loads(smopd("eval", "compare", "one-eval", "two", "--json")[1])
-    assert mixed["views"] == found["views"]
-    own = json.loads(smopd("eval", "compare", "two", "two", "--json")[1])
-    assert "/base-" in own["a"]
-    assert Path(own["b"]).resolve().name == "two-eval"
+    assert mixed["views"] == comparison["views"]
+    against_base = json.loads(smopd("eval", "compare", "two", "two", "--json")[1])
+    assert "/base-" in against_base["a"]
+    assert Path(against_base["b"]).resolve().name == "two-eval"
     from smopd import Run
 
     change = Run("two").compare(Run("one"))
-    assert (change["a"], change["b"]) == (found["a"], found["b"])
+    assert (change["a"], change["b"]) == (comparison["a"], comparison["b"])
     with pytest.raises(UserError, match=r"^three and two: no examples were evaluated with both"):
         Run("two").compare("three")
 
 
 def test_a_dry_run_refuses_what_training_would(smopd, tmp_path):
     dry = ("train", "pocket", "--dry-run", "--set")
-    for setting, said in (
+    for setting, message in (
         ("lora.targets=q_prj", "lora.targets: this model has no layer named q_prj"),
         ("model.quantize=nf4", "model.quantize: nf4 needs a GPU"),
         ("train.teacher_every=1", "train.teacher_every: no task of pocket:train knows"),
         ("engine.kind=openai", "engine.kind: openai is for evaluation only"),
     ):
-        for words in (dry, ("train", "pocket", "--set")):
-            code, _, err = smopd(*words, setting)
+        for args in (dry, ("train", "pocket", "--set")):
+            code, _, err = smopd(*args, setting)
             assert code == 2
-            assert said in err
+            assert message in err
     (tmp_path / "bad.jsonl").write_text("{}\n")
     assert "bad.jsonl, line 1" in smopd(*dry, "data.train=bad.jsonl")[2]
     # What is not here yet is told and passed over: settings are often checked on another machine.
@@ -400,10 +400,10 @@ def test_two_evaluations_are_compared(smopd):
     code, out, err = smopd("eval", "compare", "a", "b", "--json")
     assert code == 0
     assert "eval.temperature is not the same in both" in err
-    found = json.loads(out)
+    comparison = json.loads(out)
     a, b = (json.loads(Path(name, "summary.json").read_text()) for name in "ab")
     for view in ("full", "sharded"):
-        change = found["views"][view]["change"]
+        change = comparison["views"][view]["change"]
         assert change["n"] == 6
         assert change["difference"] == pytest.approx(
             b["views"][view]["accuracy"] - a["views"][view]["accuracy"]
@@ -415,12 +415,12 @@ def test_two_evaluations_are_compared(smopd):
 
 
 def test_a_finished_evaluation_is_read_not_played_and_another_is_refused(smopd):
-    words = ("eval", "pocket", "--limit", "4", "--views", "full", "--json")
-    code, out, err = smopd(*words)
+    args = ("eval", "pocket", "--limit", "4", "--views", "full", "--json")
+    code, out, err = smopd(*args)
     assert code == 0
     folder = json.loads(out)["folder"]
     assert folder.startswith("runs/eval-pocket-pocket-eval-")
-    again = smopd(*words)
+    again = smopd(*args)
     assert json.loads(again[1]) == json.loads(out)
     assert "was finished before" in again[2]
     assert "loading" not in again[2]
@@ -431,7 +431,7 @@ def test_a_finished_evaluation_is_read_not_played_and_another_is_refused(smopd):
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("args", "complaint"),
     [
         (("--runs", "3"), "eval.temperature=1.0"),
         (("--views", "simulated"), "--user-url"),
@@ -442,8 +442,8 @@ def test_a_finished_evaluation_is_read_not_played_and_another_is_refused(smopd):
         (("--views", "half"), '"snowball"'),
     ],
 )
-def test_evaluations_that_cannot_be(smopd, words, complaint):
-    code, _, err = smopd("eval", "pocket", "--limit", "3", *words)
+def test_evaluations_that_cannot_be(smopd, args, complaint):
+    code, _, err = smopd("eval", "pocket", "--limit", "3", *args)
     assert code == 2
     assert complaint in err
     assert "Traceback" not in err
@@ -456,6 +456,6 @@ def test_a_system_prompt_is_replaced_and_filled(smopd):
     )
     assert code == 0, err
     rows = [json.loads(line) for line in Path("o/conversations.jsonl").read_text().split("\n") if line]
-    told = {row["task"]: row["system"] for row in rows}
-    assert told["actions"].startswith("Only these: ")
-    assert "Only these" not in told["math"]
+    system_prompts = {row["task"]: row["system"] for row in rows}
+    assert system_prompts["actions"].startswith("Only these: ")
+    assert "Only these" not in system_prompts["math"]

@@ -57,10 +57,10 @@ def nothing_is_computed(monkeypatch):
 def test_half_a_character_is_named_by_line_and_field(smopd, tmp_path, field):
     broken = {"shards": ["a \ud800", "b"], "answer": {"value": "\ud800"}}.get(field, "a \ud800 b")
     (tmp_path / "d.jsonl").write_bytes(LINE + json.dumps(GOOD | {"id": "x", field: broken}).encode())
-    said = f"d.jsonl, line 2, field '{field}': half a character (\\ud800 without its other half)"
-    for words in (("data", "check"), ("data", "stats"), ("eval", "pocket", "--data")):
-        assert said in refused(smopd(*words, "d.jsonl"))
-    assert said in refused(smopd("train", "pocket", "--out", "r", "--set", "data.train=d.jsonl"))
+    message = f"d.jsonl, line 2, field '{field}': half a character (\\ud800 without its other half)"
+    for args in (("data", "check"), ("data", "stats"), ("eval", "pocket", "--data")):
+        assert message in refused(smopd(*args, "d.jsonl"))
+    assert message in refused(smopd("train", "pocket", "--out", "r", "--set", "data.train=d.jsonl"))
     whole = json.dumps(GOOD | {"full": "a \U0001f600 b"})
     assert "\\ud83d" in whole
     (tmp_path / "pair.jsonl").write_text(whole)
@@ -74,7 +74,7 @@ def test_half_a_character_in_questions(smopd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ('{"id": NaN}', "line 1: not valid JSON: NaN is no number"),
         ('{"id": ' + "9" * 5000 + "}", "line 1: not valid JSON: a number of too many digits"),
@@ -91,9 +91,9 @@ def test_half_a_character_in_questions(smopd, tmp_path):
         ("\0\0\0", "line 1: not valid JSON"),
     ],
 )
-def test_odd_lines_are_named(smopd, tmp_path, line, said):
+def test_odd_lines_are_named(smopd, tmp_path, line, message):
     (tmp_path / "d.jsonl").write_text(line)
-    assert said in refused(smopd("data", "check", "d.jsonl"))
+    assert message in refused(smopd("data", "check", "d.jsonl"))
 
 
 def test_a_mark_in_front_is_no_part_of_the_text(smopd, tmp_path):
@@ -101,16 +101,16 @@ def test_a_mark_in_front_is_no_part_of_the_text(smopd, tmp_path):
              "r.toml": b'method = "baseline"\n', "own.py": VERIFIER.encode()}  # fmt: skip
     for name, content in files.items():
         (tmp_path / name).write_bytes(BOM + content)
-    for words in (
+    for command_line in (
         "data check d.jsonl", "data check d.json --verifiers own.py", "train r.toml --dry-run",
         "data shard q.jsonl o.jsonl --task math",
     ):  # fmt: skip
-        code, _, err = smopd(*words.split())
+        code, _, err = smopd(*command_line.split())
         assert code == 0, err
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "command_line"),
     [
         ("d.jsonl", LINE + b'{"id": "\xff"}', "data check d.jsonl"),
         ("d.jsonl", LINE + b'{"id": "\xff"}', "eval pocket --data d.jsonl"),
@@ -120,24 +120,24 @@ def test_a_mark_in_front_is_no_part_of_the_text(smopd, tmp_path):
         ("own.py", b"import math\n# caf\xe9\n", "data check pocket:eval:2 --verifiers own.py"),
     ],
 )
-def test_text_that_is_not_utf8_is_named_by_line(smopd, tmp_path, name, content, words):
+def test_text_that_is_not_utf8_is_named_by_line(smopd, tmp_path, name, content, command_line):
     (tmp_path / name).write_bytes(content)
-    err = refused(smopd(*words.split()))
+    err = refused(smopd(*command_line.split()))
     assert f"{name}, line 2: not UTF-8 text (byte 0x" in err
     assert "save it as UTF-8" in err
     (tmp_path / name).write_bytes(content.decode("latin-1").encode("utf-16"))
     if name != "own.py":
-        assert f"{name}: is UTF-16 text; save it as UTF-8" in refused(smopd(*words.split()))
+        assert f"{name}: is UTF-16 text; save it as UTF-8" in refused(smopd(*command_line.split()))
 
 
-@pytest.mark.parametrize("words", [
+@pytest.mark.parametrize("command_line", [
     "data check here", "data stats here", "data shard here o.jsonl --task math", "eval pocket --data here",
     "train here --dry-run", "study here", "data check pocket:eval:2 --verifiers here", "methods show here.py",
 ])  # fmt: skip
-def test_a_folder_in_the_place_of_a_file_is_called_one(smopd, tmp_path, words):
+def test_a_folder_in_the_place_of_a_file_is_called_one(smopd, tmp_path, command_line):
     (tmp_path / "here").mkdir()
     (tmp_path / "here.py").mkdir()
-    assert "is a folder" in refused(smopd(*words.split()))
+    assert "is a folder" in refused(smopd(*command_line.split()))
 
 
 def test_a_file_that_may_not_be_read_or_has_no_end_is_called_so(smopd, tmp_path, monkeypatch):
@@ -179,9 +179,9 @@ TARGETS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("words", TARGETS)
+@pytest.mark.parametrize("command_line", TARGETS)
 def test_a_target_that_cannot_be_written_is_refused_before_the_work(
-    smopd, tmp_path, nothing_is_computed, words
+    smopd, tmp_path, nothing_is_computed, command_line
 ):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "q.jsonl").write_text(json.dumps(PAIR))
@@ -189,18 +189,18 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_work(
     make_adapter(tmp_path / "adapter")
     save_results(tmp_path / "results.json", study(["one"], seeds=(1,), items=3))
     for target in ("file/x", "file/x/y", "/proc/nothere", "/proc/nothere/x", "x" * 300):
-        err = refused(smopd(*words.format(target).split()))
+        err = refused(smopd(*command_line.format(target).split()))
         assert target.partition("/x")[0] in err.replace("\n", "")
         assert "cannot be written" in err or "File name too long" in err
     assert (tmp_path / "file").read_text() == "mine"
     for target in ("file",):
-        refused(smopd(*words.format(target).split()))
+        refused(smopd(*command_line.format(target).split()))
     assert (tmp_path / "file").read_text() == "mine"
 
 
 # --- adapters and models
 @pytest.mark.parametrize(
-    ("name", "damage", "said"),
+    ("name", "damage", "message"),
     [
         ("adapter_model.safetensors", None, "adapter: holds no adapter_model.safetensors"),
         ("adapter_model.safetensors", b"", "adapter/adapter_model.safetensors: damaged"),
@@ -215,15 +215,15 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_work(
         ("adapter_config.json", b"\xff", "adapter/adapter_config.json, line 1: not UTF-8 text"),
     ],
 )
-def test_a_damaged_adapter_is_named(smopd, tmp_path, nothing_is_computed, name, damage, said):
+def test_a_damaged_adapter_is_named(smopd, tmp_path, nothing_is_computed, name, damage, message):
     make_adapter(tmp_path / "adapter")
     file = tmp_path / "adapter" / name
     whole = file.read_bytes()
     file.unlink()
     if damage is not None:
         file.write_bytes(whole[:damage] if isinstance(damage, int) else damage)
-    assert said in refused(smopd("eval", "pocket", "--adapter", "adapter", "--limit", "1"))
-    assert said in refused(smopd("export", "adapter", "out"))
+    assert message in refused(smopd("eval", "pocket", "--adapter", "adapter", "--limit", "1"))
+    assert message in refused(smopd("export", "adapter", "out"))
 
 
 @pytest.mark.parametrize("kind", ["nf4", "int8"])
@@ -279,7 +279,7 @@ def test_results_without_runs(smopd, tmp_path):
     results = tmp_path / "results.json"
     save_results(results, study(["one"], seeds=(1,), items=3))
     tree = json.loads(results.read_text())
-    for change, said in (
+    for change, message in (
         ({"cells": [], "base": []}, "results.json: holds no run"),
         ({"views": []}, "results.json: views, models and runs"),
         ({"runs": 0}, "results.json: views, models and runs"),
@@ -288,7 +288,7 @@ def test_results_without_runs(smopd, tmp_path):
         ({"cells": None}, "field 'cells': expected a list, found null"),
     ):
         results.write_text(json.dumps(tree | change))
-        assert said in refused(smopd("report", "results.json"))
+        assert message in refused(smopd("report", "results.json"))
     del tree["runs"]
     results.write_text(json.dumps(tree))
     assert "results.json: not the results of a study (expected the keys" in refused(
@@ -298,7 +298,7 @@ def test_results_without_runs(smopd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "content", "message"),
     [
         ("metrics.jsonl", b'{"loss": 1}\n', "run/metrics.jsonl, line 1, field 'step': missing"),
         ("metrics.jsonl", b"[]\n", "run/metrics.jsonl, line 1: expected an object, found a list"),
@@ -323,11 +323,11 @@ def test_results_without_runs(smopd, tmp_path):
         ),
     ],
 )
-def test_a_damaged_run_folder_is_named_by_file(smopd, tmp_path, file, content, said):
+def test_a_damaged_run_folder_is_named_by_file(smopd, tmp_path, file, content, message):
     make_run(tmp_path / "run", to_toml(load_config("pocket")))
     assert smopd("report", "run")[0] == 0
     (tmp_path / "run" / file).write_bytes(content)
-    assert said in refused(smopd("report", "run"))
+    assert message in refused(smopd("report", "run"))
 
 
 # --- what a terminal shows
@@ -337,11 +337,11 @@ TABLES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("words", TABLES)
-def test_tables_fit_eighty_columns(smopd, tmp_path, monkeypatch, words):
+@pytest.mark.parametrize("command_line", TABLES)
+def test_tables_fit_eighty_columns(smopd, tmp_path, monkeypatch, command_line):
     monkeypatch.setenv("COLUMNS", "80")
     make_run(tmp_path / "run", to_toml(load_config("pocket")))
-    code, out, err = smopd(*words.split())
+    code, out, err = smopd(*command_line.split())
     assert code == 0, err
     assert out.strip()
     assert max(map(len, out.splitlines())) <= 80, max(out.splitlines(), key=len)
@@ -376,8 +376,8 @@ def test_the_tables_of_an_evaluation_fit_eighty_columns():
 
 
 def test_an_evaluation_shows_itself_before_its_first_group_ends(smopd, monkeypatch):
-    said = io.StringIO()
-    screen = Console(file=said, force_terminal=True, width=100, highlight=False)
+    output = io.StringIO()
+    screen = Console(file=output, force_terminal=True, width=100, highlight=False)
     monkeypatch.setattr(progress, "console", screen)
     notes = []
     update = progress.Progress.update
@@ -396,21 +396,21 @@ def test_an_evaluation_shows_itself_before_its_first_group_ends(smopd, monkeypat
     assert sharded[0] == (0, "3 replies")
     assert len(sharded) > 4
     assert sharded[-1] == (3, "")
-    assert "loading pocket" in said.getvalue()
+    assert "loading pocket" in output.getvalue()
 
 
 def test_quick_work_says_nothing_and_slow_work_does(monkeypatch):
-    said = io.StringIO()
-    monkeypatch.setattr(progress, "console", Console(file=said, force_terminal=False))
+    output = io.StringIO()
+    monkeypatch.setattr(progress, "console", Console(file=output, force_terminal=False))
     with progress.delayed_status("planning"):
         pass
-    assert said.getvalue() == ""
+    assert output.getvalue() == ""
     monkeypatch.setattr(progress, "LATE", 0.01)
     with progress.delayed_status("planning"):
         deadline = time.monotonic() + 10
-        while not said.getvalue() and time.monotonic() < deadline:
+        while not output.getvalue() and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert said.getvalue() == "planning\n"
+    assert output.getvalue() == "planning\n"
 
 
 def test_a_terminal_of_another_encoding_is_no_error(smopd, monkeypatch):

@@ -62,8 +62,8 @@ def test_an_empty_served_name_leaves_the_choice_to_the_endpoint(smopd, chat_serv
         )
 
     stub = chat_server(answer)
-    words = ["--served-model", "", "--views", "full", "--out", "o", *WORDS]
-    code, _, err = smopd("eval", "any", "--url", stub.url, *words)
+    args = ["--served-model", "", "--views", "full", "--out", "o", *WORDS]
+    code, _, err = smopd("eval", "any", "--url", stub.url, *args)
     assert code == 0, err
     assert {r["body"]["model"] for r in stub.requests} == {"org/first"}
 
@@ -110,7 +110,7 @@ def test_eval_with_a_wrong_key_exits_2(smopd, chat_server, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "message"),
     [
         (["eval", "tiny", "--engine", "openai"], "give its base URL with --url"),
         (
@@ -128,10 +128,10 @@ def test_eval_with_a_wrong_key_exits_2(smopd, chat_server, tmp_path, monkeypatch
         (["quickstart", "--set", "engine.kind=openai", "--out", "o"], "openai is for evaluation only"),
     ],
 )
-def test_options_that_do_not_go_together_exit_2(smopd, tmp_path, words, told):
-    code, out, err = smopd(*words)
+def test_options_that_do_not_go_together_exit_2(smopd, tmp_path, args, message):
+    code, out, err = smopd(*args)
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 

@@ -73,7 +73,7 @@ def test_torch_waits_until_it_is_needed(tmp_path, asked, expected):
     call = [sys.executable, "-c", PROGRAM, json.dumps([*asked])]
     ran = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    for words, code, said, imported in json.loads(ran.stdout):
-        assert (code, imported) == (expected, []), (words, said)
-        assert asked[words] in said, (words, said)
-        assert "Traceback" not in said
+    for command_line, code, output, imported in json.loads(ran.stdout):
+        assert (code, imported) == (expected, []), (command_line, output)
+        assert asked[command_line] in output, (command_line, output)
+        assert "Traceback" not in output
