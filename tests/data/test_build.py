@@ -130,8 +130,8 @@ def raw(tmp_path):
 
 def test_a_small_build(raw, tmp_path):
     built = build(BuildPlan(raw, total=0))
-    found = {e.id: e for e in built.examples}
-    assert set(found) == {
+    by_id = {e.id: e for e in built.examples}
+    assert set(by_id) == {
         "gsm8k/train/0",
         "gsm8k/train/4",
         "bfcl/simple_python_0",
@@ -152,23 +152,23 @@ def test_a_small_build(raw, tmp_path):
         "math": {"the same text": 1}, "actions": {}, "database": {"a database of the evaluation set": 1},
         "code": {},
     }  # fmt: skip
-    code = found["mbpp/7"]
+    code = by_id["mbpp/7"]
     assert code.shards == ("Write a function to add two numbers.",
         "It should pass this test: assert add(1, 2) == 3",
                            "And this one: assert add(0, 0) == 0")  # fmt: skip
     assert "assert add(0, 0) == 0" in code.full
-    sql = found["spider/train/0"]
+    sql = by_id["spider/train/0"]
     assert sql.answer["db_id"] == "zoo"
     assert 'FOREIGN KEY ("animal_id") REFERENCES "animal" ("id")' in sql.system
     assert verify(sql, "SELECT name FROM animal WHERE 5 < age").correct
     assert not verify(sql, "SELECT name FROM animal WHERE age >= 5").correct
-    assert verify(found["bfcl/simple_python_0"], '[area(base=10, unit="cm")]').correct
-    assert verify(found["gsm8k/train/4"], "The answer is 4800.").correct
+    assert verify(by_id["bfcl/simple_python_0"], '[area(base=10, unit="cm")]').correct
+    assert verify(by_id["gsm8k/train/4"], "The answer is 4800.").correct
     card = write(built, tmp_path / "train.jsonl")
     assert load_examples(tmp_path / "train.jsonl") == built.examples
     assert json.loads((tmp_path / "train.jsonl.card.json").read_text()) == card
     text = (tmp_path / "train.jsonl.card.md").read_text()
-    for said in (
+    for fragment in (
         "there twice: 1",
         "CC BY-SA 4.0",
         "Apache-2.0",
@@ -176,7 +176,7 @@ def test_a_small_build(raw, tmp_path):
         "gsm8k_test.jsonl",
         card["inputs"]["mbpp.jsonl"],
     ):
-        assert said in text
+        assert fragment in text
     assert str(tmp_path) not in text + json.dumps(card)
 
 
@@ -230,7 +230,7 @@ def test_without_a_sandbox_code_is_taken_unverified_and_the_card_says_so(raw, tm
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda raw: (raw / "gsm8k_train.jsonl").unlink(),
          "gsm8k_train.jsonl: missing; it comes from github.com/openai/grade-school-math"),
@@ -255,11 +255,11 @@ def test_without_a_sandbox_code_is_taken_unverified_and_the_card_says_so(raw, tm
          "field 'test_list'"),
     ],
 )  # fmt: skip
-def test_what_is_missing_or_broken_is_named(raw, spoil, said):
+def test_what_is_missing_or_broken_is_named(raw, spoil, message):
     spoil(raw)
     with pytest.raises(UserError) as error:
         build(BuildPlan(raw))
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_domains_are_chosen_and_checked(raw):
@@ -272,12 +272,12 @@ def test_domains_are_chosen_and_checked(raw):
 
 @given(st.dictionaries(st.sampled_from(DOMAINS), st.integers(0, 50), min_size=1), st.integers(0, 120))
 def test_shares_are_even_and_exact(available, total):
-    found = shares(available, total)
-    assert all(0 <= found[d] <= available[d] for d in available)
-    assert sum(found.values()) == (min(total, sum(available.values())) or sum(available.values()))
-    short = [found[d] for d in available if found[d] < available[d]]
+    counts = shares(available, total)
+    assert all(0 <= counts[d] <= available[d] for d in available)
+    assert sum(counts.values()) == (min(total, sum(available.values())) or sum(available.values()))
+    short = [counts[d] for d in available if counts[d] < available[d]]
     assert (
-        not short or max(found.values()) <= max(short) + 1
+        not short or max(counts.values()) <= max(short) + 1
     )  # nobody has more while another could have had it
 
 

@@ -49,21 +49,21 @@ def test_every_broken_line_is_listed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "holds no examples"),
         ("[1, 2", "line 1: not valid JSON"),
         ("[3]", "item 1: expected a JSON object"),
     ],
 )
-def test_files_without_examples(tmp_path, text, said):
-    assert said in check_file(write(tmp_path, text)).errors[0]
+def test_files_without_examples(tmp_path, text, message):
+    assert message in check_file(write(tmp_path, text)).errors[0]
     with pytest.raises(UserError, match="no such data file"):
         check_file(str(tmp_path / "nosuch.jsonl"))
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "warning"),
     [
         ({"system": " "}, "no system prompt"),
         ({"shards": ["Tom has 3 pens. How many?"]}, "a single shard: no conversation"),
@@ -78,10 +78,10 @@ def test_files_without_examples(tmp_path, text, said):
         ({"task": "code", "answer": {"test_list": ["assert f( == 1"]}}, "the tests are not Python"),
     ],
 )  # fmt: skip
-def test_what_looks_wrong_is_warned_about(tmp_path, change, said):
+def test_what_looks_wrong_is_warned_about(tmp_path, change, warning):
     report = check_file(write(tmp_path, GOOD | change))
     assert not report.errors
-    assert told(report) == {said: 1}
+    assert told(report) == {warning: 1}
 
 
 def test_the_same_request_twice(tmp_path):

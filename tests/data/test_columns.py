@@ -19,10 +19,10 @@ def test_dicts_become_examples_of_the_task_given():
     (example,) = as_examples([ROW], "train", "math")
     assert example == Example("1", "math", "", ("How many?", "There are 3."), ROW["full"], {"value": "3"})
     assert as_examples([example], "train") == [example]
-    (own,) = as_examples(
+    (explicit,) = as_examples(
         [{**ROW, "id": "a", "task": "math", "shards": tuple(ROW["shards"])}], "train", "code"
     )
-    assert (own.id, own.task) == ("a", "math")
+    assert (explicit.id, explicit.task) == ("a", "math")
 
 
 def test_messages_are_system_prompt_and_shards():
@@ -43,8 +43,8 @@ def test_tables_lose_empty_cells_and_columns_of_others():
     datasets, pandas = pytest.importorskip("datasets"), pytest.importorskip("pandas")
     rows = [{**ROW, "id": f"r{k}", "note": "mine", "system": None if k else "Hi."} for k in range(2)]
     for table in (datasets.Dataset.from_list(rows), pandas.DataFrame(rows)):
-        found = as_examples(table, "train", "math")
-        assert [(e.id, e.system, e.shards) for e in found] == [
+        examples = as_examples(table, "train", "math")
+        assert [(e.id, e.system, e.shards) for e in examples] == [
             ("r0", "Hi.", tuple(ROW["shards"])),
             ("r1", "", tuple(ROW["shards"])),
         ]
@@ -70,7 +70,7 @@ def test_every_form_of_a_table_is_examples(form):
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ([], "train: holds no examples"),
         ([3], "train, example 1: expected a dict or an Example, found int"),
@@ -87,8 +87,8 @@ def test_every_form_of_a_table_is_examples(form):
         ([{"messages": 3, "full": "b", "answer": 1}], "field 'messages': expected a list of messages"),
     ],
 )
-def test_what_is_wrong_names_the_example_and_the_field(rows, said):
-    assert said in complaint(rows, "train", "math", call=as_examples)
+def test_what_is_wrong_names_the_example_and_the_field(rows, message):
+    assert message in complaint(rows, "train", "math", call=as_examples)
 
 
 def test_without_a_task_nobody_can_judge():

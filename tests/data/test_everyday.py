@@ -25,8 +25,10 @@ def test_every_turn_has_a_right_reply_that_verifies_there_and_where_nothing_chan
         assert verify(example, last).correct
         for turn, state in enumerate(states[:-1]):
             (reply,) = task.reference_replies(state)
-            said, last_said = ({k: v for k, v in s.items() if k != "parts"} for s in (state, states[-1]))
-            assert verify(example, reply).correct == (said == last_said), (example.shards, turn, reply)
+            content, last_content = (
+                {k: v for k, v in s.items() if k != "parts"} for s in (state, states[-1])
+            )
+            assert verify(example, reply).correct == (content == last_content), (example.shards, turn, reply)
         assert task.turn_answer(example.answer, len(states)) is None
 
 
@@ -36,19 +38,19 @@ def test_a_fact_names_what_it_changes(name):
     for example in load_examples(name):
         turns = example.answer["turns"]
         for shard, (before, after) in zip(example.shards, pairwise([{}, *turns]), strict=True):
-            said = set(re.findall(r"[a-z0-9]+", shard.lower()))
+            shard_words = set(re.findall(r"[a-z0-9]+", shard.lower()))
             changed = _entries(before).symmetric_difference(_entries(after))
             assert changed, shard
             for key, value in changed:
                 mentioned = set(re.findall(r"[a-z0-9]+", f"{key} {value}".lower()))
-                assert mentioned & said or example.task == "bill", (shard, key, value)
+                assert mentioned & shard_words or example.task == "bill", (shard, key, value)
 
 
 def _entries(state):
     """What a state says: a bill's is its parts."""
     inner = next((value for value in state.values() if isinstance(value, dict)), None)
-    found = inner.items() if inner is not None else enumerate(state.get("parts", []))
-    return {(str(key), str(value)) for key, value in found}
+    entries = inner.items() if inner is not None else enumerate(state.get("parts", []))
+    return {(str(key), str(value)) for key, value in entries}
 
 
 def test_a_bill_is_the_sum_of_its_numbers():

@@ -38,7 +38,7 @@ def test_blank_lines_and_separators_inside_strings_are_fine(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ("{broken", "line 2: not valid JSON"),
         ([1], "line 2: expected a JSON object, found list"),
@@ -55,11 +55,11 @@ def test_blank_lines_and_separators_inside_strings_are_fine(tmp_path):
         (dict(GOOD, shard=["x"]), "line 2, field 'shard': unknown"),
     ],
 )
-def test_bad_lines(tmp_path, row, said):
+def test_bad_lines(tmp_path, row, message):
     path = write(tmp_path, dict(GOOD, id="first"), row)
     with pytest.raises(UserError) as error:
         load_examples(path)
-    assert str(error.value).startswith(f"{path}, {said}")
+    assert str(error.value).startswith(f"{path}, {message}")
 
 
 def test_other_complaints(tmp_path):
@@ -98,7 +98,7 @@ def test_lic_complaints(tmp_path):
         "shards": [{"shard_id": 1, "shard": "x"}],
     }
     path = tmp_path / "lic.json"
-    for change, said in (
+    for change, message in (
         ({}, "item 1, field 'answer'"),
         ({"answer": "#### 3", "shards": ["x"]}, "item 1, field 'shards'"),
         ({"task": "poetry"}, "item 1, field 'task': 'poetry' is no task of LiC"),
@@ -108,7 +108,7 @@ def test_lic_complaints(tmp_path):
         ({"task": "data2text"}, "item 1, field 'table_html': missing"),
     ):
         path.write_text(json.dumps([item | change]))
-        with pytest.raises(UserError, match=said.replace("(", r"\(")):
+        with pytest.raises(UserError, match=message.replace("(", r"\(")):
             load_examples(path)
 
 
@@ -123,19 +123,19 @@ def test_what_cannot_be_scored_is_read_and_then_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("task", "answer", "said"),
+    ("task", "answer", "message"),
     [
         ("code", {}, "a code answer needs 'test' or 'test_list' or 'public_test_cases'"),
         ("database", {"reference_sql": "SELECT 1"}, "a database answer needs 'schema_sql'"),
         ("math", {}, "a math answer needs 'value'"),
     ],
 )
-def test_an_answer_has_what_its_verifier_needs(tmp_path, task, answer, said):
+def test_an_answer_has_what_its_verifier_needs(tmp_path, task, answer, message):
     path = tmp_path / "x.jsonl"
     path.write_text(
         json.dumps({"id": "a", "task": task, "shards": ["x", "y"], "full": "x y", "answer": answer})
     )
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         load_examples(path)
 
 

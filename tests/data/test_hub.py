@@ -64,12 +64,12 @@ def test_complaints_name_the_set_the_row_and_the_field(tmp_path):
     write(tmp_path, [good, good | {"id": "2", "answer": "{"}])
     with pytest.raises(UserError, match=r"hf:\./set, row 2, field 'answer': not valid JSON"):
         load_examples("hf:./set")
-    for name, words in (
+    for name, message in (
         ("hf:./nowhere", "cannot be loaded"),
         ("hf:", "is named hf:OWNER/NAME"),
         ("hf:./set:dev", "cannot be"),
     ):
-        with pytest.raises(UserError, match=words):
+        with pytest.raises(UserError, match=message):
             load_examples(name)
 
 

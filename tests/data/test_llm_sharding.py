@@ -57,8 +57,8 @@ def test_a_bad_list_is_asked_for_again_with_the_reason(chat_server, bad, reason)
 def test_after_the_last_try_the_rules_or_nothing(chat_server):
     server = chat_server(answers("no"))
     by_rule = LlmSharder(endpoint(server.url), tries=2)
-    found = by_rule([TEXT, "How many are there?"])
-    assert found == [
+    results = by_rule([TEXT, "How many are there?"])
+    assert results == [
         ("How many apples does Tom have?", "Tom has 3 apples", "and Ana gives him 4."),
         "fewer than two shards",
     ]
@@ -118,12 +118,12 @@ def test_an_interrupted_build_goes_on_without_asking_twice(chat_server, tmp_path
     stop.set()
     before = len(server.requests)
     sharder = LlmSharder(endpoint(server.url), cache)
-    found = sharder(texts(10))
+    results = sharder(texts(10))
     assert len(server.requests) - before == 5
     assert sharder.counts["from the cache"] == 5
-    assert [f[1] for f in found] == [f"Tom has {n} apples." for n in range(2, 12)]
+    assert [f[1] for f in results] == [f"Tom has {n} apples." for n in range(2, 12)]
     assert all(json.loads(line) for line in cache.read_text().splitlines())
-    assert LlmSharder(endpoint(server.url), cache)(texts(10)) == found
+    assert LlmSharder(endpoint(server.url), cache)(texts(10)) == results
     assert len(server.requests) - before == 5
 
 

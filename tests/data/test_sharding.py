@@ -15,7 +15,7 @@ from smopd.data.sharding import LONGEST, check_shards, names, normalise, numbers
 
 # --- sentences
 @pytest.mark.parametrize(
-    "told",
+    "expected",
     [
         ["Mr. Smith has 3.5 kg of rice, e.g. white rice.", "He sells it for $1.50 a kg."],
         ['"I have 3. You have 4," said Tom.', "How many are there?"],
@@ -29,13 +29,13 @@ from smopd.data.sharding import LONGEST, check_shards, names, normalise, numbers
         ["1. clone the repo", "Done?"],
     ],
 )
-def test_sentences_end_where_they_end(told):
-    text = " ".join(told)
-    if told[0].startswith(
+def test_sentences_end_where_they_end(expected):
+    text = " ".join(expected)
+    if expected[0].startswith(
         "1."
     ):  # an enumeration's number is no sentence; without a mark there is one sentence
-        told = [text]
-    assert sentences(text) == told
+        expected = [text]
+    assert sentences(text) == expected
 
 
 def test_a_missing_space_between_sentences_is_seen_only_before_a_common_word():
@@ -88,10 +88,10 @@ def test_lists_names_and_quotes_are_not_split(text):
 
 
 def test_the_goal_goes_first_and_the_rest_stays_in_order():
-    found = shard(
+    shards = shard(
         "Weng earns $12 an hour. Yesterday she worked 50 minutes. She rested after. How much did she earn?"
     )
-    assert found == (
+    assert shards == (
         "How much did she earn?",
         "Weng earns $12 an hour.",
         "Yesterday she worked 50 minutes.",
@@ -104,13 +104,13 @@ def test_what_the_goal_sentence_tells_besides_stays_behind_what_came_before():
         "Dave breaks 2 strings per night when playing live. If he performs 6 shows, how many strings "
         "will he need?"
     )
-    told = (
+    expected = (
         "how many strings will he need?",
         "Dave breaks 2 strings per night",
         "when playing live.",
         "If he performs 6 shows",
     )
-    assert shard(text) == told
+    assert shard(text) == expected
 
 
 def test_drops_have_reasons():
@@ -131,19 +131,19 @@ TEXT = st.lists(PARTS, min_size=1, max_size=40).map(" ".join)
 
 @given(TEXT)
 def test_no_word_is_lost_and_only_leads_are_added(text):
-    told, full = Counter(words(" ".join(pieces(text)))), Counter(words(normalise(text)))
-    lost, added = full - told, told - full
+    sharded, full = Counter(words(" ".join(pieces(text)))), Counter(words(normalise(text)))
+    lost, added = full - sharded, sharded - full
     assert set(lost) <= {"and", "then", "so"}  # a goal that moves to the front leaves its connective behind
     assert set(added) <= {"the", "one", "ones"}
 
 
 @given(TEXT)
 def test_numbers_quotes_and_brackets_survive(text):
-    told = " ".join(pieces(text))
-    assert not numbers(normalise(text)) - numbers(told)
+    sharded = " ".join(pieces(text))
+    assert not numbers(normalise(text)) - numbers(sharded)
     for start, end in whole_spans(normalise(text)):
         if normalise(text)[start] in "[`":
-            assert normalise(text)[start:end] in told
+            assert normalise(text)[start:end] in sharded
 
 
 @given(TEXT, st.lists(st.sampled_from([" ", "  ", "\n", "\t "]), min_size=1))
@@ -163,19 +163,19 @@ def test_clauses_and_sentences_join_to_the_text(text):
 
 @given(TEXT)
 def test_what_the_rule_gives_passes_the_checks(text):
-    found = shard(text)
-    if isinstance(found, str):
+    shards = shard(text)
+    if isinstance(shards, str):
         return
-    assert len(found) > 1
-    assert check_shards(text, found) is None
+    assert len(shards) > 1
+    assert check_shards(text, shards) is None
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_sharded_or_unfit(text):
-    found = shard(text)
-    if isinstance(found, str):
+    shards = shard(text)
+    if isinstance(shards, str):
         return
-    assert len(found) > 1
+    assert len(shards) > 1
 
 
 # --- checks
@@ -192,7 +192,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize(
-    ("shards", "said"),
+    ("shards", "problem"),
     [
         (GOOD, None),
         ([*GOOD[:3], "each costs $2"], "a number is lost: 2.5"),
@@ -208,8 +208,8 @@ GOOD = [
         ([GOOD[1], GOOD[0], *GOOD[2:]], "the goal does not come first"),
     ],
 )
-def test_checks(shards, said):
-    assert check_shards(FULL, shards) == said
+def test_checks(shards, problem):
+    assert check_shards(FULL, shards) == problem
 
 
 def test_new_words_can_be_allowed_and_function_words_always_are():
@@ -239,10 +239,10 @@ def test_most_public_questions_can_be_sharded_and_numbers_never_get_lost():
     for texts, least in ((math, 0.99), (spider, 0.65)):
         some, done = random.Random(3).sample(texts, 500), 0
         for text in some:
-            found = shard(text)
-            if isinstance(found, str):
+            shards = shard(text)
+            if isinstance(shards, str):
                 continue
             done += 1
-            assert not numbers(text) - numbers(" ".join(found)), text
-            assert asks(found[0]), found
+            assert not numbers(text) - numbers(" ".join(shards)), text
+            assert asks(shards[0]), shards
         assert done >= least * len(some)

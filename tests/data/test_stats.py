@@ -25,10 +25,10 @@ FEW = [
 
 
 def test_counts_by_hand():
-    told = describe(FEW)
-    assert told["examples"] == 3
-    assert list(told["tasks"]) == ["math", "<code>"]
-    assert told["tasks"]["math"]["shards"] == {
+    statistics = describe(FEW)
+    assert statistics["examples"] == 3
+    assert list(statistics["tasks"]) == ["math", "<code>"]
+    assert statistics["tasks"]["math"]["shards"] == {
         "min": 2,
         "median": 2,
         "mean": 2.5,
@@ -36,19 +36,19 @@ def test_counts_by_hand():
         "max": 3,
         "histogram": {"2": 1, "3": 1},
     }
-    assert told["tasks"]["math"]["shard_words"]["max"] == 2
-    assert told["all"]["full_characters"]["mean"] == 13
-    assert told["all"]["sources"] == {"me": 3}
+    assert statistics["tasks"]["math"]["shard_words"]["max"] == 2
+    assert statistics["all"]["full_characters"]["mean"] == 13
+    assert statistics["all"]["sources"] == {"me": 3}
     assert describe([])["all"] == {"examples": 0}
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1))
 def test_spread_is_ordered_and_does_not_depend_on_order(values):
-    found = _spread(values)
-    assert found == _spread(values[::-1])
-    assert found["min"] <= found["median"] <= found["p90"] <= found["max"]
-    assert sum(v <= found["p90"] for v in values) >= 0.9 * len(values)
-    assert sum(v < found["p90"] for v in values) < 0.9 * len(values)
+    spread = _spread(values)
+    assert spread == _spread(values[::-1])
+    assert spread["min"] <= spread["median"] <= spread["p90"] <= spread["max"]
+    assert sum(v <= spread["p90"] for v in values) >= 0.9 * len(values)
+    assert sum(v < spread["p90"] for v in values) < 0.9 * len(values)
 
 
 def test_tables_show_every_task_and_bars():
@@ -68,10 +68,10 @@ def test_the_tail_of_a_histogram_is_one_bar():
 
 
 def test_charts_are_valid_and_self_contained():
-    told = describe([*FEW, *load_examples("pocket:train:20")])
-    svg = plot(told, "a <b>.jsonl", as_html=False)
+    statistics = describe([*FEW, *load_examples("pocket:train:20")])
+    svg = plot(statistics, "a <b>.jsonl", as_html=False)
     ElementTree.fromstring(svg)
-    page = plot(told, "a <b>.jsonl", as_html=True)
+    page = plot(statistics, "a <b>.jsonl", as_html=True)
     for text in (svg, page):
         assert "&lt;b&gt;" in text
         assert "<b>" not in text

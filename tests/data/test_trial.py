@@ -51,7 +51,7 @@ def test_one_broken_example_is_not_the_verifier(examples):
 
 
 @pytest.mark.parametrize(
-    ("judge", "told"),
+    ("judge", "warnings"),
     [
         (
             lambda example, reply: Verdict(True, reply, "ok", ""),
@@ -63,9 +63,9 @@ def test_one_broken_example_is_not_the_verifier(examples):
         ),
     ],
 )
-def test_one_that_takes_the_wrong_things_is_warned_about(examples, judge, told):
+def test_one_that_takes_the_wrong_things_is_warned_about(examples, judge, warnings):
     register(judge)
-    assert [*try_verifiers(examples)[1]] == told
+    assert [*try_verifiers(examples)[1]] == warnings
 
 
 def test_where_a_machine_cannot_judge_it_says_so(examples):
