@@ -15,23 +15,23 @@ from smopd.study.plan import study_names
 
 SMOPD = get_command(app)  # built once: it takes longer than a command to parse
 OF_PAGE = {page: commands(page.read_text(encoding="utf-8")) for page in PAGES}
-OF_PAGE = {page: found for page, found in OF_PAGE.items() if found}
+OF_PAGE = {page: page_commands for page, page_commands in OF_PAGE.items() if page_commands}
 PLACEHOLDER = re.compile(r"[A-Z]+|\.\.\.|.*\.toml")
 ONE_FILE = ("my_divergence", "my_selector", "my_context", "my_group", "my_engine")  # run by test_extending.py
 
 
-def named(words: tuple[str, ...]) -> bool:
+def named(args: tuple[str, ...]) -> bool:
     """Whether the words are the name of a verb and nothing else."""
     verb: Any = SMOPD
-    for word in words:
+    for word in args:
         verb = getattr(verb, "commands", {}).get(word)
     return verb is not None
 
 
-def parsed(words: tuple[str, ...]) -> dict[str, Any]:
+def parsed(args: tuple[str, ...]) -> dict[str, Any]:
     """The values of a verb's options, by the real parser; nothing is run."""
     command: Any = SMOPD
-    context = command.make_context("smopd", list(words))
+    context = command.make_context("smopd", list(args))
     while hasattr(command, "commands"):
         name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
         context = command.make_context(name or "run", rest, parent=context)
@@ -40,16 +40,16 @@ def parsed(words: tuple[str, ...]) -> dict[str, Any]:
 
 def problem(command: Command) -> str | None:
     """Why a command would be refused before it reads a file."""
-    words = command.words
-    if not command.fenced and named(words):
+    args = command.words
+    if not command.fenced and named(args):
         return None
     try:
-        params = parsed(words)
+        params = parsed(args)
     except Exception as error:  # typer has the parser's errors under a private name
         # A sentence may name a verb with an option and nothing else.
         return None if "Missing" in str(error) and not command.fenced else str(error)
     recipes = [*params.get("recipes", ()), *([params["recipe"]] if "recipe" in params else [])]
-    if words[0] == "study" and "source" in params:
+    if args[0] == "study" and "source" in params:
         known, recipes = study_names(), [params["source"]]
     else:
         known = recipe_names()
@@ -57,7 +57,7 @@ def problem(command: Command) -> str | None:
     if unknown:
         return f"{unknown[0]}: neither shipped nor a file"
     method, overrides = params.get("method"), params.get("set_") or []
-    if any(name in word for word in words for name in ONE_FILE) or "KEY=VALUE" in overrides:
+    if any(name in word for word in args for name in ONE_FILE) or "KEY=VALUE" in overrides:
         return None
     shipped = [name for name in recipes if name in recipe_names()]
     try:
@@ -69,17 +69,17 @@ def problem(command: Command) -> str | None:
 
 def cheap(command: Command, folder: Path) -> tuple[str, ...] | None:
     """What to run of a command: itself, or its dry run; None where it would take long or need files."""
-    words, first = command.words, command.words[:2]
-    if command.quoted or named(words) or any(name in word for word in words for name in ONE_FILE):
-        return words if words == ("methods",) else None
+    args, first = command.words, command.words[:2]
+    if command.quoted or named(args) or any(name in word for word in args for name in ONE_FILE):
+        return args if args == ("methods",) else None
     if first in (("study", "list"), ("study", "power"), ("methods", "show"), ("data", "pocket")):
-        return None if any(re.fullmatch("[A-Z]+", word) for word in words) else words
+        return None if any(re.fullmatch("[A-Z]+", word) for word in args) else args
     if first == ("data", "check"):
-        return words if (folder / words[2]).is_file() else None
-    if words[0] == "plan":
-        return words if command.fenced and set(parsed(words)["recipes"]) <= set(recipe_names()) else None
-    if words[0] in ("train", "study") and words[1] in (*recipe_names(), *study_names()):
-        return words if "--dry-run" in words else (*words, "--dry-run")
+        return args if (folder / args[2]).is_file() else None
+    if args[0] == "plan":
+        return args if command.fenced and set(parsed(args)["recipes"]) <= set(recipe_names()) else None
+    if args[0] in ("train", "study") and args[1] in (*recipe_names(), *study_names()):
+        return args if "--dry-run" in args else (*args, "--dry-run")
     return None
 
 
@@ -94,20 +94,20 @@ def test_the_parser_takes_every_command(page):
 def test_cheap_commands_run(page, smopd, tmp_path):
     ran = set()
     for command in OF_PAGE[page]:
-        words = cheap(command, tmp_path)
-        if words and words not in ran:
-            ran.add(words)
-            code, out, err = smopd(*words)
+        args = cheap(command, tmp_path)
+        if args and args not in ran:
+            ran.add(args)
+            code, out, err = smopd(*args)
             if "needs a GPU, and torch sees none" in err:  # so a dry run says, as training would
                 continue
-            assert code == 0, f"{' '.join(words)}\n{err}"
+            assert code == 0, f"{' '.join(args)}\n{err}"
             assert out
 
 
 def test_a_wrong_command_is_found():
     def of(line: str) -> str:
-        (found,) = commands(f"```\n{line}\n```")
-        return problem(found) or ""
+        (command,) = commands(f"```\n{line}\n```")
+        return problem(command) or ""
 
     assert of("smopd train pocket --out runs/x") == ""
     assert "No such option" in of("smopd train pocket --ouf runs/x")
@@ -131,9 +131,9 @@ def test_settings_that_pages_name_exist():
     files = ("py", "md", "toml", "json", "jsonl", "safetensors")
     for page in PAGES:
         for code in inline(page.read_text(encoding="utf-8")):
-            found = re.fullmatch(r"([a-z]+)\.([a-z_0-9]+)( ?=.*)?", code)
-            if found and found[1] in sections and found[2] not in files:
-                assert f"{found[1]}.{found[2]}" in tables, f"{page.name}: {code}"
+            match = re.fullmatch(r"([a-z]+)\.([a-z_0-9]+)( ?=.*)?", code)
+            if match and match[1] in sections and match[2] not in files:
+                assert f"{match[1]}.{match[2]}" in tables, f"{page.name}: {code}"
 
 
 def test_make_targets_exist():

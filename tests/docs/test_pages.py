@@ -22,17 +22,17 @@ WRITTEN_FROM_NOWHERE = {"README.md", "AGENTS.md", "index.md", "reading.md"}
 
 def names_of(tree: ast.Module) -> set[str]:
     """Functions, classes, their members and constants of a module, as `name` and `Class.name`."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
+            names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            found |= {
+            names |= {
                 f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)
             }
         if isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return found
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
 
 
 @pytest.mark.parametrize("page", ALL, ids=lambda page: page.name)
@@ -55,9 +55,9 @@ def test_python_compiles(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_and_functions_that_pages_name_exist(page):
     for code in inline(READ[page]):
-        found = re.fullmatch(r"((?:smopd|tests|tools|docs)/[\w./-]*\w/?)(?:::([\w.]+))?", code)
-        if found:
-            path, name = ROOT / found[1], found[2]
+        match = re.fullmatch(r"((?:smopd|tests|tools|docs)/[\w./-]*\w/?)(?:::([\w.]+))?", code)
+        if match:
+            path, name = ROOT / match[1], match[2]
             assert path.exists(), code
             assert not name or name in names_of(ast.parse(path.read_text(encoding="utf-8"))), code
 
@@ -90,15 +90,15 @@ def test_contents_name_every_page():
 def test_the_glossary_has_the_words():
     bold = re.findall(r"\*\*(.+?)\*\*", READ[DOCS / "glossary.md"], re.S)
     entries = " ".join(" ".join(bold).split()).lower()
-    words = """full sharded lic concat recap snowball delta reliability full_branch clean dirty middle answer
+    terms = """full sharded lic concat recap snowball delta reliability full_branch clean dirty middle answer
     keep cap clipped teacher ema turn_accuracy plan term play run study arm base lost found"""
-    assert [word for word in words.split() if word.replace("_", " ") not in entries] == []
+    assert [word for word in terms.split() if word.replace("_", " ") not in entries] == []
 
 
 @pytest.mark.parametrize(("tool", "name"), [("settings_page", "configuration"), ("methods_page", "methods")])
 def test_the_made_pages_are_current(tool, name):
-    made = runpy.run_path(str(ROOT / "tools" / f"{tool}.py"))["page"]()
-    assert made == READ[DOCS / f"{name}.md"], "run: make docs"
+    generated = runpy.run_path(str(ROOT / "tools" / f"{tool}.py"))["page"]()
+    assert generated == READ[DOCS / f"{name}.md"], "run: make docs"
 
 
 def test_the_pictures_are_current():
@@ -130,8 +130,8 @@ def test_the_method_page_counts_as_the_code_does():
         assert on[0] == int(first)
     (example,) = [text for _, text in blocks(page) if "turn_weights(" in text]
     for line in example.split("\n"):
-        call, _, said = line.partition("#")
-        numbers = [float(number) for number in re.findall(r"(?<!from )\b\d\.\d+", said)]
+        call, _, comment = line.partition("#")
+        numbers = [float(number) for number in re.findall(r"(?<!from )\b\d\.\d+", comment)]
         if numbers:
             assert eval(call).tolist() == pytest.approx(numbers, abs=5e-4)
 
