@@ -13,10 +13,10 @@ MEGABYTE = 1_000_000
 
 def shown(text: str) -> str:
     """The calls of a reply in one line; in brackets, why they cannot be told."""
-    found: Gathered = gather(text, NAMES)
-    if found.problem:
-        return f"({found.problem})"
-    return " ".join(f"{c.name}:{','.join(f'{k}={v}' for k, v in c.named.items())}" for c in found.calls)
+    gathered: Gathered = gather(text, NAMES)
+    if gathered.problem:
+        return f"({gathered.problem})"
+    return " ".join(f"{c.name}:{','.join(f'{k}={v}' for k, v in c.named.items())}" for c in gathered.calls)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ PIECES = [
 def test_a_megabyte_takes_a_moment(piece: str) -> None:
     text = piece * (MEGABYTE // len(piece))
     began = time.perf_counter()
-    found = gather(text, NAMES)
+    gathered = gather(text, NAMES)
     assert time.perf_counter() - began < 5  # 0.3 s on an idle core
-    assert len(found.source) <= calls.MOST_TEXT * 2
+    assert len(gathered.source) <= calls.MOST_TEXT * 2
 
 
 def test_the_work_is_bounded_by_a_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,9 +257,11 @@ for program in json.load(sys.stdin):
 def test_off_by_one_mutants_are_judged_as_by_running_them_plainly() -> None:
     tasks = []
     for item in human_eval():
-        found = list(dict.fromkeys(mutants(item["prompt"] + item["canonical_solution"], item["entry_point"])))
+        candidates = list(
+            dict.fromkeys(mutants(item["prompt"] + item["canonical_solution"], item["entry_point"]))
+        )
         tasks += [
-            (item, mutant) for mutant in found[:: max(1, len(found) // 3)][:3]
+            (item, mutant) for mutant in candidates[:: max(1, len(candidates) // 3)][:3]
         ]  # at most three a task, spread over it
     programs = [f"{mutant}\n{item['test']}\ncheck({item['entry_point']})" for item, mutant in tasks]
     oracle = subprocess.run(

@@ -113,9 +113,9 @@ def test_mbpp_imports() -> None:
     tests = ["assert isclose(half(3), 1.5)", "assert math.isclose(half(1), 0.5)"]
     answer = {"test_list": tests, "test_imports": ["import math", "from math import isclose"]}
     challenge = {**answer, "challenge_test_list": ["assert half(2) == 7"]}
-    for given in (answer, challenge):
-        assert verify_code(given, "def half(x): return x / 2").correct
-        assert not verify_code(given, "def half(x): return x // 2").correct
+    for variant in (answer, challenge):
+        assert verify_code(variant, "def half(x): return x / 2").correct
+        assert not verify_code(variant, "def half(x): return x // 2").correct
     broken = verify_code({**answer, "test_imports": ["import ("]}, "def half(x): return x / 2")
     assert (broken.correct, broken.status) == (False, "error")
 

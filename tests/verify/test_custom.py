@@ -53,15 +53,14 @@ def test_a_task_of_ones_own_is_read_and_scored(write: Write, tmp_path: Path) -> 
     with pytest.raises(UserError, match="'units' cannot be scored"):
         load_examples(data)
     load_verifiers([write(UNITS)])
-    (found,) = scorable(load_examples(data), "d.jsonl")
-    assert verify(found, "It is 3 kg.") == Verdict(True, None, "ok", "")
-    assert verify(found, "It is 4 kg.") == Verdict(False, None, "ok", "")
-    assert not verify(found, "<think>3 kg</think> 4 kg").correct
-    assert [v.correct for v in verify_all([(found, "3 kg"), (found, "2 kg"), (found, "3 kg!")])] == [
-        True,
-        False,
-        True,
-    ]
+    (units_example,) = scorable(load_examples(data), "d.jsonl")
+    assert verify(units_example, "It is 3 kg.") == Verdict(True, None, "ok", "")
+    assert verify(units_example, "It is 4 kg.") == Verdict(False, None, "ok", "")
+    assert not verify(units_example, "<think>3 kg</think> 4 kg").correct
+    assert [
+        v.correct
+        for v in verify_all([(units_example, "3 kg"), (units_example, "2 kg"), (units_example, "3 kg!")])
+    ] == [True, False, True]
     data.write_text(json.dumps(row | {"answer": {"value": 3}}))
     with pytest.raises(UserError, match="line 1, field 'answer': a units answer needs 'unit'"):
         load_examples(data)
@@ -126,7 +125,7 @@ def test_a_function_that_fails_says_so_and_is_never_plain_wrong(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("x = 1\n", "mine.py: holds no function marked with @verifier"),
         ("x = 1\ndef f(:\n", "mine.py, line 2: not valid Python"),
@@ -152,22 +151,22 @@ def test_a_function_that_fails_says_so_and_is_never_plain_wrong(
         ("# coding: nonsense\n", "mine.py: cannot be read as Python"),
     ],
 )
-def test_a_bad_file_is_refused_with_its_line(write: Write, text: str, said: str) -> None:
+def test_a_bad_file_is_refused_with_its_line(write: Write, text: str, message: str) -> None:
     load_verifiers([write(UNITS.replace("units", "before"), "good.py")])
     with pytest.raises(UserError) as error:
         load_verifiers([write(text)])
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert tasks.scored() == (*BUILT_IN, "before")
 
 
 def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
-    for path, said in (
+    for path, message in (
         (tmp_path / "no.py", "no such file"),
         (tmp_path, "is a folder"),
         (tmp_path / "latin.py", "not UTF-8 text"),
     ):
         (tmp_path / "latin.py").write_bytes(b"x = '\xe9'\n")
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             load_verifiers([path])
     file = write("import beside\n")
     write("x = 1\ny = = 2\n", "beside.py")

@@ -42,10 +42,10 @@ def descendants(pid: int) -> set[int]:
             continue
         if state != "Z":
             parents[int(name)] = int(parent)
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
+    process_tree = {pid}
+    while more := {child for child, parent in parents.items() if parent in process_tree} - process_tree:
+        process_tree |= more
+    return process_tree - {pid}
 
 
 def worker(level: str) -> int:

@@ -188,12 +188,12 @@ def test_random_tests_are_the_same_each_time_and_not_the_programs() -> None:
 
 
 @pytest.mark.parametrize(
-    "own",
+    "exception",
     ["Exception", "AssertionError", "(Exception,)", "BaseException", "type('E', (AssertionError,), {})"],
 )
-def test_a_programs_exception_does_not_catch_the_tests_failures(own: str) -> None:
+def test_a_programs_exception_does_not_catch_the_tests_failures(exception: str) -> None:
     tests = "try:\n    assert f(2) == 4\nexcept Own:\n    pass"
-    assert run(f"Own = {own}\ndef f(x): return 0", tests=tests, entry="f", timeout=5).status == "failed"
+    assert run(f"Own = {exception}\ndef f(x): return 0", tests=tests, entry="f", timeout=5).status == "failed"
     tests = "try:\n    f(2)\n    caught = False\nexcept Own:\n    caught = True\nassert caught"
     right = "class Own(AssertionError): pass\ndef f(x): raise Own"
     assert run(right, tests=tests, entry="f", timeout=5).status == "ok"
@@ -206,8 +206,8 @@ def test_a_programs_equality_is_never_asked() -> None:
         "assert here == here and here is here and f(here) != 1 and not f(here) == P(1)\nassert here != P(0)"
     )
     assert run(program.format(""), tests=tests, entry="f", timeout=5) == SandboxResult("ok", "", "")
-    for own in ("lambda s, o: True", "lambda s, o: s.x == o.x"):
-        equal = program.format(f"    __eq__ = {own}\n")
+    for equality in ("lambda s, o: True", "lambda s, o: s.x == o.x"):
+        equal = program.format(f"    __eq__ = {equality}\n")
         result = run(equal, tests="assert f(P(1)) == P(2)", entry="f", timeout=5)
         assert (result.status, "compare" in result.detail) == ("error", True), result
         assert run(equal, tests="assert f(P(1)) == 2", entry="f", timeout=5).status == "failed"

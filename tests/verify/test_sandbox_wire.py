@@ -174,8 +174,8 @@ class Colour(enum.IntEnum):
     ],
 )  # fmt: skip
 def test_heirs_arrive_as_the_plain_type(value: Any, plain: Any) -> None:
-    for found, wanted in ((decode(encode(value)), plain), (decode(encode([value, 0]))[0], plain)):
-        assert (type(found), repr(found)) == (type(wanted), repr(wanted))
+    for decoded, wanted in ((decode(encode(value)), plain), (decode(encode([value, 0]))[0], plain)):
+        assert (type(decoded), repr(decoded)) == (type(wanted), repr(wanted))
 
 
 @pytest.mark.parametrize("value", [object(), len, test_heirs_arrive_as_the_plain_type, ..., enum, iter([])])

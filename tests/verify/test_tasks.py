@@ -124,8 +124,8 @@ def test_verify_imports_no_higher_package():
     higher = re.compile(
         r"(?:from|import) smopd\.(?!verify|errors|files|seeds|settings|lazy|formatting|machine)(\w+)"
     )
-    found = {path.name: higher.findall(path.read_text()) for path in (PACKAGE / "verify").rglob("*.py")}
-    assert {name: modules for name, modules in found.items() if modules} == {}
+    imports = {path.name: higher.findall(path.read_text()) for path in (PACKAGE / "verify").rglob("*.py")}
+    assert {name: modules for name, modules in imports.items() if modules} == {}
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_a_job_over_its_time_is_killed_with_its_children_and_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         ("os._exit(3)", "exit code 3"),
         ("os.kill(os.getpid(), 11)", "SIGSEGV"),
@@ -93,15 +93,15 @@ def test_a_job_over_its_time_is_killed_with_its_children_and_replaced() -> None:
         ("[os.write(fd, b'\\xff' * 8) for fd in (4, 5)]", "the verifier's process was lost"),
     ],
 )
-def test_a_process_that_dies_is_an_error_and_the_next_job_is_fine(expression: str, said: str) -> None:
+def test_a_process_that_dies_is_an_error_and_the_next_job_is_fine(expression: str, message: str) -> None:
     verdicts = ask_all([job(expression), job("7")])
     assert (verdicts[0].status, verdicts[0].correct, verdicts[0].extracted) == ("error", False, "shown")
-    assert said in verdicts[0].detail
+    assert message in verdicts[0].detail
     assert (verdicts[1].status, verdicts[1].extracted) == ("ok", "7")
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         ("1 / 0", "ZeroDivisionError: division by zero (x.py, line 7: "),
         ("sys.exit(0)", "SystemExit: 0"),
@@ -109,10 +109,10 @@ def test_a_process_that_dies_is_an_error_and_the_next_job_is_fine(expression: st
         ("(lambda f: f(f))(lambda f: f(f))", "RecursionError"),
     ],
 )
-def test_an_exception_is_an_error_and_the_process_goes_on(expression: str, said: str) -> None:
+def test_an_exception_is_an_error_and_the_process_goes_on(expression: str, message: str) -> None:
     before, verdict, after = ask_all([job("1"), job(expression), job("1")])
     assert (verdict.status, verdict.correct) == ("error", False)
-    assert said in verdict.detail
+    assert message in verdict.detail
     assert before.detail == after.detail
 
 
@@ -143,8 +143,8 @@ def test_what_is_no_json_is_an_error_without_a_process() -> None:
 def test_a_process_that_cannot_start_is_an_error() -> None:
     verdicts = ask_all([Job(Kind("smopd.verify.custom", "x.py", "import nothing_like_it"), {}, 5.0)] * 2)
     assert {v.status for v in verdicts} == {"error"}
-    said = "ModuleNotFoundError: No module named 'nothing_like_it' (x.py, line 1: import nothing_like_it)"
-    assert f"did not start: {said}" in verdicts[0].detail
+    message = "ModuleNotFoundError: No module named 'nothing_like_it' (x.py, line 1: import nothing_like_it)"
+    assert f"did not start: {message}" in verdicts[0].detail
 
 
 def test_a_process_that_died_while_idle_is_replaced() -> None:
@@ -156,9 +156,9 @@ def test_a_process_that_died_while_idle_is_replaced() -> None:
 
 def test_many_threads_get_their_own_answers() -> None:
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda n: ask(job(f"{n} * 2")), range(60)))
-    assert [v.extracted for v in found] == [str(2 * n) for n in range(60)]
-    assert len({v.detail for v in found}) <= workers.width()
+        verdicts = list(pool.map(lambda n: ask(job(f"{n} * 2")), range(60)))
+    assert [v.extracted for v in verdicts] == [str(2 * n) for n in range(60)]
+    assert len({v.detail for v in verdicts}) <= workers.width()
 
 
 def test_a_fork_does_not_speak_to_its_parents_processes() -> None:
