@@ -196,10 +196,10 @@ def test_the_public_names_stay_what_they_are_however_often_they_are_imported():
     import smopd.study
 
     for _ in range(2):
-        from smopd.study import compare as found
+        from smopd.study import compare as public_compare
         from smopd.study import welch
 
         importlib.import_module("smopd.study.comparison")
-        assert callable(found)
+        assert callable(public_compare)
         assert welch([66.0, 65.5, 66.0], [64.5, 64.5, 63.5]).p_two_sided == pytest.approx(0.022, abs=5e-4)
     assert all(callable(getattr(smopd.study, name)) for name in smopd.study.__all__)
