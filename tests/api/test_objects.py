@@ -107,20 +107,20 @@ def test_an_object_without_text_is_called_here_and_says_so_elsewhere(tmp_path):
     elsewhere = tmp_path / "elsewhere.py"
     elsewhere.write_text(file.read_text())
     custom.unload_verifiers()
-    said = complaint([elsewhere], call=load_verifiers)
-    assert "the verifier of this run is a Python object" in said
-    assert "pass it again as verifier=" in said
+    message = complaint([elsewhere], call=load_verifiers)
+    assert "the verifier of this run is a Python object" in message
+    assert "pass it again as verifier=" in message
 
 
 @pytest.mark.parametrize(
-    ("verifier", "said"),
+    ("verifier", "message"),
     [
         (3, "verifier: expected a function of (answer, reply) that returns True, False or None, found int"),
         ([ranked, len], "verifier: of several functions each needs its task"),
     ],
 )
-def test_what_is_no_verifier_is_refused(verifier, said):
-    assert said in complaint(verifier, False, call=judges_of)
+def test_what_is_no_verifier_is_refused(verifier, message):
+    assert message in complaint(verifier, False, call=judges_of)
 
 
 def test_a_method_object_is_a_file_that_declares_it():

@@ -63,8 +63,8 @@ class Pair:
 def made(value, name="thing"):
     """What the written file makes of a value."""
     source = Source()
-    words = source.expression(value)
-    text = source.text(f"{name} = {words}")
+    expression = source.expression(value)
+    text = source.text(f"{name} = {expression}")
     module = ModuleType("written")
     sys.modules["written"] = module
     try:
@@ -132,5 +132,5 @@ def test_two_things_of_one_name_are_not_mixed_up():
 def test_importing_smopd_is_light():
     heavy = ("torch", "transformers", "pydantic", "numpy", "matplotlib")
     code = f"import smopd, sys; smopd.__all__; print([m for m in {heavy!r} if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.strip() == "[]"

@@ -66,9 +66,9 @@ def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("trainer") / "run"
     stopping, listener = Listener(stop_after=1), Listener()
     trainer(out, callbacks=[stopping]).train()
-    made = trainer(out, callbacks=[listener])
-    made.train(resume_from_checkpoint=True)
-    return made, stopping, listener
+    resumed = trainer(out, callbacks=[listener])
+    resumed.train(resume_from_checkpoint=True)
+    return resumed, stopping, listener
 
 
 def test_it_is_the_run_that_the_short_way_makes(trained, apples):
@@ -86,23 +86,23 @@ def test_callbacks_are_called_at_their_points_and_may_stop_the_run(trained):
 
 
 def test_the_history_holds_every_step(trained):
-    made = trained[0]
-    assert [row["step"] for row in made.log_history if "loss" in row] == [1, 2]
-    assert made.log_history[0]["learning_rate"] > 0
-    assert made.state.global_step == made.state.max_steps == 2
-    assert made.state.epoch == 1.0  # two steps of two examples, of four
+    resumed = trained[0]
+    assert [row["step"] for row in resumed.log_history if "loss" in row] == [1, 2]
+    assert resumed.log_history[0]["learning_rate"] > 0
+    assert resumed.state.global_step == resumed.state.max_steps == 2
+    assert resumed.state.epoch == 1.0  # two steps of two examples, of four
 
 
 def test_evaluation_in_and_after_training(tmp_path):
     listener = Listener()
-    made = trainer(
+    new_trainer = trainer(
         tmp_path / "run", steps=1, eval_steps=1, callbacks=[listener], metric_for_best_model="sharded"
     )
-    made.train()
+    new_trainer.train()
     assert ("evaluate", 1) in listener.seen
-    assert made.state.best_metric == made.log_history[-1]["eval_sharded"]
-    found = made.evaluate()
-    assert set(found) == {
+    assert new_trainer.state.best_metric == new_trainer.log_history[-1]["eval_sharded"]
+    scores = new_trainer.evaluate()
+    assert set(scores) == {
         f"eval_{view}{end}" for view in ("full", "sharded") for end in ("", "_low", "_high")
     }
     assert listener.seen.count(("evaluate", 1)) == 2
@@ -116,8 +116,8 @@ def test_the_saved_model_is_a_plain_adapter(trained, tmp_path):
     card = (out / "README.md").read_text()
     assert "library_name: peft" in card
     assert "merged into" not in card
-    said = complaint(tmp_path / "x", call=trainer(tmp_path / "none").save_model)
-    assert "nothing is trained yet" in said
+    message = complaint(tmp_path / "x", call=trainer(tmp_path / "none").save_model)
+    assert "nothing is trained yet" in message
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -182,18 +182,18 @@ def test_what_is_pushed_is_what_is_saved(trained, tmp_path, hub):
 def test_a_push_that_fails_says_why(trained, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", nobody())
-    said = complaint("me/apples", token="hf_test", call=trained[0].push_to_hub)
-    assert said.startswith("push_to_hub: me/apples was not uploaded: ")
+    message = complaint("me/apples", token="hf_test", call=trained[0].push_to_hub)
+    assert message.startswith("push_to_hub: me/apples was not uploaded: ")
 
 
 def test_a_mistake_is_told_before_anything_is_trained(tmp_path):
-    said = complaint(tmp_path, overrides={"optim.lr": 1e-4}, learning_rate=1e-4, call=_config)
-    assert said == "overrides: optim.lr is set by learning_rate too; give one of them"
+    message = complaint(tmp_path, overrides={"optim.lr": 1e-4}, learning_rate=1e-4, call=_config)
+    assert message == "overrides: optim.lr is set by learning_rate too; give one of them"
     assert "expected one of" in complaint(tmp_path / "x", lr_scheduler_type="wavy", call=trainer)
     with pytest.raises(TypeError, match="num_epochs"):
         smopd.SMOPDConfig(num_epochs=3)
-    for name, value, said in FOREIGN:
-        with pytest.raises((TypeError, UserError), match=said):
+    for name, value, pattern in FOREIGN:
+        with pytest.raises((TypeError, UserError), match=pattern):
             smopd.SMOPDConfig(**{name: value})
     holds = trainer(tmp_path / "x")
     assert "holds no run that could be resumed" in complaint(True, call=holds.train)
@@ -213,11 +213,11 @@ def _config(out, **more):
 
 def test_a_peft_config_is_rank_scale_and_layers(tmp_path):
     lora = LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"])
-    made = smopd.SMOPDTrainer("pocket", peft_config=lora)
-    config = made._call().config()
+    new_trainer = smopd.SMOPDTrainer("pocket", peft_config=lora)
+    config = new_trainer._call().config()
     assert (config.lora.r, config.lora.alpha, config.lora.targets) == (8, 16, ["q_proj", "v_proj"])
-    said = complaint("pocket", peft_config=LoraConfig(use_dora=True), call=smopd.SMOPDTrainer)
-    assert "smopd trains plain LoRA adapters; it has no use_dora" in said
+    message = complaint("pocket", peft_config=LoraConfig(use_dora=True), call=smopd.SMOPDTrainer)
+    assert "smopd trains plain LoRA adapters; it has no use_dora" in message
 
 
 def test_every_field_is_a_setting_and_stands_in_the_page():

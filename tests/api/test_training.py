@@ -39,8 +39,8 @@ def test_the_folder_holds_what_was_passed(apples, smopd, monkeypatch):
 def test_the_same_call_reads_a_finished_run_and_another_one_is_refused(apples):
     again = train(apples.path, eval=EXAMPLES[:2], settings=SMALL | {"train.save_tokens": True})
     assert metrics(again.path) == metrics(apples.path)
-    said = complaint(apples.path, verifier=lambda answer, reply: True, call=train)
-    assert "verifier.py: what is passed now is not what this folder was begun with" in said
+    message = complaint(apples.path, verifier=lambda answer, reply: True, call=train)
+    assert "verifier.py: what is passed now is not what this folder was begun with" in message
     assert "train.jsonl: what is passed now" in complaint(apples.path, examples=EXAMPLES[:3], call=train)
     assert "def last_number" in (apples.path / "inputs" / "verifier.py").read_text()
 
@@ -115,8 +115,8 @@ def test_a_model_in_memory_trains_as_its_folder_does(apples, tmp_path):
     assert metrics(run.path) == metrics(apples.path)
     assert run.config.model.path == str(tmp_path / "run" / "inputs" / "model")
     next(model.parameters()).data.add_(1)
-    said = complaint(model, out=tmp_path / "run", **how, call=smopd.train)
-    assert "model.sha256: what is passed now is not what this folder was begun with" in said
+    message = complaint(model, out=tmp_path / "run", **how, call=smopd.train)
+    assert "model.sha256: what is passed now is not what this folder was begun with" in message
 
 
 def test_a_divergence_and_a_selector_are_plain_functions(tmp_path, smopd):
@@ -151,8 +151,8 @@ def test_a_method_without_a_text_trains_in_this_process_alone(tmp_path):
 
     class Planner:
         def plan(self, settings):
-            given = base.plan(settings)
-            return replace(given, terms=given.terms[:1])
+            base_plan = base.plan(settings)
+            return replace(base_plan, terms=base_plan.terms[:1])
 
     method = Method("bound", "Bound", "A bound method.", "ours", base.section, Planner().plan)
     run = train(tmp_path / "run", method=method, steps=1)
@@ -181,14 +181,14 @@ def test_the_default_folder_tells_runs_apart(tmp_path, monkeypatch):
 @pytest.mark.parametrize("form", ["datasets", "files"])
 def test_examples_of_other_forms(tmp_path, form, apples):
     if form == "datasets":
-        given = pytest.importorskip("datasets").Dataset.from_list(EXAMPLES)
+        examples = pytest.importorskip("datasets").Dataset.from_list(EXAMPLES)
     else:
-        given = tmp_path / "train.jsonl"
-        given.write_text((apples.path / "inputs" / "train.jsonl").read_text())
+        examples = tmp_path / "train.jsonl"
+        examples.write_text((apples.path / "inputs" / "train.jsonl").read_text())
     from smopd.api.inputs import judged_examples
 
     if form == "files":  # a file names its task, which no verifier of this process has
-        found, _ = judged_examples({"train": str(given)}, last_number, "train")
+        examples_by_split, _ = judged_examples({"train": str(examples)}, last_number, "train")
     else:
-        found, _ = judged_examples({"train": given}, last_number, "train")
-    assert [e.answer for e in found["train"]] == [{"value": n} for n in (6, 5, 4, 3)]
+        examples_by_split, _ = judged_examples({"train": examples}, last_number, "train")
+    assert [e.answer for e in examples_by_split["train"]] == [{"value": n} for n in (6, 5, 4, 3)]

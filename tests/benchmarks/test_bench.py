@@ -47,13 +47,13 @@ def in_process(monkeypatch):
 def test_head_variants_compute_the_same_loss_and_gradient(other):
     if other == "trl":
         pytest.importorskip("trl")
-    found = {}
+    results = {}
     for variant in ("ours", other):
         problem = head.make_problem(HEAD)
-        found[variant] = (head.forward_backward(variant, problem)["loss"], problem.student_Nd.grad)
-    torch.testing.assert_close(found["ours"][0], found[other][0], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found["ours"][1], found[other][1], rtol=1e-5, atol=1e-5)
-    assert found["ours"][1].abs().sum() > 0
+        results[variant] = (head.forward_backward(variant, problem)["loss"], problem.student_Nd.grad)
+    torch.testing.assert_close(results["ours"][0], results[other][0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(results["ours"][1], results[other][1], rtol=1e-5, atol=1e-5)
+    assert results["ours"][1].abs().sum() > 0
 
 
 def test_head_problem_has_clipped_masked_and_ordinary_tokens():
@@ -91,17 +91,17 @@ def test_scoring_replies_differ_by_turn_and_are_the_same_in_every_child():
 
 @pytest.mark.parametrize("scene", step.SCENES)
 def test_step_paths_give_the_same_loss_and_gradient(scene):
-    found = {}
+    results = {}
     problem = step.make_problem(scene, STEP)
     for path in step.PATHS:
         loss = problem.run(path)
-        found[path] = [
+        results[path] = [
             torch.tensor(loss),
             *(p.grad.clone() for p in student_parameters(problem.model).values()),
         ]
         problem.model.zero_grad(set_to_none=True)
-    assert found["fast"][0] > 0
-    torch.testing.assert_close(found["fast"], found["plain"], rtol=1e-3, atol=1e-5)
+    assert results["fast"][0] > 0
+    torch.testing.assert_close(results["fast"], results["plain"], rtol=1e-3, atol=1e-5)
 
 
 def test_rollout_report(in_process):
@@ -160,10 +160,10 @@ def test_a_peak_is_the_extra_memory_of_the_work_alone():
     def work() -> int:
         return len(bytearray(b"x") * 80_000_000)
 
-    found = measured(Work(lambda: None, work, lambda size: {"size": size}))
-    assert found["facts"] == {"size": 80_000_000}
-    if found["memory"] == "VmHWM":
-        assert 60 < found["peak_mb"] < 120
+    measurement = measured(Work(lambda: None, work, lambda size: {"size": size}))
+    assert measurement["facts"] == {"size": 80_000_000}
+    if measurement["memory"] == "VmHWM":
+        assert 60 < measurement["peak_mb"] < 120
 
 
 def test_a_child_runs_in_a_process_of_its_own():
@@ -216,7 +216,7 @@ def test_json_is_one_object_and_the_table_shows_every_row(in_process, verb):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["head", "--slope", "1,x"], "--slope"),
         (["scoring", "--width", "12"], "--width"),
@@ -226,14 +226,14 @@ def test_json_is_one_object_and_the_table_shows_every_row(in_process, verb):
         (["rollout", "--data", "pocket:eval:2", "--turns", "99"], "only 0 examples of 99 turns"),
     ],
 )
-def test_bad_options_are_named(words, said):
-    answer = CliRunner().invoke(app, words)
+def test_bad_options_are_named(arguments, message):
+    answer = CliRunner().invoke(app, arguments)
     assert isinstance(answer.exception, UserError)
-    assert said in str(answer.exception)
+    assert message in str(answer.exception)
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "benchmarks" / "README.md"], ids=lambda page: page.name)
 def test_the_parser_takes_every_command_of_the_documentation(page):
     for line in re.findall(r"python -m benchmarks ([^`\n#>]+)", page.read_text(encoding="utf-8")):
-        verb, *words = shlex.split(line)
-        get_command(app).commands[verb].make_context(verb, words)
+        verb, *arguments = shlex.split(line)
+        get_command(app).commands[verb].make_context(verb, arguments)

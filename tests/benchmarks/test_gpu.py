@@ -16,8 +16,8 @@ def test_every_size_has_a_step_for_trl():
 
 def test_both_training_steps_do_the_same_work(tmp_path):
     pytest.importorskip("trl")
-    words = ["gpu", "--reps", "1", "--only", "training step", "--out", str(tmp_path / "x.json"), "--json"]
-    report = json.loads(CliRunner().invoke(app, words, catch_exceptions=False).stdout)
+    arguments = ["gpu", "--reps", "1", "--only", "training step", "--out", str(tmp_path / "x.json"), "--json"]
+    report = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
     ours, trl = report["results"]
     assert (ours["name"], trl["name"]) == ("ours", "trl")
     # A small divergence: the fast path's last digit is 1e-6.

@@ -17,8 +17,8 @@ TINY = ["--examples", "2", "--steps", "1", "--reply", "8"]
 
 def test_counts_of_a_step(monkeypatch):
     monkeypatch.setattr(measure, "run_child", lambda case: measured(prepare(case.variant, case.settings)))
-    words = ["methods", "ccopd", "grpo", *TINY, "--json"]
-    report = json.loads(CliRunner().invoke(app, words, catch_exceptions=False).stdout)
+    arguments = ["methods", "ccopd", "grpo", *TINY, "--json"]
+    report = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
     usual, answer_only, group = report["results"]
     assert [row["name"] for row in report["results"]] == [DEFAULT, "ccopd", "grpo"]
     assert all(usual["ratios"][key] == 1 for key in COSTS)
@@ -43,6 +43,6 @@ def test_products_with_the_head_are_counted_and_no_others():
 
 
 def test_an_unknown_method_is_named():
-    said = CliRunner().invoke(app, ["methods", "nosuch"]).exception
+    error = CliRunner().invoke(app, ["methods", "nosuch"]).exception
     with pytest.raises(Exception, match=r"unknown method 'nosuch'. The methods are"):
-        raise said
+        raise error

@@ -20,7 +20,7 @@ def test_every_divergence_keeps_two_percent_of_its_value_and_gradient():
             assert row[of]["plain"] < 0.02, row
     reached = [row["divergence"] for row in results]
     wanted = [min(level, 0.5) if loss.kind == "gjs" else level for loss in LOSSES for level in LEVELS]
-    assert all(level / 2 < found < level * 2 for level, found in zip(wanted, reached, strict=True))
+    assert all(level / 2 < divergence < level * 2 for level, divergence in zip(wanted, reached, strict=True))
     # the reason for it: rounded logits leave nothing of the smallest, and little of the next
     small = [row for row in results if row["divergence"] < 2e-5]
     assert len(small) == len(LOSSES)

@@ -105,7 +105,7 @@ def test_what_is_allowed_gives_the_bits_of_the_cpu_and_is_counted(counts, name):
     values = torch.tensor([1.0, 2.0, 3.0])
     x = values.to(DEVICE)
     counts.clear()
-    found = call(x)
+    result = call(x)
     assert (counts.launches, counts.syncs, counts.uploads) == (launches, syncs, uploads), counts
     assert sum(counts.by_operation.values()) == launches
     assert sum(counts.syncs_by_operation.values()) == syncs
@@ -113,9 +113,9 @@ def test_what_is_allowed_gives_the_bits_of_the_cpu_and_is_counted(counts, name):
         return
     expected = call(values)
     if isinstance(expected, torch.Tensor):
-        assert torch.equal(found.cpu(), expected.cpu())
+        assert torch.equal(result.cpu(), expected.cpu())
     else:
-        assert found == expected
+        assert result == expected
 
 
 def test_a_copy_is_a_copy_and_a_view_is_a_view(counts):

@@ -46,11 +46,13 @@ def trl_divergences(step: bench.TrlStep) -> list[torch.Tensor]:
     trainer.model.train()
     batch = trainer._prepare_training_batch(list(trainer.train_dataset))
     logits = trainer._compute_teacher_student_logits(trainer.model, trainer.teacher_model, batch)
-    found = compute_full_logit_self_distillation_loss(
+    divergences = compute_full_logit_self_distillation_loss(
         logits.student_logits.double(), logits.teacher_logits.double(), distillation_alpha=bench.BETA
     )
     step.sampled, step.sampling_seconds = 0, 0.0
-    return [row[mask.bool()].detach().float() for row, mask in zip(found, logits.loss_mask, strict=True)]
+    return [
+        row[mask.bool()].detach().float() for row, mask in zip(divergences, logits.loss_mask, strict=True)
+    ]
 
 
 def test_every_token_has_the_same_divergence_on_both_sides(steps):
@@ -100,9 +102,9 @@ def test_report_and_command_line(monkeypatch):
         return json.loads(json.dumps(measured(bench.prepare(case.variant, dict(case.settings)))))
 
     monkeypatch.setattr(measure, "run_child", run)
-    words = ["trl", "--reps", "1", "--conversations", "2", "--reply", "4", "--layers", "1", "--width", "18"]
-    words += ["--vocabulary", "896", "--micro-batch", "2", "--recompute"]
-    answer = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    command = ["trl", "--reps", "1", "--conversations", "2", "--reply", "4", "--layers", "1", "--width", "18"]
+    command += ["--vocabulary", "896", "--micro-batch", "2", "--recompute"]
+    answer = CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False)
     report = json.loads(answer.stdout)
     ours, trl = report["results"]
     assert (ours["name"], trl["name"]) == ("ours", "trl")
@@ -110,23 +112,23 @@ def test_report_and_command_line(monkeypatch):
     assert ours["sampled_tokens"] == trl["sampled_tokens"] == ours["reply_tokens"] == 40
     assert ours["tokens"] < trl["tokens"]
     assert 0 < ours["sampling_seconds"] < ours["seconds"]
-    table = CliRunner().invoke(app, [*words, "--no-sampling"], catch_exceptions=False).stdout
+    table = CliRunner().invoke(app, [*command, "--no-sampling"], catch_exceptions=False).stdout
     assert "the same work" in " ".join(table.split())
     assert "sampling takes" not in table
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "message"),
     [
         (["--width", "20"], "--width: expected a multiple of 18"),
         (["--turns", "99"], "only 0 conversations of 99 turns"),
         (["--micro-batch", "3"], "--micro-batch"),
     ],
 )
-def test_bad_options_are_named(words, said):
-    answer = CliRunner().invoke(app, ["trl", *words])
+def test_bad_options_are_named(options, message):
+    answer = CliRunner().invoke(app, ["trl", *options])
     assert isinstance(answer.exception, UserError)
-    assert said in str(answer.exception)
+    assert message in str(answer.exception)
 
 
 def test_a_missing_trl_is_said(monkeypatch):

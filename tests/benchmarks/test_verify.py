@@ -29,24 +29,24 @@ def test_every_other_reply_is_right(kind: str) -> None:
 
 def test_expressions_are_expressions_and_numbers_numbers() -> None:
     for kind, asked in (("math, expressions", True), ("math, numbers", False)):
-        found = [isinstance(judge(example, reply), workers.Job) for example, reply in items(kind, 40)]
-        assert set(found) == {asked}
+        are_jobs = [isinstance(judge(example, reply), workers.Job) for example, reply in items(kind, 40)]
+        assert set(are_jobs) == {asked}
 
 
 def test_report_and_command_line() -> None:
-    found = report(Verify(quick=6, slow=4), 2)
-    assert [row["name"] for row in found["results"]] == [
+    verify_report = report(Verify(quick=6, slow=4), 2)
+    assert [row["name"] for row in verify_report["results"]] == [
         kind for kind in KINDS if kind != "code" or SANDBOXED
     ]
-    for row in found["results"]:
+    for row in verify_report["results"]:
         assert row["same"]
         assert (row["correct"] * 2, row["failed"]) == (row["verdicts"], 0)
         assert all(rate > 0 for rate in row["per_second"].values())
-    words = ["verify", "--quick", "4", "--slow", "2", "--reps", "1"]
-    told = CliRunner().invoke(app, [*words, "--json"])
-    assert told.exit_code == 0, told.output
-    assert json.loads(told.stdout)["settings"] == {"quick": 4, "slow": 2}
-    table = CliRunner().invoke(app, words)
+    arguments = ["verify", "--quick", "4", "--slow", "2", "--reps", "1"]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["settings"] == {"quick": 4, "slow": 2}
+    table = CliRunner().invoke(app, arguments)
     assert table.exit_code == 0, table.output
     assert "math, expressions" in table.stdout
     assert "both ways gave the same verdicts" in table.stdout

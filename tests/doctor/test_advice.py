@@ -54,13 +54,13 @@ def test_a_sound_machine_has_nothing_to_change(facts):
     ],
 )  # fmt: skip
 def test_each_fault_is_one_line_that_says_what_to_do(facts, line):
-    (said,) = advice(facts)
-    assert line in said
+    (message,) = advice(facts)
+    assert line in message
 
 
 def test_a_driver_of_the_same_major_version_will_do():
-    (said,) = advice(replace(GOOD, gpus=(), driver_cuda="13.0", torch_cuda="13.2"))
-    assert "newer driver" not in said
+    (message,) = advice(replace(GOOD, gpus=(), driver_cuda="13.0", torch_cuda="13.2"))
+    assert "newer driver" not in message
 
 
 def test_a_failed_check_is_told_and_is_not_sound():

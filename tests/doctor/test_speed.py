@@ -19,28 +19,28 @@ PARTS = ["head", "attention", "scoring step", "training step", "rollout"]
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def speed_report(tmp_path_factory):
     """What the command says with everything in it, as JSON and in its file."""
     out = tmp_path_factory.mktemp("bench") / "found.json"
-    words = ["doctor", "--speed", "--reps", "1", "--out", str(out), "--json"]
-    answer = CliRunner().invoke(app, words, catch_exceptions=False)
+    arguments = ["doctor", "--speed", "--reps", "1", "--out", str(out), "--json"]
+    answer = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert json.loads(answer.stdout) == json.loads(out.read_text())
     return json.loads(answer.stdout)
 
 
-def test_every_part_has_rows_that_ran_or_say_why_not(told):
-    assert list(dict.fromkeys(row["part"] for row in told["results"])) == PARTS
-    assert not [row for row in told["results"] if "failed" in row]
+def test_every_part_has_rows_that_ran_or_say_why_not(speed_report):
+    assert list(dict.fromkeys(row["part"] for row in speed_report["results"])) == PARTS
+    assert not [row for row in speed_report["results"] if "failed" in row]
     for part in PARTS:
-        names = [row["name"] for row in told["results"] if row["part"] == part]
+        names = [row["name"] for row in speed_report["results"] if row["part"] == part]
         assert names[0] == "ours"
         assert len(names) == len(set(names)) > 1
-    for row in told["results"]:
+    for row in speed_report["results"]:
         assert ("seconds" in row) != bool(row.get("skipped"))
         if "seconds" in row:
             assert row["spread"][0] <= row["seconds"] <= row["spread"][1]
-    assert {"device", "cpu", "torch", "transformers", "vllm", "liger-kernel"} <= set(told["machine"])
-    assert told["settings"]["size"] == "tiny"
+    assert {"device", "cpu", "torch", "transformers", "vllm", "liger-kernel"} <= set(speed_report["machine"])
+    assert speed_report["settings"]["size"] == "tiny"
 
 
 @pytest.mark.parametrize(
@@ -52,26 +52,26 @@ def test_every_part_has_rows_that_ran_or_say_why_not(told):
         ("rollout", "sampled_tokens", 0.2),  # other seeds may end a reply
     ],
 )
-def test_variants_do_the_same_work(told, part, fact, close):
-    values = [row[fact] for row in told["results"] if row["part"] == part and "seconds" in row]
+def test_variants_do_the_same_work(speed_report, part, fact, close):
+    values = [row[fact] for row in speed_report["results"] if row["part"] == part and "seconds" in row]
     assert len(values) > 1
     assert values == pytest.approx([values[0]] * len(values), rel=close)
     assert values[0] > 0
 
 
-def test_the_table_holds_every_row_and_every_error(told):
-    text = speed.markdown(told)
+def test_the_table_holds_every_row_and_every_error(speed_report):
+    text = speed.markdown(speed_report)
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in lines}) == 2  # the two tables
-    assert len(lines) == 2 + len(told["results"]) + 2 + len(told["precision"])
-    for row in told["results"]:
+    assert len(lines) == 2 + len(speed_report["results"]) + 2 + len(speed_report["precision"])
+    for row in speed_report["results"]:
         assert f"| {row['part']} | {row['name']} | {markdown(row.get('skipped', ''))}" in text
     assert "torch 2" in text.splitlines()[0]
 
 
-def test_errors_against_float64_are_those_of_the_precision(told):
+def test_errors_against_float64_are_those_of_the_precision(speed_report):
     """In float32 a head is right to some digits; a wrong one is not."""
-    rows = [row for row in told["precision"] if "skipped" not in row]
+    rows = [row for row in speed_report["precision"] if "skipped" not in row]
     assert {row["name"] for row in rows} >= {"ours", "plain"}
     assert len({row["divergence"] for row in rows}) == len(speed_parts.DISTANCES)
     for row in rows:
@@ -101,9 +101,9 @@ def test_what_a_variant_raises_stands_in_its_row(monkeypatch):
 
     rows = [speed.measure_variant(Variant("head", "x", make), CPU, 1) for make in (broken, full)]
     assert [row["failed"] for row in rows] == ["RuntimeError: no kernel image is available", "out of memory"]
-    told = speed.report("tiny", 1, only="attention")
-    told["results"] += rows
-    assert "| head | x | FAILED: out of memory |" in speed.markdown(told)
+    attention_report = speed.report("tiny", 1, only="attention")
+    attention_report["results"] += rows
+    assert "| head | x | FAILED: out of memory |" in speed.markdown(attention_report)
 
 
 def test_an_absent_library_is_a_line_of_the_table(monkeypatch):
@@ -129,7 +129,7 @@ def test_a_clock_runs_once_more_than_it_counts_and_sees_the_peak():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "message"),
     [
         (["--speed", "--size", "huge"], "--size: expected tiny, small, full"),
         (["--speed", "--dtype", "int8"], "--dtype: expected float32 or bfloat16"),
@@ -137,15 +137,15 @@ def test_a_clock_runs_once_more_than_it_counts_and_sees_the_peak():
         (["--size", "tiny"], "--size: works with --speed only"),
     ],
 )
-def test_bad_options_are_named(words, said):
-    answer = CliRunner().invoke(app, ["doctor", *words])
+def test_bad_options_are_named(options, message):
+    answer = CliRunner().invoke(app, ["doctor", *options])
     assert isinstance(answer.exception, UserError)
-    assert said in str(answer.exception)
+    assert message in str(answer.exception)
 
 
 def test_the_table_is_printed(tmp_path):
-    words = ["doctor", "--speed", "--reps", "1", "--only", "head,precision", "--dtype", "bfloat16"]
-    answer = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "x.json")], catch_exceptions=False)
+    arguments = ["doctor", "--speed", "--reps", "1", "--only", "head,precision", "--dtype", "bfloat16"]
+    answer = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "x.json")], catch_exceptions=False)
     assert "| head | ours |" in answer.stdout
     assert "bfloat16 hidden states" in answer.stdout
     assert "Example: smopd doctor --speed" in CliRunner().invoke(app, ["doctor", "--help"]).stdout

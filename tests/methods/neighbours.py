@@ -114,8 +114,8 @@ def pw_opsd(step: Step, s: Any, moment: Moment) -> torch.Tensor:
         for r in sharded(replies):
             (known,) = tasks.find("math").reference_replies(r.reply.example.answer)[:1]
             *before, last = r.clean
-            told = f"{last['content']}\n\nFor your information, a correct final answer is:\n{known}"
-            context = [*before, {"role": "user", "content": told}]
+            prompt = f"{last['content']}\n\nFor your information, a correct final answer is:\n{known}"
+            context = [*before, {"role": "user", "content": prompt}]
             log_t = (r.logits_t(context, "base") / 1.1).log_softmax(-1)
             hidden = r.scene.hidden("student with gradient", r.reply.context, r.reply.tokens)
             log_s = (hidden @ r.scene.head.T / 1.1).log_softmax(-1)

@@ -41,8 +41,8 @@ class Words:
 
     def ids(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The same text always gives the same ids."""
-        said = (f"{m['role']}: {word}" for m in messages for word in m["content"].split(" "))
-        return [zlib.crc32(text.encode()) % VOCABULARY for text in said]
+        texts = (f"{m['role']}: {word}" for m in messages for word in m["content"].split(" "))
+        return [zlib.crc32(text.encode()) % VOCABULARY for text in texts]
 
 
 @dataclass
@@ -91,11 +91,11 @@ class Scene:
 
     def gradient(self) -> dict[tuple[Any, ...], torch.Tensor]:
         """The student's gradient by sequence, zeros where there is none; there is none afterwards."""
-        found = {}
+        gradients = {}
         for key, leaf in self.student.items():
-            found[key] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            gradients[key] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
             leaf.grad = None
-        return found
+        return gradients
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def whole_loss(
     monkeypatch.setattr(scores, "body_and_head", lambda model: (None, scene.head))
     monkeypatch.setattr(scores, "teacher_weights", scene.teacher_weights)
     path = ScoringPath(scene.reply_hidden, kernel.token_stats if fast else plain.token_stats)
-    settings, model, words = TrainSettings(micro_batch=micro_batch), torch.nn.Module(), scene.renderer
-    scorer = StepScorer(model, words, plan, settings, Processes(), path=path)  # type: ignore[arg-type]
+    settings, model, renderer = TrainSettings(micro_batch=micro_batch), torch.nn.Module(), scene.renderer
+    scorer = StepScorer(model, renderer, plan, settings, Processes(), path=path)  # type: ignore[arg-type]
     scorer.student = list(scene.student.values())
     return scorer.score(scene.rollouts, moment)[0]

@@ -46,7 +46,7 @@ def log_ps(scene: Scene) -> dict[tuple, torch.Tensor]:
 
 def advantages(scene: Scene, plan: Plan) -> dict[tuple, torch.Tensor]:
     """The same keys -> the advantage of each token."""
-    (term,), found = plan.terms, {}
+    (term,), advantage_by_key = plan.terms, {}
     groups = defaultdict(list)
     for rollout in scene.rollouts:
         groups[rollout.example.id].append(float(rollout.correct))
@@ -55,14 +55,14 @@ def advantages(scene: Scene, plan: Plan) -> dict[tuple, torch.Tensor]:
             key = (r.reply.example.id, r.reply.sample, r.reply.view, r.reply.turn)
             if "advantage" in part_name(term.tokens):
                 value = float(r.rollout.correct) - fmean(groups[r.reply.example.id])
-                found[key] = torch.full((len(r.reply.tokens),), value)
+                advantage_by_key[key] = torch.full((len(r.reply.tokens),), value)
             elif term.teacher is None:  # likelihood of what was judged right
-                found[key] = torch.full((len(r.reply.tokens),), float(r.rollout.correct))
+                advantage_by_key[key] = torch.full((len(r.reply.tokens),), float(r.rollout.correct))
             else:
                 contexts = term.teacher(r.reply, scene.peers(MOMENT))
                 logits = sum(weight * r.logits_t(context, term.weights) for weight, context in contexts)
-                found[key] = (r.of(logits.log_softmax(-1)) - r.of(r.log_s)).detach()
-    return found
+                advantage_by_key[key] = (r.of(logits.log_softmax(-1)) - r.of(r.log_s)).detach()
+    return advantage_by_key
 
 
 def assert_right_direction(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:

@@ -20,10 +20,10 @@ class ModelLoaded(Exception):
 def train(smopd, tmp_path):
     """Trains with a method file of this text; the exit code and what was said."""
 
-    def run(text: str, *words: str) -> tuple[int, str]:
+    def run(text: str, *options: str) -> tuple[int, str]:
         (tmp_path / FILE).write_text(text, encoding="utf-8")
         sets = [word for setting in FEW for word in ("--set", setting)]
-        code, _, err = smopd("train", "pocket", "--method", FILE, "--out", "run", *sets, *words)
+        code, _, err = smopd("train", "pocket", "--method", FILE, "--out", "run", *sets, *options)
         return code, err
 
     return run

@@ -40,9 +40,9 @@ def term(plan, name):
 def tokens_of(**columns):
     """Tokens of one reply with statistics as given, random where not."""
     n = len(next(iter(columns.values())))
-    given = {name: torch.as_tensor(column, dtype=torch.float64) for name, column in columns.items()}
+    statistics = {name: torch.as_tensor(column, dtype=torch.float64) for name, column in columns.items()}
     reply = Reply(EXAMPLE, "sharded", 0, 0, False, (1,), tuple(range(n)))
-    return Tokens(replace(random_stats(n, 0).detached(), **given), reply, MOMENT)
+    return Tokens(replace(random_stats(n, 0).detached(), **statistics), reply, MOMENT)
 
 
 def test_eopds_gate_counts_a_teacher_exactly_at_the_threshold():
@@ -163,15 +163,15 @@ def test_sods_weights_are_the_literal_product():
     for seed in range(20):
         stats = [random_stats(5, 10 * seed + k).detached() for k in range(5)]
         turns = Turns((), stats, False)
-        found = step_ratio(0.2, 1e-6)(turns).tolist()
+        weights = step_ratio(0.2, 1e-6)(turns).tolist()
         distances = [(s.student_logp - s.teacher_logp).abs().mean().item() for s in stats]
         product, wanted = 1.0, [1.0]
         for before, now in pairwise(distances):
             product *= (before + 1e-6) / (now + 1e-6)
             wanted.append(min(product, 1.2))
-        assert found == pytest.approx(wanted)
-        assert found[0] == 1
-        assert max(found) <= 1.2
+        assert weights == pytest.approx(wanted)
+        assert weights[0] == 1
+        assert max(weights) <= 1.2
     assert plan_for("sod").terms[0].turns == step_ratio(0.2, 1e-6, 2)
 
 
@@ -237,8 +237,8 @@ def test_trl_has_the_same_rows():
         for loss, expected in pairs:
             value = loss.value(r)
             torch.testing.assert_close(value, expected)
-            found, wanted = (torch.autograd.grad(v.sum(), r.student)[0] for v in (value, expected))
-            torch.testing.assert_close(found, wanted)
+            gradient, wanted = (torch.autograd.grad(v.sum(), r.student)[0] for v in (value, expected))
+            torch.testing.assert_close(gradient, wanted)
     reply = Reply(
         EXAMPLE, "sharded", 0, 0, False, (1,), tuple(range(8)), (-0.1, -1, -2, -3, -4, -5, -0.7, 0.0)
     )

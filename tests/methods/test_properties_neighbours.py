@@ -47,14 +47,14 @@ def tokens_of(n, seed, scale=0.6):
 
 def policy_weights(monkeypatch, scene, plan):
     """{example: {sample: the advantage that its tokens got}}."""
-    found = {}
+    advantages = {}
     for loss in whole_loss(monkeypatch, scene, plan, MOMENT):
         term = loss.terms["policy"]
         for reply, stats in zip(term.replies, term.stats, strict=True):
             (value,) = set(stats.weight.tolist())
-            found.setdefault(reply.example.id, {}).setdefault(reply.sample, value)
-            assert found[reply.example.id][reply.sample] == value  # one advantage a rollout
-    return found
+            advantages.setdefault(reply.example.id, {}).setdefault(reply.sample, value)
+            assert advantages[reply.example.id][reply.sample] == value  # one advantage a rollout
+    return advantages
 
 
 @pytest.mark.parametrize("method", ["grpo", "rlsta"])

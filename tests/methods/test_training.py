@@ -33,8 +33,8 @@ def two_processes(made_once, request) -> Path:
     where = os.environ | {"PYTHONPATH": str(SCRIPT.parents[2])}
 
     def train(out: Path) -> None:
-        words = [*launch, str(out), str(TOGETHER), "hf", *methods]
-        ran = subprocess.run(words, capture_output=True, text=True, timeout=3600, env=where)
+        argv = [*launch, str(out), str(TOGETHER), "hf", *methods]
+        ran = subprocess.run(argv, capture_output=True, text=True, timeout=3600, env=where)
         assert ran.returncode == 0, ran.stderr[-3000:]
 
     return made_once("two-processes", train)
@@ -55,37 +55,37 @@ def assert_alike(a: list[dict], b: list[dict]) -> None:
     for x, y in zip(a, b, strict=True):
         for key in ("loss", "grad_norm", "outcome", "entropy"):
             wanted = {k: v for k, v in y.items() if k.split("/")[0] == key and v is not None}
-            found = {k: x[k] for k in wanted}
-            assert found == pytest.approx(wanted, rel=2e-3, abs=1e-5), (x["step"], key)
+            values = {k: x[k] for k in wanted}
+            assert values == pytest.approx(wanted, rel=2e-3, abs=1e-5), (x["step"], key)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_trains(method, smopd, tmp_path, two_processes, monkeypatch):
     sets = settings_of(method)
-    words = ["train", "pocket", "--method", method, "--out", str(tmp_path / "run"), *set_words(sets)]
-    code, _, said = smopd(*words)
-    assert code == 0, said
-    found = metrics(tmp_path / "run")
-    assert [row["step"] for row in found] == list(range(1, STEPS + 1))
-    assert not any(row["skipped"] for row in found)
-    assert any(row["grad_norm"] for row in found)
+    arguments = ["train", "pocket", "--method", method, "--out", str(tmp_path / "run"), *set_words(sets)]
+    code, _, err = smopd(*arguments)
+    assert code == 0, err
+    metric_rows = metrics(tmp_path / "run")
+    assert [row["step"] for row in metric_rows] == list(range(1, STEPS + 1))
+    assert not any(row["skipped"] for row in metric_rows)
+    assert any(row["grad_norm"] for row in metric_rows)
     begun, ended = (checkpoint(tmp_path / "run", step) for step in (HALF, STEPS))
     assert any(not torch.equal(begun[name], ended[name]) for name in ended)
 
     # Stopped after the tenth step, the same command goes on.
     whole = files(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{STEPS:06d}")
-    code, _, said = smopd(*words)
-    assert code == 0, said
-    assert f"after step {HALF}" in said
+    code, _, err = smopd(*arguments)
+    assert code == 0, err
+    assert f"after step {HALF}" in err
     assert files(tmp_path / "run") == whole
 
     # Rounding may flip a sampled token sooner or later, and from there on runs differ.
     both = metrics(two_processes / method)
     assert [row["step"] for row in both] == list(range(1, TOGETHER + 1))
     assert not any(row["skipped"] for row in both)
-    assert_alike(both[:2], found[:2])
+    assert_alike(both[:2], metric_rows[:2])
 
     plain = trainer_of(tmp_path / "plain", *sets, method=method)
     plain.scorer.path = PLAIN
-    assert_alike([plain.take_step(step, monkeypatch.context) for step in (1, 2)], found[:2])
+    assert_alike([plain.take_step(step, monkeypatch.context) for step in (1, 2)], metric_rows[:2])

@@ -164,10 +164,10 @@ def test_damage_is_named_and_the_checkpoint_before_is_used(run, written, other, 
     WOUNDS[wound](run / "checkpoints" / "step-000004" / name)
     with caplog.at_level(logging.WARNING, "smopd"):
         assert RunFolder(run, CONFIG).restore(other.model, other.optimizer) == 2
-    (said,) = [r.getMessage() for r in caplog.records]
+    (message,) = [r.getMessage() for r in caplog.records]
     problem = f"it has no {name}" if name == "checksums.json" and wound == "deleted" else name
-    assert f"step-000004: damaged: {problem}" in said
-    assert "step-000002 is used" in said
+    assert f"step-000004: damaged: {problem}" in message
+    assert "step-000002 is used" in message
     assert same(other.state(), written[1][2])
     with pytest.raises(UserError, match="step-000004: damaged"):
         RunFolder(run, CONFIG).restore(other.model, other.optimizer, only=run / "checkpoints" / "step-000004")
@@ -184,9 +184,9 @@ def test_nothing_sound_is_an_error_that_says_what_to_do(run, other):
         (run / "checkpoints" / f"step-{step:06d}" / "optimizer.json").unlink()
     with pytest.raises(UserError) as error:
         RunFolder(run, CONFIG).restore(other.model, other.optimizer)
-    said = str(error.value)
-    assert said.count("optimizer.json is missing") == 2
-    assert f"delete the folder {run / 'checkpoints'}, and the same command starts over" in said
+    message = str(error.value)
+    assert message.count("optimizer.json is missing") == 2
+    assert f"delete the folder {run / 'checkpoints'}, and the same command starts over" in message
     shutil.rmtree(run / "checkpoints")
     assert RunFolder(run, CONFIG).restore(other.model, other.optimizer) == 0
 
@@ -340,13 +340,13 @@ def test_the_disk_may_fill_up_at_any_moment(run, written, monkeypatch, other):
                 folder.save_checkpoint(6, learner.model, learner.optimizer, 2)
                 break
             except UserError as error:
-                said = str(error)
+                message = str(error)
         visible = folder.checkpoints()
-        assert all(damage(p) is None for p in visible), (after, said)
+        assert all(damage(p) is None for p in visible), (after, message)
         assert run / "checkpoints" / "step-000004" in visible
         assert [p.name for p in run.rglob(".partial*")] == []
-        assert "cannot be written: No space left on device" in said
-        assert f"checkpoint (step {6 if new in visible else 4}) is intact" in said
+        assert "cannot be written: No space left on device" in message
+        assert f"checkpoint (step {6 if new in visible else 4}) is intact" in message
         assert folder.restore(other.model, other.optimizer) == (6 if new in visible else 4)
         assert same(other.state(), written[1][4])
         shutil.rmtree(run / "checkpoints")

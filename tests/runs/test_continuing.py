@@ -66,7 +66,7 @@ def test_what_depends_on_all_steps_is_said(short, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("train.steps=1", "train.steps: 2 in the run folder, 1 now: a run can be lengthened, not shortened"),
         ("optim.lr=1e-5", "optim.lr: 0.0004 in the run folder, 1e-05 now"),
@@ -75,16 +75,16 @@ def test_what_depends_on_all_steps_is_said(short, tmp_path, caplog):
         ("objective.mask_after=0.5", "objective.mask_after: 0.0 in the run folder, 0.5 now"),
     ],
 )
-def test_everything_else_is_another_run(short, setting, said):
+def test_everything_else_is_another_run(short, setting, message):
     before = (short / "config.toml").read_bytes()
     with pytest.raises(UserError) as error:
         RunFolder(short, load_config("pocket", [*FREE, "train.steps=2", setting]))
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert (short / "config.toml").read_bytes() == before
 
 
 def test_a_run_that_its_patience_ended_says_how_it_goes_on(smopd, tmp_path, caplog):
-    words = ["train", "pocket", "--out", "r", "--json"]
+    arguments = ["train", "pocket", "--out", "r", "--json"]
     for setting in (
         *FREE,
         "train.eval_every=1",
@@ -92,9 +92,9 @@ def test_a_run_that_its_patience_ended_says_how_it_goes_on(smopd, tmp_path, capl
         "eval.tokens=4",
         "eval.middle_tokens=4",
     ):
-        words += ["--set", setting]
+        arguments += ["--set", setting]
     with caplog.at_level(logging.INFO, "smopd"):
-        assert smopd(*words, "--set", "train.steps=3", "--set", "train.patience=1")[0] == 0
+        assert smopd(*arguments, "--set", "train.steps=3", "--set", "train.patience=1")[0] == 0
     assert "ended after step 2: no better SHARDED in 1 evaluations (train.patience)" in caplog.text
-    assert smopd(*words, "--set", "train.steps=3", "--set", "train.patience=0")[0] == 0
+    assert smopd(*arguments, "--set", "train.steps=3", "--set", "train.patience=0")[0] == 0
     assert [row["step"] for row in metrics(tmp_path / "r")] == [1, 2, 3]

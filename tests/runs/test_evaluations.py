@@ -27,17 +27,17 @@ def test_before_and_after_wherever_they_are_and_what_is_missing(smopd, run, tmp_
     assert commands(out) == ["smopd eval run"]
 
     # Trained alone, elsewhere, in one view: the report has it and says what it lacks.
-    words = ("eval", "run", "--limit", "3", "--views", "sharded", "--set", "eval.middle_tokens=6")
-    code, out, err = smopd(*words, "--no-base", "--out", "after", "--json")
+    arguments = ("eval", "run", "--limit", "3", "--views", "sharded", "--set", "eval.middle_tokens=6")
+    code, out, err = smopd(*arguments, "--no-base", "--out", "after", "--json")
     assert code == 0, err
     assert "base" not in json.loads(out)
     code, out, _ = smopd("report", "run")
     assert "trained" in out
-    for said in (
+    for problem in (
         "the model before training was not evaluated on pocket:eval:4",
         "no task told at once (FULL)",
     ):
-        assert f"missing: {said}" in out
+        assert f"missing: {problem}" in out
     same = "smopd eval run --set eval.middle_tokens=6 --views sharded --limit 3"
     assert commands(out) == [same, same.replace("--views sharded", "--views full,sharded")]
     page = (run / "report.html").read_text()
@@ -50,11 +50,11 @@ def test_before_and_after_wherever_they_are_and_what_is_missing(smopd, run, tmp_
     # The command it names mends it. The base comes too, and is played once.
     code, out, err = smopd(*shlex.split(commands(out)[1])[1:], "--json")
     assert code == 0, err
-    found = json.loads(out)
-    assert found["base"]["folder"].startswith("run/eval/base-pocket-eval-4-")
-    assert found["folder"].startswith("run/eval/step-000002-pocket-eval-4-")
-    assert found["change"]["sharded"]["n"] == 3
-    assert replies(tmp_path / found["folder"]) != replies(tmp_path / found["base"]["folder"])
+    result = json.loads(out)
+    assert result["base"]["folder"].startswith("run/eval/base-pocket-eval-4-")
+    assert result["folder"].startswith("run/eval/step-000002-pocket-eval-4-")
+    assert result["change"]["sharded"]["n"] == 3
+    assert replies(tmp_path / result["folder"]) != replies(tmp_path / result["base"]["folder"])
     code, out, err = smopd("report", "run")
     assert "missing" not in out
     assert "SHARDED: base against" in out
@@ -62,7 +62,7 @@ def test_before_and_after_wherever_they_are_and_what_is_missing(smopd, run, tmp_
     assert "Conversations before and after" in page
     assert "What is missing" not in page
     assert smopd("report", "run", "--audit")[0] == 0
-    again = smopd(*words, "--views", "full,sharded")
+    again = smopd(*arguments, "--views", "full,sharded")
     assert again[2].count("was finished before") == 2
     assert "base" in again[1]
 
@@ -72,7 +72,7 @@ def test_before_and_after_wherever_they_are_and_what_is_missing(smopd, run, tmp_
     assert code == 0
     assert "missing: the evaluation of step-000002 in ../after is no longer there" in out
     assert commands(out) == [same]
-    assert smopd(*words, "--no-base", "--out", "moved")[0] == 0
+    assert smopd(*arguments, "--no-base", "--out", "moved")[0] == 0
     assert "missing" not in smopd("report", "run")[1]
     shutil.rmtree(tmp_path / "moved")
     assert "../moved is no longer there" in smopd("report", "run")[1]
@@ -80,19 +80,19 @@ def test_before_and_after_wherever_they_are_and_what_is_missing(smopd, run, tmp_
 
 def test_the_same_base_is_taken_over_from_another_run_and_not_from_an_unlike_one(smopd, run, tmp_path):
     other = shutil.copytree(run, tmp_path / "other")
-    words = ("--limit", "2", "--views", "full", "--json")
-    first = json.loads(smopd("eval", "run", *words)[1])["base"]
-    code, out, err = smopd("eval", "other", *words)
+    options = ("--limit", "2", "--views", "full", "--json")
+    first = json.loads(smopd("eval", "run", *options)[1])["base"]
+    code, out, err = smopd("eval", "other", *options)
     assert code == 0, err
     second = json.loads(out)["base"]
     assert "base FULL" not in err  # it was not played
     assert second["folder"].startswith("other/eval/base-")
     assert second["views"] == first["views"]
     shutil.rmtree(tmp_path / "run")
-    found, gone = evaluations_of(other, load_config(other / "config.toml"))
-    assert sorted(e.side for e in found) == ["base", "step-000002"]
+    evaluations, gone = evaluations_of(other, load_config(other / "config.toml"))
+    assert sorted(e.side for e in evaluations) == ["base", "step-000002"]
     assert not gone
-    unlike = json.loads(smopd("eval", "other", "--limit", "1", *words[2:])[1])["base"]
+    unlike = json.loads(smopd("eval", "other", "--limit", "1", *options[2:])[1])["base"]
     assert unlike["views"]["full"]["total"] == 1
 
 
@@ -108,14 +108,14 @@ def test_what_was_evaluated_before_there_was_a_list_is_known_by_its_digest(smopd
 
 
 def test_a_newer_checkpoint_and_an_unfinished_evaluation_are_missing(smopd, run):
-    words = ("eval", "run", "--limit", "2", "--set", "eval.batch=1")
-    assert smopd(*words)[0] == 0
+    arguments = ("eval", "run", "--limit", "2", "--set", "eval.batch=1")
+    assert smopd(*arguments)[0] == 0
     shutil.copytree(run / "checkpoints/step-000002", run / "checkpoints/step-000003")
     torn = next(iter(run.glob("eval/step-*")))
     (torn / "summary.json").unlink()
-    said = [one.what for one in report_data(run).missing]
-    assert "the run was not evaluated on pocket:eval:4 (step-000003)" in said
-    assert f"the evaluation of step-000002 in eval/{torn.name} is not finished" in said
+    problems = [one.what for one in report_data(run).missing]
+    assert "the run was not evaluated on pocket:eval:4 (step-000003)" in problems
+    assert f"the evaluation of step-000002 in eval/{torn.name} is not finished" in problems
 
 
 def test_a_quickstart_that_is_lengthened_shows_its_newest_checkpoint(smopd, tmp_path):
@@ -146,17 +146,17 @@ def test_the_base_of_a_run_that_starts_from_an_adapter_is_before_everywhere(smop
     for listed in (True, False):
         if not listed:
             (second / "evaluated.jsonl").unlink()
-        made = Run(second)
-        assert sorted(e.side for e in made.evaluations) == ["base", "step-000001"]
+        second_run = Run(second)
+        assert sorted(e.side for e in second_run.evaluations) == ["base", "step-000001"]
         assert [s.kind for s in sources_of(0, second) if s.kind != "training"] == ["before", "after"]
-        comparison = made.compare("base")
+        comparison = second_run.compare("base")
         assert "/base-" in comparison["a"]
         assert not comparison["warnings"]  # the averaged teacher of a checkpoint belongs to the model
         assert not [one for one in report_data(second).missing if "before training" in one.what]
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "options"),
     [
         ((), ""),
         (('data.eval="my data.jsonl"', "eval.limit=3"), " --data 'my data.jsonl' --limit 3"),
@@ -164,5 +164,5 @@ def test_the_base_of_a_run_that_starts_from_an_adapter_is_before_everywhere(smop
         (('data.verifiers=["own.py"]',), " --set 'data.verifiers=[\"own.py\"]'"),
     ],
 )
-def test_the_command_is_the_one_that_was_given(settings, words):
-    assert eval_command(Path("runs/x"), settings) == f"smopd eval runs/x{words}"
+def test_the_command_is_the_one_that_was_given(settings, options):
+    assert eval_command(Path("runs/x"), settings) == f"smopd eval runs/x{options}"

@@ -48,8 +48,8 @@ def logits(model, count=40):
 def test_the_exported_model_replies_as_base_and_adapter_do(smopd, run, tmp_path):
     code, out, err = smopd("export", "run", "out/model", "--json")
     assert code == 0, err
-    made = json.loads(out)
-    assert made["adapter"].endswith("step-000002")
+    exported = json.loads(out)
+    assert exported["adapter"].endswith("step-000002")
     assert {
         "config.json",
         "model.safetensors",
@@ -57,15 +57,15 @@ def test_the_exported_model_replies_as_base_and_adapter_do(smopd, run, tmp_path)
         "chat_template.jinja",
         "generation_config.json",
         "README.md",
-    } <= {*made["files"]}
+    } <= {*exported["files"]}
     same = ("--data", "pocket:eval:6", "--set", "eval.tokens=24", "--set", "eval.middle_tokens=16", "--json")
-    found = {}
+    replies_by_target = {}
     for target in ("run", "out/model", "pocket"):
         code, out, err = smopd("eval", target, *same)
         assert code == 0, err
-        found[target] = replies(tmp_path / json.loads(out)["folder"])
-    assert found["out/model"] == found["run"]
-    assert found["pocket"] != found["run"]  # training changed what is said
+        replies_by_target[target] = replies(tmp_path / json.loads(out)["folder"])
+    assert replies_by_target["out/model"] == replies_by_target["run"]
+    assert replies_by_target["pocket"] != replies_by_target["run"]  # training changed what is said
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out/model")
     base = AutoModelForCausalLM.from_pretrained(MODEL_DIR)
     before = logits(base)
@@ -91,13 +91,13 @@ def test_the_card_tells_of_settings_data_and_evaluations_and_of_no_machine(smopd
     assert card.startswith("---\nlibrary_name: transformers\n")
     data = f"`own.jsonl`, sha256 {file_digest(trained.parent / 'own.jsonl')}"
     run_facts = ("step 2 of 2", "seed 42", "`entropy`", "smopd 0.1.0", "licence", "lr = 0.03")
-    for said in (
+    for excerpt in (
         data,
         *run_facts,
         "| base | pocket:eval:3 | SHARDED |",
         "| this model | pocket:eval:3 | FULL |",
     ):
-        assert said in card, said
+        assert excerpt in card, excerpt
     for kept_private in (str(trained.parent), "secret-host", str(MODEL_DIR)):
         assert kept_private not in card
 
@@ -124,7 +124,7 @@ def test_an_adapter_without_a_run_names_its_base(smopd, run):
 
 def test_mistakes_are_named_and_nothing_is_written(smopd, run, tmp_path):
     (tmp_path / "there").mkdir()
-    for line, said in {
+    for line, message in {
         ("export", "run", "there"): "there: exists",
         ("export", "run", "new", "--dtype", "int4"): "--dtype int4: unknown",
         ("export", "run", "new", "--checkpoint", "step-000009"): "step-000001, step-000002",
@@ -132,7 +132,7 @@ def test_mistakes_are_named_and_nothing_is_written(smopd, run, tmp_path):
     }.items():
         code, _, err = smopd(*line)
         assert code == 2, err
-        assert said in err
+        assert message in err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "there"]
     assert not any((tmp_path / "there").iterdir())
 

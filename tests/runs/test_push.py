@@ -51,9 +51,9 @@ def hub(monkeypatch):
     with stubs_of(Hub) as start:
 
         def started(*args):
-            made = start(*args)
-            monkeypatch.setattr(constants, "ENDPOINT", made.url)
-            return made
+            stub = start(*args)
+            monkeypatch.setattr(constants, "ENDPOINT", stub.url)
+            return stub
 
         yield started
 
@@ -63,9 +63,9 @@ def test_an_adapter_with_its_card_arrives_and_peft_loads_it_as_it_is(smopd, hub,
     stub = hub()
     code, out, err = smopd("export", "run", "--adapter-only", "--push", "me/not-lost", "--private", "--json")
     assert code == 0, err
-    made = json.loads(out)
-    assert made["url"].endswith("/me/not-lost")
-    assert made["model"] == "me/not-lost"
+    exported = json.loads(out)
+    assert exported["url"].endswith("/me/not-lost")
+    assert exported["model"] == "me/not-lost"
     (created,) = stub.created
     assert (created["name"], created["organization"], created["visibility"]) == ("not-lost", "me", "private")
     assert set(stub.files) == {"README.md", "adapter_config.json", "adapter_model.safetensors"}
@@ -84,7 +84,7 @@ def test_an_adapter_with_its_card_arrives_and_peft_loads_it_as_it_is(smopd, hub,
     with torch.no_grad():
         assert torch.equal(*(model(input_ids=ids).logits for model in adapted))
     card = (arrived / "README.md").read_text()
-    for told in (
+    for excerpt in (
         "library_name: peft",
         "# me/not-lost",
         'PeftModel.from_pretrained(base, "me/not-lost")',
@@ -96,7 +96,7 @@ def test_an_adapter_with_its_card_arrives_and_peft_loads_it_as_it_is(smopd, hub,
         "one seed",
         "Nothing was measured beyond",
     ):
-        assert told in card, told
+        assert excerpt in card, excerpt
     assert not [p for p in tmp_path.iterdir() if "not-lost" in p.name]  # only what was asked for is left here
 
 

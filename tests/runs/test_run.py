@@ -107,21 +107,21 @@ def test_the_plot_shows_training_and_evaluations(apples, evaluated, tmp_path):
 def test_a_model_with_a_verifier_of_this_call(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     short = {"eval.tokens": 4, "eval.middle_tokens": 4, "progress": False}
-    found = smopd.evaluate("pocket", EXAMPLES[:1], views=["full"], verifier=last_number, **short)
-    assert list(found) == ["full"]
-    assert found.path.parent == tmp_path / "runs" or found.path.parts[0] == "runs"
-    assert json_lines(found.path / "inputs" / "eval.jsonl")[0]["task"] == "last_number"
+    evaluation = smopd.evaluate("pocket", EXAMPLES[:1], views=["full"], verifier=last_number, **short)
+    assert list(evaluation) == ["full"]
+    assert evaluation.path.parent == tmp_path / "runs" or evaluation.path.parts[0] == "runs"
+    assert json_lines(evaluation.path / "inputs" / "eval.jsonl")[0]["task"] == "last_number"
     always = smopd.evaluate("pocket", EXAMPLES[:1], views=["full"], verifier=lambda a, r: True, **short)
     assert always["full"]["accuracy"] == 1
-    assert always.path != found.path
+    assert always.path != evaluation.path
 
 
 def test_what_cannot_be_evaluated_says_why(apples, tmp_path):
     assert "the first argument is no run" in complaint("pocket", base=True, call=smopd.evaluate)
-    said = complaint(apples, EXAMPLES, views=["shraded"], call=smopd.evaluate)
-    assert "eval.views" in said
+    message = complaint(apples, EXAMPLES, views=["shraded"], call=smopd.evaluate)
+    assert "eval.views" in message
     other = [{**EXAMPLES[0], "task": "mine"}]  # the run's verifier judges every example
-    found = smopd.evaluate(apples, other, views=["full"], progress=False, out=tmp_path / "e")
-    assert found["full"]["total"] == 1
-    given = [{**EXAMPLES[0], "answer": {"left": 6}}]
-    assert "a last_number answer needs 'value'" in complaint(apples, given, call=smopd.evaluate)
+    evaluation = smopd.evaluate(apples, other, views=["full"], progress=False, out=tmp_path / "e")
+    assert evaluation["full"]["total"] == 1
+    malformed = [{**EXAMPLES[0], "answer": {"left": 6}}]
+    assert "a last_number answer needs 'value'" in complaint(apples, malformed, call=smopd.evaluate)

@@ -26,14 +26,14 @@ def test_a_file_a_step_and_a_row_a_token(run):
         assert logged.ids == [r["id"] for r in rows(run / "rollouts" / f"step-{row['step']:06d}.jsonl")]
         assert {len(c) for c in columns.values()} == {row["tokens/sampled"]}
         for number, part in enumerate(logged.terms):
-            own = columns["part"] == number
-            if not own.any():
+            mask = columns["part"] == number
+            if not mask.any():
                 continue
-            assert columns["entropy"][own].mean().item() == pytest.approx(row[f"entropy/{part}"], rel=1e-5)
-            assert columns["divergence"][own].mean().item() == pytest.approx(
+            assert columns["entropy"][mask].mean().item() == pytest.approx(row[f"entropy/{part}"], rel=1e-5)
+            assert columns["divergence"][mask].mean().item() == pytest.approx(
                 row[f"divergence/{part}"], rel=1e-5
             )
-            kept = own & columns["kept"].bool()
+            kept = mask & columns["kept"].bool()
             assert columns["clipped"][kept].float().mean().item() == pytest.approx(
                 row[f"clipped/{part}"], rel=1e-5
             )
@@ -49,10 +49,10 @@ def test_the_delta_of_the_metrics_follows_from_the_log(run):
     deltas = []
     for rollout in columns["rollout"].unique():
         for turn in columns["turn"].unique():
-            own = (columns["rollout"] == rollout) & (columns["turn"] == turn) & (columns["part"] == 0)
-            if own.any():
-                assert columns["position"][own].tolist() == list(range(int(own.sum())))
-                deltas.append((columns["student_logp"] - columns["teacher_logp"])[own].abs().mean().item())
+            mask = (columns["rollout"] == rollout) & (columns["turn"] == turn) & (columns["part"] == 0)
+            if mask.any():
+                assert columns["position"][mask].tolist() == list(range(int(mask.sum())))
+                deltas.append((columns["student_logp"] - columns["teacher_logp"])[mask].abs().mean().item())
     assert len(deltas) == row["eligible_turns"]
     assert sum(deltas) / len(deltas) == pytest.approx(row["delta"], rel=1e-5)
 
@@ -86,10 +86,10 @@ def test_both_models_likely_tokens_are_those_of_full_logits(run):
         assert (others.logps.float() >= -4.61).all()
         ends = others.counts.long().cumsum(0).tolist()
         for i, (end, number) in enumerate(zip(ends, others.counts.tolist(), strict=True)):
-            told = others.tokens[end - number : end].tolist()
+            alternatives = others.tokens[end - number : end].tolist()
             logps = others.logps[end - number : end].float()
-            assert token[i].item() not in told
-            assert len(set(told)) == number
+            assert token[i].item() not in alternatives
+            assert len(set(alternatives)) == number
             assert logps.tolist() == sorted(logps.tolist(), reverse=True)
             assert logps.exp().sum() + best[logp][i].exp() <= 1.01
     assert set(token.tolist()) | set(log.others["teacher"].ids()) <= set(log.pieces)
@@ -100,24 +100,24 @@ def test_what_the_teacher_saw_stands_beside_it(run):
     seen = rows(run / "tokens" / "step-000001.contexts.jsonl")
     played = rows(run / "rollouts" / "step-000001.jsonl")
     assert len(seen) == len(log.ids)
-    for told, rollout in zip(seen, played, strict=True):
+    for context_row, rollout in zip(seen, played, strict=True):
         users = [turn["user"] for turn in rollout["sharded"]]
-        for reply in told["replies"]:
+        for reply in context_row["replies"]:
             ((weight, messages),) = [(c["weight"], c["messages"]) for c in reply["contexts"]]
-            said = [m["content"] for m in messages if m["role"] == "user"]
+            user_messages = [m["content"] for m in messages if m["role"] == "user"]
             assert weight == 1
             assert not any(m["role"] == "assistant" for m in messages)
             if reply["term"] == "middle":
-                assert said == users[: reply["turn"] + 1]
+                assert user_messages == users[: reply["turn"] + 1]
             else:
-                assert len(said) == 1
+                assert len(user_messages) == 1
 
 
 def test_the_texts_of_the_tokens_are_the_reply(run):
     log = read(run / "tokens" / "step-000001.safetensors")
     first = rows(run / "rollouts" / "step-000001.jsonl")[0]["sharded"][0]["reply"]
-    own = (log.values["rollout"] == 0) & (log.values["turn"] == 0) & (log.values["part"] == 0)
-    assert "".join(log.pieces[i] for i in log.values["token"][own].tolist()).startswith(first)
+    mask = (log.values["rollout"] == 0) & (log.values["turn"] == 0) & (log.values["part"] == 0)
+    assert "".join(log.pieces[i] for i in log.values["token"][mask].tolist()).startswith(first)
 
 
 def test_a_log_of_an_earlier_version_is_read(run, tmp_path):

@@ -25,9 +25,9 @@ CONFIG = load_config("pocket")
 
 @pytest.fixture
 def folder(tmp_path) -> RunFolder:
-    made = RunFolder(tmp_path / "run", CONFIG)
-    made.begin()
-    return made
+    run_folder = RunFolder(tmp_path / "run", CONFIG)
+    run_folder.begin()
+    return run_folder
 
 
 def row(step: int) -> dict:

@@ -19,13 +19,13 @@ SETTINGS += ["objective.rho=1.0", "objective.clip=inf"]
 @pytest.fixture
 def trainer(tmp_path):
     config = load_config("pocket", SETTINGS)
-    made = Trainer(config, RunFolder(tmp_path / "run", config))
+    new_trainer = Trainer(config, RunFolder(tmp_path / "run", config))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # away from the teacher, or nothing differs on the first turn
-        for parameter in student_parameters(made.model).values():
+        for parameter in student_parameters(new_trainer.model).values():
             parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
-    yield made
-    made.engine.close()
+    yield new_trainer
+    new_trainer.engine.close()
 
 
 def gradient(trainer, plan, rollouts):

@@ -52,20 +52,20 @@ def test_there_are_no_references_in_pieces_and_none_for_some_tasks():
 
 
 def test_a_base_is_built_in_parts_that_go_on(smopd, stock):
-    words = ["base", "build", "smollm2", "--json", *set_words([*FEW, "train.checkpoint_every=1"])]
-    code, said, err = smopd(*words)
+    arguments = ["base", "build", "smollm2", "--json", *set_words([*FEW, "train.checkpoint_every=1"])]
+    code, out, err = smopd(*arguments)
     assert code == 0, err
-    made = json.loads(said)
-    assert made == {name: f"models/smollm2/{name}" for name in ("stock", "run", "model")}
-    weights = AutoModelForCausalLM.from_pretrained(made["model"]).state_dict()
-    before = AutoModelForCausalLM.from_pretrained(made["stock"]).state_dict()
+    paths = json.loads(out)
+    assert paths == {name: f"models/smollm2/{name}" for name in ("stock", "run", "model")}
+    weights = AutoModelForCausalLM.from_pretrained(paths["model"]).state_dict()
+    before = AutoModelForCausalLM.from_pretrained(paths["stock"]).state_dict()
     assert any(not weights[name].equal(before[name]) for name in weights)
     whole = (stock / "model" / "model.safetensors").read_bytes()
 
     # Killed in the last step of the fine-tuning, the same command ends with the same bytes.
     shutil.rmtree(stock / "model")
     shutil.rmtree(stock / "run" / "checkpoints" / "step-000002")
-    code, _, err = smopd(*words)
+    code, _, err = smopd(*arguments)
     assert code == 0, err
     assert "after step 1" in err
     assert (stock / "model" / "model.safetensors").read_bytes() == whole
@@ -79,13 +79,13 @@ def test_the_quickstart_builds_the_base_it_needs_and_ends_in_a_page(smopd, stock
     monkeypatch.setattr("smopd.training.base.RECIPE", _short_recipe(stock.parent))
     sets = set_words([*FEW, "data.eval=everyday@easy:eval:4", "rollout.middle_tokens=4", "eval.tokens=4",
                       "rollout.answer_tokens=4", "eval.middle_tokens=4"])  # fmt: skip
-    code, said, err = smopd("quickstart", "--world", "everyday", "--json", *sets)
+    code, out, err = smopd("quickstart", "--world", "everyday", "--json", *sets)
     assert code == 0, err
-    found = json.loads(said)
-    assert found["run"] == "runs/real"
-    assert {found[name]["views"]["sharded"]["total"] for name in ("base", "trained")} == {4}
-    assert "middle_turns" in found["trained"]["views"]["sharded"]
-    assert Path(found["report"]).exists()
+    summary = json.loads(out)
+    assert summary["run"] == "runs/real"
+    assert {summary[name]["views"]["sharded"]["total"] for name in ("base", "trained")} == {4}
+    assert "middle_turns" in summary["trained"]["views"]["sharded"]
+    assert Path(summary["report"]).exists()
     assert len(metrics(Path("runs/real"))) == 2
     assert (stock / "model" / "config.json").exists()
 

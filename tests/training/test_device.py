@@ -119,9 +119,9 @@ def test_evaluation_while_training(tmp_path, monkeypatch):
     played, evaluate = [], monitor.evaluate
 
     def remembered(*args):
-        found = evaluate(*args)
-        played.append([(o.id, o.view, o.turns) for o in found])
-        return found
+        outcomes = evaluate(*args)
+        played.append([(o.id, o.view, o.turns) for o in outcomes])
+        return outcomes
 
     monkeypatch.setattr(monitor, "evaluate", remembered)
     cpu, strict = train(tmp_path / "cpu", *settings), on_strict(tmp_path / "strict", *settings)
@@ -135,9 +135,9 @@ def test_gradients_of_dropped_tokens_with_a_survey(tmp_path):
     run = train(tmp_path / "run", *SMALL, "train.steps=1", method="tip")
     expected = gradient_shares(run, examples=2)
     with strict_device(), using(DEVICE):
-        found = gradient_shares(run, examples=2)
-    assert found.pop("checkpoint") == expected.pop("checkpoint")
-    assert found == pytest.approx(expected, rel=1e-3, abs=1e-3)  # two nearly orthogonal gradients
+        shares = gradient_shares(run, examples=2)
+    assert shares.pop("checkpoint") == expected.pop("checkpoint")
+    assert shares == pytest.approx(expected, rel=1e-3, abs=1e-3)  # two nearly orthogonal gradients
 
 
 def test_a_rollout_without_tokens_is_a_zero_of_the_device(counts):
@@ -154,11 +154,11 @@ def test_a_step_without_a_token_changes_nothing(tmp_path, monkeypatch, counts):
     played = trainer.player.play
 
     def silent(step):
-        found = played(step)
-        for _, _, plays in found:
+        samples = played(step)
+        for _, _, plays in samples:
             for _, conversation in plays:
                 conversation.turns[:] = [type(t)(**{**vars(t), "reply": ()}) for t in conversation.turns]
-        return found
+        return samples
 
     monkeypatch.setattr(trainer.player, "play", silent)
     row = take_step(trainer, 1)
@@ -170,20 +170,20 @@ def test_a_step_is_copied_to_the_host_at_once(counts):
         return TokenStats(*(torch.rand(count, device=DEVICE) for _ in range(6)))
 
     def losses(replies: int) -> list[RolloutLoss]:
-        made = []
+        rollout_losses = []
         for number in range(3):
             of_reply = [stats(number + 2) for _ in range(replies)]
             over = tuple(s.entropy > 0.5 for s in of_reply)
             term = TermLoss(torch.ones((), device=DEVICE), (), tuple(of_reply), over)
-            made.append(RolloutLoss(term.value, {"a": term}, tuple((None, s) for s in of_reply)))
-        return made
+            rollout_losses.append(RolloutLoss(term.value, {"a": term}, tuple((None, s) for s in of_reply)))
+        return rollout_losses
 
     for count in (1, 5):
-        given = losses(count)
+        on_device = losses(count)
         counts.clear()
-        found = without_graph(given)
+        on_host = without_graph(on_device)
         assert counts.syncs == 2  # float32 and bool
-        for a, b in zip(given, found, strict=True):
+        for a, b in zip(on_device, on_host, strict=True):
             assert b.scored[0][1].entropy is b.terms["a"].stats[0].entropy
             for x, y in zip(a.terms["a"].stats, b.terms["a"].stats, strict=True):
                 assert y.divergence.is_cpu

@@ -74,10 +74,10 @@ def test_a_backward_pass_without_memory_leaves_no_half_gradient(tmp_path, monkey
 
     def grad(loss, parameters, **more):
         calls.append(1)
-        found = real(loss, parameters, **more)
+        gradients = real(loss, parameters, **more)
         if len(calls) == 2:
             raise torch.OutOfMemoryError("out of memory")
-        return found
+        return gradients
 
     monkeypatch.setattr(torch.autograd, "grad", grad)
     disturbed = trainer(tmp_path / "b")
@@ -197,10 +197,10 @@ def test_a_method_that_cannot_give_a_gradient_is_stopped_with_the_cause(tmp_path
     assert same(before, weights(run))
     assert [row["skipped"] for row in run.folder.metrics()] == [1, 1]
     tokens = [row["tokens/sampled"] for row in run.folder.metrics()]
-    told = [f"term 'broken': {cause.format(n=n)}" for n in tokens]
-    assert f"mine.py), the last of them step 2: {told[1]}" in str(stopped.value)
-    for step, words in enumerate(told, 1):
-        assert f"step {step}: no gradient, the step changed nothing: {words}" in caplog.text
+    messages = [f"term 'broken': {cause.format(n=n)}" for n in tokens]
+    assert f"mine.py), the last of them step 2: {messages[1]}" in str(stopped.value)
+    for step, message in enumerate(messages, 1):
+        assert f"step {step}: no gradient, the step changed nothing: {message}" in caplog.text
 
 
 def test_groups_that_are_all_wrong_do_not_stop_a_run(tmp_path, caplog):
@@ -243,8 +243,8 @@ def test_a_verifier_that_dies_is_counted_and_the_run_goes_on(tmp_path):
     )
     examples = [dataclasses.replace(e, task="fatal") for e in load_examples("pocket:train:6")]
     save_examples(tmp_path / "data.jsonl", examples)
-    words = [f"data.train={tmp_path / 'data.jsonl'}", f"data.verifiers=[{str(tmp_path / 'mine.py')!r}]"]
-    row = take_step(trainer(tmp_path / "a", *words), 1)
+    settings = [f"data.train={tmp_path / 'data.jsonl'}", f"data.verifiers=[{str(tmp_path / 'mine.py')!r}]"]
+    row = take_step(trainer(tmp_path / "a", *settings), 1)
     assert row["verdict/error"] == 3
     assert row["outcome"] == 0.0
     assert row["grad_norm"] > 0

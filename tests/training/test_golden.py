@@ -58,7 +58,7 @@ def record(folder: Path) -> None:
         run = train(folder / method, *RECORDED["settings"], method=method)
         columns = {name: [row[name] for row in metrics(run)] for name in ("loss", "grad_norm")}
         methods[method] = {**digests(run), **columns}
-    lines = [f"  {json.dumps(name)}: {json.dumps(found)}" for name, found in methods.items()]
+    lines = [f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in methods.items()]
     head = f' "machine": {json.dumps(machine())},\n "settings": {json.dumps(RECORDED["settings"])},'
     text = f'{{\n{head}\n "methods": {{\n' + ",\n".join(lines) + "\n }\n}\n"
     (Path(__file__).parent / "golden.json").write_text(text)

@@ -54,8 +54,8 @@ def test_an_example_that_comes_twice_in_a_step_is_another_rollout(tmp_path):
     """Three examples for eight rollouts: eight conversations, none of them counted again."""
     rollouts = rollouts_of(trainer(tmp_path / "small", "data.train=pocket:train:3", "train.rollouts=8"))
     assert len({(r.example.id, r.sample) for r in rollouts}) == 8
-    said = {tuple(t.reply for t in r.conversations[0].turns) for r in rollouts}
-    assert len(said) == 8
+    transcripts = {tuple(t.reply for t in r.conversations[0].turns) for r in rollouts}
+    assert len(transcripts) == 8
     assert {r.example.id: r.sample for r in rollouts if r.sample == 2}.keys() <= {
         r.example.id for r in rollouts
     }

@@ -66,22 +66,22 @@ CAUSES = {
 def test_each_is_said_once_and_at_the_step_at_which_it_is_due(tmp_path, cause):
     odd, after = CAUSES[cause]
     begins = 12
-    said = warned(tmp_path, lambda step: dict(odd) if step >= begins else {})
-    assert said == [(begins + after - 1, cause)]
+    warnings = warned(tmp_path, lambda step: dict(odd) if step >= begins else {})
+    assert warnings == [(begins + after - 1, cause)]
 
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_bad_moment_is_no_cause(tmp_path, cause):
     odd, after = CAUSES[cause]
-    said = warned(tmp_path, lambda step: dict(odd) if 12 <= step < 12 + after - 1 else {})
-    assert said == []
+    warnings = warned(tmp_path, lambda step: dict(odd) if 12 <= step < 12 + after - 1 else {})
+    assert warnings == []
 
 
 @settings(max_examples=20)
 @given(st.data())
 def test_a_sound_run_has_none(data):
     """However its numbers jump within what runs do."""
-    made = []
+    metric_rows = []
     for step in range(1, data.draw(st.integers(1, 25)) + 1):
         share = st.floats(0, 0.5)
         odd = {"outcome": data.draw(st.floats(0.05, 1)), "looping": data.draw(st.floats(0, 0.19))}
@@ -89,8 +89,8 @@ def test_a_sound_run_has_none(data):
             odd[f"clipped/{term.name}"] = data.draw(st.none() | share)
             odd[f"entropy/{term.name}"] = data.draw(st.floats(0.05, 0.9))
             odd[f"reply_tokens/{term.name}"] = data.draw(st.none() | st.floats(14, 40))
-        made.append(sound(step, **odd))
-    assert words_of(made) == {}
+        metric_rows.append(sound(step, **odd))
+    assert words_of(metric_rows) == {}
 
 
 def test_a_run_that_goes_on_repeats_none_and_one_that_went_back_says_it_again(tmp_path):
@@ -112,8 +112,8 @@ def test_a_run_that_goes_on_repeats_none_and_one_that_went_back_says_it_again(tm
 
 def test_the_remedy_of_a_cap_comes_from_the_plan():
     clipped = [sound(step, **{"clipped/answer": 0.78}) for step in range(1, 4)]
-    words = words_of(clipped)["clipped/answer"]
-    assert words == (
+    warning = words_of(clipped)["clipped/answer"]
+    assert warning == (
         "78% of the tokens of the term answer are over its cap hard(0.5) and get no gradient: "
         "--set objective.clip_mode=scale, or objective.clip=inf"
     )
@@ -140,10 +140,10 @@ def test_declared_remedies_are_settings_of_their_method(method):
 def test_only_caps_without_a_gradient_are_warned_of(cap, due):
     plan = Plan((Play(),), (Term("answer", every, whole_task, reverse_kl(), cap=cap),))
     config = load_config("pocket", [], "grpo")  # whose settings know no cap
-    words = words_of([sound(step, **{"clipped/answer": 0.9}) for step in range(3)], config, plan)
-    assert bool(words) == due
+    warnings = words_of([sound(step, **{"clipped/answer": 0.9}) for step in range(3)], config, plan)
+    assert bool(warnings) == due
     if due:
-        assert "another cap in its method's file" in words["clipped/answer"]
+        assert "another cap in its method's file" in warnings["clipped/answer"]
 
 
 def test_a_reward_that_never_came_names_a_cap_that_silences_a_good_part():
@@ -151,10 +151,10 @@ def test_a_reward_that_never_came_names_a_cap_that_silences_a_good_part():
     shares = [0.45, 0.41, 0.39, 0.35, 0.36, 0.57, 0.4, 0.32, 0.37, 0.45]
     wrong = {"outcome": 0.0, "verdict/ok": 8}
     rows = [sound(step, **{"clipped/answer": share, **wrong}) for step, share in enumerate(shares)]
-    words = words_of(rows, load_config("pocket"))
-    assert list(words) == ["never right"]
-    assert "41% of the tokens of the term answer are over its cap hard(0.5)" in words["never right"]
-    assert "--set objective.clip_mode=scale, or objective.clip=inf; read some" in words["never right"]
+    warnings = words_of(rows, load_config("pocket"))
+    assert list(warnings) == ["never right"]
+    assert "41% of the tokens of the term answer are over its cap hard(0.5)" in warnings["never right"]
+    assert "--set objective.clip_mode=scale, or objective.clip=inf; read some" in warnings["never right"]
     few = [sound(step, **{"clipped/answer": 0.2, **wrong}) for step in range(10)]
     assert "over its cap" not in words_of(few, load_config("pocket"))["never right"]
 
@@ -162,9 +162,9 @@ def test_a_reward_that_never_came_names_a_cap_that_silences_a_good_part():
 def test_a_reward_that_never_came_is_another_cause_and_needs_enough_verdicts(tmp_path):
     never = {"outcome": 0.0, "verdict/ok": 12, "verdict/no_answer": 4}
     assert warned(tmp_path, lambda step: dict(never)) == [(10, "never right")]
-    (words,) = (row["warning"] for row in read_jsonl(tmp_path / "run" / "warnings.jsonl"))
-    assert "none of 160 final answers in 10 steps was right (40 no_answer)" in words
-    assert "smopd data check" in words
+    (warning,) = (row["warning"] for row in read_jsonl(tmp_path / "run" / "warnings.jsonl"))
+    assert "none of 160 final answers in 10 steps was right (40 no_answer)" in warning
+    assert "smopd data check" in warning
     few = {"outcome": 0.0, "verdict/ok": 2, "verdict/no_answer": 0}
     assert [len(words_of([sound(**few)] * steps)) for steps in (10, 31, 32)] == [0, 0, 1]
     unjudged = [sound(outcome=None, **{"verdict/ok": 0, "verdict/no_answer": 0})] * 30
@@ -183,8 +183,10 @@ def test_full_falls_in_evaluations(tmp_path):
     assert warned(tmp_path, lambda s: {"evaluations": {"full": values[s]}} if s in values else {}) == [
         (25, "FULL")
     ]
-    (words,) = (row["warning"] for row in read_jsonl(tmp_path / "run" / "warnings.jsonl"))
-    assert words.startswith("FULL fell from 90% to 60% of 50: give the whole task more weight (objective.rho")
+    (warning,) = (row["warning"] for row in read_jsonl(tmp_path / "run" / "warnings.jsonl"))
+    assert warning.startswith(
+        "FULL fell from 90% to 60% of 50: give the whole task more weight (objective.rho"
+    )
     falls = [{"step": 1, "metric": "full", "value": 0.9}, {"step": 2, "metric": "full", "value": 0.7}]
     assert "FULL" not in words_of([], evaluations=falls, examples=10)  # too few to tell
     assert "FULL" in words_of([], evaluations=falls, examples=100)
@@ -217,15 +219,15 @@ def test_a_real_run_says_it_writes_it_down_and_shows_it(tmp_path, caplog):
             "rollout.middle_tokens=8", "rollout.answer_tokens=8", "lora.r=4", "lora.alpha=8",
             "objective.rho=0"]  # fmt: skip
     run = train(tmp_path / "run", *tiny)
-    told = rows(run / "warnings.jsonl")
-    assert {"clipped/middle", "clipped/answer"} <= {row["cause"] for row in told}
-    assert [row["step"] for row in told if row["cause"] == "clipped/answer"] == [3]
+    warnings = rows(run / "warnings.jsonl")
+    assert {"clipped/middle", "clipped/answer"} <= {row["cause"] for row in warnings}
+    assert [row["step"] for row in warnings if row["cause"] == "clipped/answer"] == [3]
     lines = [record.getMessage() for record in caplog.records if "over its cap" in record.getMessage()]
     assert len(lines) == 2
     assert lines[0].startswith("step 3: ")
     again = trainer_of(run, *tiny)
     again.train()
-    assert rows(run / "warnings.jsonl") == told
+    assert rows(run / "warnings.jsonl") == warnings
     page = report_run(run)[0].read_text(encoding="utf-8")
     assert "<h2>Warnings</h2>" in page
     assert "step 3: " in page

@@ -9,10 +9,10 @@ from support.kill_run import differences, main
 @pytest.mark.long
 def test_a_killed_run_leaves_the_same_bytes(tmp_path, capsys):
     code = main(["--kills", "2", "--steps", "4", "--every", "1", "--out", str(tmp_path / "out")])
-    said = capsys.readouterr().out
-    assert code == 0, said
-    assert said.count("\nkill ") == 2, said
-    assert "the same bytes in" in said
+    out = capsys.readouterr().out
+    assert code == 0, out
+    assert out.count("\nkill ") == 2, out
+    assert "the same bytes in" in out
 
 
 def test_the_comparison_finds_one_byte_and_one_file(tmp_path):
@@ -23,5 +23,5 @@ def test_the_comparison_finds_one_byte_and_one_file(tmp_path):
     assert differences(tmp_path / "straight", tmp_path / "killed") == []
     (tmp_path / "killed" / "metrics.jsonl").write_text('{"step": 2}\n')
     (tmp_path / "killed" / "rollouts" / "x.partial").touch()
-    found = differences(tmp_path / "straight", tmp_path / "killed")
-    assert found == ["metrics.jsonl: not the same bytes", "rollouts/x.partial: only in killed"]
+    mismatches = differences(tmp_path / "straight", tmp_path / "killed")
+    assert mismatches == ["metrics.jsonl: not the same bytes", "rollouts/x.partial: only in killed"]

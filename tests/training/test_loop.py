@@ -32,14 +32,14 @@ def trainer(path: Path, *more: str, method: str | None = None):
 
 
 def run(path: Path, *more: str, stop_after: int | None = None):
-    made = trainer(path, *more)
+    new_trainer = trainer(path, *more)
 
     def interrupt(row):
         if row["step"] == stop_after:
             raise KeyboardInterrupt
 
-    made.train(interrupt)
-    return made
+    new_trainer.train(interrupt)
+    return new_trainer
 
 
 def same_run(one: Path, other: Path) -> None:
@@ -57,23 +57,23 @@ def finished(tmp_path_factory) -> Path:
 
 
 def test_the_same_seed_gives_the_same_run_and_only_the_adapters_move(finished, tmp_path):
-    made = trainer(tmp_path / "b")
-    base = {n: p.detach().clone() for n, p in made.model.named_parameters() if "lora_" not in n}
-    made.train()
+    new_trainer = trainer(tmp_path / "b")
+    base = {n: p.detach().clone() for n, p in new_trainer.model.named_parameters() if "lora_" not in n}
+    new_trainer.train()
     same_run(tmp_path / "b", finished)
     for file in (finished / "rollouts").iterdir():
         assert (tmp_path / "b" / "rollouts" / file.name).read_text() == file.read_text()
-    fresh = load_model(made.config).model.state_dict()
-    for name, parameter in made.model.named_parameters():
+    fresh = load_model(new_trainer.config).model.state_dict()
+    for name, parameter in new_trainer.model.named_parameters():
         if name in base:
             assert torch.equal(parameter, base[name])
             bare = name.removeprefix("base_model.model.").replace(".base_layer", "")
             assert torch.equal(parameter, fresh[bare])
-    student, teacher = student_parameters(made.model), teacher_parameters(made.model)
+    student, teacher = student_parameters(new_trainer.model), teacher_parameters(new_trainer.model)
     for name, parameter in student.items():
         if "lora_B" in name:  # starts at zero: the teacher lags behind
             assert 0 < teacher[name].norm() < parameter.norm()
-    optimized = {id(p) for group in made.optimizer.param_groups for p in group["params"]}
+    optimized = {id(p) for group in new_trainer.optimizer.param_groups for p in group["params"]}
     assert optimized == {id(p) for p in student.values()}
 
 
@@ -104,18 +104,18 @@ def test_micro_batches_do_not_change_the_update(finished, tmp_path):
 
 
 def test_what_a_run_leaves_behind(finished):
-    found = metrics(finished)
-    assert [r["step"] for r in found] == [1, 2, 3, 4, 5, 6]
-    assert [r["keep"] for r in found] == [1.0] + [0.8] * 5  # 0.33 * 6 = 1.98: the mask is on from step 2
-    assert all(r["kept"] == 1 for r in found[:1])
-    assert all(0.75 < r["kept"] < 1 for r in found[1:])
+    history = metrics(finished)
+    assert [r["step"] for r in history] == [1, 2, 3, 4, 5, 6]
+    assert [r["keep"] for r in history] == [1.0] + [0.8] * 5  # 0.33 * 6 = 1.98: the mask is on from step 2
+    assert all(r["kept"] == 1 for r in history[:1])
+    assert all(0.75 < r["kept"] < 1 for r in history[1:])
     expected = {
         "loss", "loss/middle", "loss/answer", "loss/full", "clipped/middle", "clipped/answer", "kept",
         "entropy/middle", "delta", "weight", "outcome", "reply_tokens/middle", "stop/end", "stop/length",
         "tokens/sampled", "grad_norm", "lr",
     }  # fmt: skip
-    assert expected <= set(found[0])
-    assert not [name for r in found for name in r if name.startswith("seconds/")]
+    assert expected <= set(history[0])
+    assert not [name for r in history for name in r if name.startswith("seconds/")]
     timed = rows(finished / "timings.jsonl")
     assert [r["step"] for r in timed] == [1, 2, 3, 4, 5, 6]
     assert set(timed[0]) == {"step", "seconds/rollout", "seconds/scoring", "seconds/update", "seconds/step"}
@@ -171,10 +171,10 @@ def test_data_smaller_than_a_batch_goes_round(tmp_path):
 
 
 def test_every_epoch_sees_every_example_once(tmp_path):
-    made = trainer(tmp_path / "a", "data.train=pocket:train:12", "train.rollouts=4")
-    drawn = [[e.id for e in made.player.drawn(step)] for step in range(1, 10)]
+    new_trainer = trainer(tmp_path / "a", "data.train=pocket:train:12", "train.rollouts=4")
+    drawn = [[e.id for e in new_trainer.player.drawn(step)] for step in range(1, 10)]
     epochs = [[*drawn[k], *drawn[k + 1], *drawn[k + 2]] for k in (0, 3, 6)]
-    assert all(sorted(epoch) == sorted(e.id for e in made.player.examples) for epoch in epochs)
+    assert all(sorted(epoch) == sorted(e.id for e in new_trainer.player.examples) for epoch in epochs)
     assert len({tuple(e) for e in epochs}) == 3
 
 
@@ -195,19 +195,19 @@ def test_learning_rate(schedule, expected):
 def test_ctrl_c_on_the_command_line_and_the_same_command_again(
     finished, smopd, smopd_process, tmp_path, caplog
 ):
-    words = ["train", "pocket", "--out", "run", *set_words(SMALL)]
-    process = smopd_process(*words)
+    arguments = ["train", "pocket", "--out", "run", *set_words(SMALL)]
+    process = smopd_process(*arguments)
     file = tmp_path / "run" / "metrics.jsonl"
     deadline = time.monotonic() + 120
     while process.poll() is None and len(read_jsonl(file)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "Run the same command to resume" in said
-    assert "Traceback" not in said
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "Run the same command to resume" in stderr
+    assert "Traceback" not in stderr
     with caplog.at_level(logging.INFO, "smopd"):
-        code, _, err = smopd(*words)
+        code, _, err = smopd(*arguments)
     assert code == 0, err
     assert "continuing run after step" in caplog.text
     same_run(tmp_path / "run", finished)
@@ -220,28 +220,28 @@ def test_the_engines_own_log_probabilities_agree_with_the_training_pass(finished
         assert 0.3 < row["rollout/reused"] < 1
 
 
-def _shifted(made, by: float) -> None:
+def _shifted(new_trainer, by: float) -> None:
     """Make the engine claim other log-probabilities than its own."""
-    real = made.engine.generate
+    real = new_trainer.engine.generate
 
     def generate(*arguments):
         return [replace(r, logps=tuple(x + by for x in r.logps)) for r in real(*arguments)]
 
-    made.engine.generate = generate
+    new_trainer.engine.generate = generate
 
 
 def test_an_off_policy_engine_is_told_about_and_can_be_weighed_down(tmp_path, caplog):
-    found = {}
+    row_by_cap = {}
     for cap in (0.0, 2.0):
         settings = ("train.steps=1", f"objective.importance_cap={cap}", "engine.gap_warning=0.2")
-        made = trainer(tmp_path / str(cap), *settings)
-        _shifted(made, -0.5)
-        made.train()
-        (found[cap],) = metrics(tmp_path / str(cap))
-        assert found[cap]["rollout/logp_gap"] == pytest.approx(0.5, abs=1e-4)
+        new_trainer = trainer(tmp_path / str(cap), *settings)
+        _shifted(new_trainer, -0.5)
+        new_trainer.train()
+        (row_by_cap[cap],) = metrics(tmp_path / str(cap))
+        assert row_by_cap[cap]["rollout/logp_gap"] == pytest.approx(0.5, abs=1e-4)
     assert caplog.text.count("another policy") == 2
     # every sampled token is e^0.5 likelier now than when it was drawn
-    assert found[2.0]["loss"] == pytest.approx(found[0.0]["loss"] * math.exp(0.5), rel=1e-4)
+    assert row_by_cap[2.0]["loss"] == pytest.approx(row_by_cap[0.0]["loss"] * math.exp(0.5), rel=1e-4)
 
 
 def test_an_engine_that_is_lost_leaves_a_run_that_goes_on(finished, tmp_path):

@@ -92,12 +92,12 @@ def test_evaluation_changes_nothing_of_the_training(whole, tmp_path):
 class Recorder(GeneralTracker):
     """A tracker that remembers."""
 
-    name, requires_logging_directory, made = "tensorboard", True, []
+    name, requires_logging_directory, instances = "tensorboard", True, []
 
     def __init__(self, run_name, logging_dir):
         super().__init__()
         self.run_name, self.rows, self.settings, self.finished = run_name, [], {}, False
-        Recorder.made.append(self)
+        Recorder.instances.append(self)
 
     @property
     def tracker(self):
@@ -122,9 +122,9 @@ class Recorder(GeneralTracker):
 def test_trackers_get_settings_steps_and_evaluations_and_are_off_by_default(tmp_path, monkeypatch):
     monkeypatch.setitem(monitor.LOGGER_TYPE_TO_CLASS, "tensorboard", Recorder)
     trainer(tmp_path / "off", "train.steps=1", "train.eval_every=0").train()
-    assert not Recorder.made
+    assert not Recorder.instances
     trainer(tmp_path / "on", "train.steps=2", 'train.trackers=["tensorboard"]').train()
-    (tracker,) = Recorder.made
+    (tracker,) = Recorder.instances
     assert tracker.run_name == "on"
     assert tracker.settings["optim.lr"] > 0
     assert [s for s, row in tracker.rows if "loss" in row] == [1, 2]

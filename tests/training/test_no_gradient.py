@@ -109,8 +109,8 @@ def test_every_term_has_its_own_cause(monkeypatch):
 )
 def test_outcomes_that_leave_nothing_to_learn_do_not_stop_a_run(method, settings, right, cause, monkeypatch):
     plan = plan_of(load_config("pocket", settings, method))
-    found, stops = explained(monkeypatch, plan, right=right)
-    assert found.startswith(cause)
+    explanation, stops = explained(monkeypatch, plan, right=right)
+    assert explanation.startswith(cause)
     assert not stops
 
 

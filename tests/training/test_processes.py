@@ -57,8 +57,8 @@ def command(out: Path, *sets: str, launcher: str = "torchrun", count: int = 2) -
 
 
 def launch(out: Path, *sets: str, launcher: str = "torchrun", count: int = 2, **environment: str) -> str:
-    words = command(out, *sets, launcher=launcher, count=count)
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=300, env=os.environ | environment)
+    argv = command(out, *sets, launcher=launcher, count=count)
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=300, env=os.environ | environment)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return ended.stdout
 
@@ -100,8 +100,8 @@ def test_accumulation_changes_nothing(single, tmp_path):
     ids=["ddp", "fsdp2, an uneven share"],
 )
 def test_processes_change_nothing(single, tmp_path, launcher, count, more):
-    said = launch(tmp_path / "run", *SETTINGS, *more, launcher=launcher, count=count)
-    assert said.count("trained:") == 1  # one of them speaks
+    stdout = launch(tmp_path / "run", *SETTINGS, *more, launcher=launcher, count=count)
+    assert stdout.count("trained:") == 1  # one of them speaks
     assert_same(single, tmp_path / "run")
 
 
@@ -169,9 +169,9 @@ def test_a_head_of_its_own_is_gathered(tmp_path):
         model.lm_head.weight + 0.02 * torch.randn_like(model.lm_head.weight)
     )
     model.save_pretrained(tmp_path / "model")
-    own = (f"model.path={tmp_path / 'model'}", "train.steps=2")
-    train(tmp_path / "one", *SETTINGS, *own)
-    launch(tmp_path / "two", *SETTINGS, *own, ACCELERATE_USE_FSDP="true")
+    untied_settings = (f"model.path={tmp_path / 'model'}", "train.steps=2")
+    train(tmp_path / "one", *SETTINGS, *untied_settings)
+    launch(tmp_path / "two", *SETTINGS, *untied_settings, ACCELERATE_USE_FSDP="true")
     assert_same(tmp_path / "one", tmp_path / "two", 2)
 
 
@@ -223,9 +223,9 @@ gc.collect()
 def test_a_tied_head_is_the_embedding_and_split_with_it(tmp_path):
     """No process keeps a whole copy beside its part, and whoever asks for the head gets the embedding."""
     (tmp_path / "tied.py").write_text(TIED)
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     ended = subprocess.run(
-        [COMMAND[0], *words, tmp_path / "tied.py"], capture_output=True, text=True, timeout=300
+        [COMMAND[0], *torchrun, tmp_path / "tied.py"], capture_output=True, text=True, timeout=300
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
 
@@ -236,13 +236,13 @@ def test_python_gives_the_same_on_two_processes(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     alone = python_processes.work(one)
     two.mkdir()
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
-    words += ["-m", "support.python_processes"]
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    torchrun += ["-m", "support.python_processes"]
     paths = os.pathsep.join(
         [str(Path(python_processes.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     )
     env = os.environ | {"PYTHONPATH": paths}
-    ended = subprocess.run([COMMAND[0], *words, two], capture_output=True, text=True, timeout=300, env=env)
+    ended = subprocess.run([COMMAND[0], *torchrun, two], capture_output=True, text=True, timeout=300, env=env)
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert len(alone["refused"]) == 3
     for rank in (0, 1):
@@ -258,20 +258,20 @@ def test_a_run_goes_on_with_another_number_of_processes(single, tmp_path):
     trainer = trainer_of(tmp_path / "run", *SETTINGS)
     take_step(trainer, 1)
     trainer.save()
-    words = command(tmp_path / "run", *SETTINGS)
-    process = subprocess.Popen(words, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    argv = command(tmp_path / "run", *SETTINGS)
+    process = subprocess.Popen(argv, start_new_session=True, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     file = tmp_path / "run" / "metrics.jsonl"
     while len(read_jsonl(file)) < 2 and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
     try:
         os.killpg(process.pid, signal.SIGINT)
-        said = process.communicate(timeout=120)[1]
+        stderr = process.communicate(timeout=120)[1]
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     done = len(read_jsonl(file))
-    assert 2 <= done <= 3, said[-2000:]
+    assert 2 <= done <= 3, stderr[-2000:]
     assert (tmp_path / "run" / "checkpoints" / f"step-{done:06d}").exists()
     assert_same(single, train(tmp_path / "run", *SETTINGS))
 

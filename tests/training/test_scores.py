@@ -126,13 +126,13 @@ def test_micro_batches_padding_and_order_change_nothing(scene, settings, dtype, 
     totals(whole).mean().backward()
     expected = gradient(model)
     for order in ([[0, 1, 2, 3, 4]], [[4], [2, 0], [1, 3]], [[i] for i in range(5)]):
-        found = {}
+        losses_by_index = {}
         for group in order:
             losses = score(model, renderer, [rollouts[i] for i in group], chosen, END)
             (totals(losses).sum() / 5).backward()
-            found |= dict(zip(group, losses, strict=True))
+            losses_by_index |= dict(zip(group, losses, strict=True))
         for i in range(5):
-            torch.testing.assert_close(found[i].total, whole[i].total, rtol=digits, atol=1e-12)
+            torch.testing.assert_close(losses_by_index[i].total, whole[i].total, rtol=digits, atol=1e-12)
         near = 1e-8 if dtype == torch.float64 else 1e-5
         torch.testing.assert_close(gradient(model), expected, rtol=1e-4, atol=near)
 
@@ -423,12 +423,12 @@ def rendered(request, pocket_config):
 )
 def test_the_fast_path_equals_the_plain_one(rendered, settings):
     model, renderer, rollouts = rendered
-    found = []
+    results = []
     for path in (FAST, PLAIN):
         losses = score(model, renderer, rollouts, plan(settings), END, row_tokens=200, path=path)
         totals(losses).mean().backward()
-        found.append((totals(losses).detach(), gradient(model)))
-    (ours, our_gradient), (theirs, their_gradient) = found
+        results.append((totals(losses).detach(), gradient(model)))
+    (ours, our_gradient), (theirs, their_gradient) = results
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     assert our_gradient.abs().max() > 1e-4
     torch.testing.assert_close(

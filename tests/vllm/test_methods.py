@@ -20,14 +20,14 @@ SCRIPT, STEPS = Path(__file__).parents[1] / "methods" / "train_all.py", 2
 
 
 def test_every_method_trains_with_vllm(tmp_path):
-    words = [sys.executable, str(SCRIPT), str(tmp_path), str(STEPS), "vllm", *METHODS]
+    argv = [sys.executable, str(SCRIPT), str(tmp_path), str(STEPS), "vllm", *METHODS]
     where = os.environ | ENVIRONMENT | {"PYTHONPATH": str(SCRIPT.parents[2])}
-    ran = subprocess.run(words, env=where, capture_output=True, text=True, check=False)
+    ran = subprocess.run(argv, env=where, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
     for method in METHODS:
-        found = metrics(tmp_path / method)
-        assert [row["step"] for row in found] == list(range(1, STEPS + 1)), method
-        assert not any(row["skipped"] for row in found), method
+        metric_rows = metrics(tmp_path / method)
+        assert [row["step"] for row in metric_rows] == list(range(1, STEPS + 1)), method
+        assert not any(row["skipped"] for row in metric_rows), method
         # The engine sampled from the weights that were trained: its log-probabilities are the student's.
-        assert all((row["rollout/logp_gap"] or 0) < 1e-3 for row in found), method
+        assert all((row["rollout/logp_gap"] or 0) < 1e-3 for row in metric_rows), method
     assert sum(metrics(tmp_path / method)[-1]["grad_norm"] > 0 for method in METHODS) > len(METHODS) / 2

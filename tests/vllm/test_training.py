@@ -30,12 +30,12 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def command(verb: str, *words: str, **settings: object) -> list[str]:
-    return [*COMMAND, verb, *words, *set_words(f"{key}={value}" for key, value in settings.items())]
+def command(verb: str, *arguments: str, **settings: object) -> list[str]:
+    return [*COMMAND, verb, *arguments, *set_words(f"{key}={value}" for key, value in settings.items())]
 
 
-def run(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
 
 
 def train(out: Path, kind: str, urls: list[str] | None = None, **more: object) -> list[str]:
@@ -50,9 +50,9 @@ def rollout_ids(out: Path) -> list[list[str]]:
 
 def sound(out: Path, steps: int = STEPS) -> None:
     """Every step once, on-policy, with its weights moving."""
-    found = metrics(out)
-    assert [row["step"] for row in found] == list(range(1, steps + 1))
-    for row in found:
+    metric_rows = metrics(out)
+    assert [row["step"] for row in metric_rows] == list(range(1, steps + 1))
+    for row in metric_rows:
         assert row["rollout/logp_gap"] < 1e-3
         assert row["grad_norm"] > 0
         assert row["skipped"] == 0
@@ -150,14 +150,14 @@ def _evaluated_as_an_endpoint(server: LiveServer, folder: Path) -> None:
     assert evaluated(folder / "openai", *endpoint) == evaluated(folder / "hf", "pocket")
 
 
-def evaluated(out: Path, *words: str) -> dict[tuple[str, str], list[str]]:
+def evaluated(out: Path, *arguments: str) -> dict[tuple[str, str], list[str]]:
     """What an evaluation of eight examples said in both views."""
     limits = {"eval.tokens": 60, "eval.middle_tokens": 60}
-    ran = run(command("eval", *words, "--data", "pocket:eval:8", "--out", str(out), "--json", **limits))
+    ran = run(command("eval", *arguments, "--data", "pocket:eval:8", "--out", str(out), "--json", **limits))
     assert ran.returncode == 0, ran.stderr[-3000:]
-    said = replies(out)
-    assert len(said) == 16
-    return said
+    sampled_replies = replies(out)
+    assert len(sampled_replies) == 16
+    return sampled_replies
 
 
 @ENGINE_GROUP

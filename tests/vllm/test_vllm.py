@@ -66,13 +66,13 @@ def engine(request, servers, tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in ENVIRONMENT.items():
                 patch.setenv(name, value)
-            made = VLLMEngine(CONFIG, CHAT.renderer.end_ids, CHAT.renderer.vocabulary, RANK)
-            yield made
-            made.close()
+            new_engine = VLLMEngine(CONFIG, CHAT.renderer.end_ids, CHAT.renderer.vocabulary, RANK)
+            yield new_engine
+            new_engine.close()
     else:
-        made = connect(servers, tmp_path_factory.mktemp("run"))
-        yield made
-        made.close()
+        new_engine = connect(servers, tmp_path_factory.mktemp("run"))
+        yield new_engine
+        new_engine.close()
 
 
 def connect(servers, folder: Path, **settings) -> VLLMServers:
@@ -121,8 +121,8 @@ class Reference:
         scored = [self.score(prompt, reply)[0] for prompt, reply in zip(prompts, replies, strict=True)]
         return max(
             abs(a - b)
-            for own, reply in zip(scored, replies, strict=True)
-            for a, b in zip(own, reply.logps, strict=True)
+            for reference_logps, reply in zip(scored, replies, strict=True)
+            for a, b in zip(reference_logps, reply.logps, strict=True)
         )
 
     def sampled_these(self, prompts, replies, greedy: bool = True) -> None:
@@ -195,14 +195,14 @@ def test_a_student_is_handed_over_as_it_is_trained(engine):
     adapter, before = StudentAdapter(trained.model), None
     for version in (11, 12):
         move_student(trained.model, 0.05, seed=version)
-        own = {name: p.detach().clone() for name, p in student_parameters(trained.model).items()}
+        snapshot = {name: p.detach().clone() for name, p in student_parameters(trained.model).items()}
         if before:
             assert trained.gap(PROMPTS, before) > 0.1  # what a stale adapter would look like
         engine.refresh(version, adapter)
         before = engine.generate(PROMPTS, [0] * len(PROMPTS), GREEDY)
         trained.sampled_these(PROMPTS, before)
         for name, p in student_parameters(trained.model).items():
-            assert torch.equal(p, own[name])  # vLLM scales the tensors that it is given
+            assert torch.equal(p, snapshot[name])  # vLLM scales the tensors that it is given
         through_memory = not (engine._adapter.path / WEIGHTS).exists()
         assert through_memory == isinstance(engine, VLLMEngine)
 
@@ -215,16 +215,16 @@ def test_a_cached_prefix_does_not_outlive_its_adapter(engine, first, second):
         return engine.generate([LONG], [0], GREEDY, session), engine.usage.reused - before
 
     engine.refresh(3, first.save)
-    said, reused = ask()
+    replies, reused = ask()
     assert reused == 0
-    first.sampled_these([LONG], said)
-    said, reused = ask()
+    first.sampled_these([LONG], replies)
+    replies, reused = ask()
     assert reused >= 256  # the cache is at work
-    first.sampled_these([LONG], said)
+    first.sampled_these([LONG], replies)
     engine.refresh(4, second.save)
-    said, reused = ask()
+    replies, reused = ask()
     assert reused == 0
-    second.sampled_these([LONG], said)
+    second.sampled_these([LONG], replies)
 
 
 def test_an_old_name_or_number_would_be_noticed(engine, first, second, monkeypatch):
@@ -312,10 +312,10 @@ print(json.dumps({"kept": state() == before, "said": said, "temporary": os.listd
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    told = json.loads(ran.stdout)  # and nothing else
-    assert told["kept"]
-    assert told["said"][0] == told["said"][1]
-    assert not [name for name in told["temporary"] if name.startswith("smopd")]
+    output = json.loads(ran.stdout)  # and nothing else
+    assert output["kept"]
+    assert output["said"][0] == output["said"][1]
+    assert not [name for name in output["temporary"] if name.startswith("smopd")]
 
 
 def test_a_server_killed_at_work_loses_nothing_and_the_last_one_loses_the_engine(servers, first, tmp_path):
